@@ -23,11 +23,12 @@ Differs    Weights of the norms are shared by heads. The form that sees both sid
 import math
 from enum import StrEnum, auto
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -36,6 +37,7 @@ from lra.models.multi_head import MultiHead, projection
 from lra.models.ops import window_cache
 from lra.models.ops.exact import refuse_in_stream, softmax_attention, visibility
 from lra.models.ops.gated.head_norm import GatedHeadNorm
+from lra.models.ops.gated.pairs import crossing
 from lra.models.ops.linear.features import block_rows
 from lra.models.ops.numerics import blocks, full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
@@ -55,6 +57,29 @@ def levels(g: Float[Tensor, "b h s"], token: int) -> Float[Tensor, "b h s"]:
     before = g[..., 1 : token + 1].flip(-1).cumsum(-1).flip(-1)
     after = g[..., token + 1 :].cumsum(-1)
     return torch.cat((-before, torch.zeros_like(g[..., :1]), after), -1)
+
+
+class _Fades(torch.autograd.Function):
+    """`apply(g, first, rows, ahead)`: F_i - F_j of some queries; with keys ahead -|F_i - F_j|."""
+
+    @staticmethod
+    def forward(ctx: Any, g: Tensor, first: int, rows: int, ahead: bool) -> Tensor:
+        ctx.first, ctx.ahead = first, ahead
+        exact, queries = levels(g.double(), first), slice(first, first + rows)
+        level = exact.to(g.dtype)
+        rest = (exact - level).to(g.dtype)
+        fade = level[..., queries, None] - level[..., None, :]
+        fade.add_(rest[..., queries, None]).sub_(rest[..., None, :])
+        return fade.abs_().neg_() if ahead else fade
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dfade: Tensor) -> tuple[Tensor | None, ...]:
+        dg = crossing(dfade, ctx.first)
+        if ctx.ahead:  # the same from the other end, where tokens stand on the other side of g
+            behind = dfade.shape[-1] - dfade.shape[-2] - ctx.first
+            dg[..., 1:] += crossing(dfade.flip(-2, -1), behind)[..., 1:].flip(-1)
+        return dg, None, None, None
 
 
 def fading_attention(
@@ -104,13 +129,10 @@ def _attend(
     dropout: float,
 ) -> Float[Tensor, "b h r v"]:
     """Let the queries of tokens `first` and following attend."""
-    level = levels(g, first)
-    fade = level[..., first : first + q.shape[2], None] - level[..., None, :]
+    fade: Tensor = _Fades.apply(g, first, q.shape[2], not plain)  # type: ignore[no-untyped-call]
     if plain:
         key = torch.arange(k.shape[2], device=k.device)
         visible = (key <= key[first : first + q.shape[2], None])[None, None]
-    else:
-        fade = -fade.abs()
     return softmax_attention(q, k, v, visible=visible, dropout=dropout, bias=fade)
 
 

@@ -8,8 +8,8 @@ state at the chunk's start, and states go from chunk to chunk:
 
     o = W v + (q e^G) S,    S' = e^(G_C) S + (k e^(G_C - G))^T v,    G_i = g_1 + ... + g_i
 
-The gradient of g needs no table of its own: with z_i = q_i dq_i - k_i dk_i by channel, it is the
-sum of z_i over i >= t up to the chunk's end, and S' dS' summed over the values, there.
+The gradient of g adds up what crosses a token: pairs of the chunk, queries that read the state at
+its start, keys that count at its end, and e^(G_C) S dS' summed over the values.
 
 Cost       per token and head: C (k + v) operations forward for the weights and 4 k v for the
            states, twice as much backward and the weights once more; autograd keeps q, k, v, g and
@@ -32,7 +32,7 @@ from lra.models.ops.gated.blockwise import (
     decays_of_tokens,
     first_state,
 )
-from lra.models.ops.gated.pairs import BASE, Decays, decays
+from lra.models.ops.gated.pairs import BASE, Decays, Side, Weighed, decays
 from lra.models.ops.linear.features import block_rows
 from lra.models.ops.numerics import full_precision, without_padding
 
@@ -115,20 +115,14 @@ def pulled(
     q, k, v, here = block.q, block.k, block.v, block.decays
     dstates = torch.bmm((q * here.from_start).mT, do).view_as(block.states)
     ends, dfirst = scan(dlast, dstates, block.whole, backwards=True)
-    dends = ends.flatten(0, 2)
-    dq, dk = here.pull(torch.bmm(do, v.mT), q, k)
-    dq.addcmul_(torch.bmm(do, block.states.flatten(0, 2).mT), here.from_start)
-    dk.addcmul_(torch.bmm(v, dends.mT), here.to_end)
+    dends, states = ends.flatten(0, 2), block.states.flatten(0, 2)
     dv = torch.baddbmm(torch.bmm(block.kept, dends), block.weights.mT, do)
-    if not gates:
-        return [dq, dk, dv, dfirst]
-    after = torch.cat((block.states[:, :, 1:], block.last[:, :, None]), 2)
-    at_end = (after * ends).sum(-1).flatten(0, 2)
-    z = (q * dq).addcmul_(k, dk, value=-1)
-    z[:, -1] += at_end
-    if here.from_start.shape[-1] == 1:
-        z = z.sum(-1)
-    return [dq, dk, dv, z.flip(1).cumsum(1).flip(1), dfirst]
+    reader = Side(q, torch.bmm(do, states.mT).mul_(here.from_start))
+    writer = Side(k, torch.bmm(v, dends.mT).mul_(here.to_end))
+    pairs = Weighed(block.weights, torch.bmm(do, v.mT))
+    across = (states * dends).sum(-1) * here.from_start[:, -1] if gates else None
+    (dq,), (dk,), dg = here.pull([[pairs]], [reader], [writer], across)
+    return [dq, dk, dv, *([] if dg is None else [dg]), dfirst]
 
 
 def rows_at_once(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:

@@ -14,8 +14,8 @@ tables of weights P (of k and w, strictly below the diagonal) and Q (of q and w)
     (1 + P) r = v - (k e^G) S,    o = (q e^G) S + Q r,    S' = e^(G_C) S + (w e^(G_C - G))^T r
 
 The triangle is solved for v and for k e^G at once in all chunks; from chunk to chunk there is one
-product of k x k by k x v numbers. Backward solves the transposed triangle. The gradient of g is
-the sum of q dq + k dk - w dw over all later tokens of the chunk, and S' dS' there. With u there are
+product of k x k by k x v numbers. Backward solves the transposed triangle. The gradient of g adds
+up what crosses a token, as in `decayed_product`, q and k reading what w writes. With u there are
 tables of k and of q with it too, K and R; the triangle is then solved for -K v in place of v, and
 outputs and states gain R v and (u e^(G_C - G))^T v.
 
@@ -24,7 +24,7 @@ Cost       per token and head, forward: C (2 k + 3 (k + v) / 2) + 3 k (k + v) op
            q, k, w, u, v, g and a state for each block of chunks. State: k v numbers.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -38,7 +38,7 @@ from lra.models.ops.gated.blockwise import (
     decays_of_tokens,
     first_state,
 )
-from lra.models.ops.gated.pairs import BASE, Decays, decays
+from lra.models.ops.gated.pairs import BASE, Decays, Side, Weighed, decays
 from lra.models.ops.linear.features import block_rows
 from lra.models.ops.numerics import without_padding
 
@@ -164,32 +164,29 @@ def _pull(
 ) -> list[Tensor]:
     """Return the gradients of q, k, w, u, v and g, and of the state before the block."""
     q, k, w, here, r = block.q, block.k, block.w, block.decays, block.errors
-    additions, du = block.additions, list[Tensor]()
+    additions = block.additions
     dstates = torch.bmm(block.reads.mT, do).view_as(block.states)
     dafter, dfirst = _scan(dlast, dstates, block.moves, backwards=True)
     dends, states = dafter.flatten(0, 2), block.states.flatten(0, 2)
     dr = torch.baddbmm(torch.bmm(block.ends, dends), block.table.mT, do)
     dv = torch.linalg.solve_triangular(block.triangle.mT, dr, upper=True, unitriangular=True)
-    dq, dw = here.pull(torch.bmm(do, r.mT), q, w)
-    dk, more = here.pull(torch.bmm(dv, r.mT).tril(-1).neg_(), k, w)
-    dq.addcmul_(torch.bmm(do, states.mT), here.from_start)
-    dk.addcmul_(torch.bmm(dv, states.mT), here.from_start, value=-1)
-    dw.add_(more).addcmul_(torch.bmm(r, dends.mT), here.to_end)
+    readers = [
+        Side(q, torch.bmm(do, states.mT).mul_(here.from_start)),
+        Side(k, torch.bmm(dv, states.mT).mul_(here.from_start).neg_()),
+    ]
+    writers = [Side(w, torch.bmm(r, dends.mT).mul_(here.to_end))]
+    of_queries = [Weighed(block.table, torch.bmm(do, r.mT))]
+    of_keys = [Weighed(block.triangle, torch.bmm(dv, r.mT).tril(-1).neg_())]
     if additions is not None:
-        more_q, more_u = here.pull(torch.bmm(do, additions.v.mT), q, additions.u)
-        more_k, of_seen = here.pull(torch.bmm(dv, additions.v.mT).tril(-1).neg_(), k, additions.u)
-        dq, dk = dq.add_(more_q), dk.add_(more_k)
-        du = [more_u.add_(of_seen).addcmul_(torch.bmm(additions.v, dends.mT), here.to_end)]
+        u, v = additions.u, additions.v
+        writers.append(Side(u, torch.bmm(v, dends.mT).mul_(here.to_end)))
+        of_queries.append(Weighed(additions.table, torch.bmm(do, v.mT)))
+        of_keys.append(Weighed(additions.seen, torch.bmm(dv, v.mT).tril(-1).neg_()))
         dv = torch.bmm(additions.seen.mT, dv).neg_()
         dv.baddbmm_(additions.table.mT, do).baddbmm_(additions.ends, dends)
-    after = torch.cat((block.states[:, :, 1:], block.last[:, :, None]), 2)
-    z = (q * dq).addcmul_(k, dk).addcmul_(w, dw, value=-1)
-    if additions is not None:
-        z.addcmul_(additions.u, du[0], value=-1)
-    z[:, -1] += (after * dafter).sum(-1).flatten(0, 2)
-    if here.from_start.shape[-1] == 1:
-        z = z.sum(-1)
-    return [dq, dk, dw, *du, dv, z.flip(1).cumsum(1).flip(1), dfirst]
+    across = (states * dends).sum(-1) * here.from_start[:, -1]
+    (dq, dk), written, dg = here.pull([of_queries, of_keys], readers, writers, across)
+    return [dq, dk, *written, dv, cast(Tensor, dg), dfirst]
 
 
 def _rows(inputs: tuple[Tensor, ...], chunk: int) -> int:

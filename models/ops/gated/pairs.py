@@ -15,10 +15,14 @@ makes W of products of matrices. Blocks of 4 on the diagonal are formed directly
 
 L being the sum of g from the middle up to and with a token, R that behind a token to the middle.
 
+The gradient of g_t adds up what pairs i >= t > j say, and no other: what all of i's or of j's pairs
+say is no smaller where g_t leaves little, and differences of such sums would be rounding alone.
+
 Cost       scalar: C exponentials and 2 C k operations a token; vector: (4 + log2(C / 2)) k
            exponentials and about the same operations, C rounded up to a power of two.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -26,10 +30,27 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from lra.models.ops.numerics import add_product
+
 BASE = 4
 """Tokens of a block that is formed directly; a power of two."""
 SCALAR_BASE = 8
 """The same for scalar decays."""
+
+
+class Side(NamedTuple):
+    """x or y, and its gradient by what lies outside of the chunk, to which `pull` adds."""
+
+    tokens: Float[Tensor, "m c k"]
+    gradient: Float[Tensor, "m c k"]
+
+
+class Weighed(NamedTuple):
+    """W of some x and y."""
+
+    weights: Float[Tensor, "m c c"]
+    gradient: Float[Tensor, "m c c"]
+    """Read up to the diagonal."""
 
 
 @runtime_checkable
@@ -48,9 +69,20 @@ class Decays(Protocol):
         ...
 
     def pull(
-        self, gradient: Float[Tensor, "m c c"], x: Float[Tensor, "m c k"], y: Float[Tensor, "m c k"]
-    ) -> tuple[Float[Tensor, "m c k"], Float[Tensor, "m c k"]]:
-        """Return the gradients of x and y, given that of W, which is read up to the diagonal."""
+        self,
+        tables: Sequence[Sequence[Weighed]],
+        readers: Sequence[Side],
+        writers: Sequence[Side],
+        across: Float[Tensor, "m k"] | None,
+    ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
+        """Return the gradients of each x, of each y and of g.
+
+        Args:
+            tables: W of each x and each y.
+            readers: Each x; its gradient so far is by the state at the start.
+            writers: Each y; its gradient so far is by the state at the end.
+            across: The gradient of g by the state that crosses the whole chunk; None: g needs none.
+        """
         ...
 
 
@@ -59,14 +91,13 @@ def decays(g: Float[Tensor, "m c"] | Float[Tensor, "m c k"]) -> Decays:
     return _Scalar(g) if g.ndim == 2 else _Vector(g)
 
 
-def _exponents(g: Float[Tensor, "m c *k"]) -> Float[Tensor, "m c c *k"]:
+def _exponents(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
     """Return g_(j+1) + ... + g_i for token i and j <= i, -inf above the diagonal."""
     size = g.shape[1]
-    shape = (size, size, *(1 for _ in g.shape[2:]))
     ones = torch.ones(size, size, dtype=torch.bool, device=g.device)
-    between = g[:, :, None].expand(-1, -1, size, *g.shape[2:])
-    sums = between.masked_fill(~ones.tril(-1).view(shape), 0).cumsum(1)
-    return sums.masked_fill_(ones.triu(1).view(shape), -torch.inf)
+    between = g[:, :, None].expand(-1, -1, size)
+    sums = between.masked_fill(~ones.tril(-1), 0).cumsum(1)
+    return sums.masked_fill_(ones.triu(1), -torch.inf)
 
 
 def _factors(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
@@ -105,10 +136,24 @@ class _Scalar:
         return torch.bmm(x, y.mT).mul_(self.table)
 
     def pull(
-        self, gradient: Float[Tensor, "m c c"], x: Float[Tensor, "m c k"], y: Float[Tensor, "m c k"]
-    ) -> tuple[Float[Tensor, "m c k"], Float[Tensor, "m c k"]]:
-        inner = gradient * self.table
-        return torch.bmm(inner, y), torch.bmm(inner.mT, x)
+        self,
+        tables: Sequence[Sequence[Weighed]],
+        readers: Sequence[Side],
+        writers: Sequence[Side],
+        across: Float[Tensor, "m k"] | None,
+    ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
+        dg = None if across is None else _from_outside(readers, writers)
+        if dg is not None and across is not None:
+            dg += across.sum(-1, keepdim=True)
+        dx, dy = ([side.gradient for side in sides] for sides in (readers, writers))
+        for i, row in enumerate(tables):
+            for j, (weights, gradient) in enumerate(row):
+                inner = gradient * self.table
+                add_product(dx[i], inner, writers[j].tokens)
+                add_product(dy[j], inner.mT, readers[i].tokens)
+                if dg is not None:
+                    dg += crossing(torch.mul(gradient, weights, out=inner))
+        return dx, dy, dg
 
 
 class _Halves(NamedTuple):
@@ -129,10 +174,13 @@ class _Vector:
         g = self._padded(g)
         base = min(BASE, self.size)
         blocks = g.reshape(-1, base, width)
-        exponents = _exponents(blocks)
-        left = exponents[:, :, 0] + blocks[:, :1]
-        right = exponents[:, -1]
-        self.base = exponents.exp()
+        self.base = blocks.new_zeros(len(blocks), base, base, width)
+        self.base.diagonal(dim1=1, dim2=2).fill_(1)
+        left, right = blocks.clone(), torch.zeros_like(blocks)
+        for token in range(1, base):
+            left[:, token] += left[:, token - 1]
+            right[:, :token] += blocks[:, token : token + 1]
+            self.base[:, token, :token] = right[:, :token].exp()
         self.levels: list[_Halves] = []
         half = base
         while half < self.size:
@@ -174,24 +222,83 @@ class _Vector:
         return table[:, : self.length, : self.length]
 
     def pull(
-        self, gradient: Float[Tensor, "m c c"], x: Float[Tensor, "m c k"], y: Float[Tensor, "m c k"]
-    ) -> tuple[Float[Tensor, "m c k"], Float[Tensor, "m c k"]]:
-        x, y = self._padded(x).contiguous(), self._padded(y).contiguous()
-        behind = self.size - self.length
-        if behind:
-            gradient = F.pad(gradient, (0, behind, 0, behind))
+        self,
+        tables: Sequence[Sequence[Weighed]],
+        readers: Sequence[Side],
+        writers: Sequence[Side],
+        across: Float[Tensor, "m k"] | None,
+    ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
+        sides = (readers, writers)
+        x, y = ([self._padded(each.tokens).contiguous() for each in side] for side in sides)
+        dx, dy = ([self._padded(each.gradient) for each in side] for side in sides)
+        behind, base = self.size - self.length, self.base.shape[1]
+        pairs = [
+            (i, j, F.pad(each.gradient, (0, behind, 0, behind)) if behind else each.gradient)
+            for i, row in enumerate(tables)
+            for j, each in enumerate(row)
+        ]
+        dg, half = across, self.size
+        for level in (*reversed(self.levels), *[None] * (base.bit_length() - 1)):
+            half //= 2
+            cut = (-1, 2, half, self.base.shape[3])
+            if dg is not None:  # so far, gradients are by tokens outside of both halves
+                crossed = torch.stack((_said(x, dx, cut, 1), _said(y, dy, cut, 0)), 1)
+                dg = (crossed + dg[:, None]).flatten(0, 1)
+            if level is None:
+                continue
+            for i, j, gradient in pairs:
+                second, first = self._sides(level, x[i], y[j])
+                corner = _blocks(gradient, 2 * half)[:, :, half:, :half].flatten(0, 1)
+                dx[i].view(cut)[:, 1].addcmul_(torch.bmm(corner, first), level.second)
+                dy[j].view(cut)[:, 0].addcmul_(torch.bmm(corner.mT, second), level.first)
         shape = (-1, *self.base.shape[2:])
-        near = _blocks(gradient, self.base.shape[1]).flatten(0, 1)[..., None] * self.base
-        dx = (near * y.view(shape)[:, None]).sum(2).view_as(x)
-        dy = near.mul_(x.view(shape)[:, :, None]).sum(1).view_as(y)
-        for level in self.levels:
-            second, first = self._sides(level, x, y)
-            half = first.shape[1]
-            corner = _blocks(gradient, 2 * half)[:, :, half:, :half].flatten(0, 1)
-            cut = (-1, 2, *first.shape[1:])
-            dx.view(cut)[:, 1].addcmul_(torch.bmm(corner, first), level.second)
-            dy.view(cut)[:, 0].addcmul_(torch.bmm(corner.mT, second), level.first)
-        return dx[:, : self.length], dy[:, : self.length]
+        if dg is not None:
+            whole = (-1, 1, 1, shape[2])
+            dg = (dg + _said(x, dx, whole, 0)).view(shape)
+        for i, j, gradient in pairs:
+            near = _blocks(gradient, base).flatten(0, 1)[..., None] * self.base
+            reader, writer = x[i].view(shape), y[j].view(shape)
+            of_reader = near * writer[:, None]
+            dx[i].view(shape).add_(of_reader.sum(2))
+            dy[j].view(shape).add_(near.mul_(reader[:, :, None]).sum(1))
+            for token in range(1, base) if dg is not None else ():
+                earlier = torch.zeros_like(reader[:, token])
+                for crossed in range(1, token + 1):
+                    earlier += of_reader[:, token, crossed - 1]
+                    dg[:, crossed].addcmul_(reader[:, token], earlier)
+        dx, dy = ([each[:, : self.length] for each in side] for side in (dx, dy))
+        return dx, dy, None if dg is None else dg.view_as(x[0])[:, : self.length]
+
+
+def crossing(table: Float[Tensor, "*m r s"], first: int = 0) -> Float[Tensor, "*m s"]:
+    """Return, for each token t, the sum over pairs i >= t > j; rows are tokens from `first` on."""
+    own = table[..., first:].cumsum(-1).tril_(-1).sum(-2)
+    own = F.pad(own[..., :-1], (1, 0))
+    if not first:
+        return own
+    earlier, rows = table[..., :first], table.shape[-2]
+    own[..., :rows] += earlier.sum(-1).flip(-1).cumsum(-1).flip(-1)
+    before = earlier[..., :-1].sum(-2).cumsum(-1)
+    return torch.cat((F.pad(before, (1, 0)), own), -1)
+
+
+def _from_outside(readers: Sequence[Side], writers: Sequence[Side]) -> Float[Tensor, "m c"]:
+    """Return, for each token, what cross it: readers behind it, or it, and writers before it."""
+    read, written = (
+        torch.stack([(each.tokens * each.gradient).sum(-1) for each in side]).sum(0)
+        for side in (readers, writers)
+    )
+    return read.flip(1).cumsum(1).flip(1) + F.pad(written[:, :-1].cumsum(1), (1, 0))
+
+
+def _said(
+    tokens: list[Tensor], gradients: list[Tensor], cut: tuple[int, ...], half: int
+) -> Float[Tensor, "p k"]:
+    """Return what the tokens of one half of each block say together, by channel."""
+    halves = zip(tokens, gradients, strict=True)
+    return torch.stack(
+        [(x.view(cut)[:, half] * dx.view(cut)[:, half]).sum(1) for x, dx in halves]
+    ).sum(0)
 
 
 def _blocks(table: Float[Tensor, "m c c"], size: int) -> Float[Tensor, "m n size size"]:
