@@ -161,7 +161,7 @@ class PG19(TokenisedTask):
 
     @cached_property
     def _content(self) -> str:
-        """What the content of the books is known by, which the sub-words need before `spec` does."""
+        """What the books are known by, which the sub-words need before `spec` does."""
         return self.content_hash(self._known_by)
 
     def _known_by(self) -> str:
