@@ -69,6 +69,9 @@ class DecayedWeights(StrEnum):
     matrices = auto()
     """Not biases, gains of norms and other parameters with one dimension, nor embeddings of tokens
     and positions. A token embedding that is the head's matrix too is an embedding."""
+    all_but_biases = auto()
+    """Everything but biases and gains of norms within the stack, as in the S4 code: those of the
+    map of inputs and of the head decay, and so do embeddings."""
 
 
 class Statistics(StrEnum):

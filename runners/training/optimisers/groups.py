@@ -5,8 +5,11 @@ from typing import Any
 
 from torch import nn
 
+from lra.models.backbone.norms import ScaleNorm
 from lra.models.tuning import Tuned, Tuning
 from lra.runners.training.optim import DecayedWeights, OptimConfig
+
+NORMS = (nn.LayerNorm, nn.RMSNorm, nn.BatchNorm1d, nn.GroupNorm, ScaleNorm)
 
 
 def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
@@ -40,10 +43,12 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, An
 
     What a family says of a parameter's decay wins over `decayed_weights`.
     """
-    everything = config.decayed_weights is DecayedWeights.all
+    which = config.decayed_weights
+    spared = _biases_and_gains(model) if which is DecayedWeights.all_but_biases else set()
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter, tuning in tunings(model):
-        decayed = everything or (tuning.matrix and parameter.dim() >= 2)
+        matrix = tuning.matrix and parameter.dim() >= 2
+        decayed = matrix if which is DecayedWeights.matrices else id(parameter) not in spared
         decay = config.weight_decay if decayed else 0.0
         if tuning.weight_decay is not None:
             decay = tuning.weight_decay
@@ -52,3 +57,13 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, An
         {"params": parameters, "weight_decay": decay, "scale": scale}
         for (scale, decay), parameters in groups.items()
     ]
+
+
+def _biases_and_gains(model: nn.Module) -> set[int]:
+    """Return the ids of the biases and the parameters of norms within the stack of a model."""
+    return {
+        id(parameter)
+        for place, module in model.named_modules() if "stack" in place.split(".")
+        for name, parameter in module.named_parameters(recurse=False)
+        if name == "bias" or isinstance(module, NORMS)
+    }  # fmt: skip

@@ -32,6 +32,8 @@ GAIN = 1.5
 SHARE_OF_PADDING = {"image": 0.2, "pathfinder": 0.8, "pathfinder64": 0.8, "pathx": 0.8,
                     "path256": 0.8}  # fmt: skip
 """Black pixels, which stand anywhere; elsewhere padding stands at the end."""
+SIDES = {"image": 32, "pathfinder": 16, "pathx": 16}
+"""Of a picture, where levels of grey are real numbers."""
 HIGHEST = {"listops": 15}
 """Ids of tokens, from 1; elsewhere as many as bytes or levels of grey."""
 HASH_SEED = 7
@@ -96,8 +98,14 @@ def apart(found: np.ndarray, theirs: np.ndarray) -> float:
     return float(np.abs(found - theirs).max() / np.abs(theirs).max())
 
 
-def tokens(task: str, length: int = LENGTH) -> Tensor:
-    """Return ids [ROWS, sequences, length] of a task, where 0 is padding."""
+def tokens(task: str, length: int = LENGTH, *, equal: bool = False) -> Tensor:
+    """Return ids [ROWS, sequences, length] of a task, where 0 is padding.
+
+    Args:
+        task: Its name.
+        length: Of the longest.
+        equal: Whether the longest first text and the longest second one of pairs are as long.
+    """
     draws, parts = generator(task), 2 if task == "retrieval" else 1
     shape = (ROWS, parts, length)
     ids = torch.randint(1, HIGHEST.get(task, 255) + 1, shape, generator=draws)
@@ -105,7 +113,10 @@ def tokens(task: str, length: int = LENGTH) -> Tensor:
         return ids.where(torch.rand(shape, generator=draws) > SHARE_OF_PADDING[task], 0)
     times = length // LENGTH if length >= LONG else 1
     lengths = torch.tensor([length, 150 * times, 61 * times])
-    lengths = lengths[:, None].roll(1) - 7 * torch.arange(parts)
+    if equal:
+        lengths = torch.stack([lengths.roll(1 + part) for part in range(parts)], dim=1)
+    else:
+        lengths = lengths[:, None].roll(1) - 7 * torch.arange(parts)
     return ids.where(torch.arange(length) < lengths[..., None], 0)
 
 
@@ -134,6 +145,12 @@ def text(task: str, ids: Tensor) -> str:
 def pixels(task: str) -> Tensor:
     """Return real numbers [ROWS, 1, LENGTH] in place of ids."""
     return torch.randn((ROWS, 1, LENGTH), generator=generator(task), dtype=torch.float64)
+
+
+def grey(task: str) -> Tensor:
+    """Return levels of grey [ROWS, side, side] of a task, many of them black."""
+    side = SIDES[task]
+    return tokens(task, side**2).reshape(ROWS, side, side)
 
 
 def uniforms(layer: int, total: int) -> Tensor:

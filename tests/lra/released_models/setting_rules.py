@@ -153,7 +153,8 @@ S4 = {
     "dataset.grayscale": lambda value, _: value is True,
     "dataset.center": lambda value, ours:
         value or (ours.task["mean"], ours.task["deviation"]) == (0, 1),
-    "dataset.resolution": lambda value, ours: value == {"pathfinder": 32, "pathx": 128}[ours.name],
+    "dataset.resolution": lambda value, ours: value == {"pathfinder": 32, "pathx": 128}[ours.name]
+        and ours.task["mean"] == (0.0 if ours.config["protocol"] == "s4" else 0.5),  # see center
 }  # fmt: skip
 
 
@@ -195,18 +196,21 @@ S4_LAYER = {
     ) == (ours.mixer["independent"] or ours["width"]),
     "model.layer.dt_min": same("mixer", "step_min"),
     "model.layer.dt_max": same("mixer", "step_max"),
-    "model.layer.dt_transform": lambda value, ours: value == "softplus" and (
-        "steps" in ours.deviations or ours.config["protocol"] == "s4_v3"),  # at its tag: exp
+    "model.layer.dt_transform": lambda value, ours: value == "softplus"
+        and "steps" in ours.deviations,
     "model.layer.init": same("mixer", "init"),
     "model.layer.bidirectional": same("mixer", "bidirectional"),
     "model.layer.activation": lambda value, _: value == "gelu",
     "model.layer.final_act": same("mixer", "mixing"),
+    "model.layer.measure": lambda value, ours: value in (None, ours.mixer["init"]),  # at its tag
+    "model.layer.postact": lambda value, ours: value in (None, ours.mixer["mixing"]),  # at its tag
     "model.layer.lr": every_rate,
     "model.layer.lr.A": learns("rate"),
     "model.layer.lr.B": learns("rate"),
     "model.layer.lr.dt": learns("rate_of_step"),
     "model.layer.wd": lambda value, _: value == 0.0,
     "model.layer.tie_dropout": dropped,
+    "model.layer.dropout": lambda value, _: value == "${..dropout}",
 }  # fmt: skip
 GPUS = {"retrieval": 2, "pathx": 4}
 MODES = {"cat_randn": ("normal", "piece"), "cat_cos": ("cosine", "piece"),
@@ -219,7 +223,6 @@ SGCONV = {
         ours.optim["batch_size"] == value * GPUS.get(ours.name, 1),
     "trainer.gpus": lambda value, ours:
         value == GPUS[ours.name] and {"halves", "quarters"} & {*ours.deviations},
-    "dataset.resolution": lambda value, ours: S4["dataset.resolution"](value, ours)
         and (ours.task["mean"], ours.task["deviation"]) == (0.5, 0.5),  # as its pictures are read
     "model.layer._name_": lambda value, ours:
         (value, ours.mixer["kernel"]) == ("gconv", "pieces"),
@@ -497,7 +500,7 @@ ELSEWHERE = {
         ),
         **dict.fromkeys(
             ("bottleneck", "deterministic", "drop_kernel", "gate", "gate_act", "initializer",
-             "measure", "mult_act", "postact", "verbose", "weight_norm", "model.layer.layer"),
+             "hyper_act", "mult_act", "verbose", "weight_norm", "model.layer.layer"),
             "switched off, or the only one",
         ),
         "model.layer.l_max": "of what is learned in place of C",

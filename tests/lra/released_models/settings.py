@@ -2,8 +2,8 @@
 
     python -P tests/lra/released_models/settings.py s4 CHECKOUT
 
-CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4` and `s4_v3`, the same at
-its tag v1 for `s4_v1`, of github.com/ctlllll/SGConv at its branch preview (commit 0c2b3ab) for
+CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tags
+v3.0.0 for `s4_v3` and v1 for `s4_v1`, of github.com/ctlllll/SGConv at its branch preview (commit 0c2b3ab) for
 `sgconv`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
 github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`, of
 github.com/IdoAmos/not-from-scratch (commit f919137) for `self_pretraining`, and of
@@ -45,7 +45,7 @@ S4_TASKS = {
     "listops": "listops", "text": "imdb", "retrieval": "aan", "image": "cifar",
     "pathfinder": "pathfinder", "pathx": "pathx",
 }  # fmt: skip
-EXPERIMENTS = {"s4": "experiment/lra/s4-{}", "s4_v3": "experiment/lra/old/v3-s4-{}",
+EXPERIMENTS = {"s4": "experiment/lra/s4-{}", "s4_v3": "experiment/lra/s4-lra-{}",
                "s4_v1": "experiment/s4-lra-{}",
                "sgconv": "experiment/lra/gconv-lra-{}"}  # fmt: skip
 PHASES = {"scratch": "experiment/lra/transformer-lra-{}",

@@ -1,11 +1,13 @@
 """Whole models of the S4 code by a protocol's settings, beside its answers; of version 1 the frame.
 
-`frames.py` has stored the answers, of version 1 around layers that hand on their input: its S4 is
-not among the models here. `identity` does so with projections that do nothing. Of the Transformers
-that have grown from that code everything is compared, and of SGConv's models.
+`frames.py` has stored what the trainers answer to batches of their own loaders, of version 1 around
+layers that hand on their input: its S4 is not among the models here. `identity` does so with
+projections that do nothing. Of the Transformers that have grown from that code everything is
+compared, and of SGConv's models.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from torch import nn
 
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
+from lra.tasks.task import Task
 from tests.lra.released_models import cases
 
 HERE = Path(__file__).parent
@@ -26,7 +29,7 @@ MODELS = {
 STORED = {name: np.load(HERE / f"{name}.npz") for name in MODELS}
 ROWS_THERE = 257
 FRAME = {
-    r"embedding\.(\w+)": "encoder.{0}",
+    r"embedding\.(\w+)": "encoder.0.{0}",
     r"stack\.blocks\.(\d)\.mixer_norm\.(\w+)": "model.layers.{0}.norm.norm.{1}",
     r"stack\.norm\.(\w+)": "model.norm.norm.{0}",
 }
@@ -42,70 +45,87 @@ TRANSFORMER = {  # whose networks are layers of their own
     r"stack\.blocks\.(\d)\.network\.3\.(\w+)": "model.layers.{odd}.layer.ff.2.{1}",
     r"stack\.norm\.(\w+)": "model.norm.norm.{0}",
 }
-LAYER = {
-    **FRAME,
-    r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
-    r"stack\.blocks\.(\d)\.mixer\.skip": "model.layers.{0}.layer.layer.D",
-    **{
-        rf"stack\.blocks\.(\d)\.mixer\.{ours}": f"model.layers.{{0}}.layer.layer.kernel.{theirs}"
-        for ours, theirs in (
-            (r"dynamics\.log_decay", "A_real"), (r"dynamics\.frequency", "A_imag"),
-            (r"dynamics\.entry", "B"), (r"dynamics\.low_rank", "P"), ("readout", "C"),
-            (r"dynamics\.log_step", "inv_dt"),
-        )
-    },
-}  # fmt: skip
+
+
+def layer(kernel: str, names: Sequence[str], block: str = "layer.") -> dict[str, str]:
+    """Return the names of a model of S4: what the code calls its kernel, and its parts."""
+    ours = ("log_decay", "frequency", "entry", "low_rank", "log_step")
+    parts = {rf"dynamics\.{each}": name for each, name in zip(ours, names, strict=True)}
+    return {
+        **FRAME,
+        r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
+        r"stack\.blocks\.(\d)\.mixer\.skip": f"model.layers.{{0}}.layer.{block}D",
+        **{
+            rf"stack\.blocks\.(\d)\.mixer\.{each}": f"model.layers.{{0}}.layer.{kernel}.{name}"
+            for each, name in (parts | {"readout": "C"}).items()
+        },
+    }
+
+
+TODAY = layer("layer.kernel", ("A_real", "A_imag", "B", "P", "inv_dt"))
+TAG = layer("kernel.kernel", ("inv_w_real", "w_imag", "B", "P", "log_dt"), block="")
+TAG_DIAGONAL = layer("kernel.kernel", ("inv_A_real", "A_imag", "B", "", "log_dt"), block="")
 SGCONV = {
     **FRAME,
     r"stack\.blocks\.(\d)\.mixer\.skip": "model.layers.{0}.layer.D",
     r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
 }
 NAMES = {
-    "s4": LAYER, "s4_v3": LAYER, "s4_v1": FRAME, "self_pretraining": TRANSFORMER, "sgconv": SGCONV,
+    "s4": TODAY, "s4_v3": TAG, "s4_v1": FRAME, "self_pretraining": TRANSFORMER, "sgconv": SGCONV,
+    "s4 diagonal": TODAY, "s4_v3 diagonal": TAG_DIAGONAL,
 }  # fmt: skip
 """The released name of each of our parameters and buffers, but for the classifier."""
+DIAGONAL = {
+    "s4": ["model.mixer.kernel=diagonal"],
+    "s4_v3": ["model.mixer.kernel=diagonal", "model.mixer.discretisation=bilinear"],
+}
+"""S4D in the place of S4, by the rule that the code has."""
 
 
-def released_name(protocol: str, task: str, name: str, hidden_layers: int) -> str:
+def released_name(case: str, task: str, name: str, hidden_layers: int) -> str:
     if name.startswith("head."):
         within = "retrieval.classifier" if task == "retrieval" else "output_transform"
         places = {"head.hidden": ".0", "head.out": ".2" if hidden_layers else ""}
         part, _, kind = name.rpartition(".")
-        return f"decoder.{within}{places[part]}.{kind}"
-    for pattern, theirs in NAMES[protocol].items():
+        return f"decoder.0.{within}{places[part]}.{kind}"
+    for pattern, theirs in NAMES[case].items():
         if match := re.fullmatch(pattern, name):
             layer = 2 * int(match[1]) if match[1].isdigit() else 0
             return theirs.format(*match.groups(), even=layer, odd=layer + 1)
     raise KeyError(name)
 
 
-def in_theirs(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def in_theirs(case: str, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of a parameter in the released layer of S4."""
-    if name.endswith("log_step"):
-        return (*shape, 1)
-    return (1, *shape) if name.endswith((".entry", ".low_rank", ".skip")) else shape
+    if name.endswith("log_step") and case.startswith("s4"):
+        return shape if case.startswith("s4_v3") else (*shape, 1)
+    alone = (".skip",) if case == "s4_v3 diagonal" else (".entry", ".low_rank", ".skip")
+    return (1, *shape) if name.endswith(alone) else shape
 
 
-def in_ours(name: str, weight: torch.Tensor, module: nn.Module) -> torch.Tensor:
-    """Return a released parameter of S4 as ours: conjugate Lambda, and dt by its logarithm."""
+def in_ours(case: str, name: str, weight: torch.Tensor, module: nn.Module) -> torch.Tensor:
+    """Return a released parameter of S4 as ours: today's Lambda is conjugate; dt by its logarithm.
+    """
+    today = not case.startswith("s4_v3")
     if name.endswith("frequency"):
-        return -weight
+        return -weight if today else weight
     if name.endswith("log_step"):
-        step = nn.functional.softplus(weight)  # of the code of today
-        return step.log() - module.get_submodule(name.rpartition(".")[0]).middle
+        log_step = nn.functional.softplus(weight).log() if today else weight
+        return log_step - module.get_submodule(name.rpartition(".")[0]).middle
     return weight
 
 
-def built(protocol: str, task: str) -> nn.Module:
+def built(protocol: str, task: str, more: str = "") -> tuple[nn.Module, Task]:
     words = [f"+protocol={protocol}", f"task={task}", f"model={MODELS[protocol]}", "logger=none"]
-    words += ["runner=train"]
+    words += ["runner=train", *(DIAGONAL[protocol] if more else [])]
     words += ["task.source=sample"] if task in ("text", "retrieval", "image") else []
     (entry,) = entries(words)
     backbone = entry.config["model"]["backbone"]
     identity = MODELS[protocol] == "identity"
     backbone["order_blind"] = identity and backbone["pooling"] != "last"  # so it is, without S4
-    run = typed(entry.config)
-    short = replace(facts(run), max_length=cases.LENGTH)
+    run, case = typed(entry.config), f"{protocol} {more}".strip()
+    length = cases.SIDES[task] ** 2 if task in cases.SIDES else cases.LENGTH
+    short = replace(facts(run), max_length=length)
     model = build_model(run, given_facts=short).double().eval()
     with torch.no_grad():
         for name, own in [*model.named_parameters(), *model.named_buffers()]:
@@ -117,27 +137,43 @@ def built(protocol: str, task: str) -> nn.Module:
                 continue
             elif own.is_floating_point():
                 table = name == "embedding.weight" and not run.task.spec.scalars
-                shape = (ROWS_THERE, *own.shape[1:]) if table else in_theirs(name, tuple(own.shape))
-                theirs = released_name(protocol, task, name, backbone["head_hidden_layers"])
+                here = tuple(own.shape)
+                shape = (ROWS_THERE, *here[1:]) if table else in_theirs(case, name, here)
+                theirs = released_name(case, task, name, backbone["head_hidden_layers"])
                 weight = cases.weight(theirs, shape)
                 if (
                     name == "head.hidden.weight" and task == "retrieval"
                 ):  # of a, b, a - b and a * b there
                     first, second, difference, product = weight.chunk(4, dim=1)
                     weight = torch.cat((first, second, product, difference), dim=1)
-                weight = in_ours(name, weight, model)
+                weight = in_ours(case, name, weight, model)
                 own.copy_(weight[: len(own)] if table else weight.reshape(own.shape))
-        for layer, block in enumerate(model.stack.blocks if protocol == "sgconv" else ()):
-            kernel, theirs = block.mixer.kernel, f"model.layers.{layer}.layer.kernel_list"
-            for number, part in enumerate(kernel.parts):
-                part.copy_(cases.weight(f"{theirs}.{number}", tuple(part.shape)))
+        for number, block in enumerate(model.stack.blocks if protocol == "sgconv" else ()):
+            kernel, theirs = block.mixer.kernel, f"model.layers.{number}.layer.kernel_list"
+            for part_number, part in enumerate(kernel.parts):
+                part.copy_(cases.weight(f"{theirs}.{part_number}", tuple(part.shape)))
             kernel.norm.fill_(1)
-            kernel.norm.copy_(kernel(2 * cases.LENGTH).norm(dim=-1, keepdim=True))
-    return model
+            kernel.norm.copy_(kernel(2 * length).norm(dim=-1, keepdim=True))
+    return model, run.task
+
+
+def answer(model: nn.Module, task: Task) -> np.ndarray:
+    """Return the logits for the rows that `trainers.py` gives the source's loader."""
+    name = task.spec.name
+    if name in cases.SIDES:
+        grey = cases.grey(name).double().reshape(cases.ROWS, 1, -1) / 255
+        ids, keep = (grey - task.mean) / task.deviation, None
+    else:
+        ids = cases.tokens(name, equal=True)
+        keep = ids != 0
+    with torch.no_grad():
+        return model.predict(ids, keep)[0].numpy()
 
 
 @pytest.mark.parametrize(
-    ("protocol", "task"), [(name, task) for name in STORED for task in STORED[name]]
+    ("protocol", "task", "more"),
+    [(name, *each.partition(" ")[::2]) for name in STORED for each in STORED[name]],
 )
-def test_frames_answer_as_the_released_code(protocol, task):
-    assert cases.apart(cases.answer(built(protocol, task), task), STORED[protocol][task]) <= 1e-8
+def test_frames_answer_as_the_released_code(protocol, task, more):
+    found = answer(*built(protocol, task, more))
+    assert cases.apart(found, STORED[protocol][f"{task} {more}".strip()]) <= 1e-8
