@@ -195,7 +195,11 @@ def deviations() -> Iterator[str]:
 
     def stated(node: dict[str, Any], place: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
         for name, sentence in (node.get("deviations") or {}).items():
-            if sentence is not None:  # as where one does not hold
+            if isinstance(sentence, dict):
+                ((option, values),) = sentence.items()
+                for value, text in values.items():
+                    yield name, text, " with ".join((*place, f"`{option}={value}`"))
+            elif sentence is not None:  # as where one does not hold
                 yield name, sentence, " with ".join(place) or "everywhere"
         for table in CHOSEN:
             for choice, entry in (node.get(table) or {}).items():

@@ -59,6 +59,7 @@ TOP = {
     "scale": NAME,
     "published_models": NAMES,
     "deviations": OPTIONS,
+    "called": OPTIONS,
     "seed": KeyRule(
         f"a whole number from 0 to {LARGEST}",
         lambda value: type(value) is int and 0 <= value <= LARGEST,
@@ -118,7 +119,7 @@ INSIDE = {
 """The keys that are read by themselves; `lra.composition.compose` types the other options."""
 OPTIONAL = frozenset(
     {"optim.name", "logger.name", "runner.class_path", "runner.section", "published_models"}
-    | {"deviations", "scale", "report.write", "report.style"}
+    | {"deviations", "called", "scale", "report.write", "report.style"}
     | {f"model.{key}" for key in ("mixer", "stack", "layers", "layer_options", "backbone", "about")}
 )
 NEEDED = frozenset({*TOP} - OPTIONAL)

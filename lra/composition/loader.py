@@ -41,7 +41,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lra.composition import warm_up
-from lra.composition.own_options import TABLES, Tree, matching_options, merged, without
+from lra.composition.own_options import (
+    TABLES,
+    Tree,
+    by_option,
+    matching_options,
+    merged,
+    without,
+)
 from lra.composition.plain_values import Unclear, changed, is_plain
 from lra.runners.records import Memo
 
@@ -393,7 +400,13 @@ class Loader(ConfigLoaderImpl):
         return cast(Tree, _container(config))
 
     def _settled(self, tree: Tree, words: Sequence[str]) -> Tree:
-        """Return a configuration with its warm-ups cut: see `lra.composition.warm_up`."""
+        """Return a configuration with its sentences chosen, and with its warm-ups cut.
+
+        See `lra.composition.own_options` and `lra.composition.warm_up`.
+        """
+        if isinstance(sentences := tree.get("deviations"), dict):
+            chosen = {name: by_option(tree, entry) for name, entry in sentences.items()}
+            tree = {**tree, "deviations": chosen}
         runner = tree.get("runner")
         start = runner.get("pretraining") if isinstance(runner, dict) else None
         parts: Tree = {

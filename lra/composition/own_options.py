@@ -12,6 +12,11 @@ belong to a task and a model together:
 Within its file such an entry wins over what the file says for all, an entry that asks for more wins
 over one that asks for less, and of two that ask for as much the later in the order task, model,
 runner. A later file wins over all of that: see `lra.composition.loader`.
+
+What depends on an option is a table of its own, where other values have none:
+
+    deviations:
+      readout: {model.mixer.kernel: {dplr: "there C (1 - A^n) is learned"}}
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +102,17 @@ def _mapping(value: Any, where: str, of: str) -> Tree:
     if not isinstance(value, dict):
         raise ConfigError(f"{where}: got {quote(value)}; wanted a mapping of {of}")
     return value
+
+
+def by_option(config: Mapping[str, Any], entry: Any) -> Any:
+    """Return what an entry is for this configuration: itself, or what its option's value has."""
+    if not isinstance(entry, Mapping):
+        return entry
+    ((option, values),) = entry.items()
+    node: Any = config
+    for part in option.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return values.get(str(node))
 
 
 def without(layer: Tree, path: Sequence[str]) -> Tree:

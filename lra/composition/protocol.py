@@ -1,7 +1,8 @@
 """How a run stands to the protocol that it names: what departs from the source, and by whose hand.
 
 A protocol's file says which models its source trained (`published_models`), and where the settings
-here cannot be the source's (`deviations`, a sentence by name). What other words of a command, or a
+here cannot be the source's (`deviations`, a sentence by name), and what the source calls a model
+that an option makes (`called`). What other words of a command, or a
 preset, have changed of a protocol is found by comparing. All of it stands in labels of every row.
 What the scale makes small is one of these labels and no change.
 """
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.composition.catalogue import names, ours
 from lra.composition.class_path import locate
-from lra.composition.own_options import TABLES, matching_options, merged
+from lra.composition.own_options import TABLES, by_option, matching_options, merged
 from lra.composition.yaml_text import load
 from lra.errors import ConfigError
 from lra.models.idle import defaults
@@ -50,7 +51,10 @@ def marks(config: Mapping[str, Any]) -> dict[str, str]:
     if config.get("protocol", NONE) == NONE:
         return {}
     labels = {"protocol": str(config["protocol"])}
-    if config["model"]["name"] not in config.get("published_models", ()):
+    name = config["model"]["name"]
+    if called := by_option(config, (config.get("called") or {}).get(name)):
+        labels["called"] = called
+    if name not in config.get("published_models", ()):
         labels["settings"] = "shared"
     if named := deviations(config):
         labels["deviations"] = ", ".join(named)

@@ -54,6 +54,10 @@ def protocol_runs(frame: pd.DataFrame) -> list[ProtocolRuns]:
         unlike=[_changed_keys(row) for row in _records(kept)],
         shared=[labels.get("settings") == SHARED for labels in kept["labels"]],
     )
+    kept["family"] = [
+        labels.get("called", family)
+        for labels, family in zip(kept["labels"], kept["family"], strict=True)
+    ]
     kept["line"] = [_line(row) for row in _records(kept)]
     return [
         ProtocolRuns(protocol=str(protocol), scale=str(scale), rows=rows)

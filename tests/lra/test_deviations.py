@@ -14,7 +14,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "protocols.md"
 def found(node, place=()):
     """Yield (name, sentence, where it holds) of one file's node."""
     for name, sentence in (node.get("deviations") or {}).items():
-        if sentence is not None:  # as where one does not hold
+        if isinstance(sentence, dict):
+            ((option, values),) = sentence.items()
+            for value, text in values.items():
+                yield name, text, (*place, f"`{option}={value}`")
+        elif sentence is not None:  # as where one does not hold
             yield name, sentence, place
     for table in TABLES:
         for choice, entry in (node.get(table) or {}).items():

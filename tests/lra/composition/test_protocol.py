@@ -97,6 +97,19 @@ def test_a_deviation_can_be_taken_back():
     assert "order" not in protocol.deviations(config(*words))
 
 
+def test_the_kernel_decides_what_s4_departs_in_and_is_called():
+    words = ("+protocol=s4_v3", "task=listops", "model=s4", "runner=train")
+    diagonal = (*words, "model.mixer.kernel=diagonal", "model.mixer.discretisation=bilinear")
+    s4, s4d = config(*words), config(*diagonal)
+    assert "C (1 - A^n)" in protocol.deviations(s4)["readout"]
+    assert "C begins times B" in protocol.deviations(s4d)["readout"]
+    assert "called" not in protocol.marks(s4)
+    assert protocol.marks(s4d)["called"] == "s4d"
+    today = config("+protocol=s4", *words[1:], "model.mixer.kernel=diagonal")
+    assert "readout" not in protocol.deviations(today)
+    assert protocol.marks(today)["called"] == "s4d"
+
+
 def test_without_a_protocol_nothing_is_said(capsys):
     found = config("task=listops")
     assert protocol.marks(found) == {}

@@ -110,7 +110,8 @@ def tokens(task: str, length: int = LENGTH, *, equal: bool = False) -> Tensor:
     shape = (ROWS, parts, length)
     ids = torch.randint(1, HIGHEST.get(task, 255) + 1, shape, generator=draws)
     if task in SHARE_OF_PADDING:
-        return ids.where(torch.rand(shape, generator=draws) > SHARE_OF_PADDING[task], 0)
+        drawn = torch.rand(shape, generator=draws, dtype=torch.float32)
+        return ids.where(drawn > SHARE_OF_PADDING[task], 0)
     times = length // LENGTH if length >= LONG else 1
     lengths = torch.tensor([length, 150 * times, 61 * times])
     if equal:

@@ -223,7 +223,6 @@ SGCONV = {
         ours.optim["batch_size"] == value * GPUS.get(ours.name, 1),
     "trainer.gpus": lambda value, ours:
         value == GPUS[ours.name] and {"halves", "quarters"} & {*ours.deviations},
-        and (ours.task["mean"], ours.task["deviation"]) == (0.5, 0.5),  # as its pictures are read
     "model.layer._name_": lambda value, ours:
         (value, ours.mixer["kernel"]) == ("gconv", "pieces"),
     "model.layer.activation": lambda value, _: value == "gelu",

@@ -69,6 +69,7 @@ SGCONV = {
     **FRAME,
     r"stack\.blocks\.(\d)\.mixer\.skip": "model.layers.{0}.layer.D",
     r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
+    r"stack\.blocks\.(\d)\.mixer\.kernel\.parts": "model.layers.{0}.layer.kernel_list",
 }
 NAMES = {
     "s4": TODAY, "s4_v3": TAG, "s4_v1": FRAME, "self_pretraining": TRANSFORMER, "sgconv": SGCONV,

@@ -20,6 +20,7 @@ from torch import nn
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.run import Run
+from lra.models.backbone.norms import TokenBatchNorm
 from lra.models.families import mega
 from tests.lra.released_models import cases
 from tests.lra.released_models.cases import apart, renamed
@@ -197,3 +198,16 @@ def test_sinusoids_depart_by_no_more_than_is_said(name):
         table.copy_(torch.stack(table.chunk(2, dim=1), dim=-1).flatten(1))
     ours, _ = built(task, model)
     assert 1e-3 < apart(answer(ours, run), answer(theirs, run)) <= LARGEST["sinusoids"]
+
+
+def test_six_digits_move_evaluation_by_no_more_than_is_said(monkeypatch):
+    """By statistics of the same rows, which training would leave."""
+    ours, run = built("image", "mega")
+    for norm in ours.modules():
+        if isinstance(norm, TokenBatchNorm):
+            norm.momentum = 1.0
+    answer(ours, run)
+    exact = answer(ours.eval(), run)
+    for constant, value in DIGITS.items():
+        monkeypatch.setattr(mega, constant, value)
+    assert 1e-4 < apart(answer(ours, run), exact) <= 7e-4

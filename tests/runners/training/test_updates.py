@@ -366,3 +366,6 @@ def test_what_has_no_decay(tied: bool) -> None:
     assert tables <= every
     assert decayed("matrices") == every - vectors - tables
     assert ("head.weight" in decayed("matrices")) is not tied
+    in_stack = {name for name in vectors if name.startswith("stack.")}
+    assert in_stack
+    assert decayed("all_but_biases") == every - in_stack
