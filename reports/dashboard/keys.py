@@ -118,8 +118,8 @@ several. `cells` are the keys of its cells in the result store.
 SEPARATOR: Final = "__"
 """In place of the dots of an option: W&B reads a dot in a key as the name of a nested one."""
 _UNSAID = frozenset({
-    "about", "called", "deviations", "for_model", "for_runner", "for_task", "hydra", "logger", "plugins",
-    "published_models", "report", "results", "sweep",
+    "about", "called", "deviations", "for_model", "for_runner", "for_task", "hydra", "logger",
+    "plugins", "published_models", "report", "results", "sweep",
 })  # fmt: skip
 """Entries that describe, steer or say where; no option of a measurement."""
 _SHORT_KEYS = frozenset({

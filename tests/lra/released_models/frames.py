@@ -33,7 +33,7 @@ GIVEN = ("pe", "multiplier", "kernel_norm", "layer.decay")
 
 
 def numbered(name: str) -> str:
-    """Return a parameter's name with the number that version 1 leaves out of encoder and decoder."""
+    """Return a parameter's name with the number that version 1 leaves out of encoder, decoder."""
     return re.sub(r"^(encoder|decoder)\.(?!\d)", r"\1.0.", name)
 
 

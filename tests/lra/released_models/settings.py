@@ -3,8 +3,8 @@
     python -P tests/lra/released_models/settings.py s4 CHECKOUT
 
 CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tags
-v3.0.0 for `s4_v3` and v1 for `s4_v1`, of github.com/ctlllll/SGConv at its branch preview (commit 0c2b3ab) for
-`sgconv`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
+v3.0.0 for `s4_v3` and v1 for `s4_v1`, of github.com/ctlllll/SGConv at its branch preview (commit
+0c2b3ab) for `sgconv`, of github.com/facebookresearch/mega (commit aeaa4b4) for `mega`, and of
 github.com/google-research/long-range-arena (commit cd31e5c) for `lra_code`, of
 github.com/IdoAmos/not-from-scratch (commit f919137) for `self_pretraining`, and of
 github.com/pablomiralles22/long-transformers (commit ec33dc6) for `rotary`, and of

@@ -46,6 +46,10 @@ TRANSFORMER = {  # whose networks are layers of their own
     r"stack\.norm\.(\w+)": "model.norm.norm.{0}",
 }
 
+OUT = {
+    r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
+}
+
 
 def layer(kernel: str, names: Sequence[str], block: str = "layer.") -> dict[str, str]:
     """Return the names of a model of S4: what the code calls its kernel, and its parts."""
@@ -53,7 +57,7 @@ def layer(kernel: str, names: Sequence[str], block: str = "layer.") -> dict[str,
     parts = {rf"dynamics\.{each}": name for each, name in zip(ours, names, strict=True)}
     return {
         **FRAME,
-        r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
+        **OUT,
         r"stack\.blocks\.(\d)\.mixer\.skip": f"model.layers.{{0}}.layer.{block}D",
         **{
             rf"stack\.blocks\.(\d)\.mixer\.{each}": f"model.layers.{{0}}.layer.{kernel}.{name}"
@@ -67,8 +71,8 @@ TAG = layer("kernel.kernel", ("inv_w_real", "w_imag", "B", "P", "log_dt"), block
 TAG_DIAGONAL = layer("kernel.kernel", ("inv_A_real", "A_imag", "B", "", "log_dt"), block="")
 SGCONV = {
     **FRAME,
+    **OUT,
     r"stack\.blocks\.(\d)\.mixer\.skip": "model.layers.{0}.layer.D",
-    r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
     r"stack\.blocks\.(\d)\.mixer\.kernel\.parts": "model.layers.{0}.layer.kernel_list",
 }
 NAMES = {
@@ -105,8 +109,7 @@ def in_theirs(case: str, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def in_ours(case: str, name: str, weight: torch.Tensor, module: nn.Module) -> torch.Tensor:
-    """Return a released parameter of S4 as ours: today's Lambda is conjugate; dt by its logarithm.
-    """
+    """Return a released parameter of S4 as ours: Lambda of today is conjugate, dt a logarithm."""
     today = not case.startswith("s4_v3")
     if name.endswith("frequency"):
         return -weight if today else weight
