@@ -69,7 +69,10 @@ def main(protocol: str, checkout: Path, libraries: Path) -> None:
         if protocol in DIAGONAL:
             words = DIAGONAL[protocol]
             found[f"{protocol} {task} diagonal"] = stored(protocol, task, checkout, words)
-    FILE.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    lines = [
+        f"{json.dumps(case)}: {json.dumps(found[case], sort_keys=True)}" for case in sorted(found)
+    ]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ VERSION_1 = {
     r".*\.mixer\.dynamics\.(log_decay|frequency)": "model.layers.0.layer.kernel.krylov.w",
     r".*\.mixer\.dynamics\.log_step": "model.layers.0.layer.kernel.krylov.log_dt",
 }
-NOT_HERE = re.compile(r"layer\.decay|kernel\.kernel\.A")
+NOT_HERE = re.compile(r"decay|kernel\.kernel\.A")
 """What has no gradient there, or is read nowhere."""
 
 
