@@ -92,6 +92,23 @@ class Unsupported(ValueError):
     """
 
 
+class Idle(Unsupported):
+    """Raised for an option that nothing reads: without it the model is the same, and can be had.
+
+    Args:
+        sentence: The message.
+        option: Of the family by its name, of the backbone as `backbone.NAME`.
+    """
+
+    def __init__(self, sentence: str, option: str) -> None:
+        super().__init__(sentence)
+        self.option = option
+
+    def __reduce__(self) -> tuple[type["Idle"], tuple[str, str]]:
+        """Return what makes it again in another process."""
+        return type(self), (str(self), self.option)
+
+
 class Variant(StrEnum):
     """Which of two functions a family computes where the official LRA code left the paper."""
 
@@ -418,8 +435,8 @@ def _refusing_idle(family: type, construct: Callable[..., None]) -> Callable[...
     @wraps(construct)
     def build(self: Any, site: Site, **given: Any) -> None:
         construct(self, site, **given)
-        for sentence in idle_in(family, site, given).values():
-            raise Unsupported(sentence)
+        for name, sentence in idle_in(family, site, given).items():
+            raise Idle(sentence, name)
 
     return build
 

@@ -20,9 +20,9 @@ from lra.composition.class_path import (
 from lra.composition.configuration import check
 from lra.composition.option_sources import GIVEN
 from lra.composition.parallel_check import check_processes
-from lra.composition.protocol import check_name
 from lra.composition.run import Control, Logger, Run
 from lra.composition.runner_class import check_section, runner_class
+from lra.composition.task_name import check_name
 from lra.composition.yaml_text import load
 from lra.conf.rooms import stored_name
 from lra.errors import ConfigError, unknown
@@ -335,8 +335,8 @@ def build_model(
     try:
         model = Backbone(backbone, task_facts, mixers, stack=stack, seed=run.seed)
     except ValueError as error:
-        if not are_bundled(mixers, stack):
-            raise  # a fault of somebody else's code, which its traceback shows
+        if isinstance(error, Unsupported) or not are_bundled(mixers, stack):
+            raise  # also a fault of somebody else's code, which its traceback shows
         raise Unsupported(str(error)) from error
     if run.runner.trains:
         check_batch_parts(

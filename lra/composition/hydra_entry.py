@@ -315,6 +315,7 @@ def _composed(
     loader: "Loader", runs: Sequence[Sequence[str]], config_dir: str | None
 ) -> list[Composed]:
     from lra.composition.complaints import explained
+    from lra.composition.giving_way import fitting
 
     composed, here, memo = list[Composed](), str(Path.cwd()), Memo()
     place = {} if config_dir is None else {"config_dir": config_dir}
@@ -328,6 +329,7 @@ def _composed(
             tree = {**tree, "plugins": [*tree["plugins"], *packages]}
         check(tree, memo)
         name_plugins(tree["plugins"])
+        tree = fitting(tree, words, memo)
         at = {**place, "folder": here} if place or tree["plugins"] else place
         composed.append(Composed(tree, tuple(words), at))
     return composed

@@ -126,6 +126,13 @@ def without(layer: Tree, path: Sequence[str]) -> Tree:
     return {**layer, head: without(below, rest)} if isinstance(below, dict) else layer
 
 
+def nested(key: str, value: Any) -> Tree:
+    """Return the mapping in which a value lies at a dotted key."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
 def merged(tree: Tree, layer: Tree) -> Tree:
     """Return one mapping with another on top; parts that only one has are shared."""
     result = dict(tree)

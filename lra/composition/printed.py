@@ -8,9 +8,11 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
+from lra.composition.giving_way import fitting
 from lra.errors import ConfigError, unknown
+from lra.runners.records import Memo
 
 MOST = 100
 """Documents of one command; each takes Hydra a tenth of a second."""
@@ -54,6 +56,9 @@ def _document(hydra: Any, flags: argparse.Namespace, words: Sequence[str]) -> st
     config = loader.load_configuration(
         flags.config_name, [*loader.words_of_hydra, *words], RunMode.RUN
     )
+    tree = loader.compose(words)
+    with open_dict(config):
+        config.merge_with(fitting({k: v for k, v in tree.items() if k != "search"}, words, Memo()))
     HydraConfig.instance().set_config(config)  # what `${hydra:...}` refers to
     OmegaConf.set_readonly(config.hydra, None)
     printed = hydra.get_sanitized_cfg(config, flags.cfg)

@@ -8,21 +8,19 @@ What the scale makes small is one of these labels and no change.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, lru_cache, reduce
+from typing import Any
 
 from lra.composition.catalogue import names, ours
 from lra.composition.class_path import locate
-from lra.composition.own_options import TABLES, by_option, matching_options, merged
+from lra.composition.giving_way import fitting
+from lra.composition.own_options import TABLES, by_option, matching_options, merged, nested
+from lra.composition.task_name import NONE
 from lra.composition.yaml_text import load
-from lra.errors import ConfigError
 from lra.models.idle import defaults
+from lra.runners.records import Memo
 from lra.runners.training.optim import OptimConfig, Statistics
 
-if TYPE_CHECKING:
-    from lra.tasks.task import Task
-
-NONE = "none"
 ADHOC = "adhoc"
 FULL = "full"
 """The scale at which nothing is reduced; until 0.1, `published`."""
@@ -97,7 +95,23 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         for key in sorted(limits):
             if ours.get(key) != theirs.get(key) and not _incidental(key, config):
                 changed[key] = (theirs.get(key), ours.get(key))
-    return changed
+    gone = _gave_way(config, changed)
+    return {key: values for key, values in changed.items() if key not in gone}
+
+
+def _gave_way(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]]) -> set[str]:
+    """Return which options of the protocol nothing reads, so that they are as nothing sets them."""
+    whole, model = _file("config"), config["model"]["name"]
+    own = _file(f"model/{model}") if model in _ours("model") else {}
+    usual = {f"model.backbone.{k}": v for k, v in whole["model"]["backbone"].items()} | _USUAL
+    usual |= flat({k: own[k] for k in ("mixer", "stack") if k in own}, "model")
+    unread = {k: theirs for k, (theirs, now) in changed.items() if k in usual and now == usual[k]}
+    if not unread:
+        return set()
+    back = reduce(merged, (nested(key, value) for key, value in unread.items()), dict(config))
+    found = fitting(back, (), Memo())
+    now = flat(found["model"], "model") | flat(found["optim"], "optim")
+    return {key for key in unread if now.get(key) == usual[key]}
 
 
 def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -166,32 +180,6 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     words = [f"{key}={'|'.join(sorted(values))}" for key, values in now.items()]
     more = f" and {len(words) - MOST} more" if len(words) > MOST else ""
     return [f"changed by other words, as each row says: {', '.join(words[:MOST])}{more}"]
-
-
-def check_name(config: Mapping[str, Any], task: "Task") -> None:
-    """Raise ConfigError where a task has the name of another, or its options make another.
-
-    A name is what rows stand under: a text of one's own is none of ours. A protocol knows tasks by
-    their names: `task=pathfinder task.side=128` is `task=pathx`.
-    """
-    protocol, name = config["protocol"], config["task"]["name"]
-    if name not in (tasks := names("task")):
-        return
-    ours = _file(f"task/{name}")["class_path"]
-    if (given := config["task"]["class_path"]) != ours and given in {
-        _file(f"task/{other}")["class_path"] for other in tasks
-    }:
-        raise ConfigError(
-            f"task.name={name} is the name of another task ({ours}), under which rows of {given} "
-            "would stand; choose one that none of `lra list tasks` has, as task.name=my_notes"
-        )
-    if protocol == NONE:
-        return
-    if (built := task.spec.name) != name and built in tasks:
-        raise ConfigError(
-            f"+protocol={protocol} has its settings for task={name}, and these options of it make "
-            f"{built}: choose task={built}, or leave the protocol out"
-        )
 
 
 @lru_cache(maxsize=512)

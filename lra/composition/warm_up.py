@@ -7,18 +7,23 @@ that a file gives, it warms up to its last step, and says so; one named by hand 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lra.composition.own_options import TABLES
+
 PATHS = ("optim", "runner.pretraining.optim")
 FREE = ("rsqrt", "inverse_sqrt")
 """Schedules whose rate follows from a warm-up of any length: published ones end within it."""
 
 
-def by_hand(path: str, words: Sequence[str]) -> bool:
-    """Return whether a word of the command line names the warm-up of `path`."""
+def by_hand(option: str, words: Sequence[str]) -> bool:
+    """Return whether a word of the command line names an option, itself or in a mapping."""
+    path, _, name = option.rpartition(".")
     for word in words:
         key, _, value = word.lstrip("+").partition("=")  # ~key names no value
-        if key == f"{path}.warmup_steps":
+        in_table = key.partition(".")[0] in TABLES
+        if key == option or (in_table and key.endswith(f".{option}")):
             return True
-        if f"{path}.".startswith(f"{key}.") and "warmup_steps" in value:
+        around = in_table or f"{path}.".startswith(f"{key}.")
+        if around and value.startswith("{") and name in value:
             return True
     return False
 
@@ -41,7 +46,7 @@ def clipped(optim: Any, above: Mapping[str, Any], words: Sequence[str], path: st
     steps, warmup = everything.get("steps"), everything.get("warmup_steps")
     if type(steps) is not int or type(warmup) is not int or not 1 <= steps < warmup:
         return None
-    if everything.get("schedule") in FREE or by_hand(path, words):
+    if everything.get("schedule") in FREE or by_hand(f"{path}.warmup_steps", words):
         return None
     return steps
 

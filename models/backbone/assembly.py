@@ -51,7 +51,7 @@ from lra.models.backbone.stack import (
     TransformerBlock,
 )
 from lra.models.idle import Need, defaults, format_value, idle
-from lra.models.mixer import INSIDE, MixerFactory, State, Unsupported
+from lra.models.mixer import INSIDE, Idle, MixerFactory, State, Unsupported
 from lra.models.state import size_bytes
 from lra.models.tuning import Roles
 
@@ -292,9 +292,9 @@ def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[Mixer
         return 0
     if facts.head in CAUSAL_HEADS:
         raise Unsupported(
-            "a pooled position is made of a token and the next, which would see itself answered: "
-            f"got a task that needs a causal model, and pool_blocks={config.pool_blocks}; set "
-            "model.backbone.pool_blocks=1, or choose a task with the whole sequence in view"
+            "layers that pool make a position of a token and the next, which would see itself "
+            "answered: got a task that needs a causal model; choose a task with the whole sequence "
+            "in view, or model.backbone.pool_blocks=1, which pools nothing"
         )
     if config.residual == Residual.reversible:
         raise Unsupported(
@@ -371,8 +371,8 @@ OF_TASK = (
 
 def check_task(config: BackboneConfig, facts: TaskFacts) -> None:
     """Raise `Unsupported` for options that the task, or what it makes of the model, never reads."""
-    for sentence in idle_for_task(config, facts).values():
-        raise Unsupported(f"model.backbone.{sentence}")
+    for name, sentence in idle_for_task(config, facts).items():
+        raise Idle(f"model.backbone.{sentence}", f"backbone.{name}")
 
 
 def idle_for_task(config: BackboneConfig, facts: TaskFacts) -> dict[str, str]:
@@ -391,23 +391,26 @@ def check_memory(
         initial_state: Of the model, from rows and tokens of memory.
 
     Raises:
-        ValueError: The task carries no state from batch to batch.
-        Unsupported: The state has one size, whatever the memory.
+        Idle: The task carries no state from batch to batch, or it has one size, whatever the
+            memory.
     """
-    lengths = [length for length in (config.memory, config.evaluation_memory) if length]
-    if not lengths:
+    lengths = {"memory": config.memory, "evaluation_memory": config.evaluation_memory}
+    chosen = {name: length for name, length in lengths.items() if length}
+    if not chosen:
         return
+    option = f"backbone.{next(iter(chosen))}"
     given = ", ".join(
-        f"model.backbone.{name}={'null' if (value := getattr(config, name)) is None else value}"
-        for name in ("memory", "evaluation_memory")
+        f"model.backbone.{name}={format_value(each)}" for name, each in lengths.items()
     )
     if not facts.memory:
-        raise ValueError(
+        raise Idle(
             f"{given}: lengths of a state that goes on from batch to batch, and this task carries "
-            "none; set both to null, or task.regime=memory"
+            "none; set both to null, or task.regime=memory",
+            option,
         )
-    if size_bytes(initial_state(1, max(2, *lengths))) == size_bytes(initial_state(1, 1)):
-        raise Unsupported(
+    if size_bytes(initial_state(1, max(2, *chosen.values()))) == size_bytes(initial_state(1, 1)):
+        raise Idle(
             f"{given}: the state of this model is the same whatever memory it is given; set both "
-            "to null"
+            "to null",
+            option,
         )

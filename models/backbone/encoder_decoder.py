@@ -202,7 +202,7 @@ def encoder_decoder(
     decoder_mixer = exact if config.decoder_mixer == DecoderMixer.exact else mixers[-1]
 
     def placed(layer: int, depth: int, longest: int, *, causal: bool, shared: Any) -> Site:
-        words = int(torch.randint(2**62, (), generator=site.generator))
+        words = int(torch.randint(2**62, (), generator=site.generator, device="cpu"))
         return replace(
             site,
             layer=layer,

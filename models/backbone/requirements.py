@@ -9,7 +9,7 @@ from lra.models.backbone.choices import CAUSAL_HEADS
 from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
 from lra.models.backbone.heads import ORDERLESS, READ_FIRST, Pooling
 from lra.models.backbone.stack import PostNormStack, Stack, family
-from lra.models.mixer import INSIDE, SITE_OPTIONS, Mixer, Positions, Site, Unsupported
+from lra.models.mixer import INSIDE, SITE_OPTIONS, Idle, Mixer, Positions, Site, Unsupported
 
 MASKED = {
     "document": "documents that do not see each other",
@@ -61,10 +61,11 @@ def checked_mixer(
         )
     for name, fact in SITE_OPTIONS.items() if site is not None else ():
         if (value := getattr(site, fact)) is not None and name not in traits.options:
-            raise Unsupported(
+            raise Idle(
                 f"{family(mixer)} has no use for {name} (traits.options lacks it): got "
                 f"model.backbone.{name}={str(value).lower()}; set it to null, or choose another "
-                "family"
+                "family",
+                f"backbone.{name}",
             )
     if causal and not traits.causal:
         raise Unsupported(

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.backbone.config import BackboneConfig
-from lra.models.backbone.heads import Pooling
+from lra.models.backbone.heads import WITH_CLS, Pooling
 from lra.models.backbone.networks import FeedForward, network_of
 from lra.models.backbone.stack import TransformerBlock
 from lra.models.mixer import (
@@ -235,7 +235,11 @@ def _refuse(site: Site, config: BackboneConfig) -> None:
             "TemporalLatentBottleneck sees both directions within a chunk and answers once per "
             "sequence: it is no language model; choose a task with one answer per sequence"
         )
-    if config.pooling not in (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all):
+    means = (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
+    pools = (
+        site.cls or config.pooling not in WITH_CLS
+    )  # no CLS vector: each token is to be answered
+    if pools and config.pooling not in means:
         raise Unsupported(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
             f"set model.backbone.pooling=mean, not {config.pooling}"

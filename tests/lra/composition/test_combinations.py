@@ -211,7 +211,7 @@ def test_what_is_kept_of_files_is_theirs_alone(tmp_path: Path, monkeypatch: Any)
 
 FILES = (
     "-m model=reformer,tlb task=image size=large hardware=cpu runner=decode,span logger=none",
-    "-m model=tlb task=enwik8,image size=small hardware=cpu,a100 runner=span logger=wandb_online",
+    "-m model=tlb task=listops,image size=small hardware=cpu,a100 runner=span logger=wandb_online",
 )
 OWN = (
     "defaults: [/size: large]\nname: other",

@@ -1,0 +1,132 @@
+"""What files set gives way where nothing reads it; what a word of the command sets is refused.
+
+The file of a family, a protocol or a preset is meant for many runs. In some of them an option that
+it sets has nothing to act on: `pooling` where every token is answered, `qkv_bias` in a family
+without queries, `betas` of another optimiser. It is then put back to its default, which changes no
+number.
+"""
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any
+
+from lra.composition.binding import bind, defaults
+from lra.composition.class_path import locate
+from lra.composition.compose import are_bundled, build_model, facts, typed
+from lra.composition.own_options import Tree, merged, nested
+from lra.composition.run import Run
+from lra.composition.warm_up import by_hand
+from lra.errors import ConfigError
+from lra.models import idle
+from lra.runners.records import Memo
+from lra.runners.runner import Direction
+from lra.runners.training import optim
+from lra.tasks.errors import NotPrepared
+
+BACKBONE = "model.backbone"
+OF_FAMILY = ("head_width", "qkv_bias", "output_bias", "memory", "evaluation_memory")
+"""Options of the backbone of which a family's layers say whether they read them."""
+
+
+def fitting(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
+    """Return a configuration in which what nothing reads has given way.
+
+    Args:
+        config: Of one run; what is wrong in it is left to those that read it.
+        words: Of the command line.
+        memo: Of the sweep: what follows from equal parts is found once.
+    """
+    while found := _found(config, words, memo):
+        config = reduce(merged, (nested(key, value) for key, value in found.items()), config)
+    return config
+
+
+def _found(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
+    """Return options by key that are to give way, each at its default; those of one kind."""
+    beside = config["model"], config["optim"]
+    parts = tuple(config[key] for key in ("model", "task", "runner", "plugins"))
+    of_model = tuple(word for word in words if "model" in word)
+    try:
+        for what, objects, find in (
+            ("beside others", beside, partial(_beside_others, config)),
+            ("of task", parts, partial(_of_task, config, memo)),
+            (("of family", of_model), parts, partial(_of_family, config, memo, of_model)),
+        ):
+            everything: Tree = memo.of(("gives way", what), objects, find)
+            if found := {k: v for k, v in everything.items() if not by_hand(k, words)}:
+                return found
+    except (ConfigError, NotPrepared):  # which whoever reads the options, or the data, explains
+        pass
+    return {}
+
+
+def _run(config: Tree, memo: Memo) -> Run:
+    return typed(config, memo.of("tasks", (), dict[str, Any]), memo)
+
+
+def _beside_others(config: Tree) -> Tree:
+    """Return options that have nothing to act on next to others of their group."""
+    from lra.models.backbone.config import NEEDS, BackboneConfig
+
+    found: Tree = {}
+    for group, node, kind, needs in (
+        (BACKBONE, config["model"].get("backbone"), BackboneConfig, NEEDS),
+        ("optim", config["optim"], optim.OptimConfig, optim.NEEDS),
+    ):
+        options = {k: v for k, v in (node or {}).items() if k not in ("name", "about")}
+        names = idle.idle(needs, bind(kind, options, group), idle.defaults(kind))
+        found |= {f"{group}.{name}": defaults(kind)[name] for name in names}
+    return found
+
+
+def _of_task(config: Tree, memo: Memo) -> Tree:
+    """Return options of the backbone that the task never reads."""
+    from lra.models.backbone.assembly import OF_TASK, idle_for_task
+    from lra.models.backbone.config import BackboneConfig
+
+    usual, node = defaults(BackboneConfig), config["model"].get("backbone") or {}
+    suspects = {name for need in OF_TASK for name in need.options}
+    if all(node.get(name, usual[name]) == usual[name] for name in suspects):
+        return {}
+    run = _run(config, memo)
+    if run.runner.facing is not Direction.task:
+        return {}
+    names = idle_for_task(run.backbone, facts(run))
+    return {f"{BACKBONE}.{name}": usual[name] for name in names}
+
+
+def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
+    """Return options that the family has no use for, as building it without contents tells."""
+    import torch
+
+    from lra.models.mixer import Idle
+
+    model = config["model"]
+    backbone = model.get("backbone") or {}
+    usual: Tree = {
+        f"{BACKBONE}.{name}": None for name in OF_FAMILY if backbone.get(name) is not None
+    }
+    core = "stack" if "stack" in model else "mixer"
+    options = model.get(core) or {}
+    if "class_path" in options:
+        default = defaults(locate(options["class_path"], config["plugins"]))
+        usual |= {
+            f"model.{core}.{name}": default[name]
+            for name, value in options.items()
+            if name in default and value != default[name]
+        }
+    usual = {key: value for key, value in usual.items() if not by_hand(key, words)}
+    if not usual or model.get("layers") or backbone.get("decoder_depth"):
+        return {}  # of several families one may read what another does not
+    run = _run(config, memo)
+    if not are_bundled(run.mixers, run.stack):
+        return {}
+    try:
+        with torch.device("meta"):
+            build_model(run)
+    except Idle as refused:
+        keys = (f"model.{refused.option}", f"model.{core}.{refused.option}")
+        return {key: usual[key] for key in keys if key in usual}
+    except ValueError:  # refused for another reason
+        pass
+    return {}
