@@ -32,7 +32,9 @@ class Roles(nn.Module):
 
     no_matrices: ClassVar[tuple[str, ...]] = ()
     undecayed: ClassVar[tuple[str, ...]] = ()
-    """Those that never decay; they are no matrices either."""
+    """Those that never decay, and are no matrices either: what says how fast a memory forgets and
+    how strongly it takes in (rates, sizes of steps, biases of its gates), where 0 is one value
+    among others, and what the released code excludes besides."""
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Return the special treatment by local parameter name."""

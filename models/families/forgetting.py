@@ -231,6 +231,8 @@ class Forgetting(MultiHead):
         ValueError: A time is none.
     """
 
+    version = 2  # biases of gates do not decay
+    undecayed = ("forget_map.bias",)
     needs = (BOTH_WAYS, Need("time_min", "time_max", gate_start=GateStart.times))
 
     def __init__(

@@ -41,6 +41,8 @@ class GLA(GatedMixer):
         gate: What the gate of the outputs passes.
     """
 
+    version = 2  # biases of gates do not decay
+    undecayed = ("decay_up.bias",)
     needs = (BOTH_WAYS,)
 
     def __init__(

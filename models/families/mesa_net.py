@@ -85,7 +85,8 @@ class MesaNet(GatedMixer):
         ValueError: A number is none that it can be.
     """
 
-    undecayed = ("ridge",)
+    version = 2  # biases of gates do not decay
+    undecayed = ("ridge", "beta_map.bias", "decay_map.bias")
 
     def __init__(
         self,

@@ -48,7 +48,8 @@ class MLSTM(GatedMixer):
             none, nor a SiLU.
     """
 
-    version = 2  # maps of queries, keys and values begin as in the package
+    version = 2  # maps begin as in the package, and biases of gates do not decay
+    undecayed = ("enter.bias", "forget.bias")
     needs = (BOTH_WAYS,)
 
     def __init__(

@@ -52,7 +52,9 @@ class TTT(GatedMixer):
         ValueError: A number is none that it can be, or the width of a head is odd.
     """
 
+    version = 2  # biases of gates do not decay
     no_matrices = ("bias", "norm_weight", "norm_bias")
+    undecayed = ("rate_map.bias", "place_rate")
     needs = (BOTH_WAYS,)
 
     def __init__(

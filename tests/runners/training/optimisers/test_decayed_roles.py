@@ -131,6 +131,47 @@ def test_whatever_looks_like_a_matrix_is_one_or_says_that_it_is_none() -> None:
     assert maps == KNOWN_MAPS
 
 
+OF_SCORES_AND_TABLES = (
+    "BucketScores", "DistanceTable", "FunnelScores", "GlobalBiases", "HTransformerCore",
+    "LambdaLayer", "ShawScores", "SinkhornCore", "Slots", "SpanTable", "TwoMaps",
+)  # fmt: skip
+"""Modules whose vectors are added to scores or looked up."""
+OF_NO_MEMORY = {
+    "CompressiveTransformer.compressor.layers.0.bias", "KimiDelta.gate_up.bias",
+    "Longformer.key_global.bias", "Longformer.query_global.bias", "Longformer.value_global.bias",
+    "MultiresConv.high", "MultiresConv.low", "MultiresConv.weights", "SGConv.kernel.parts",
+    "Sinkhorn.sort_bias", "Sinkhorn.sort_in.bias", "Synthesizer.alpha", "Synthesizer.dense_bias",
+    "Synthesizer.dense_in.bias",
+}  # fmt: skip
+"""Other vectors that decay: of projections, maps of sorting, kernels, gates of outputs."""
+FIRST_MEMORY = {"TTT.bias", "TTT.norm_bias"}
+"""What a memory begins as, where it is a model by itself."""
+DECAYED_BY_THEIR_SOURCES = {
+    *(f"LSTM.cells.{cell}.lstm.bias_{part}h_l0" for cell in (0, 1) for part in "hi"),
+    "QRNN.cells.0.gates.bias", "QRNN.cells.1.gates.bias", "Mega.scale", "Mega.shift",
+    *(f"Mega.average.{name}" for name in ("alpha", "beta", "delta", "gamma", "omega")),
+}  # fmt: skip
+
+
+def test_rates_steps_and_biases_of_gates_of_a_memory_never_decay() -> None:
+    """A new vector is decided about: its role tells, it never decays, or it stands here."""
+    decaying = set()
+    for mixer in mixers():
+        said = {id(p): tuning for p, tuning in tunings(mixer)}
+        for path, module in mixer.named_modules():
+            kind = type(module).__name__
+            projects = isinstance(module, nn.Linear) and path.endswith("_proj")
+            if "Norm" in kind or projects or kind in ("ShortConvolution", *OF_SCORES_AND_TABLES):
+                continue
+            for name, parameter in module.named_parameters(recurse=False):
+                tuning = said[id(parameter)]
+                vector = parameter.dim() < 2 or not tuning.matrix
+                gain = name in ("skip", "norm_weight") or name.startswith("taps")
+                if vector and tuning.weight_decay is None and not gain:
+                    decaying.add(".".join(filter(None, (type(mixer).__name__, path, name))))
+    assert decaying == OF_NO_MEMORY | FIRST_MEMORY | DECAYED_BY_THEIR_SOURCES
+
+
 def test_every_name_that_a_class_gives_is_a_parameter_somewhere() -> None:
     named, there = set(), set()
     for mixer in mixers():
