@@ -70,11 +70,16 @@ class At(NamedTuple):
 
 
 def position_ids(
-    length: int, start: Int[Tensor, " b"] | Spacing | None, like: Tensor
+    length: int, start: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None, like: Tensor
 ) -> Int[Tensor, "#b l"]:
-    """Return absolute positions 0 … length-1, shifted per row by `start` where given."""
+    """Return absolute positions 0 … length-1, shifted per row by `start` where given.
+
+    Or `start` itself, where it has a position for each token.
+    """
     if isinstance(start, Spacing):
         return start.ids(length, like.device)[None]
+    if start is not None and start.dim() == 2:
+        return start
     ids = torch.arange(length, device=like.device)[None]
     return ids if start is None else ids + start[:, None]
 
@@ -124,7 +129,9 @@ class Rotation(NamedTuple):
 
 
 def rotation(
-    x: Float[Tensor, "*b l d"], width: int, start: Int[Tensor, " b"] | Spacing | None = None
+    x: Float[Tensor, "*b l d"],
+    width: int,
+    start: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None = None,
 ) -> Rotation:
     """Return what turns `width` channels of each of these tokens.
 

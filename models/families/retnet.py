@@ -3,8 +3,9 @@
     S_t = gamma S_(t-1) + k_t v_t^T,   o_t = S_t^T q_t,   gamma_h = 1 - 2^(-5 - h), h = 0, 1, ...
     y = W_O (silu(W_G x) * norm_h(o)),   q = R_t W_Q x_t,   k = R_t W_K x_t / sqrt(k),   v = W_V x_t
 
-R_t rotates pairs of channels by the position t, so that o_t = sum_(j <= t) gamma^(t - j)
-(q_t · k_j) v_j depends on distances alone. norm_h is over the channels of one head and token.
+R_t rotates pairs of channels by the position t, which counts no padding, so that
+o_t = sum_(j <= t) gamma^(t - j) (q_t · k_j) v_j depends on distances alone. norm_h is over the
+channels of one head and token.
 
 With `decay=slopes` heads forget as in Lightning Attention, at ALiBi's slopes, slower from layer to
 layer and hardly at all in the last, r being 1e-5:
@@ -94,6 +95,20 @@ def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Floa
     return logs[:, None].expand(q.shape[:3])
 
 
+def counted(layout: Layout) -> Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None:
+    """Return where tokens stand among the real ones alone: a state does not decay over padding."""
+    keep, context = layout.keep, layout.context
+    if keep is None:
+        return layout.place
+    real = keep.long()
+    before = real.cumsum(1) - real
+    if layout.start is not None:
+        return before + layout.start[:, None]
+    if context is not None:
+        before = before + context.collected(real.sum(1))[: context.rank].sum(0)[:, None]
+    return before
+
+
 class RetNet(Family):
     """Retention at several scales, normed by head and gated.
 
@@ -157,7 +172,9 @@ class RetNet(Family):
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def project(
-        self, x: Float[Tensor, "b l d"], place: Int[Tensor, " b"] | Spacing | None
+        self,
+        x: Float[Tensor, "b l d"],
+        place: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None,
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l v"]]:
         """Return queries, scaled keys and values, rotated where they are to be."""
         act = ACTIVATIONS.get(self.activation, nn.Identity())
@@ -181,7 +198,7 @@ class RetNet(Family):
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
         x = blanked(x, layout, self.traits)
-        q, k, v = self.project(x, layout.place)
+        q, k, v = self.project(x, counted(layout) if self.rotary else None)
         o = self._retain(q, k, v, layout)
         if not self.traits.causal:
             # Read before a token, a state has decayed once less than by the distance.
