@@ -223,8 +223,9 @@ class Traits:
     """Whether this instance looks only at the past and the present."""
     max_length: int | None = None
     operations: Growth = Growth(1.0)
-    """Of products, convolutions and Fourier transforms, forward and backward; a table or a number
-    of buckets that the site's longest input decides grows with it."""
+    """Of products, convolutions and Fourier transforms, forward and backward, or of what is
+    computed element by element where that grows faster; a table or a number of buckets that the
+    site's longest input decides grows with it."""
     memory: Growth = Growth(1.0)
     """Of the activations that autograd keeps."""
     selection_leak: bool = False

@@ -5,7 +5,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from cost_table import LONGEST, PUBLISHED, REFERENCE, costs, longest
+from cost_table import LONGEST, ONE_SIDED, PUBLISHED, REFERENCE, costs, longest
 from lra.composition.catalogue import names
 
 
@@ -49,6 +49,15 @@ def test_factors_are_those_of_the_rows() -> None:
         ("families_gated-epyc", "gla", 1),
     ):
         assert cells(model)[place] == f"{1 / ratio_of(file, model, 1024):.2g}"
+
+
+def test_families_that_look_back_alone_are_marked_where_both_directions_are_in_view() -> None:
+    marks = {name: [ONE_SIDED in cell for cell in cells(name)] for name in ("hyena", "s4")}
+    assert marks["hyena"] == [True] * 5 + [False] * (len(marks["hyena"]) - 5)
+    assert not any(marks["s4"])
+    of_line = {line[3:].partition("]")[0] for line in lines() if ONE_SIDED in line}
+    assert of_line == {"hyena", "multires_conv"}
+    assert [line[:10] for line in longest() if ONE_SIDED in line] == ["| [hyena]("]
 
 
 def test_long_rows_have_their_table() -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from family_pages import BACKGROUND, by_length
 from lra.composition.catalogue import names
+from lra.composition.compose import core_of, group_file
+from lra.models.mixer import Site, Unsupported
 from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare
 from lra.reports.tables.costs import crossover_table
 from lra.results.stored import published
@@ -48,6 +50,8 @@ HEAD = [
 ]
 REFERENCE = "sdpa"
 UNMEASURED = "–"
+ONE_SIDED = " ‡"
+"""Behind what a family that looks back alone has where both directions are in view."""
 
 
 def points(measured: Sequence[str]) -> list[CostPoint]:
@@ -79,6 +83,21 @@ def faster_from(held: list[CostPoint], model: str) -> str:
     return text.partition(" [")[0] or UNMEASURED
 
 
+def looks_back(model: str) -> bool:
+    """Return whether a family, at its defaults, computes no more where later tokens may be seen."""
+    mixers, stack, _ = core_of(group_file("model", model), ())
+    try:
+        return stack is None and mixers[0](Site(width=64, heads=2, max_length=64)).traits.causal
+    except Unsupported:
+        return False
+
+
+def marked(texts: Sequence[str], model: str) -> list[str]:
+    """Return factors of both directions, marked where the family has but one."""
+    mark = ONE_SIDED if looks_back(model) else ""
+    return [text if text == UNMEASURED else text + mark for text in texts]
+
+
 def costs() -> Iterator[str]:
     """Yield a table with a line for each family that has rows, and what measures the others."""
     ways = {causal: points(files) for causal, files in MEASURED.items()}
@@ -89,7 +108,8 @@ def costs() -> Iterator[str]:
         line = [f"[{model}](families/{model}.md)"]
         for causal in (False, True):
             found = cells(ways[causal], model, CPU)
-            line += [faster_from(ways[causal], model), *found] if found else [UNMEASURED] * 5
+            texts = [faster_from(ways[causal], model), *found] if found else [UNMEASURED] * 5
+            line += texts if causal else marked(texts, model)
         line += cells(ways[None], model, GPU) or [UNMEASURED] * 2
         if {*line[1:]} == {UNMEASURED}:
             missing.append(model)
@@ -109,6 +129,6 @@ def longest() -> Iterator[str]:
     yield "| " + " | ".join(head) + " |"
     yield "| --- |" + " ---: |" * (len(head) - 1)
     for model in sorted({point.model for held in ways.values() for point in held} - {*BACKGROUND}):
-        line = cells(ways[False], model, GPU) or [UNMEASURED] * 2
+        line = marked(cells(ways[False], model, GPU) or [UNMEASURED] * 2, model)
         line += cells(ways[True], model, (*GPU, ("speed", "256"))) or [UNMEASURED] * 3
         yield f"| [{model}](families/{model}.md) | {' | '.join(line)} |"

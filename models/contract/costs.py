@@ -47,8 +47,8 @@ AS_NEAR = 2.0
 SOME = 3.0
 """A term is there if its share of the longest count is so many times the error of the fit."""
 ROOM_BESIDE = 0.3
-"""How much faster than declared may grow what no declaration is about: a forward pass alone, and
-what is no product. Of the order n x n, a fifth of the work at the shorter length is beyond that."""
+"""How much faster than declared may grow what is counted at two lengths alone: a forward pass. Of
+the order n x n, a fifth of the work at the shorter length is beyond that."""
 CONSTANT, LOGARITHM, LINEAR = Growth(0.0), Growth(0.0, log=True), Growth(1.0)
 ROOT = Growth(1.5)
 LADDER = frozenset(
@@ -188,10 +188,13 @@ def stepped_growth(counts: Mapping[int, int], declared: Growth) -> tuple[Growth 
     return nearest, possible[nearest]
 
 
-def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Result:
+def judge_growth(
+    case: Case, what: str, field: str, declared: Growth, *, at_most: bool = False
+) -> Result:
     """Compare the growth of one count in training with the declared one.
 
-    What does not grow, or grows as n at most, is fitted beside it, and so moves nothing.
+    What does not grow, or grows as n at most, is fitted beside it, and so moves nothing. With
+    `at_most` slower growth passes, too.
     """
     counts: dict[int, int] = {}
 
@@ -203,7 +206,8 @@ def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Result:
     def answer(found: Growth | None, steps: str = "") -> Result:
         grown = "in no way that is known" if found is None else f"as {found}"
         text = f"{what} grow {grown} up to length {max(counts)}{steps}: declared {declared}"
-        return Result(found == declared, text)
+        slower = at_most and found is not None and found < declared
+        return Result(found == declared or slower, text)
 
     if not all(count(*LENGTHS).values()):
         return inapplicable(f"{what}: nothing to count")
@@ -225,20 +229,31 @@ def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Result:
     return answer(found, f", in steps of {error:.1%}")
 
 
+def written_growth(counts: Mapping[int, int]) -> Growth:
+    """Return how the numbers that operators write grow: as n, or faster by more than steps."""
+    found, _ = stepped_growth(counts, LINEAR)
+    faster = found is not None and found > LINEAR and fit(counts, found).share >= HALF
+    return found if faster and found is not None else LINEAR
+
+
 def check_operations(case: Case) -> Result:
     """Operations of forward and backward grow as `traits.operations` says.
 
-    So do, at most, those of a pass without gradient, and the numbers that are written in it.
+    Those are products, or what is written element by element where that grows faster. So do, at
+    most, those of a pass without gradient.
     """
     traits = traits_of(case.build())
     if traits.simulated:
         return SIMULATED
-    seen = judge_growth(case, "operations", "operations", traits.operations)
+    most = max(traits.operations, LINEAR)  # to write what comes out is linear already
+    passes = {length: count_evaluation(case, length) for length in (*LENGTHS, FURTHER_LENGTHS[0])}
+    written = written_growth({length: each.written for length, each in passes.items()})
+    of_elements = written == traits.operations and written > LINEAR
+    seen = judge_growth(case, "operations", "operations", traits.operations, at_most=of_elements)
     if not seen.passed:
         return seen
     ends = LENGTHS[0], FURTHER_LENGTHS[0]
-    shorter, longer = (count_evaluation(case, length) for length in ends)
-    most = max(traits.operations, LINEAR)  # to write what comes out is linear already
+    shorter, longer = (passes[length] for length in ends)
     for what, first, last, declared in (
         (
             "operations of a pass without gradient",
@@ -255,6 +270,9 @@ def check_operations(case: Case) -> Result:
                 False,
                 f"{what} grow with length^{grown:.3f}: declared {traits.operations} for training",
             ).because("a mask, a sort or a statistic of all pairs, on the side or under no_grad")
+    if written > most:
+        text = f"numbers written without gradient grow as {written}: declared {traits.operations}"
+        return Result(False, text).because("work element by element counts as products do")
     return seen
 
 

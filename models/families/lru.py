@@ -62,13 +62,14 @@ class Recurrence(Unrounded):
         self.log_gamma = nn.Parameter(torch.empty(states))
         self.entry = nn.Parameter(torch.empty(2, states, width))
         least = torch.finfo(torch.float32).eps  # of a draw: no logarithm of 0
-        inner, outer = radius[0] ** 2, radius[1] ** 2
+        inner, outer = radius
         with torch.no_grad():
-            share = self.nu.uniform_(0, 1).clamp(least, 1 - least)
-            squared = inner + share * (outer - inner)
-            self.nu.copy_((-squared.log() / 2).log())
+            share = self.nu.uniform_(0, 1).clamp(least, 1 - least).double()
+            # 1 - |lambda|^2, whose distance from 1 is lost in |lambda|^2
+            rest = (1 - outer) * (1 + outer) + (1 - share) * (outer - inner) * (outer + inner)
+            self.nu.copy_((-torch.log1p(-rest) / 2).log())
             self.theta.copy_((self.theta.uniform_(0, 1).clamp(min=least) * phase_max).log())
-            self.log_gamma.copy_(torch.log1p(-squared) / 2)
+            self.log_gamma.copy_(rest.log() / 2)
         nn.init.normal_(self.entry, std=(2 * width) ** -0.5)
 
     def forward(
@@ -98,6 +99,7 @@ class LRU(StateSpace):
         rate: Learning rate of nu, theta, gamma and B, in multiples of the run's.
     """
 
+    version = 2  # magnitudes are drawn to the last digit
     needs = (BOTH_WAYS,)
 
     def __init__(

@@ -108,7 +108,8 @@ class MultiresConv(Family):
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
             causal=True,
-            memory=Growth(1.0, log=levels is None),  # as elementwise products, which no count has
+            operations=Growth(1.0, log=levels is None),
+            memory=Growth(1.0, log=levels is None),
             training_noise=dropout > 0,
             summarises=True,
         )

@@ -79,6 +79,7 @@ class S4(StateSpace):
         rate_of_readout: Learning rate of C, likewise.
     """
 
+    version = 2  # factors of kernel=diagonal and dss_exp are rounded once
     needs = (
         BOTH_WAYS,
         Need("discretisation", kernel=Matrices.diagonal),

@@ -86,9 +86,11 @@ class Dynamics(Unrounded):
         before: Complex[Tensor, "b d p"] | None,
     ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
         """Return what `state_space` does, in the numbers of `u`."""
-        rates, entry, step = self.continuous(u.dtype)
-        factor, gain = discretise(rates, step[:, None], self.rule)
-        return state_space(u, factor, gain * entry, readout, before)
+        # The t-th power of a factor has t times its error: it is rounded once, not its phase.
+        rates, entry, step = self.continuous(torch.float64)
+        exact = discretise(rates, step[:, None], self.rule)
+        factor, gain = (each.to(readout.dtype) for each in exact)
+        return state_space(u, factor, gain * entry.to(gain.dtype), readout, before)
 
     def continuous(
         self, dtype: torch.dtype

@@ -288,6 +288,7 @@ PLANTED = [
     ),
     whole("operations", "all pairs", numbers.DenseOnTheSide),
     whole("operations", "without gradient", numbers.DenseWithoutGradient),
+    whole("operations", "grow as n log n: declared n", numbers.LevelsOnTheSide),
     Fault(
         "a dense mask",
         "memory",

@@ -258,6 +258,19 @@ class DenseOnTheSide(Linear):
         return super().forward(x, layout) + 1e-3 * largest[:, None, None]
 
 
+class LevelsOnTheSide(Linear):
+    """Adds tokens at distances 1, 2, 4, … element by element, which no count of products has."""
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        sums, far = x.detach(), 1
+        while far < x.shape[1]:
+            sums, far = (
+                sums + 0.5 * nn.functional.pad(sums, (0, 0, far, 0))[:, : x.shape[1]].cos(),
+                2 * far,
+            )
+        return super().forward(x, layout) + 1e-3 * sums
+
+
 class DenseWithoutGradient(Linear):
     """Forms all scores where no gradient is asked for."""
 

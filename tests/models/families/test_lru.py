@@ -50,6 +50,21 @@ def test_a_state_holds_as_much_as_is_said():
     assert size_bytes(built(causal=True).initial_state(2, LENGTH)) == 8 * 2 * 2 * 4
 
 
+@pytest.mark.parametrize(
+    "ring", [(0.9999, 1.0), (0.999999, 1.0), (1 - 1e-9, 1.0), (0.0, 1e-6), (0.5, 0.5 + 1e-12)]
+)
+def test_states_start_within_any_ring(ring):
+    """A square near 1 rounds to 1 in float32, and the logarithm of what is left to -inf."""
+    least, most = ring
+    parts = builder(LRU, **SITE, states=4096)(radius_min=least, radius_max=most).recurrence
+    decay, left = parts.nu.exp(), (2 * parts.log_gamma).exp()
+    assert decay.isfinite().all()
+    assert parts.log_gamma.isfinite().all()
+    torch.testing.assert_close(-torch.expm1(-2 * decay), left, rtol=1e-5, atol=0)
+    assert (left <= (1 - least) * (1 + least) * (1 + 1e-5)).all()
+    assert (left >= (1 - most) * (1 + most) * (1 - 1e-5)).all()
+
+
 @pytest.mark.parametrize("sides", [1, 2])
 def test_parameters_are_those_of_its_paper(sides):
     width, states = 6, 4
