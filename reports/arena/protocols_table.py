@@ -85,8 +85,8 @@ def _beside(here: Entry, printed: PublishedScore | None, scaled: bool) -> Entry:
     if printed.percent is not None:
         facts["published"] = printed.percent / 100
         if here.value is not None and here.text != FAIL and not scaled:
-            facts["difference"] = here.value - printed.percent / 100
-            points = f"{ACCURACY.factor * facts['difference']:+.{ACCURACY.digits}f}"
+            difference = facts["difference"] = here.value - printed.percent / 100
+            points = f"{ACCURACY.factor * difference:+.{ACCURACY.digits}f}"
             text += f"; {points.replace('-', '−')}"
     return replace(here, text=f"{here.text} ({text})", facts=facts)
 
