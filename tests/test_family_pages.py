@@ -3,12 +3,18 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from family_pages import capabilities, docstring, linked, measured, options, write_pages
+from lra.composition.binding import make
 from lra.composition.catalogue import choices, names, ours
-from lra.composition.compose import group_file
+from lra.composition.compose import core_of, group_file
+from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from lra.models.mixer import Layout, Unsupported
+from lra.models.state import size_bytes
 from lra.reports.rows import prepare
 from lra.results.stored import published as read_published
 
@@ -32,6 +38,76 @@ def test_capabilities_are_those_of_an_instance() -> None:
     )
     assert "a state along time" in linear
     assert "Not causal: " in " ".join(capabilities(files["tlb"]))
+
+
+def built(name: str, head: Head, *, padded: bool = False, **backbone: Any) -> Backbone:
+    """Return a family's model with its defaults and weights, as pages describe it."""
+    node = group_file("model", name)
+    mixers, stack, _ = core_of(node, ())
+    wanted = node.get("backbone") or {}
+    if head == Head.language_modelling:
+        wanted = {key: value for key, value in wanted.items() if key != "pooling"}
+    size = {"width": 64, "heads": 2, "depth": 3}
+    config = make(BackboneConfig, {**wanted, **size, **backbone}, "model.backbone")
+    task = TaskFacts(head=head, vocabulary=9, classes=2, max_length=1024, padded=padded)
+    return Backbone(config, task, mixers, stack=stack, seed=0).eval()
+
+
+def builds(name: str, head: Head, **facts: Any) -> bool:
+    try:
+        built(name, head, **facts)
+    except ValueError:
+        return False
+    return True
+
+
+def looks_ahead(model: Backbone) -> bool:
+    """Say whether any of 16 tokens depends on the last one, but that itself."""
+    tokens = torch.arange(16)[None, None] % 8
+    changed = torch.cat((tokens[..., :-1], tokens[..., -1:] + 1), -1)
+    model.double()
+    with torch.no_grad():
+        one, other = (model.run(each, None, None).x for each in (tokens, changed))
+    assert (one[:, -1] - other[:, -1]).abs().max() > 1e-6
+    return bool((one - other)[:, int(model.has_cls) : -1].abs().max() > 1e-10)
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_what_a_page_guarantees_is_true_of_built_models(name: str) -> None:
+    """Directions by changed tokens; reversible residuals, padding and states by using them."""
+    (file,) = [file for file in choices("model") if file.stem == name]
+    ways, *_ = said = [*filter(None, capabilities(file))]
+    page = " ".join(said)
+    for head, way in ((Head.classification, "bidirectional"), (Head.language_modelling, "causal")):
+        back = way == "bidirectional" and "models that may see later tokens" in ways
+        works = builds(name, head)
+        assert works == (back or way in ways.partition(".")[0].lower()), way
+        if not works:
+            assert f"Not {way}: " in page
+            continue
+        reversible = re.search(r"reversible residuals(?: \((\w+) only\))?", page)
+        may = reversible is not None and reversible[1] in {None, "causal" if back else way}
+        assert builds(name, head, residual="reversible", feed_forward="gelu") == may, way
+        assert builds(name, head, padded=True) == ("Padding is refused" not in page), way
+        model = built(name, head)
+        if model.traits[0].keeps_length:
+            assert looks_ahead(model) == (way == "bidirectional" and not back), way
+    check_state(name, page)
+
+
+def check_state(name: str, page: str) -> None:
+    """Compare the state behind five tokens with what a page says of its bytes."""
+    claim = re.search(r"state along time of ([\d,]+) bytes(?: for (\d+) tokens)?", page)
+    try:
+        model = built(name, Head.language_modelling)
+        state = model.initial_state(1, int((claim and claim[2]) or 8))
+    except Unsupported:
+        assert claim is None
+        return
+    assert claim is not None
+    with torch.no_grad():
+        _, after = model.run(torch.arange(5)[None, None], None, state, Layout()).state
+    assert size_bytes(after) == 3 * int(claim[1].replace(",", ""))
 
 
 def test_papers_are_links() -> None:

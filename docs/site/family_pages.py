@@ -94,11 +94,12 @@ biases of zeros; lstm, luna, mega, qrnn, rwkv6, rwkv7 and slstm follow their cod
 short convolutions are drawn as PyTorch draws them, where released models often draw all maps and
 taps from N(0, 0.02). Tests compare the laws of every parameter with those of the released layers.
 
-What a page guarantees is of an instance with default options. *Exact*: no value and no choice
-depends on later tokens; *selection leak*: values are exact, but later tokens move earlier choices.
-Growth, with n the sequence length, is declared and checked by counting; projections, n × width²,
-come on top. A state along time serves prefill, segments and single steps. Padding is left out
-exactly, unless a page says otherwise. A family does not have what its page does not name.
+What a page guarantees is of models of three layers with default options, of 64 channels in 2
+heads. *Exact*: no value and no choice depends on later tokens; *selection leak*: values are exact,
+but later tokens move earlier choices. Growth, with n the sequence length, is declared and checked
+by counting; projections, n × width², come on top. A state along time serves prefill, segments and
+single steps; its bytes are those of one row in one layer in evaluation, in float32. Padding is
+left out exactly, unless a page says otherwise. A family does not have what its page does not name.
 
 ## How to read what was measured
 
@@ -171,17 +172,22 @@ def capabilities(file: Path) -> list[str]:
     ways = " and ".join(facts["directions"]).capitalize()
     if "causal" in facts["directions"]:
         ways += ", with selection leak" if facts["selection_leak"] else ", exact"
+    if facts["looks_back"]:
+        ways += ", also in models that may see later tokens"
     positions = POSITIONS if facts["positions"] else ""
     offers = {
-        "state": "a state along time",
+        "state": f"a state along time of {sizes(facts['state_bytes'])}",
         "cross": "cross attention",
         "random_draws": "draws kept with the weights",
         "weight_dropout": "attention dropout",
         "reversible": "reversible residuals",
     }
-    has = ", ".join(
-        filter(None, [*(word for key, word in offers.items() if facts[key]), positions])
-    )
+    held = [
+        " ".join([word, *(f"({way} only)" for way in facts["differs"].get(key, ()))])
+        for key, word in offers.items()
+        if facts[key]
+    ]
+    has = ", ".join(filter(None, [*held, positions]))
     return [
         f"{ways}. {grow}",
         "Input is at most as long as the model's longest." if facts["max_length"] else "",
@@ -190,6 +196,13 @@ def capabilities(file: Path) -> list[str]:
         "Sparsity is simulated by a dense mask." if facts["simulated"] else "",
         *refused,
     ]
+
+
+def sizes(state_bytes: Mapping[int, int]) -> str:
+    """Return how many bytes the state of a layer has, by the memory where it grows with that."""
+    (memory, first), *rest = state_bytes.items() or [(0, 0)]
+    grows = any(size != first for _, size in rest)
+    return f"{first:,} bytes" + (f" for {memory} tokens of memory" if grows else "")
 
 
 def option_lines(file: Path, known: Collection[tuple[str, str]]) -> list[str]:

@@ -4,14 +4,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lra.composition.yaml_text import load
 from lra.errors import UnknownName
 from lra.terminal.console import print_table
 
-WIDTH, HEADS, MAX_LENGTH = 64, 2, 1024
-"""The site at which families are built; traits such as `max_length` may follow from it."""
+WIDTH, HEADS, MAX_LENGTH, DEPTH = 64, 2, 1024, 3
+"""Of the models in which families stand; traits such as `max_length` may follow from it. As many
+layers as Funnel has blocks: what a layer hands to the next one is there, too."""
+MEMORY = 64
+"""Tokens that states remember of which sizes are told."""
 
 
 def describe(
@@ -19,45 +22,100 @@ def describe(
 ) -> dict[str, Any]:
     """Return the traits of the model that a file's `node` describes, as plain values.
 
-    It is built in both directions, on the meta device, in the backbone that its file asks for.
-    A direction that the family refuses is named together with the refusal.
+    Models are built that may see later tokens, and that may not, on the meta device, with what the
+    file asks of the backbone. `directions` says what mixers make of that; where the first model
+    looks back alone, `looks_back` is true. A model that the family refuses is named with the
+    refusal. Where a trait holds in one direction only, `differs` names that.
+    """
+    from lra.composition.compose import core_of
+    from lra.models.backbone.choices import Head
+    from lra.models.mixer import Unsupported
+
+    mixers, stack, options = core_of(node, plugins, where)
+    found, refusals, looks_back = dict[str, dict[str, Any]](), dict[str, str](), False
+    for direction, head in (
+        ("bidirectional", Head.classification), ("causal", Head.language_modelling),
+    ):  # fmt: skip
+        try:
+            facts = _facts(node, mixers, stack, head)
+        except Unsupported as error:
+            refusals[direction] = str(error)
+            continue
+        if facts.pop("causal") and direction == "bidirectional":
+            looks_back = True
+        else:
+            found[direction] = facts
+    traits: dict[str, Any] = {
+        "directions": [*found], "refusals": refusals, "variant": options.get("variant"),
+        "looks_back": looks_back, "differs": {},
+    }  # fmt: skip
+    for facts in found.values():
+        traits |= {
+            **facts,
+            "supports": sorted({*facts["supports"], *traits.get("supports", ())}),
+            "cross": facts["cross"] or traits.get("cross", False),  # of another sequence
+        }
+    for name in _OFFERS if found else ():
+        holds = [direction for direction, facts in found.items() if facts[name]]
+        traits[name] = bool(holds)
+        if 0 < len(holds) < len(found):
+            traits["differs"][name] = holds
+    return traits
+
+
+_OFFERS = ("random_draws", "weight_dropout", "reversible")
+"""Traits that may hold in one direction alone."""
+
+
+def _facts(node: Mapping[str, Any], mixers: Sequence[Any], stack: Any, head: Any) -> dict[str, Any]:
+    """Return what holds in all layers of the model that answers like this.
+
+    Raises:
+        Unsupported: The family refuses it.
     """
     import torch
 
     from lra.composition.binding import make
-    from lra.composition.compose import core_of
-    from lra.models.backbone.config import BackboneConfig
-    from lra.models.mixer import Remembers, Site, Unsupported
+    from lra.models.backbone.choices import TOKEN_HEADS, Residual
+    from lra.models.backbone.config import BackboneConfig, TaskFacts
+    from lra.models.backbone.model import Backbone
+    from lra.models.mixer import Unsupported
+    from lra.models.state import size_bytes
 
-    mixers, stack, options = core_of(node, plugins, where)
-    config = make(BackboneConfig, node.get("backbone"), "model.backbone")
-    traits: dict[str, Any] = {
-        "directions": [], "refusals": {}, "state": False, "variant": options.get("variant"),
-    }  # fmt: skip
-    for direction, causal in (("bidirectional", False), ("causal", True)):
-        site = Site(width=WIDTH, heads=HEADS, max_length=MAX_LENGTH, causal=causal)
+    wanted = dict(node.get("backbone") or {})
+    if head in TOKEN_HEADS:
+        wanted.pop("pooling", None)
+    size = {"width": WIDTH, "heads": HEADS, "depth": max(DEPTH, len(mixers))}
+    task = TaskFacts(head=head, vocabulary=16, classes=2, max_length=MAX_LENGTH)
+
+    def built(**more: Any) -> Backbone:
+        config = make(BackboneConfig, {**wanted, **size, **more}, "model.backbone")
+        with torch.device("meta"):
+            return Backbone(config, task, mixers, stack=stack, seed=0).eval()
+
+    model = built()
+    facts = asdict(model.traits[0])
+    for each in model.traits[1:]:
+        facts["reversible"] &= each.reversible
+        facts["supports"] &= each.supports
+    if facts["reversible"]:
         try:
-            with torch.device("meta"):
-                mixer: Any = stack(site, config) if stack else mixers[0](site)
-        except Unsupported as error:
-            traits["refusals"][direction] = str(error)
-            continue
-        traits["directions"].append(direction)
-        facts = asdict(mixer.traits)
-        facts.pop("causal")
-        facts["cross"] |= traits.get("cross", False)  # of another sequence, one direction can
-        # A prefix gives nothing to a mixer that looks both ways, and ranks are for such alone.
-        facts["supports"] = facts["supports"] - (set() if causal else {"prefix"})
-        facts["supports"] |= set(traits.get("supports", ()))
-        traits |= {k: sorted(v) if isinstance(v, frozenset) else v for k, v in facts.items()}
-        if isinstance(mixer, Remembers):
-            try:
-                with torch.device("meta"):
-                    mixer.initial_state(1, 8)
-                traits["state"] = True
-            except Unsupported:
-                pass
-    return traits
+            built(residual=Residual.reversible.value, feed_forward="gelu")
+        except ValueError:
+            facts["reversible"] = False
+    # A prefix gives nothing to a mixer that looks both ways, and ranks are for such alone.
+    facts["supports"] = facts["supports"] - (set() if facts["causal"] else {"prefix"})
+    if facts["max_length"] is not None:
+        facts["max_length"] = MAX_LENGTH  # without a CLS vector
+    facts |= {"state": False, "state_bytes": {}}
+    for memory in (MEMORY, 2 * MEMORY):
+        try:
+            _, states = cast(Any, model.initial_state(1, memory))
+        except Unsupported:
+            break
+        facts["state"] = True
+        facts["state_bytes"][memory] = size_bytes(states) // size["depth"]
+    return {k: sorted(v) if isinstance(v, frozenset) else v for k, v in facts.items()}
 
 
 def print_traits(files: Iterable[Path], plugins: Sequence[str], as_json: bool) -> int:
@@ -71,7 +129,7 @@ def print_traits(files: Iterable[Path], plugins: Sequence[str], as_json: bool) -
         name = file.stem
         try:
             models[name] = describe(load(file), plugins, str(file))
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             broken[name] = str(error)
     if as_json:
         print(json.dumps({"models": models, "broken": broken}, indent=2, ensure_ascii=False))

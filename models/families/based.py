@@ -9,7 +9,8 @@ over all j, or over j <= i when causal. Weights are at least a half, and product
 of 1 + f + f (f + 1) / 2 numbers, 153 for queries and keys of f = 16 channels a head.
 
 Cost       that of `linear` with m features: per head and token 4 m d operations, causal 2 C (m + d)
-           more with chunk C. State: m (d + 1) numbers a head.
+           more with chunk C. State: m (d + 1) numbers a head, and the
+           level of exponential features, here 0.
 Source     Arora et al. 2024, arXiv:2402.18668, section 4, and the code, HazyResearch/based.
 Notation   the paper's d' is f, `feature_width`; its d is the width of a head of values.
 Published  causal, 16 heads, rotary positions, without biases, in every fifth layer; the next one

@@ -5,7 +5,7 @@ Equation   o_i = sum_j w_ij v_j / sum_j w_ij,  w_ij = relu(q_i) · relu(k_j) cos
            w_ij = phi(q_i) · phi(k_j) with phi(x_i) = [relu(x_i) cos t_i, relu(x_i) sin t_i] and
            t_i = pi i / 2 M: linear attention with 2 d features, none of which is negative.
 Cost       per head and token: 8 d^2 operations, causal 2 C (3 d + 1) more with chunk C. State: 2 d
-           (d + 1) per head.
+           (d + 1) numbers per head, its level, 0 here, and the position.
 Source     Qin et al., "cosFormer: Rethinking Softmax in Attention", arXiv:2202.08791.
 Notation   the paper's N, d are l, k; its M is `horizon`, the distance at which weights reach 0.
 Differs    M is the site's longest length, not the current one (`horizon=current`): otherwise

@@ -47,6 +47,7 @@ class GatedDeltaNet(DeltaRule):
         ValueError: A number is none that it can be, or a token with `log_linear` writes more often.
     """
 
+    version = 2  # gradients of strong decays are precise
     undecayed = ("log_rate", "step_bias", "level_scale")
 
     def __init__(

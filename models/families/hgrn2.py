@@ -57,6 +57,7 @@ class HGRN2(GatedMixer):
         lower_bounds: Whether decays of later layers have a lower bound.
     """
 
+    version = 2  # gradients of strong decays are precise
     needs = (BOTH_WAYS,)
 
     def __init__(

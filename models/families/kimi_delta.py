@@ -13,8 +13,10 @@ Cost       8 d^2 + 4 d (r + g) operations a token for the projections, r and g b
 Source     Kimi Team 2025, arXiv:2510.26692, equations 1 and 7 to 10, and its layer in
            flash-linear-attention.
 Notation   the paper's ranks are a head's width.
-Published  causal, 4 taps, heads of 128 channels, without biases but c; three such layers to one of
-           full attention without positions, model.backbone.positions=none.
+Published  causal, 4 taps, heads of 128 channels, without biases; three such layers to one of full
+           attention without positions, model.backbone.positions=none.
+Differs    c is of the layer in flash-linear-attention, and 0 at the start; the released model has
+           none.
 """
 
 import torch
@@ -40,6 +42,7 @@ class KimiDelta(DeltaRule):
         bound: Logarithm of the strongest decay, below 0; None: there is no bound.
     """
 
+    version = 2  # gradients of strong decays are precise
     undecayed = ("log_rate", "step_bias")
     needs = (BOTH_WAYS,)
 

@@ -15,7 +15,7 @@ distance has a vector. Causally m <= n, and the softmax of n is over the positio
 Cost       operations, with keys of k and values of v = d / h channels: 2 n d (h k + u k + u v) for
            projections, 2 n k (u + h) v for content, and for positions 2 n u h (r k + (r + 31) v) in
            a window of r tokens, or 2 n^2 u h (2 k + v) without. Memory O(n (d + u h r)), or O(n^2 u
-           h). State: the map, its normaliser, and r - 1 values.
+           h). State: the map, its normaliser and maximum, and r - 1 values.
 Source     Bello 2021, arXiv:2102.08602, sections 2 and 3, in one dimension.
 Notation   the paper's |k|, |u|, |v|, |h|, r are `key_width`, `intra_depth`, d / h, heads, `window`.
 Published  k = 16, u = 1, h = 4 and windows of 23 x 23, on images.

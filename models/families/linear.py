@@ -7,7 +7,7 @@ Features   elu1      elu(x) + 1 (the paper's)          relu_eps  max(x, 0) + 0.0
            softmax_dims  softmax of q over its channels, of k over the length ("efficient
            attention", Shen et al., arXiv:1812.01243), not causal
 Cost       per head and token: 4 d^2 operations, causal 4 d (C + d) with chunk C. State: d (d + 1)
-           numbers per head.
+           numbers per head, and the level of exponential features, else 0.
 Source     Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs", arXiv:2006.16236.
 Notation   the paper's N, D, M are l, k, v; its Q, K, V are q, k, v; its S_i, Z_i are [S z] at i.
 Undivided  `denominator=root_length` divides by the square root of the length, padding included, in

@@ -8,7 +8,7 @@ Heads of one group share B and C. A_h is drawn uniformly from [1, 16], b so that
 log-uniform between two steps, D_h begins at 1.
 
 Not causal, by default: read from both ends, the answers added. With `quasi_separable`, Hydra: each
-end has B, C and dt of its own, answers move on by one token,
+end has B, C and W_t of its own, answers move on by one token,
 
     o_t = f_(t-1) + r_(t+1) + (D_h + (W_D x_t)_h) x_t,
 
@@ -29,7 +29,7 @@ Source     Dao & Gu 2024, arXiv:2405.21060, and the layer of state-spaces/mamba;
 Notation   the paper's N is `states`, P the width of a head, G `groups`, L the chunk.
 Published  causal, e = 2 d, heads of 64 channels (heads = 2 d / 64), N = 128, one group, 4 taps with
            biases; blocks of RMSNorm without a network: model.backbone.feed_forward=none, and no
-           positions, model.backbone.positions=none. Hydra: N = 64, 7 taps.
+           positions, model.backbone.positions=none. Hydra: N = 64, 7 taps, one b for both ends.
 Differs    The norm is over all groups together.
 """
 
@@ -113,7 +113,7 @@ class Mamba2(LogLinearMixer):
         self.write_proj = projection(site.width, shared, bias=has.qkv)
         self.read_proj = projection(site.width, shared, bias=has.qkv)
         self.step_map = projection(site.width, self.sides * site.heads, bias=False)
-        self.step_bias = nn.Parameter(step_biases(self.sides * site.heads, step_min, step_max))
+        self.step_bias = nn.Parameter(step_biases(site.heads, step_min, step_max))
         self.log_rate = nn.Parameter(torch.zeros(site.heads))
         self.skip = nn.Parameter(torch.ones(site.heads))
         if quasi_separable:
@@ -148,8 +148,8 @@ class Mamba2(LogLinearMixer):
         k, q = (self._shared(each, side) for each in convolved[1:])
         with full_precision(x):
             dtype = sum_dtype(x)
-            steps = F.softplus(self.step_map(x).to(dtype) + self.step_bias.to(dtype))
-            steps = steps.view(*x.shape[:2], self.sides, self.heads)[:, :, side].transpose(1, 2)
+            steps = self.step_map(x).to(dtype).view(*x.shape[:2], self.sides, -1)[:, :, side]
+            steps = F.softplus(steps + self.step_bias.to(dtype)).transpose(1, 2)
             g = borders.after_borders(-steps * self.log_rate.to(dtype).exp()[:, None])
             values = v * steps[..., None]
         if self.levels:

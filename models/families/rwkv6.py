@@ -79,6 +79,7 @@ class RWKV6(ShiftedMixer):
         decay_rank: Channels between the two maps of w.
     """
 
+    version = 2  # gradients of strong decays are precise
     needs = (BOTH_WAYS,)
 
     def __init__(

@@ -163,9 +163,11 @@ def test_a_model_that_cannot_be_built_is_told_and_fails(tmp_path, capsys):
 
 def test_a_refused_direction_is_told_with_the_reason(tmp_path, capsys, monkeypatch):
     (tmp_path / "one_way.py").write_text(
+        "from torch import nn\n"
         "from lra.models.mixer import Unsupported, Traits\n"
-        "class OneWay:\n"
+        "class OneWay(nn.Module):\n"
         "    def __init__(self, site):\n"
+        "        super().__init__()\n"
         "        if site.causal:\n"
         "            raise Unsupported('it looks both ways')\n"
         "        self.traits = Traits()\n"

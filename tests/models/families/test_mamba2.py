@@ -86,7 +86,8 @@ def log_linear(mixer, x):
 def hydra(mixer, x):
     """M_ij = (C_(i-1) · B_j) exp(G_(i-1) - G_j) below, delta_i on; from the end above."""
     v, write, read = streams(mixer, x, centred=True)
-    dt = (1 + (mixer.step_map(x) + mixer.step_bias).exp()).log().unflatten(-1, (2, HEADS))
+    dt = mixer.step_map(x).unflatten(-1, (2, HEADS)) + mixer.step_bias  # of both ends
+    dt = (1 + dt.exp()).log()
     write, read = (each.unflatten(-1, (2, -1)) for each in (write, read))
     length, values = x.shape[1], v.unflatten(-1, (HEADS, -1))
     skip = mixer.skip + mixer.skip_map(v)
@@ -131,6 +132,16 @@ def test_hydra_is_its_matrix(convolution):
     mixer.log_rate.data.normal_()
     x = drawn(2, 11, WIDTH).requires_grad_()
     compare(mixer(x, Layout()), hydra(mixer, x), [x, *mixer.parameters()], atol=1e-10)
+
+
+def test_hydra_has_the_parameters_of_its_code():
+    """The maps of z, x, B, C and dt, taps with biases, numbers of heads, norm, and the way out."""
+    inner, states, taps = 2 * WIDTH, 5, 7
+    convolved = inner + 4 * states
+    wanted = WIDTH * (inner + convolved + 2 * HEADS) + convolved * (taps + 1)
+    wanted += 3 * HEADS + inner * HEADS + inner + inner * WIDTH  # A, D and the bias of dt
+    mixer = built(causal=False, quasi_separable=True, convolution=taps)
+    assert sum(each.numel() for each in mixer.parameters()) == wanted
 
 
 def test_log_linear_attention_is_its_matrix():
