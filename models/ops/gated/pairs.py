@@ -261,10 +261,12 @@ class _Vector:
             of_reader = near * writer[:, None]
             dx[i].view(shape).add_(of_reader.sum(2))
             dy[j].view(shape).add_(near.mul_(reader[:, :, None]).sum(1))
-            for token in range(1, base) if dg is not None else ():
+            if dg is None:
+                continue
+            for token in range(1, base):
                 earlier = torch.zeros_like(reader[:, token])
                 for crossed in range(1, token + 1):
-                    earlier += of_reader[:, token, crossed - 1]
+                    earlier.add_(of_reader[:, token, crossed - 1])
                     dg[:, crossed].addcmul_(reader[:, token], earlier)
         dx, dy = ([each[:, : self.length] for each in side] for side in (dx, dy))
         return dx, dy, None if dg is None else dg.view_as(x[0])[:, : self.length]
