@@ -9,8 +9,9 @@ over all j, or over j <= i when causal. Weights are at least a half, and product
 of 1 + f + f (f + 1) / 2 numbers, 153 for queries and keys of f = 16 channels a head.
 
 Cost       that of `linear` with m features: per head and token 4 m d operations, causal 2 C (m + d)
-           more with chunk C. State: m (d + 1) numbers a head, and the
-           level of exponential features, here 0.
+           more with chunk C; in sequences so short that they are fewer, those of all pairs:
+           2 l (f + d), causal half of it. State: m (d + 1) numbers a head, and the level of
+           exponential features, here 0.
 Source     Arora et al. 2024, arXiv:2402.18668, section 4, and the code, HazyResearch/based.
 Notation   the paper's d' is f, `feature_width`; its d is the width of a head of values.
 Published  causal, 16 heads, rotary positions, without biases, in every fifth layer; the next one
@@ -27,7 +28,7 @@ from torch import Tensor
 from lra.models.mixer import Layout, Need, Site, Traits, check_least
 from lra.models.multi_head import MultiHead
 from lra.models.ops.linear.feature_core import FeatureCore
-from lra.models.ops.linear.features import FeatureMaps
+from lra.models.ops.linear.features import FeatureMaps, PairWeights
 
 
 def pairs(width: int, device: torch.device) -> Int[Tensor, "2 p"]:
@@ -67,6 +68,12 @@ class TaylorFeatures:
         return pulled.add_(gradient[..., 1 : width + 1], alpha=width**-0.25)
 
 
+def taylor_weights(s: Float[Tensor, "*r s"]) -> tuple[Float[Tensor, "*r s"], Float[Tensor, "*r s"]]:
+    """Return 1 + s + s^2 / 2, as (1 + (1 + s)^2) / 2, and its slope, 1 + s."""
+    slope = s.add_(1)
+    return torch.addcmul(slope.new_full((), 0.5), slope, slope, value=0.5), slope
+
+
 class BasedCore(FeatureCore):
     """Attention by Taylor features, and its sums along time when causal."""
 
@@ -86,7 +93,9 @@ class BasedCore(FeatureCore):
         """Return the feature maps."""
         del k, layout
         width = q.shape[-1]
-        return FeatureMaps(TaylorFeatures(), TaylorFeatures(), 1 + width + width * (width + 1) // 2)
+        number = 1 + width + width * (width + 1) // 2
+        weights = PairWeights(width**-0.5, taylor_weights)
+        return FeatureMaps(TaylorFeatures(), TaylorFeatures(), number, pairs=weights)
 
 
 class Based(MultiHead):

@@ -1,4 +1,8 @@
-"""A core of attention by features, in either direction, around the maps of a family."""
+"""A core of attention by features, in either direction, around the maps of a family.
+
+Where a family knows the weights of pairs and a sequence is short, these are fewer operations than
+features are, and are formed in their place: a choice by lengths and widths alone.
+"""
 
 from abc import ABC, abstractmethod
 from typing import cast
@@ -11,6 +15,7 @@ from lra.models.ops.linear.among_ranks import product_among_ranks
 from lra.models.ops.linear.causal_product import Memory, causal_product, empty_memory
 from lra.models.ops.linear.feature_product import feature_product
 from lra.models.ops.linear.features import FeatureMaps
+from lra.models.ops.linear.pair_product import is_cheaper, pair_product
 
 
 class FeatureCore(nn.Module, ABC):
@@ -47,7 +52,10 @@ class FeatureCore(nn.Module, ABC):
                 q, k, v, maps, layout.context,
                 causal=self.traits.causal, chunk=self.chunk, keep=layout.keep,
             )  # fmt: skip
-        if not self.traits.causal:
+        causal = self.traits.causal
+        if is_cheaper(q, k, v, maps, self.chunk if causal else None):
+            return pair_product(q, k, v, maps, causal=causal, keep=layout.keep)
+        if not causal:
             return feature_product(q, k, v, maps, layout.keep, blank=True)
         made = causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep, blank=True)
         return made[0]

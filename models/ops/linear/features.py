@@ -145,6 +145,14 @@ class Generalised:
         return gradient if self.scale == 1 else gradient.mul_(self.scale)
 
 
+class PairWeights(NamedTuple):
+    """What the inner product of the features of q and k is: a function of s = `scale` q · k."""
+
+    scale: float
+    value: Callable[[Tensor], tuple[Tensor, Tensor]]
+    """From s, which it may overwrite, to that function and its slope."""
+
+
 class FeatureMaps(NamedTuple):
     """How queries and keys become features."""
 
@@ -156,6 +164,8 @@ class FeatureMaps(NamedTuple):
     """Whether to divide by the sum of the weights."""
     reciprocal: Callable[[Tensor], Tensor] = reciprocal
     """1 / sum, or what stands for it: 1 / (sum + something constant)."""
+    pairs: PairWeights | None = None
+    """What the inner products of features are, where they are a function of q · k."""
 
     @property
     def exponentials(self) -> tuple[Exponents, Exponents] | None:
