@@ -36,6 +36,7 @@ from lra.models.mixer import Growth, Layout, Need, Site, State, Traits, blanked
 from lra.models.multi_head import MultiHead, projection
 from lra.models.ops import window_cache
 from lra.models.ops.exact import refuse_in_stream, softmax_attention, visibility
+from lra.models.ops.gated.blockwise import FEW
 from lra.models.ops.gated.head_norm import GatedHeadNorm
 from lra.models.ops.gated.pairs import crossing
 from lra.models.ops.linear.features import block_rows
@@ -94,6 +95,8 @@ def fading_attention(
 ) -> Float[Tensor, "b h l v"]:
     """Attend, some queries at a time, whose scores are computed again in backward.
 
+    Where pairs are few, all queries attend at once, and scores stay.
+
     Args:
         q: Queries of the last l tokens.
         k: Keys.
@@ -104,14 +107,15 @@ def fading_attention(
         dropout: Probability that a weight is set to 0.
     """
     offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
-    for rows in blocks(q.shape[2], block_rows(q, k.shape[2])):
+    few = math.prod(q.shape[:3]) * k.shape[2] <= FEW
+    for rows in blocks(q.shape[2], q.shape[2] if few else block_rows(q, k.shape[2])):
         seen = slice(0, offset + rows.stop if plain else None)
         mask = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]
         attend = partial(_attend, first=offset + rows.start, plain=plain, dropout=dropout)
         part = q[:, :, rows], k[:, :, seen], v[:, :, seen], g[..., seen], mask
         parts.append(
             checkpoint(attend, *part, use_reentrant=False, preserve_rng_state=dropout > 0)
-            if torch.is_grad_enabled()
+            if torch.is_grad_enabled() and not few
             else attend(*part)
         )
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)

@@ -79,8 +79,8 @@ def layer_factor(site: Site) -> float:
     return 1 - site.layer / (site.depth - 1 + SLOWEST) + SLOWEST
 
 
-def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Float[Tensor, "b h l"]:
-    """Return log gamma of each head for each token; recomputed, as a buffer is cast with a model.
+def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Float[Tensor, " h"]:
+    """Return log gamma of each head; recomputed, as a buffer is cast with a model.
 
     Args:
         q: Of which the shape is read.
@@ -89,10 +89,8 @@ def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Floa
     heads = q.shape[1]
     head = torch.arange(heads, device=q.device, dtype=sum_dtype(q))
     if factor is None:
-        logs = torch.log1p(-torch.exp2(-5 - head))
-    else:
-        logs = -factor * torch.exp2(-8 * (head + 1) / heads)
-    return logs[:, None].expand(q.shape[:3])
+        return torch.log1p(-torch.exp2(-5 - head))
+    return -factor * torch.exp2(-8 * (head + 1) / heads)
 
 
 def counted(layout: Layout) -> Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None:
@@ -202,7 +200,7 @@ class RetNet(Family):
         o = self._retain(q, k, v, layout)
         if not self.traits.causal:
             # Read before a token, a state has decayed once less than by the distance.
-            gamma = log_decays(q, self.factor)[..., None].exp().to(o.dtype)
+            gamma = log_decays(q, self.factor)[:, None, None].exp().to(o.dtype)
             o = o + gamma * self._retain(q, k, v, layout, backwards=True)
         return self.merge(o, x)
 

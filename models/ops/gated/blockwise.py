@@ -5,6 +5,7 @@ chunks of a block hold is made once more. A product says what its chunks are, wh
 what gradients they hand on.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -12,8 +13,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lra.models.ops.chunks import written
+from lra.models.ops.chunks import spans, written
+from lra.models.ops.linear.features import CPU_BLOCK, block_rows
 from lra.models.ops.numerics import full_precision, sum_dtype, without_padding
+
+FEW = 2 * CPU_BLOCK
+"""Numbers that a sequence of all heads may hold in one block: a CPU takes half as long for it as
+for four, up to here, where both take as long."""
 
 
 class Block(Protocol):
@@ -27,6 +33,12 @@ class Block(Protocol):
 
 Chunks = Callable[[tuple[Tensor, ...], slice, int, Tensor], Any]
 """Makes a block of the inputs, its rows, the size of its chunks and the state before it."""
+
+
+def cuts(q: Float[Tensor, "b h l k"], chunk: int, held: int) -> list[tuple[slice, int]]:
+    """Return blocks of whole chunks, one where few numbers are held: so many by a token."""
+    uncut = math.prod(q.shape[:3]) * held <= FEW
+    return spans(q.shape[2], chunk, block_rows(q, held), uncut=uncut)
 
 
 def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by position)
@@ -93,8 +105,9 @@ def first_state(
 
 
 def decays_of_tokens(
-    g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"], keep: Bool[Tensor, "b l"] | None
-) -> Float[Tensor, "b h l"] | Float[Tensor, "b h l k"]:
+    g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"] | Float[Tensor, " h"],
+    keep: Bool[Tensor, "b l"] | None,
+) -> Float[Tensor, "b h l"] | Float[Tensor, "b h l k"] | Float[Tensor, " h"]:
     """Return 0 for padding, which decays nothing."""
     if g.ndim == 4:
         return without_padding(g, keep)

@@ -25,15 +25,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lra.models.ops.chunks import scan, spans
+from lra.models.ops.chunks import scan
 from lra.models.ops.gated.blockwise import (
     blocks_backward,
     blocks_forward,
+    cuts,
     decays_of_tokens,
     first_state,
 )
-from lra.models.ops.gated.pairs import BASE, Decays, Side, Weighed, decays
-from lra.models.ops.linear.features import block_rows
+from lra.models.ops.gated.pairs import BASE, Constant, Decays, Side, Weighed, decays
 from lra.models.ops.numerics import full_precision, without_padding
 
 
@@ -67,9 +67,13 @@ def decayed_chunks(
     inputs: tuple[Tensor, ...], rows: slice, chunk: int, state: Float[Tensor, "b h k v"]
 ) -> DecayedChunks:
     """Cut some rows of q, k, v and g, behind a state."""
-    q, k, v, g = (x[:, :, rows].to(state.dtype).reshape(-1, chunk, *x.shape[3:]) for x in inputs)
-    here = decays(g)
-    cut = (*state.shape[:2], -1)
+    q, k, v = (x[:, :, rows].to(state.dtype).reshape(-1, chunk, x.shape[3]) for x in inputs[:3])
+    cut, g = (*state.shape[:2], (rows.stop - rows.start) // chunk), inputs[3].to(state.dtype)
+    here = (
+        Constant(g, cut, chunk)
+        if g.ndim == 1
+        else decays(g[:, :, rows].reshape(-1, chunk, *g.shape[3:]))
+    )
     whole = here.from_start[:, -1, :, None]
     kept = k * here.to_end
     gained = torch.bmm(kept.mT, v).view(*cut, *state.shape[2:])
@@ -91,8 +95,8 @@ class _DecayedProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
-        cuts = spans(q.shape[2], chunk, rows_at_once(q, v, g, chunk))
-        return blocks_forward(ctx, (q, k, v, g), state, cuts, decayed_chunks, read)
+        spans = cuts(q, chunk, held(q, v, g, chunk))
+        return blocks_forward(ctx, (q, k, v, g), state, spans, decayed_chunks, read)
 
     @staticmethod
     @once_differentiable
@@ -125,18 +129,18 @@ def pulled(
     return [dq, dk, dv, *([] if dg is None else [dg]), dfirst]
 
 
-def rows_at_once(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
-    """Return how many tokens of all heads are worked on at once: by what they hold meanwhile."""
+def held(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
+    """Return how many numbers a token of a head holds while it is worked on."""
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk
-    return block_rows(q, key + value + chunk + gates + key * value // chunk)
+    return key + value + chunk + gates + key * value // chunk
 
 
 def decayed_product(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],
     v: Float[Tensor, "b h l v"],
-    g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"],
+    g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"] | Float[Tensor, " h"],
     *,
     state: Float[Tensor, "b h k v"] | None = None,
     chunk: int = 64,
@@ -151,13 +155,16 @@ def decayed_product(
         q: Queries, scaled as the family wants them.
         k: Keys.
         v: Values.
-        g: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf.
+        g: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf. Those
+            of heads are alike for all tokens, finite, and constants: they get no gradient.
         state: What earlier tokens left; None: nothing. It is float32 at least.
         chunk: Tokens whose weights are formed directly; changes the cost alone.
         keep: False for padding, which leaves the state as it was.
         reads: Which state a token reads.
     """
     state = first_state(q, v, state)
+    if g.ndim == 1 and keep is not None:
+        g = g[:, None].expand(q.shape[:3])
     k, v, g = without_padding(k, keep), without_padding(v, keep), decays_of_tokens(g, keep)
     asked = q
     if reads == Reads.before:  # what a token leaves is read by the next one's query

@@ -23,19 +23,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lra.models.ops.chunks import spans
 from lra.models.ops.gated.blockwise import (
     blocks_backward,
     blocks_forward,
+    cuts,
     decays_of_tokens,
     first_state,
 )
 from lra.models.ops.gated.decayed_product import (
     DecayedChunks,
     decayed_chunks,
+    held,
     pulled,
     read,
-    rows_at_once,
 )
 from lra.models.ops.numerics import reciprocal, without_padding
 
@@ -67,13 +67,13 @@ class _DecayedSolve(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, w: Tensor, k: Tensor, g: Tensor, state: Tensor, chunk: int, steps: int
     ) -> tuple[Tensor, Tensor]:
-        cuts = spans(q.shape[2], chunk, rows_at_once(q, k, g, chunk))
+        spans = cuts(q, chunk, held(q, k, g, chunk))
         ctx.steps = steps
 
         def solved(block: DecayedChunks) -> Tensor:
             return _solution(block, block.q, steps=steps)
 
-        return blocks_forward(ctx, (q, w, k, g), state, cuts, decayed_chunks, solved, solves=True)
+        return blocks_forward(ctx, (q, w, k, g), state, spans, decayed_chunks, solved, solves=True)
 
     @staticmethod
     @once_differentiable

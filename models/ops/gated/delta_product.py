@@ -31,15 +31,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lra.models.ops.chunks import spans
 from lra.models.ops.gated.blockwise import (
     blocks_backward,
     blocks_forward,
+    cuts,
     decays_of_tokens,
     first_state,
 )
 from lra.models.ops.gated.pairs import BASE, Decays, Side, Weighed, decays
-from lra.models.ops.linear.features import block_rows
 from lra.models.ops.numerics import without_padding
 
 
@@ -148,8 +147,8 @@ class _DeltaProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, state: Tensor, chunk: int, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         q = inputs[0]
-        cuts = spans(q.shape[2], chunk, _rows(inputs, chunk))
-        return blocks_forward(ctx, inputs, state, cuts, _delta_chunks, _read)
+        spans = cuts(q, chunk, _held(inputs, chunk))
+        return blocks_forward(ctx, inputs, state, spans, _delta_chunks, _read)
 
     @staticmethod
     @once_differentiable
@@ -189,14 +188,13 @@ def _pull(
     return [dq, dk, *written, dv, cast(Tensor, dg), dfirst]
 
 
-def _rows(inputs: tuple[Tensor, ...], chunk: int) -> int:
-    """Return how many tokens of all heads are worked on at once: by what they hold meanwhile."""
+def _held(inputs: tuple[Tensor, ...], chunk: int) -> int:
+    """Return how many numbers a token of a head holds while it is worked on."""
     q, *_, v, g = inputs
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk
     more = 2 * key + 2 * chunk if len(inputs) == 6 else 0
-    held = 4 * key + 2 * value + 2 * chunk + gates + more + key * (key + value) // chunk
-    return block_rows(q, held)
+    return 4 * key + 2 * value + 2 * chunk + gates + more + key * (key + value) // chunk
 
 
 def delta_product(

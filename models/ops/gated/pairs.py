@@ -7,7 +7,8 @@ forgets all. An exponent is a sum of the g between two tokens, added up where it
 a difference of two longer sums: such lose in float32 what small gates say behind strong ones, and
 have no value at -inf. All are <= 0, so nothing overflows.
 
-A scalar decay has one table of C x C for the chunk. A vector decay has none that fits: halving
+A scalar decay has one table of C x C for the chunk, and where all tokens of a head have the same
+decay, one for all chunks: e^(g (i - j)). A vector decay has none that fits: halving
 makes W of products of matrices. Blocks of 4 on the diagonal are formed directly; then, for s = 4,
 8, ..., C / 2, in each block of 2 s tokens its second half sees the first through its middle,
 
@@ -78,7 +79,7 @@ class Decays(Protocol):
         """Return the gradients of each x, of each y and of g.
 
         Args:
-            tables: W of each x and each y.
+            tables: W of each x and each y; their gradients are overwritten where g needs none.
             readers: Each x; its gradient so far is by the state at the start.
             writers: Each y; its gradient so far is by the state at the end.
             across: The gradient of g by the state that crosses the whole chunk; None: g needs none.
@@ -133,7 +134,7 @@ class _Scalar:
     def weights(
         self, x: Float[Tensor, "m c k"], y: Float[Tensor, "m c k"]
     ) -> Float[Tensor, "m c c"]:
-        return torch.bmm(x, y.mT).mul_(self.table)
+        return self._decayed(torch.bmm(x, y.mT))
 
     def pull(
         self,
@@ -148,12 +149,39 @@ class _Scalar:
         dx, dy = ([side.gradient for side in sides] for sides in (readers, writers))
         for i, row in enumerate(tables):
             for j, (weights, gradient) in enumerate(row):
-                inner = gradient * self.table
+                inner = self._decayed(gradient if dg is None else gradient.clone())
                 add_product(dx[i], inner, writers[j].tokens)
                 add_product(dy[j], inner.mT, readers[i].tokens)
                 if dg is not None:
                     dg += crossing(torch.mul(gradient, weights, out=inner))
         return dx, dy, dg
+
+    def _decayed(self, products: Float[Tensor, "m c c"]) -> Float[Tensor, "m c c"]:
+        return products.mul_(self.table)
+
+
+class Constant(_Scalar):
+    """One decay for all tokens of a head: a table for all chunks of b sequences, n in each.
+
+    Args:
+        g: Of each head, finite.
+        chunks: b, h and n.
+        length: Tokens of a chunk.
+    """
+
+    def __init__(self, g: Float[Tensor, " h"], chunks: tuple[int, int, int], length: int) -> None:
+        self.chunks = chunks
+        token = torch.arange(1, length + 1, device=g.device)
+        from_start = (g[:, None, None, None] * token[:, None]).exp()
+        self.table = (g[:, None, None, None] * (token[:, None] - token)).exp().tril()
+        self.from_start, self.to_end = (
+            each.expand(*chunks, length, 1).reshape(-1, length, 1)
+            for each in (from_start, self.table[:, :, -1, :, None])
+        )
+
+    def _decayed(self, products: Float[Tensor, "m c c"]) -> Float[Tensor, "m c c"]:
+        shape = products.shape
+        return products.view(*self.chunks, *shape[1:]).mul_(self.table).view(shape)
 
 
 class _Halves(NamedTuple):

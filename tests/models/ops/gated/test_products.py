@@ -78,6 +78,7 @@ def test_chunks_of_any_size_change_nothing(chunk, vector, rule):
 @RULES
 def test_long_sequences_are_worked_on_in_several_blocks(vector, rule, monkeypatch):
     monkeypatch.setattr("lra.models.ops.linear.features.CPU_BLOCK", 1)
+    monkeypatch.setattr("lra.models.ops.gated.blockwise.FEW", 1)
     monkeypatch.setattr("lra.models.ops.linear.features.MINIMUM_ROWS", 16)
     compare(75, rule=rule, vector=vector)
 
@@ -175,6 +176,7 @@ def test_values_come_back_in_their_dtype_and_the_state_in_float32(vector, rule):
 def test_no_tensor_grows_beyond_a_block(vector, rule, monkeypatch):
     """The largest is the output, or a table of a block; not a state for every token."""
     monkeypatch.setattr("lra.models.ops.linear.features.CPU_BLOCK", 1)
+    monkeypatch.setattr("lra.models.ops.gated.blockwise.FEW", 1)
     *given, state = inputs(1024, rule=rule, vector=vector, k=16, v=16)
     leaves = [x.requires_grad_() for x in given]
     with Largest() as seen:

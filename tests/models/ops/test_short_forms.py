@@ -1,0 +1,118 @@
+"""Forms for short sequences: chosen by operations alone, equal to the others; calls are counted."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from lra.models.contract.counting import count_operations
+from lra.models.families import forgetting
+from lra.models.families.based import Based
+from lra.models.families.forgetting import fading_attention
+from lra.models.mixer import Layout, Site
+from lra.models.ops.gated import blockwise
+from lra.models.ops.gated.decayed_product import decayed_product
+from lra.models.ops.gated.delta_product import delta_product
+from lra.models.ops.linear import feature_core
+from tests.models.ops.linear.test_feature_calls import Calls
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def heads(length: int, number: int = 3) -> list[Tensor]:
+    return [drawn(2, 4, length, 32, seed=n) for n in range(number)]
+
+
+def pulled(o: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    return [o, *torch.autograd.grad((o * drawn(*o.shape, seed=9)).sum(), inputs)]
+
+
+def core(length: int, *, causal: bool) -> feature_core.FeatureCore:
+    site = Site(width=128, heads=4, max_length=length, causal=causal)
+    made = Based(site, feature_width=32).core
+    assert isinstance(made, feature_core.FeatureCore)
+    return made
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 65, 300])
+def test_weights_of_pairs_are_those_of_features(length, causal, padded, monkeypatch):
+    based, inputs = core(length, causal=causal), heads(length)
+    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(1)) < 0.7
+    layout = Layout(keep=keep if padded else None)
+    found = pulled(based(*inputs, layout), inputs)
+    monkeypatch.setattr(feature_core, "is_cheaper", lambda *_: False)
+    wanted = pulled(based(*inputs, layout), inputs)
+    torch.testing.assert_close(found, wanted, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_pairs_stand_for_features_where_they_are_fewer_operations(causal, monkeypatch):
+    """Up to 2,180 tokens of heads of 32 causally, up to 561 in both directions."""
+
+    def operations(length: int) -> int:
+        based, inputs = core(length, causal=causal), heads(length)
+        with torch.no_grad():
+            return int(count_operations(lambda: based(*inputs, Layout())))
+
+    lengths = (128, 384, 512, 1024, 2304)
+    chosen = [operations(length) for length in lengths]
+    monkeypatch.setattr(feature_core, "is_cheaper", lambda *_: False)
+    by_features = [operations(length) for length in lengths]
+    fewer = [a < b for a, b in zip(chosen, by_features, strict=True)]
+    assert fewer == [True, True, True, causal, False]
+    assert chosen[-1] == by_features[-1]
+    assert chosen[1] < by_features[1] / (3 if causal else 1.4)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [2, 130, 500])
+def test_forgetting_of_few_tokens_computes_no_scores_twice(length, causal, monkeypatch):
+    q, k, v = heads(length)
+    g = torch.nn.functional.logsigmoid(drawn(2, 4, length, seed=7))
+    inputs = [q, k, v, g]
+    with Calls() as calls:
+        found = pulled(fading_attention(*inputs, causal=causal), inputs)
+    assert calls.of["_softmax"] <= 1
+    monkeypatch.setattr(forgetting, "FEW", 0)
+    with Calls() as more:
+        wanted = pulled(fading_attention(*inputs, causal=causal), inputs)
+    assert more.of["_softmax"] >= 2
+    assert calls.of.total() < more.of.total()
+    torch.testing.assert_close(found, wanted, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize("product", [decayed_product, delta_product])
+def test_few_tokens_are_one_block_of_chunks(product, monkeypatch):
+    inputs = [0.1 * each for each in heads(384, 3 if product is decayed_product else 4)]
+    g = -0.1 * drawn(2, 4, 384, seed=7).detach().abs()
+
+    def step() -> tuple[list[Tensor], int]:
+        with Calls() as calls:
+            found = pulled(product(*inputs, g)[0], inputs)
+        return found, calls.of.total()
+
+    found, few = step()
+    monkeypatch.setattr(blockwise, "FEW", 0)
+    wanted, many = step()
+    assert few < many / 2.5
+    torch.testing.assert_close(found, wanted, atol=1e-13, rtol=1e-11)
+
+
+@pytest.mark.parametrize("length", [1, 64, 200])
+def test_decays_of_heads_make_one_table(length):
+    inputs, g = heads(length), -torch.rand(4, dtype=torch.float64)
+
+    def step(decays: Tensor) -> tuple[list[Tensor], int]:
+        with Calls() as calls:
+            o, last = decayed_product(*inputs, decays)
+            found = pulled(o, inputs)
+        return [*found, last], calls.of.total()
+
+    found, few = step(g)
+    wanted, many = step(g[:, None].expand(2, 4, length))
+    assert few < many or length == 1
+    torch.testing.assert_close(found, wanted, atol=1e-11, rtol=1e-11)
