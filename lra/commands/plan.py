@@ -196,7 +196,7 @@ def _write_csv(lines: list[dict[str, Any]]) -> None:
 
 def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
     """Print a table, what needs a word, and the totals."""
-    from lra.composition.protocol import NONE
+    from lra.composition.task_name import NONE
     from lra.terminal.console import print_table
     from lra.terminal.screen import flush_right
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lra.composition.protocol import NONE
+from lra.composition.task_name import NONE
 from lra.runners.records import Cell, Status, legible
 from lra.runners.storage.claims import is_stale
 from lra.runners.storage.fingerprint import changes, summary

@@ -23,7 +23,7 @@ class Identity(Family):
         self.traits = Traits(
             supports=Traits().supports | {"document", "context"},
             options=APPLIED,
-            causal=True,  # tokens see themselves alone
+            causal=site.causal,
             row_stochastic=True,
             sees_order=False,
         )

@@ -293,9 +293,9 @@ class _Vector:
                 continue
             for token in range(1, base):
                 earlier = torch.zeros_like(reader[:, token])
-                for crossed in range(1, token + 1):
-                    earlier.add_(of_reader[:, token, crossed - 1])
-                    dg[:, crossed].addcmul_(reader[:, token], earlier)
+                for between in range(1, token + 1):
+                    earlier.add_(of_reader[:, token, between - 1])
+                    dg[:, between].addcmul_(reader[:, token], earlier)
         dx, dy = ([each[:, : self.length] for each in side] for side in (dx, dy))
         return dx, dy, None if dg is None else dg.view_as(x[0])[:, : self.length]
 

@@ -97,7 +97,8 @@ class _PairProduct(torch.autograd.Function):
             whole = _whole(q, k, v, keep, pairs.scale)
             for rows in _cuts(q, k, causal=causal):
                 here = _rows(whole, rows, pairs, causal=causal)
-                total = torch.bmm(here.weights, here.values).unflatten(0, q.shape[:2])
+                total = torch.bmm(here.weights, here.values)
+                total = total.view(*q.shape[:2], *total.shape[1:])
                 inverse[:, :, rows] = factor = maps.reciprocal(total[..., -1])
                 o[:, :, rows] = total[..., :-1] * factor[..., None]
         ctx.maps, ctx.causal = maps, causal
@@ -125,8 +126,8 @@ class _PairProduct(torch.autograd.Function):
                 dv[:, :seen] += torch.bmm(here.weights.mT, of_rows[..., :-1])
             dq *= pairs.scale
             if keep is not None:
-                dv.unflatten(0, v.shape[:2]).mul_(keep[:, None, :, None])
-        pulled = (x.unflatten(0, v.shape[:2]).to(v.dtype) for x in (dq, dk, dv))
+                dv.view_as(v).mul_(keep[:, None, :, None])
+        pulled = (x.view(*v.shape[:2], *x.shape[1:]).to(v.dtype) for x in (dq, dk, dv))
         return *pulled, None, None, None
 
 
