@@ -120,6 +120,7 @@ OTHER_CODE = re.compile(
     re.MULTILINE,
 )
 """Parts of a docstring on the form that equals released code; an option chooses it."""
+LOOKS_BACK = ", also in models that may see later tokens"
 POSITIONS = "[positions](../positions.md#which-family-honours-which)"
 SHARED = "options-of-several-families"
 
@@ -173,7 +174,7 @@ def capabilities(file: Path) -> list[str]:
     if "causal" in facts["directions"]:
         ways += ", with selection leak" if facts["selection_leak"] else ", exact"
     if facts["looks_back"]:
-        ways += ", also in models that may see later tokens"
+        ways += LOOKS_BACK
     positions = POSITIONS if facts["positions"] else ""
     offers = {
         "state": f"a state along time of {sizes(facts['state_bytes'])}",
@@ -252,6 +253,11 @@ def page(
     lines += ["## What it guarantees", "", sentences, ""]
     numbers = measured(name, rows, folder)
     read = f"[Reading it](README.md#{ANCHOR})."
+    if LOOKS_BACK in sentences and "bidirectional" in " ".join(numbers):
+        read += (
+            " Rows called bidirectional compare this family, which looks back alone, with attention"
+            " to both sides, which does more."
+        )
     return [*lines, "## Measured", "", read, "", *numbers] if numbers else lines
 
 

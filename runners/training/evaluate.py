@@ -138,7 +138,7 @@ def _by_batch(model: Backbone, rows: int, widths: Collection[int]) -> str:
     if len(widths) > 1 and model.config.padding != Padding.masked:
         padding = f"padding={model.config.padding}"
     by = " and ".join(filter(None, (option, padding)))
-    return f"judged in batches of {rows}, whose rows change each other by {by}" if by else ""
+    return f"judged in batches of {rows}, whose rows can change each other by {by}" if by else ""
 
 
 def _without_gradients(ranks: Ranks) -> AbstractContextManager[None]:
