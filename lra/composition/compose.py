@@ -296,6 +296,21 @@ def are_bundled(mixers: "Sequence[MixerFactory]", stack: "StackFactory | None") 
     return all(part.func.__module__.startswith("lra.models.") for part in parts)
 
 
+def idle_options(run: Run, task_facts: "TaskFacts") -> dict[str, str]:
+    """Return options of the backbone that no task of a run reads, each with a sentence.
+
+    A training that it starts from may have another objective, and so read more.
+    """
+    from lra.models.backbone.assembly import idle_for_task
+
+    found = idle_for_task(run.backbone, task_facts)
+    if found and (changed := run.runner.training_changes().get("task")):
+        source = typed({**run.config, "task": {**run.config["task"], **changed}})
+        there = idle_for_task(source.backbone, facts(source))
+        found = {name: sentence for name, sentence in found.items() if name in there}
+    return found
+
+
 def build_model(
     run: Run,
     *,
@@ -315,10 +330,9 @@ def build_model(
         Unsupported: An option of the model has a value that it refuses, the model cannot serve the
             task, or the task never reads one of its options.
     """
-    from lra.models.backbone.assembly import check_task
     from lra.models.backbone.model import Backbone
     from lra.models.backbone.requirements import check_order
-    from lra.models.mixer import Unsupported
+    from lra.models.mixer import Idle, Unsupported
     from lra.runners.runner import Direction
     from lra.runners.training.stages import TrainingStages, check_batch_parts
 
@@ -345,7 +359,8 @@ def build_model(
             run.hardware.processes // run.hardware.context,
         )
     if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
-        check_task(run.backbone, task_facts)
+        for option, sentence in idle_options(run, task_facts).items():
+            raise Idle(f"model.backbone.{sentence}", f"backbone.{option}")
         if name == "model" and max_length is None:  # costs are the same without an order
             check_order(model.stack, run.backbone, task_facts)
     return model

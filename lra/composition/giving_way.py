@@ -12,7 +12,7 @@ from typing import Any
 
 from lra.composition.binding import bind, defaults
 from lra.composition.class_path import locate
-from lra.composition.compose import are_bundled, build_model, facts, typed
+from lra.composition.compose import are_bundled, build_model, facts, idle_options, typed
 from lra.composition.own_options import Tree, merged, nested
 from lra.composition.run import Run
 from lra.composition.warm_up import by_hand
@@ -81,7 +81,7 @@ def _beside_others(config: Tree) -> Tree:
 
 def _of_task(config: Tree, memo: Memo) -> Tree:
     """Return options of the backbone that the task never reads."""
-    from lra.models.backbone.assembly import OF_TASK, idle_for_task
+    from lra.models.backbone.assembly import OF_TASK
     from lra.models.backbone.config import BackboneConfig
 
     usual, node = defaults(BackboneConfig), config["model"].get("backbone") or {}
@@ -91,7 +91,7 @@ def _of_task(config: Tree, memo: Memo) -> Tree:
     run = _run(config, memo)
     if run.runner.facing is not Direction.task:
         return {}
-    names = idle_for_task(run.backbone, facts(run))
+    names = idle_options(run, facts(run))
     return {f"{BACKBONE}.{name}": usual[name] for name in names}
 
 

@@ -42,11 +42,12 @@ BASIC = {
 """What is replaced by collecting."""
 
 
-def entries(argv: Sequence[str]) -> list[Composed]:
+def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
     """Return what the command line asks for; empty where Hydra only printed something.
 
     Args:
         argv: The words after `lra run`.
+        models: Whether options that a model does not read give way; this needs torch.
 
     Raises:
         ConfigError: unknown group, option, key, or malformed words, with near matches.
@@ -82,7 +83,7 @@ def entries(argv: Sequence[str]) -> list[Composed]:
             elif flags.cfg:
                 print_configurations(hydra, flags, runs, sweep=sweep)
         if not flags.info and not flags.cfg:
-            configurations = _composed(loader, runs, flags.config_dir)
+            configurations = _composed(loader, runs, flags.config_dir, models=models)
         for entry in configurations:
             refuse_contradictions(entry.config, entry.overrides, loader)
         for note in dict.fromkeys((*loader.notes, *notes([e.config for e in configurations]))):
@@ -312,7 +313,11 @@ def _check_basic(hydra: Any) -> None:
 
 
 def _composed(
-    loader: "Loader", runs: Sequence[Sequence[str]], config_dir: str | None
+    loader: "Loader",
+    runs: Sequence[Sequence[str]],
+    config_dir: str | None,
+    *,
+    models: bool = True,
 ) -> list[Composed]:
     from lra.composition.complaints import explained
     from lra.composition.giving_way import fitting
@@ -329,7 +334,7 @@ def _composed(
             tree = {**tree, "plugins": [*tree["plugins"], *packages]}
         check(tree, memo)
         name_plugins(tree["plugins"])
-        tree = fitting(tree, words, memo)
+        tree = fitting(tree, words, memo) if models else tree
         at = {**place, "folder": here} if place or tree["plugins"] else place
         composed.append(Composed(tree, tuple(words), at))
     return composed

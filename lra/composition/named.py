@@ -53,7 +53,7 @@ def task_node(
     if len(config_dirs) > 1:
         raise ConfigError(f"got {len(config_dirs)} times --config-dir; wanted one folder")
     flags = [f"--config-dir={folder}" for folder in config_dirs]
-    (entry,) = entries([*flags, *words])
+    (entry,) = entries([*flags, *words], models=False)
     return dict(entry.config["task"]), list(entry.config["plugins"])
 
 

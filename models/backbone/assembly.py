@@ -369,12 +369,6 @@ OF_TASK = (
 """What options need of the task. `padding` stands for tasks with and without it."""
 
 
-def check_task(config: BackboneConfig, facts: TaskFacts) -> None:
-    """Raise `Unsupported` for options that the task, or what it makes of the model, never reads."""
-    for name, sentence in idle_for_task(config, facts).items():
-        raise Idle(f"model.backbone.{sentence}", f"backbone.{name}")
-
-
 def idle_for_task(config: BackboneConfig, facts: TaskFacts) -> dict[str, str]:
     """Return the options that are not at their defaults, and not read, each with a sentence."""
     return idle(OF_TASK, vars(config), defaults(BackboneConfig), facts)

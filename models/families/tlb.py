@@ -236,10 +236,8 @@ def _refuse(site: Site, config: BackboneConfig) -> None:
             "sequence: it is no language model; choose a task with one answer per sequence"
         )
     means = (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
-    pools = (
-        site.cls or config.pooling not in WITH_CLS
-    )  # no CLS vector: each token is to be answered
-    if pools and config.pooling not in means:
+    answers_tokens = config.pooling in WITH_CLS and not site.cls
+    if not answers_tokens and config.pooling not in means:
         raise Unsupported(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
             f"set model.backbone.pooling=mean, not {config.pooling}"

@@ -26,7 +26,7 @@ from lra.tasks.classification.base import ClassificationTask
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.pairs import CitationPair
 from lra.tasks.data import arena
-from lra.tasks.data.batching import Cut, check_lengths
+from lra.tasks.data.batching import Piece, check_lengths
 from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
 from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, remembered_sha256
@@ -77,7 +77,7 @@ class Retrieval(ClassificationTask):
         path: str | None = None,
         partial: bool = False,
         max_length: int = 4000,
-        cut: Cut = Cut.first,
+        cut: Piece = Piece.first,
         padded_length: int | None = None,
         bucket_batches: int | None = 16,
         objective: InputObjective = InputObjective.classify,

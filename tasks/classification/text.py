@@ -45,7 +45,7 @@ from lra.tasks.classification.reviews import (
     read_folder,
     sample_reviews,
 )
-from lra.tasks.data.batching import Cut, check_lengths
+from lra.tasks.data.batching import Piece, check_lengths
 from lra.tasks.data.held_out import held_out
 from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
 from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
@@ -110,7 +110,7 @@ class Text(ClassificationTask):
         path: str | None = None,
         partial: bool = False,
         max_length: int = 1000,
-        cut: Cut = Cut.first,
+        cut: Piece = Piece.first,
         validation: Validation = Validation.split,
         validation_fraction: float = 0.1,
         padded_length: int | None = None,

@@ -33,7 +33,7 @@ class Draw(IntEnum):
     replaced = 11
 
 
-class Cut(StrEnum):
+class Piece(StrEnum):
     """Which tokens are kept of a row that is too long."""
 
     first = auto()

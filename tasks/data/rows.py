@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from jaxtyping import Int
 
-from lra.tasks.data.batching import Cut, Draw, collate, plan_epoch
+from lra.tasks.data.batching import Draw, Piece, collate, plan_epoch
 from lra.tasks.data.masking import words_of
 from lra.tasks.data.prepared import StoredTask
 from lra.tasks.task import Batch
@@ -21,7 +21,7 @@ class RowsTask(StoredTask):
     """Added to every stored token."""
     padded_length: int | None = None
     """Tokens of every row of a batch, padding included; None = of the batch's longest row."""
-    cut: Cut = Cut.first
+    cut: Piece = Piece.first
     """Which tokens are kept of rows longer than `max_length`."""
 
     def examples(self, split: str) -> int:
@@ -67,7 +67,7 @@ class RowsTask(StoredTask):
         Baselines read here too, so that they see what a model sees, and no more.
         """
         data = self.split(split)
-        drawn = self.cut is Cut.random or (self.cut is not Cut.first and split == "train")
+        drawn = self.cut is Piece.random or (self.cut is not Piece.first and split == "train")
         for rows in plan:
             words = None
             if drawn:

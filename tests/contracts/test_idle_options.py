@@ -33,7 +33,7 @@ from lra.models.state import detach
 from tests.contracts.choices_of_configs import MODELS, STACKS, outcome
 
 LENGTH, WIDTH, HEADS = 40, 16, 2
-READ_CLS = {"Funnel", "Longformer", "SparseTransformer"}
+READ_CLS = {"Funnel", "Longformer", "SparseTransformer", "TemporalLatentBottleneck"}
 """Families that know whether a CLS vector stands in front."""
 BUILT = {family: name in STACKS for name, family in MODELS.items()}
 SITES = {

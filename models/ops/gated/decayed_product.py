@@ -33,7 +33,7 @@ from lra.models.ops.gated.blockwise import (
     decays_of_tokens,
     first_state,
 )
-from lra.models.ops.gated.pairs import BASE, Constant, Decays, Side, Weighed, decays
+from lra.models.ops.gated.pairs import BASE, Constant, Decays, Operand, Weighed, decays
 from lra.models.ops.numerics import full_precision, without_padding
 
 
@@ -121,8 +121,8 @@ def pulled(
     ends, dfirst = scan(dlast, dstates, block.whole, backwards=True)
     dends, states = ends.flatten(0, 2), block.states.flatten(0, 2)
     dv = torch.baddbmm(torch.bmm(block.kept, dends), block.weights.mT, do)
-    reader = Side(q, torch.bmm(do, states.mT).mul_(here.from_start))
-    writer = Side(k, torch.bmm(v, dends.mT).mul_(here.to_end))
+    reader = Operand(q, torch.bmm(do, states.mT).mul_(here.from_start))
+    writer = Operand(k, torch.bmm(v, dends.mT).mul_(here.to_end))
     pairs = Weighed(block.weights, torch.bmm(do, v.mT))
     across = (states * dends).sum(-1) * here.from_start[:, -1] if gates else None
     (dq,), (dk,), dg = here.pull([[pairs]], [reader], [writer], across)

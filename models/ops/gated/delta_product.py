@@ -38,7 +38,7 @@ from lra.models.ops.gated.blockwise import (
     decays_of_tokens,
     first_state,
 )
-from lra.models.ops.gated.pairs import BASE, Decays, Side, Weighed, decays
+from lra.models.ops.gated.pairs import BASE, Decays, Operand, Weighed, decays
 from lra.models.ops.numerics import without_padding
 
 
@@ -170,15 +170,15 @@ def _pull(
     dr = torch.baddbmm(torch.bmm(block.ends, dends), block.table.mT, do)
     dv = torch.linalg.solve_triangular(block.triangle.mT, dr, upper=True, unitriangular=True)
     readers = [
-        Side(q, torch.bmm(do, states.mT).mul_(here.from_start)),
-        Side(k, torch.bmm(dv, states.mT).mul_(here.from_start).neg_()),
+        Operand(q, torch.bmm(do, states.mT).mul_(here.from_start)),
+        Operand(k, torch.bmm(dv, states.mT).mul_(here.from_start).neg_()),
     ]
-    writers = [Side(w, torch.bmm(r, dends.mT).mul_(here.to_end))]
+    writers = [Operand(w, torch.bmm(r, dends.mT).mul_(here.to_end))]
     of_queries = [Weighed(block.table, torch.bmm(do, r.mT))]
     of_keys = [Weighed(block.triangle, torch.bmm(dv, r.mT).tril(-1).neg_())]
     if additions is not None:
         u, v = additions.u, additions.v
-        writers.append(Side(u, torch.bmm(v, dends.mT).mul_(here.to_end)))
+        writers.append(Operand(u, torch.bmm(v, dends.mT).mul_(here.to_end)))
         of_queries.append(Weighed(additions.table, torch.bmm(do, v.mT)))
         of_keys.append(Weighed(additions.seen, torch.bmm(dv, v.mT).tril(-1).neg_()))
         dv = torch.bmm(additions.seen.mT, dv).neg_()

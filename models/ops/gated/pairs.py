@@ -39,7 +39,7 @@ SCALAR_BASE = 8
 """The same for scalar decays."""
 
 
-class Side(NamedTuple):
+class Operand(NamedTuple):
     """x or y, and its gradient by what lies outside of the chunk, to which `pull` adds."""
 
     tokens: Float[Tensor, "m c k"]
@@ -72,8 +72,8 @@ class Decays(Protocol):
     def pull(
         self,
         tables: Sequence[Sequence[Weighed]],
-        readers: Sequence[Side],
-        writers: Sequence[Side],
+        readers: Sequence[Operand],
+        writers: Sequence[Operand],
         across: Float[Tensor, "m k"] | None,
     ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
         """Return the gradients of each x, of each y and of g.
@@ -139,8 +139,8 @@ class _Scalar:
     def pull(
         self,
         tables: Sequence[Sequence[Weighed]],
-        readers: Sequence[Side],
-        writers: Sequence[Side],
+        readers: Sequence[Operand],
+        writers: Sequence[Operand],
         across: Float[Tensor, "m k"] | None,
     ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
         dg = None if across is None else _from_outside(readers, writers)
@@ -252,8 +252,8 @@ class _Vector:
     def pull(
         self,
         tables: Sequence[Sequence[Weighed]],
-        readers: Sequence[Side],
-        writers: Sequence[Side],
+        readers: Sequence[Operand],
+        writers: Sequence[Operand],
         across: Float[Tensor, "m k"] | None,
     ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
         sides = (readers, writers)
@@ -312,7 +312,7 @@ def crossing(table: Float[Tensor, "*m r s"], first: int = 0) -> Float[Tensor, "*
     return torch.cat((F.pad(before, (1, 0)), own), -1)
 
 
-def _from_outside(readers: Sequence[Side], writers: Sequence[Side]) -> Float[Tensor, "m c"]:
+def _from_outside(readers: Sequence[Operand], writers: Sequence[Operand]) -> Float[Tensor, "m c"]:
     """Return, for each token, what cross it: readers behind it, or it, and writers before it."""
     read, written = (
         torch.stack([(each.tokens * each.gradient).sum(-1) for each in side]).sum(0)

@@ -44,7 +44,7 @@ def is_cheaper(
     return (length + min(ROWS, length)) * (q.shape[3] + values) <= by_features
 
 
-class _Rows(NamedTuple):
+class _WeighedRows(NamedTuple):
     """Some queries and the keys that they may see."""
 
     q: Float[Tensor, "bh r k"]
@@ -55,11 +55,13 @@ class _Rows(NamedTuple):
     slope: Float[Tensor, "bh r s"]
 
 
-def _rows(whole: tuple[Tensor, ...], rows: slice, pairs: PairWeights, *, causal: bool) -> _Rows:
+def _rows(
+    whole: tuple[Tensor, ...], rows: slice, pairs: PairWeights, *, causal: bool
+) -> _WeighedRows:
     seen = slice(0, rows.stop if causal else None)
     q, (k, values) = whole[0][:, rows], (x[:, seen] for x in whole[1:])
     weights, slope = pairs.value(torch.bmm(q, k.mT))
-    return _Rows(q, k, values, weights.tril_(rows.start) if causal else weights, slope)
+    return _WeighedRows(q, k, values, weights.tril_(rows.start) if causal else weights, slope)
 
 
 def _whole(

@@ -13,6 +13,7 @@ from lra.composition.hydra_entry import composed, entries
 from lra.composition.protocol import changes
 from lra.errors import ConfigError
 from lra.models.mixer import Idle, Unsupported
+from lra.sweep.trainings import trainings
 from tests.contracts.choices_of_configs import MODELS
 
 TASKS = {
@@ -124,3 +125,16 @@ def test_what_is_printed_has_given_way_too(capsys):
         ["model=hyena", "task=wikitext2", "--cfg", "job", "--package", "model.backbone"]
     )
     assert "\npooling: cls\n" in capsys.readouterr().out
+
+
+def test_what_a_training_reads_that_a_run_starts_from_stays():
+    """As the map to masked tokens, which is a table of its own in the S4 code's Transformers."""
+    words = ["+protocol=self_pretraining", "task=listops", "task.source=sample", "model=softmax"]
+    (entry,) = entries([*words, "logger=none", "runner=transfer"])
+    run = typed(entry.config)
+    (source,) = trainings(run).values()
+    assert not run.backbone.tied_embeddings
+    assert not source.backbone.tied_embeddings
+    with torch.device("meta"):
+        build_model(run)
+        build_model(source)

@@ -101,4 +101,5 @@ def test_a_sweep_cuts_each_of_its_runs_alone() -> None:
             assert own["warmup_steps"] == min(given, own["steps"]), words
             run = typed(entry.config)
             assert plan(run)[0].config["optim"] == own
-            assert all(learning_rate(run.optim, step) > 0 for step in range(own["steps"]))
+            from_0 = file == ["+protocol=s4"]  # as its source
+            assert all(learning_rate(run.optim, n) > 0 for n in range(from_0, own["steps"]))

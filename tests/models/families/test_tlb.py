@@ -156,7 +156,7 @@ def test_what_it_cannot_do_is_refused_with_the_way_out() -> None:
     with pytest.raises(Unsupported, match="no language model"):
         Backbone(FRAME, facts, [], stack=make, seed=0)
     with pytest.raises(Unsupported, match="pooling=mean"):
-        build(BackboneConfig(width=16, pooling=Pooling.cls, positions=Positions.none))
+        make(replace(site(), cls=True), BackboneConfig(width=16, positions=Positions.none))
     rotary = BackboneConfig(width=16, pooling=Pooling.mean, positions=Positions.rotary)
     with pytest.raises(Unsupported, match="positions=none"):
         build(rotary)

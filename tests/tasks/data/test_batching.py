@@ -5,7 +5,7 @@ import torch
 from lra.tasks.classification.listops.task import ListOps
 from lra.tasks.classification.retrieval import Retrieval
 from lra.tasks.classification.text import Text
-from lra.tasks.data.batching import Cut, Draw, collate, permutation, plan_epoch, random_words
+from lra.tasks.data.batching import Draw, Piece, collate, permutation, plan_epoch, random_words
 from lra.tasks.data.storage import from_rows
 
 LENGTHS = np.random.default_rng(0).integers(1, 500, 1000)
@@ -115,9 +115,9 @@ def test_a_longer_row_begins_where_a_random_word_says():
 
 
 @pytest.mark.parametrize("kind", [Text, Retrieval])
-@pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize("cut", Piece)
 def test_which_pieces_of_longer_texts_are_kept(kind, cut):
-    task, usual = (kind(source="sample", max_length=20, cut=each) for each in (cut, Cut.first))
+    task, usual = (kind(source="sample", max_length=20, cut=each) for each in (cut, Piece.first))
     task.prepare()
 
     def pieces(of, split, seed):
@@ -127,10 +127,10 @@ def test_which_pieces_of_longer_texts_are_kept(kind, cut):
 
     one, again, other = (pieces(task, "train", seed) for seed in (1, 1, 2))
     assert one.equal(again)
-    assert one.equal(other) == one.equal(pieces(usual, "train", 1)) == (cut is Cut.first)
+    assert one.equal(other) == one.equal(pieces(usual, "train", 1)) == (cut is Piece.first)
     judged = pieces(task, "test", 0)
     assert judged.equal(pieces(task, "test", 1))
-    assert judged.equal(pieces(usual, "test", 0)) == (cut is not Cut.random)
+    assert judged.equal(pieces(usual, "test", 0)) == (cut is not Piece.random)
 
 
 @pytest.mark.parametrize("padded_length", [4, 7])
