@@ -1,7 +1,7 @@
 """The contract kit's checks of declared growth: operations and kept activations, by counting."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
@@ -240,40 +240,53 @@ def check_operations(case: Case) -> Result:
     """Operations of forward and backward grow as `traits.operations` says.
 
     Those are products, or what is written element by element where that grows faster. So do, at
-    most, those of a pass without gradient.
+    most, those of a pass without gradient: from further lengths on where a cheaper form serves
+    short sequences.
     """
     traits = traits_of(case.build())
     if traits.simulated:
         return SIMULATED
+    passes: dict[int, EvaluationCost] = {}
+
+    def at(lengths: Iterable[int]) -> dict[int, EvaluationCost]:
+        passes.update({n: count_evaluation(case, n) for n in lengths if n not in passes})
+        return {n: passes[n] for n in lengths}
+
+    def written(lengths: Iterable[int]) -> Growth:
+        return written_growth({n: each.written for n, each in at(lengths).items()})
+
     most = max(traits.operations, LINEAR)  # to write what comes out is linear already
-    passes = {length: count_evaluation(case, length) for length in (*LENGTHS, FURTHER_LENGTHS[0])}
-    written = written_growth({length: each.written for length, each in passes.items()})
-    of_elements = written == traits.operations and written > LINEAR
+    grown = written((*LENGTHS, FURTHER_LENGTHS[0]))
+    of_elements = grown == traits.operations and grown > LINEAR
     seen = judge_growth(case, "operations", "operations", traits.operations, at_most=of_elements)
     if not seen.passed:
         return seen
-    ends = LENGTHS[0], FURTHER_LENGTHS[0]
-    shorter, longer = (passes[length] for length in ends)
-    for what, first, last, declared in (
-        (
-            "operations of a pass without gradient",
-            shorter.operations,
-            longer.operations,
-            traits.operations,
-        ),
-        ("numbers written without gradient", shorter.written, longer.written, most),
+    ends = (LENGTHS[0], FURTHER_LENGTHS[0]), FURTHER_LENGTHS[::2]
+    for what, field, declared in (
+        ("operations of a pass without gradient", "operations", traits.operations),
+        ("numbers written without gradient", "written", most),
     ):
-        room = (ends[1] / ends[0]) ** ROOM_BESIDE
-        if first and last / first > room * declared.at(ends[1]) / declared.at(ends[0]):
-            grown = math.log(last / first) / math.log(ends[1] / ends[0])
+        for each in ends:
+            if (power := beyond(at(each), field, declared)) is None:
+                break
+        else:
             return Result(
                 False,
-                f"{what} grow with length^{grown:.3f}: declared {traits.operations} for training",
+                f"{what} grow with length^{power:.3f}: declared {traits.operations} for training",
             ).because("a mask, a sort or a statistic of all pairs, on the side or under no_grad")
-    if written > most:
-        text = f"numbers written without gradient grow as {written}: declared {traits.operations}"
+    if grown > most and (grown := written((*FURTHER_LENGTHS, FAR_LENGTH))) > most:
+        text = f"numbers written without gradient grow as {grown}: declared {traits.operations}"
         return Result(False, text).because("work element by element counts as products do")
     return seen
+
+
+def beyond(passes: Mapping[int, EvaluationCost], field: str, declared: Growth) -> float | None:
+    """Return the power of the length with which a count grows, if by more than is declared."""
+    (short, first), (long, last) = ((n, getattr(each, field)) for n, each in passes.items())
+    room = (long / short) ** ROOM_BESIDE * declared.at(long) / declared.at(short)
+    return (
+        math.log(last / first) / math.log(long / short) if first and last / first > room else None
+    )
 
 
 def check_memory(case: Case) -> Result:

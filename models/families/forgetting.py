@@ -83,6 +83,10 @@ class _Fades(torch.autograd.Function):
         return dg, None, None, None
 
 
+LONG = 512
+"""Tokens from which on memory grows as they do."""
+
+
 def fading_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h s k"],
@@ -107,7 +111,7 @@ def fading_attention(
         dropout: Probability that a weight is set to 0.
     """
     offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
-    few = math.prod(q.shape[:3]) * k.shape[2] <= FEW
+    few = k.shape[2] < LONG and math.prod(q.shape[:3]) * k.shape[2] <= FEW
     for rows in blocks(q.shape[2], q.shape[2] if few else block_rows(q, k.shape[2])):
         seen = slice(0, offset + rows.stop if plain else None)
         mask = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]

@@ -13,8 +13,8 @@ positions i and j (`rotary`). Two-sided: a second average runs from the end; bot
 itself. With chunks of C tokens, tokens attend within their own; the average crosses them.
 
 Cost       O(n d (N + log n)) operations for the average, n d (3 e + z + 2 d) products for the maps,
-           n^2 (z + e) for attention, in chunks n C (z + e). Memory O(n^2), in chunks O(n C); beyond
-           8,192 tokens O(n), since scores of some queries at a time are computed again in backward.
+           n^2 (z + e) for attention, in chunks n C (z + e). Memory O(n^2), in chunks or with
+           `query_block` O(n C).
 State      h: N d numbers in float32; keys and values, z + e each, of the open chunk, without chunks
            of the tokens that are remembered.
 Source     Ma et al. 2022, arXiv:2209.10655; code: facebookresearch/mega.
@@ -61,11 +61,6 @@ from lra.models.ops.state_space.moving_average import MovingAverage
 from lra.models.positions import Spacing, rotate
 
 LAPLACE_MEAN, LAPLACE_DEVIATION = 0.5**0.5, (4 * pi) ** -0.5
-MOST_SCORES = 2**26
-"""Of a sequence of 8,192 tokens. Those of a longer one are computed for some queries at a time, and
-again in backward, which takes more time."""
-AT_ONCE = 2**24
-"""Scores of one sequence that are then in memory."""
 
 
 class Weighting(StrEnum):
@@ -145,6 +140,8 @@ class Mega(Family):
         chunk_length: Tokens that attend to each other; None: all.
         relative: What the distance adds to scores.
         truncation: Lags after which the average of either direction ends; None: none.
+        query_block: Queries whose scores are in memory at a time, and computed again in backward,
+            which takes more time; None: all.
     """
 
     no_matrices = ("scale", "shift")
@@ -166,6 +163,7 @@ class Mega(Family):
         relative: Relative = Relative.simple,
         bidirectional: bool = True,
         truncation: int | None = None,
+        query_block: int | None = None,
     ) -> None:
         super().__init__()
         width, value_width = site.width, 2 * site.width if value_width is None else value_width
@@ -176,6 +174,7 @@ class Mega(Family):
             key_width=key_width,
             chunk_length=chunk_length,
             truncation=truncation,
+            query_block=query_block,
         )
         if relative == Relative.rotary and key_width % 2:
             raise ValueError(
@@ -183,7 +182,7 @@ class Mega(Family):
                 "even, or set relative=simple"
             )
         causal = site.causal or not bidirectional
-        self.attention, self.chunk_length = attention, chunk_length
+        self.attention, self.chunk_length, self.query_block = attention, chunk_length, query_block
         self.attention_dropout = site.attention_dropout
         self.widths = width, key_width, value_width, width
         self.average = MovingAverage(width, ema_states, 1 if causal else 2, truncation)
@@ -205,7 +204,7 @@ class Mega(Family):
             causal=causal,
             max_length=site.max_length if self.limited else None,
             operations=Growth(2.0) if whole else Growth(1.0, log=True),
-            memory=Growth(2.0 if whole else 1.0),
+            memory=Growth(2.0 if whole and query_block is None else 1.0),
             weight_dropout=True,
             summarises=causal and whole,
         )
@@ -303,10 +302,10 @@ class Mega(Family):
         bias = None if self.relative is None else self.relative(
             Spacing(keys - 1, -1), length + keys - 1
         )  # fmt: skip
-        if length * keys <= MOST_SCORES:
+        if self.query_block is None:
             return self._of_queries(q, k, v, bias, visible)
         parts = []
-        for rows in blocks(length, max(1, AT_ONCE // keys)):
+        for rows in blocks(length, self.query_block):
             reached = (
                 None if bias is None else bias[length - rows.stop : length + keys - 1 - rows.start]
             )

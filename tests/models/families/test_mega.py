@@ -133,24 +133,21 @@ def test_padding_is_no_key_and_counts_for_nothing(causal, relative, attention):
 @pytest.mark.parametrize("relative", ["simple", "rotary", "none"])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("padded", [True, False])
-def test_many_queries_attend_some_at_a_time(padded, causal, relative, attention, monkeypatch):
-    mixer = built(causal=causal, attention=attention, relative=relative)
+def test_many_queries_attend_some_at_a_time(padded, causal, relative, attention):
+    # of 17 queries 3, and 2 at the end
+    mixer = built(causal=causal, attention=attention, relative=relative, query_block=3)
     length = LENGTHS[-1]
     keep, x = holes(length, end=9) if padded else None, drawn(2, length, WIDTH).requires_grad_()
     there = 1.0 if keep is None else keep[..., None]
-    monkeypatch.setattr(mega, "MOST_SCORES", length**2 - 1)
-    monkeypatch.setattr(mega, "AT_ONCE", 3 * length + 1)  # of 17 queries 3, and 2 at the end
     found, wanted = mixer(x, Layout(keep=keep)) * there, equations(mixer, x, keep) * there
     compare(found, wanted, [x, *mixer.parameters()], atol=1e-10)
     with torch.no_grad():
         torch.testing.assert_close(mixer(x, Layout(keep=keep)) * there, found)
 
 
-def test_dropout_of_weights_is_the_same_when_they_are_computed_again(monkeypatch):
-    mixer = built(attention_dropout=0.5).train()
+def test_dropout_of_weights_is_the_same_when_they_are_computed_again():
+    mixer = built(attention_dropout=0.5, query_block=3).train()
     x = drawn(1, LENGTHS[-1], WIDTH).requires_grad_()
-    monkeypatch.setattr(mega, "MOST_SCORES", 1)
-    monkeypatch.setattr(mega, "AT_ONCE", 3 * LENGTHS[-1])
 
     def loss(scale):
         torch.manual_seed(0)
@@ -166,7 +163,8 @@ def test_dropout_of_weights_is_the_same_when_they_are_computed_again(monkeypatch
 def test_scores_of_a_long_sequence_are_never_there_at_once():
     length = 16_384
     with torch.device("meta"):
-        mixer = Mega(Site(width=16, heads=1, max_length=length, causal=False), key_width=8)
+        site = Site(width=16, heads=1, max_length=length, causal=False)
+        mixer = Mega(site, key_width=8, query_block=1024)
         x = torch.empty(1, length, 16, requires_grad=True)
     trace = Tracer("cpu").trace(lambda: mixer(x, Layout()).sum().backward())
     assert trace.peak_bytes < 4 * length**2  # a float32 for each pair of tokens

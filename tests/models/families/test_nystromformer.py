@@ -49,7 +49,9 @@ def literal(qkv: list[Tensor], m: int, inverse, keep: Tensor | None = None) -> T
 def test_values_and_gradients_equal_the_literal_form(rule, length, landmarks):
     q, k, v = heads(length)
     found = nystrom_attention(q, k, v, landmarks=landmarks, inverse=RULES[rule])
-    compare(found, literal([q, k, v], landmarks, INVERSES[rule]), [q, k, v])
+    # An inverse of a matrix that has next to none loses digits, by other code on other processors.
+    rtol = 1e-7 if rule == "exact" else 1e-8
+    compare(found, literal([q, k, v], landmarks, INVERSES[rule]), [q, k, v], rtol=rtol)
 
 
 @pytest.mark.parametrize("rule", ["six", "ridge"])
