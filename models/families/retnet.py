@@ -45,6 +45,7 @@ from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.delta_layer import ACTIVATIONS, StreamActivation
 from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, gated, normed_heads
+from lra.models.ops.gated.paired_product import is_cheaper, paired_product
 from lra.models.ops.numerics import sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 from lra.models.positions import Spacing, rotate, rotation
@@ -145,7 +146,7 @@ class RetNet(Family):
                 "heads or head_width, or set rotary=false"
             )
         self.heads, self.head_width, self.chunk = site.heads, site.head_width, chunk
-        self.value_expansion = value_expansion
+        self.value_expansion, self.scale = value_expansion, site.head_width**-0.5
         self.norm, self.rotary, self.gate, self.activation = norm, rotary, gate, activation
         self.factor = layer_factor(site) if decay == HeadDecay.slopes else None
         has, width = biases(site, bias, default=False), site.inner_width
@@ -174,13 +175,13 @@ class RetNet(Family):
         x: Float[Tensor, "b l d"],
         place: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None,
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l v"]]:
-        """Return queries, scaled keys and values, rotated where they are to be."""
+        """Return queries, keys and values, rotated where they are to be."""
         act = ACTIVATIONS.get(self.activation, nn.Identity())
         q, k, v = (self.split(act(f(x))) for f in (self.q_proj, self.k_proj, self.v_proj))
         if self.rotary:
             turn = rotation(x, self.head_width, place)
             q, k = rotate(q, turn), rotate(k, turn)
-        return q, k * self.head_width**-0.5, v
+        return q, k, v
 
     def merge(
         self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"]
@@ -197,8 +198,13 @@ class RetNet(Family):
         """Mix along the length."""
         x = blanked(x, layout, self.traits)
         q, k, v = self.project(x, counted(layout) if self.rotary else None)
+        causal, alone = self.traits.causal, layout.keep is None and layout.context is None
+        if alone and is_cheaper(q, v, self.chunk, causal=causal):
+            g = log_decays(q, self.factor)
+            return self.merge(paired_product(q, k, v, g, scale=self.scale, causal=causal), x)
+        k = k * self.scale
         o = self._retain(q, k, v, layout)
-        if not self.traits.causal:
+        if not causal:
             # Read before a token, a state has decayed once less than by the distance.
             gamma = log_decays(q, self.factor)[:, None, None].exp().to(o.dtype)
             o = o + gamma * self._retain(q, k, v, layout, backwards=True)
@@ -244,7 +250,7 @@ class RetNet(Family):
         start = position if layout.start is None else layout.start
         q, k, v = self.project(flow.x, start)
         g = log_decays(q, self.factor)
-        o, after = decayed_product(q, k, v, g, state=before, chunk=self.chunk)
+        o, after = decayed_product(q, k * self.scale, v, g, state=before, chunk=self.chunk)
         return flow._replace(x=self.merge(o, flow.x), state=(after, start + q.shape[2]))
 
     def _empty(self, batch_size: int) -> Float[Tensor, "b h k v"]:

@@ -92,6 +92,19 @@ def decays(g: Float[Tensor, "m c"] | Float[Tensor, "m c k"]) -> Decays:
     return _Scalar(g) if g.ndim == 2 else _Vector(g)
 
 
+def falling(
+    g: Float[Tensor, " h"], length: int, *, scale: float = 1.0, causal: bool = True
+) -> Float[Tensor, "h l l"]:
+    """Return scale e^(g |i - j|) of all pairs of tokens, of constants; when causal 0 for j > i."""
+    token = torch.arange(1 - length, 1 if causal else length, device=g.device)
+    row = (g[:, None] * token.abs()).exp_()
+    if scale != 1:
+        row *= scale
+    if causal:
+        row = F.pad(row, (0, length - 1))
+    return row.unfold(1, length, 1).flip(1)
+
+
 def _exponents(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
     """Return g_(j+1) + ... + g_i for token i and j <= i, -inf above the diagonal."""
     size = g.shape[1]
@@ -171,12 +184,12 @@ class Constant(_Scalar):
 
     def __init__(self, g: Float[Tensor, " h"], chunks: tuple[int, int, int], length: int) -> None:
         self.chunks = chunks
-        token = torch.arange(1, length + 1, device=g.device)
-        from_start = (g[:, None, None, None] * token[:, None]).exp()
-        self.table = (g[:, None, None, None] * (token[:, None] - token)).exp().tril()
+        table = falling(g, length)
+        from_start = table[:, :, 0] * g[:, None].exp()
+        self.table = table[:, None]
         self.from_start, self.to_end = (
-            each.expand(*chunks, length, 1).reshape(-1, length, 1)
-            for each in (from_start, self.table[:, :, -1, :, None])
+            each[:, None, :, None].expand(*chunks, length, 1).reshape(-1, length, 1)
+            for each in (from_start, table[:, -1])
         )
 
     def _decayed(self, products: Float[Tensor, "m c c"]) -> Float[Tensor, "m c c"]:

@@ -1,0 +1,100 @@
+"""What few tokens read of each other where heads decay at one rate: all pairs, and no state.
+
+    o_i = scale sum_j gamma^|i - j| (q_i · k_j) v_j     over all j, or over j <= i when causal
+
+Cost       l (k + v) operations a token and head, l tokens; `is_cheaper` weighs them and those of
+           `decayed_product`, once for each direction. Autograd keeps q, k, v, the weights, which
+           are few, and their decays.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from lra.models.ops.gated.blockwise import FEW
+from lra.models.ops.gated.pairs import falling
+from lra.models.ops.numerics import full_precision, sum_dtype
+
+
+def is_cheaper(
+    q: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"], chunk: int, *, causal: bool
+) -> bool:
+    """Return whether all pairs are few, and take no longer than chunks and states do.
+
+    Operations are counted, those with states twice: they are many small calls. So pairs take a
+    tenth less time at twice a chunk's tokens, where they are up to a third more operations.
+    """
+    length, key, value = *q.shape[2:], v.shape[3]
+    by_states = min(chunk, length) * (key + value) + 4 * key * value
+    cheaper = length * (key + value) <= (1 if causal else 2) * by_states
+    return cheaper and math.prod(q.shape[:3]) * length <= FEW
+
+
+def _decayed(
+    x: Float[Tensor, "bh l k"], y: Float[Tensor, "bh l k"], table: Float[Tensor, "h l l"]
+) -> Float[Tensor, "bh l l"]:
+    """Return products of all pairs, decayed."""
+    products = torch.bmm(x, y.mT)
+    products.view(-1, *table.shape).mul_(table)
+    return products
+
+
+class _PairedProduct(torch.autograd.Function):
+    """`apply(q, k, v, g, scale, causal)`; g gets no gradient."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 (autograd functions take positions only)
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, scale: float, causal: bool
+    ) -> Tensor:
+        ctx.shape = q.shape[:3]
+        kept = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
+        q, k, v = (x.to(sum_dtype(v)) for x in kept)
+        with full_precision(v):
+            table = falling(g, q.shape[1], scale=scale, causal=causal)
+            weights = _decayed(q, k, table)
+            o = torch.bmm(weights, v)
+        ctx.save_for_backward(*kept, weights, table)
+        return o.view(*ctx.shape, -1).to(kept[2].dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
+        *kept, weights, table = ctx.saved_tensors
+        dtype = sum_dtype(do)
+        q, k, v = (x.to(dtype) for x in kept)
+        do = do.to(dtype).reshape(v.shape)
+        with full_precision(do):
+            dv = torch.bmm(weights.mT, do)
+            products = _decayed(do, v, table)
+            dq, dk = torch.bmm(products, k), torch.bmm(products.mT, q)
+        pulled = (
+            dx.view(*ctx.shape, -1).to(x.dtype) for dx, x in zip((dq, dk, dv), kept, strict=True)
+        )
+        return *pulled, None, None, None
+
+
+def paired_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    g: Float[Tensor, " h"],
+    *,
+    scale: float,
+    causal: bool,
+) -> Float[Tensor, "b h l v"]:
+    """Return what queries read, in the dtype of `v`.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        g: Logarithms of gamma of each head, finite; they get no gradient.
+        scale: Multiplies what is read.
+        causal: Whether queries read up to their own token, in place of all.
+    """
+    made: Tensor = _PairedProduct.apply(q, k, v, g, scale, causal)  # type: ignore[no-untyped-call]
+    return made
