@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lra.models.ops.linear.feature_product import augment, output_gradient
+from lra.models.ops.chunks import written
 from lra.models.ops.linear.features import FeatureMaps, PairWeights, block_rows
-from lra.models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.ops.numerics import add_product, blocks, full_precision, sum_dtype
 
 ROWS = 128
 """Queries at a time at most when causal: fewer skip more keys, in more calls."""
@@ -35,7 +35,7 @@ def is_cheaper(
 
     Of both forms products are counted, a token and head, whatever the machine.
     """
-    if maps.pairs is None:
+    if maps.pairs is None or not maps.normalise:
         return False
     length, keys, values, features = q.shape[2], k.shape[2], v.shape[3], maps.width
     if chunk is None:
@@ -49,34 +49,40 @@ class _WeighedRows(NamedTuple):
 
     q: Float[Tensor, "bh r k"]
     k: Float[Tensor, "bh s k"]
-    values: Float[Tensor, "bh s w"]
-    """[v 1], zero for padding."""
+    v: Float[Tensor, "bh s v"]
     weights: Float[Tensor, "bh r s"]
+    """Zero for padding, and when causal ahead; `slope` for padding."""
     slope: Float[Tensor, "bh r s"]
 
 
-def _rows(
-    whole: tuple[Tensor, ...], rows: slice, pairs: PairWeights, *, causal: bool
-) -> _WeighedRows:
-    seen = slice(0, rows.stop if causal else None)
-    q, (k, values) = whole[0][:, rows], (x[:, seen] for x in whole[1:])
-    weights, slope = pairs.value(torch.bmm(q, k.mT))
-    return _WeighedRows(q, k, values, weights.tril_(rows.start) if causal else weights, slope)
+class _Whole(NamedTuple):
+    """Queries, scaled, and keys and values of all heads behind each other."""
+
+    q: Float[Tensor, "bh l k"]
+    k: Float[Tensor, "bh s k"]
+    v: Float[Tensor, "bh s v"]
+    keep: Float[Tensor, "bh 1 s"] | None
+
+    def at(self, rows: slice, pairs: PairWeights, *, causal: bool) -> _WeighedRows:
+        """Weigh the keys of some queries."""
+        seen = slice(0, rows.stop if causal else None)
+        q, k, v = self.q[:, rows], self.k[:, seen], self.v[:, seen]
+        weights, slope = pairs.value(torch.bmm(q, k.mT))
+        if self.keep is not None:
+            weights, slope = (x.mul_(self.keep[..., seen]) for x in (weights, slope))
+        return _WeighedRows(q, k, v, weights.tril_(rows.start) if causal else weights, slope)
 
 
-def _whole(
-    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float
-) -> tuple[Float[Tensor, "bh l k"], Float[Tensor, "bh s k"], Float[Tensor, "bh s w"]]:
+def _whole(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float) -> _Whole:
     dtype = sum_dtype(v)
-    values = augment(v, 1.0, dtype)
-    if keep is not None:
-        values *= keep[:, None, :, None]
-    return (q.to(dtype) * scale).flatten(0, 1), k.to(dtype).flatten(0, 1), values.flatten(0, 1)
+    seen = None if keep is None else keep.to(dtype).repeat_interleave(q.shape[1], 0)[:, None]
+    flat = ((q.to(dtype) * scale), k.to(dtype), v.to(dtype))
+    return _Whole(*(x.flatten(0, 1) for x in flat), seen)
 
 
 def _cuts(q: Tensor, k: Tensor, *, causal: bool) -> list[slice]:
     rows = block_rows(q, k.shape[2])
-    return [*blocks(q.shape[2], min(rows, ROWS) if causal else rows)]
+    return [*blocks(q.shape[2], min(rows, ROWS) if causal else rows)] or [slice(0, 0)]
 
 
 class _PairProduct(torch.autograd.Function):
@@ -98,11 +104,12 @@ class _PairProduct(torch.autograd.Function):
         with full_precision(v):
             whole = _whole(q, k, v, keep, pairs.scale)
             for rows in _cuts(q, k, causal=causal):
-                here = _rows(whole, rows, pairs, causal=causal)
-                total = torch.bmm(here.weights, here.values)
-                total = total.view(*q.shape[:2], *total.shape[1:])
-                inverse[:, :, rows] = factor = maps.reciprocal(total[..., -1])
-                o[:, :, rows] = total[..., :-1] * factor[..., None]
+                here = whole.at(rows, pairs, causal=causal)
+                # A sum apart: a product with one column more takes a third longer.
+                factor = maps.reciprocal(here.weights.sum(-1)).view(*q.shape[:2], -1)
+                total = torch.bmm(here.weights, here.v).view(*factor.shape, -1)
+                inverse = written(inverse, rows, factor)
+                o = written(o, rows, total.mul_(factor[..., None]))
         ctx.maps, ctx.causal = maps, causal
         ctx.save_for_backward(q, k, v, keep, o, inverse)
         return o
@@ -114,22 +121,25 @@ class _PairProduct(torch.autograd.Function):
         pairs = cast(PairWeights, ctx.maps.pairs)
         with full_precision(v):
             whole = _whole(q, k, v, keep, pairs.scale)
-            g = output_gradient(gradient, o, inverse, ctx.maps).flatten(0, 1)
-            dq, dk = torch.empty_like(whole[0]), torch.zeros_like(whole[1])
-            dv = torch.zeros_like(whole[2][..., :-1])
+            g = gradient.to(inverse.dtype) * inverse[..., None]
+            of_sums = (g * o).sum(-1, keepdim=True).flatten(0, 1)
+            g, parts, sums = g.flatten(0, 1), [], None
             for rows in reversed(_cuts(q, k, causal=ctx.causal)):
-                here, of_rows = _rows(whole, rows, pairs, causal=ctx.causal), g[:, rows]
-                products = torch.bmm(of_rows, here.values.mT).mul_(here.slope)
+                here, of_rows = whole.at(rows, pairs, causal=ctx.causal), g[:, rows]
+                products = torch.baddbmm(of_sums[:, rows], of_rows, here.v.mT, beta=-1)
+                products.mul_(here.slope)
                 if ctx.causal:
                     products.tril_(rows.start)
-                dq[:, rows] = torch.bmm(products, here.k)
-                seen = here.k.shape[1]
-                dk[:, :seen] += torch.bmm(products.mT, here.q)
-                dv[:, :seen] += torch.bmm(here.weights.mT, of_rows[..., :-1])
-            dq *= pairs.scale
-            if keep is not None:
-                dv.view_as(v).mul_(keep[:, None, :, None])
-        pulled = (x.view(*v.shape[:2], *x.shape[1:]).to(v.dtype) for x in (dq, dk, dv))
+                parts.append(torch.bmm(products, here.k))
+                by_keys = (products.mT, here.q), (here.weights.mT, of_rows)
+                if sums is None:  # the last queries, which see all keys
+                    sums = [torch.bmm(*each) for each in by_keys]
+                    continue
+                for total, each in zip(sums, by_keys, strict=True):
+                    add_product(total[:, : here.k.shape[1]], *each)
+            dq = parts[0] if len(parts) == 1 else torch.cat(parts[::-1], 1)
+            found = (dq.mul_(pairs.scale), *(sums or ()))
+        pulled = (x.view(*v.shape[:2], *x.shape[1:]).to(v.dtype) for x in found)
         return *pulled, None, None, None
 
 
