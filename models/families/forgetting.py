@@ -35,7 +35,12 @@ from torch.utils.checkpoint import checkpoint
 from lra.models.mixer import Growth, Layout, Need, Site, State, Traits, blanked
 from lra.models.multi_head import MultiHead, projection
 from lra.models.ops import window_cache
-from lra.models.ops.exact import refuse_in_stream, softmax_attention, visibility
+from lra.models.ops.exact import (
+    refuse_in_stream,
+    softmax_attention,
+    visibility,
+    weighted_values,
+)
 from lra.models.ops.gated.blockwise import FEW
 from lra.models.ops.gated.head_norm import GatedHeadNorm
 from lra.models.ops.gated.pairs import crossing
@@ -61,7 +66,7 @@ def levels(g: Float[Tensor, "b h s"], token: int) -> Float[Tensor, "b h s"]:
 
 
 class _Fades(torch.autograd.Function):
-    """`apply(g, first, rows, ahead)`: F_i - F_j of some queries; with keys ahead -|F_i - F_j|."""
+    """`apply(g, first, rows, ahead)`: F_i - F_j of some queries, -inf ahead; or -|F_i - F_j|."""
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, first: int, rows: int, ahead: bool) -> Tensor:
@@ -71,7 +76,10 @@ class _Fades(torch.autograd.Function):
         rest = (exact - level).to(g.dtype)
         fade = level[..., queries, None] - level[..., None, :]
         fade.add_(rest[..., queries, None]).sub_(rest[..., None, :])
-        return fade.abs_().neg_() if ahead else fade
+        if ahead:
+            return fade.abs_().neg_()
+        # A sum: to fill under a mask that heads share takes ten times as long.
+        return fade.add_(fade.new_full(fade.shape[-2:], -torch.inf).triu_(first + 1))
 
     @staticmethod
     @once_differentiable
@@ -139,8 +147,8 @@ def _attend(
     """Let the queries of tokens `first` and following attend."""
     fade: Tensor = _Fades.apply(g, first, q.shape[2], not plain)  # type: ignore[no-untyped-call]
     if plain:
-        key = torch.arange(k.shape[2], device=k.device)
-        visible = (key <= key[first : first + q.shape[2], None])[None, None]
+        scores = fade.add_((q * q.shape[-1] ** -0.5) @ k.mT)
+        return weighted_values(scores, v, causal=False, visible=None, dropout=dropout, bias=None)
     return softmax_attention(q, k, v, visible=visible, dropout=dropout, bias=fade)
 
 
