@@ -5,10 +5,12 @@ import torch
 from torch import Tensor
 
 from lra.models.contract.counting import count_operations
-from lra.models.families import forgetting
+from lra.models.families import forgetting, retnet
 from lra.models.families.based import Based
 from lra.models.families.forgetting import fading_attention
+from lra.models.families.retnet import RetNet
 from lra.models.mixer import Layout, Site
+from lra.models.ops.convolution.short import short_convolution, tapped
 from lra.models.ops.gated import blockwise
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.delta_product import delta_product
@@ -116,3 +118,65 @@ def test_decays_of_heads_make_one_table(length):
     wanted, many = step(g[:, None].expand(2, 4, length))
     assert few < many or length == 1
     torch.testing.assert_close(found, wanted, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 64, 128])
+def test_retnet_weighs_few_tokens_in_pairs(length, causal, monkeypatch):
+    mixer = RetNet(Site(width=128, heads=4, max_length=length, causal=causal)).double()
+    x = drawn(2, length, 128)
+
+    def step() -> tuple[list[Tensor], int]:
+        with Calls() as calls:
+            found = pulled(mixer(x, Layout()), [x, *mixer.parameters()])
+        return found, calls.of.total()
+
+    found, few = step()
+    monkeypatch.setattr(retnet, "is_cheaper", lambda *_, **__: False)
+    wanted, many = step()
+    assert few < many / (1.3 if causal else 1.9)
+    torch.testing.assert_close(found, wanted, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("causal", "last"), [(True, 149), (False, 298)])
+def test_retnet_weighs_pairs_up_to_a_length_alone(causal, last):
+    """With keys of 32, values of 64 and chunks of 64; and of so many rows in states."""
+    mixer = RetNet(Site(width=128, heads=4, max_length=512, causal=causal))
+
+    def has_states(rows: int, length: int) -> bool:
+        with torch.no_grad(), Calls() as calls:
+            mixer(torch.zeros(rows, length, 128), Layout())
+        return "baddbmm" in calls.of
+
+    assert not has_states(2, last)
+    assert has_states(2, last + 1)
+    assert has_states(2**19 // last**2 + 1, last)
+
+
+def test_a_short_convolution_adds_each_tap_in_one_call():
+    x, weight = drawn(2, 12, 6), drawn(6, 4, seed=1)
+    with Calls() as calls:
+        short_convolution(x, weight)
+    assert calls.of["addcmul_"] == 3
+    assert calls.of["add"] == 0
+    with Calls() as seen:
+        taps = tapped([x] * 4, weight)
+    assert seen.of["clone"] == 1, "taps of a channel stand behind each other"
+    torch.testing.assert_close(taps, x * weight.sum(1))
+
+
+@pytest.mark.parametrize("length", [2, 130])
+def test_forgetting_fills_no_masks(length):
+    q, k, v = heads(length)
+    inputs = [q, k, v, torch.nn.functional.logsigmoid(drawn(2, 4, length, seed=7))]
+    with Calls() as calls:
+        pulled(fading_attention(*inputs, causal=True), inputs)
+    assert not calls.of.keys() & {"masked_fill", "masked_fill_", "any", "_local_scalar_dense"}
+
+
+def test_pairs_of_one_block_are_copied_nowhere():
+    based, inputs = core(128, causal=True), heads(128)
+    with Calls() as calls:
+        pulled(based(*inputs, Layout()), inputs)
+    assert calls.of["bmm"] + calls.of["baddbmm"] == 7
+    assert not calls.of.keys() & {"copy_", "zeros_like", "cat"}
