@@ -19,8 +19,8 @@ Not causal, by default: gamma^|t - j| over all j, a second pass from the end tha
 before each token.
 
 Cost       16 d^2 operations a token for the projections with `value_expansion` 2, and per head
-           C (k + v) + 4 k v with chunk C, in each direction. State: k v numbers a head, and the
-           position.
+           C (k + v) + 4 k v with chunk C, in each direction; or l (k + v) of few tokens. State:
+           k v numbers a head, and the position.
 Source     Sun et al. 2023, arXiv:2307.08621, equations 5 to 8, and the code, microsoft/torchscale;
            slopes: Qin et al. 2024, arXiv:2401.04658, in the form of MiniMax-01, arXiv:2501.08313.
 Notation   v / k is `value_expansion`.
