@@ -88,10 +88,10 @@ def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Floa
         factor: Of ALiBi's slopes; None: decays are those of retention.
     """
     heads = q.shape[1]
-    head = torch.arange(heads, device=q.device, dtype=sum_dtype(q))
+    head = torch.arange(1, heads + 1, device=q.device, dtype=sum_dtype(q))
     if factor is None:
-        return torch.log1p(-torch.exp2(-5 - head))
-    return -factor * torch.exp2(-8 * (head + 1) / heads)
+        return torch.log1p(-torch.exp2(-4 - head))
+    return -factor * torch.exp2(head * (-8 / heads))
 
 
 def counted(layout: Layout) -> Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None:

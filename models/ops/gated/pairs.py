@@ -96,8 +96,9 @@ def falling(
     g: Float[Tensor, " h"], length: int, *, scale: float = 1.0, causal: bool = True
 ) -> Float[Tensor, "h l l"]:
     """Return scale e^(g |i - j|) of all pairs of tokens, of constants; when causal 0 for j > i."""
-    token = torch.arange(1 - length, 1 if causal else length, device=g.device)
-    row = (g[:, None] * token.abs()).exp_()
+    behind = torch.arange(length - 1, -1, -1, device=g.device)
+    distance = behind if causal else torch.cat((behind, behind[:-1].flip(0)))
+    row = (g[:, None] * distance).exp_()
     if scale != 1:
         row *= scale
     if causal:
