@@ -48,6 +48,9 @@ from lra.models.ops.linear.features import block_rows
 from lra.models.ops.numerics import blocks, full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
+SHORT = 512
+"""Tokens of a sequence whose scores may stay: what is kept of longer ones grows as n."""
+
 
 class GateStart(StrEnum):
     """What forget gates begin as."""
@@ -91,10 +94,6 @@ class _Fades(torch.autograd.Function):
         return dg, None, None, None
 
 
-LONG = 512
-"""Tokens from which on memory grows as they do."""
-
-
 def fading_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h s k"],
@@ -119,7 +118,7 @@ def fading_attention(
         dropout: Probability that a weight is set to 0.
     """
     offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
-    few = k.shape[2] < LONG and math.prod(q.shape[:3]) * k.shape[2] <= FEW
+    few = math.prod(q.shape[:3]) * k.shape[2] <= FEW and k.shape[2] <= SHORT
     for rows in blocks(q.shape[2], q.shape[2] if few else block_rows(q, k.shape[2])):
         seen = slice(0, offset + rows.stop if plain else None)
         mask = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]
