@@ -76,8 +76,8 @@ class _Whole(NamedTuple):
 def _whole(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float) -> _Whole:
     dtype = sum_dtype(v)
     seen = None if keep is None else keep.to(dtype).repeat_interleave(q.shape[1], 0)[:, None]
-    flat = ((q.to(dtype) * scale), k.to(dtype), v.to(dtype))
-    return _Whole(*(x.flatten(0, 1) for x in flat), seen)
+    q, k, v = (x.to(dtype).flatten(0, 1) for x in (q, k, v))
+    return _Whole(q * scale, k, v, seen)
 
 
 def _cuts(q: Tensor, k: Tensor, *, causal: bool) -> list[slice]:
