@@ -49,7 +49,7 @@ from lra.models.ops.numerics import blocks, full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 SHORT = 512
-"""Tokens of a sequence whose scores may stay: what is kept of longer ones grows as n."""
+"""Tokens below which scores may stay: what is kept of longer sequences grows as n."""
 
 
 class GateStart(StrEnum):
@@ -82,7 +82,8 @@ class _Fades(torch.autograd.Function):
         if ahead:
             return fade.abs_().neg_()
         # A sum: to fill under a mask that heads share takes ten times as long.
-        return fade.add_(fade.new_full(fade.shape[-2:], -torch.inf).triu_(first + 1))
+        fade[..., first:] += fade.new_full((rows, rows), -torch.inf).triu_(1)
+        return fade
 
     @staticmethod
     @once_differentiable
@@ -118,7 +119,7 @@ def fading_attention(
         dropout: Probability that a weight is set to 0.
     """
     offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
-    few = math.prod(q.shape[:3]) * k.shape[2] <= FEW and k.shape[2] <= SHORT
+    few = math.prod(q.shape[:3]) * k.shape[2] <= FEW and k.shape[2] < SHORT
     for rows in blocks(q.shape[2], q.shape[2] if few else block_rows(q, k.shape[2])):
         seen = slice(0, offset + rows.stop if plain else None)
         mask = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]
