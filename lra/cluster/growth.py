@@ -11,6 +11,7 @@ from typing import Any
 from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import StoredPlan, results_of
 from lra.cluster.planning import write
+from lra.composition.class_path import NotNamed
 from lra.errors import ConfigError
 from lra.sweep.estimate import forecasts
 from lra.sweep.forecast import Forecast
@@ -43,6 +44,7 @@ class PlanGrowth:
 
         Raises:
             BadPlan: another process has been writing it for long.
+            NotNamed: the search names a package that this worker's command does not.
         """
         seen = plan.version, frozenset(left)
         if not self.searched or seen == self._left:
@@ -53,6 +55,8 @@ class PlanGrowth:
             return False
         try:
             sweep = growing.sweep()
+        except NotNamed:
+            raise
         except ConfigError as error:
             say(f"the search cannot go on: {error}")
             return False

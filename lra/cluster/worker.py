@@ -17,6 +17,7 @@ from lra.cluster.growth import PlanGrowth
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, Torn, mark_of
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
+from lra.composition.class_path import NotNamed
 from lra.conf import system_errors
 from lra.execution.executor import Executor
 from lra.runners.records import Status
@@ -194,7 +195,12 @@ class Worker:
 
     def _extended(self) -> bool:
         """Tell whether the plan is of a search, and has more cells by now."""
-        return self.growth.extend(self.plan, self.claiming.left(), self.say)
+        try:
+            return self.growth.extend(self.plan, self.claiming.left(), self.say)
+        except NotNamed as error:
+            self.claiming.unnamed = error
+            self.say(f"the search cannot go on here: {error}")
+            return False
 
     def changed(self) -> bool:
         """Tell whether somebody has submitted the sweep again."""

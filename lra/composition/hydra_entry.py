@@ -10,11 +10,11 @@ import os
 import shlex
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from lra.composition.class_path import name_plugins
+from lra.composition.class_path import check_named, name_plugins
 from lra.composition.configuration import check, long_forms
 from lra.composition.extensions import chosen
 from lra.composition.run import Composed, Searched
@@ -96,9 +96,14 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
 def composed(runs: Sequence[Sequence[str]], place: Mapping[str, str]) -> list[Composed]:
     """Return the configurations of runs whose words were composed before, with others among them.
 
+    They may be those of a stored search: what they name is not what a command names.
+
     Args:
         runs: The words of each.
         place: Where files of the user's own are: see `lra.runners.records.Cell`.
+
+    Raises:
+        NotNamed: They name a package that was not named here.
     """
     from hydra import version
     from hydra.core.global_hydra import GlobalHydra
@@ -115,7 +120,8 @@ def composed(runs: Sequence[Sequence[str]], place: Mapping[str, str]) -> list[Co
         loader = cast("Loader", hydra_of(config_dir).config_loader)
         try:
             loader.load_configuration("config", [], RunMode.RUN)  # Hydra's own part, once
-            return [e._replace(place=place) for e in _composed(loader, runs, config_dir)]
+            stored = _composed(loader, runs, config_dir, check_named)
+            return [e._replace(place=place) for e in stored]
         finally:
             GlobalHydra.instance().clear()
 
@@ -316,6 +322,7 @@ def _composed(
     loader: "Loader",
     runs: Sequence[Sequence[str]],
     config_dir: str | None,
+    see_plugins: Callable[[Sequence[str]], None] = name_plugins,
     *,
     models: bool = True,
 ) -> list[Composed]:
@@ -333,7 +340,7 @@ def _composed(
         if packages := [name for name in chosen(tree) if name not in tree["plugins"]]:
             tree = {**tree, "plugins": [*tree["plugins"], *packages]}
         check(tree, memo)
-        name_plugins(tree["plugins"])
+        see_plugins(tree["plugins"])
         tree = fitting(tree, words, memo) if models else tree
         at = {**place, "folder": here} if place or tree["plugins"] else place
         composed.append(Composed(tree, tuple(words), at))

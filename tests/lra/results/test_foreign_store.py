@@ -3,8 +3,9 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,11 @@ from lra.composition import class_path
 from lra.composition.class_path import NotNamed, check_named, locate, named_plugins
 from lra.composition.compose import build_task, typed
 from lra.errors import ConfigError
+from lra.execution.executor import Executor
+from lra.runners.storage.sealed import sealed
 from lra.runners.store import Store
+from lra.sweep.sweep import SweepOutcome
+from lra.tuning.record import record_file
 
 MODULE = "strange_package"
 CODE = """\
@@ -74,6 +79,10 @@ SIZES = (
     *(word for word in OURS if not word.startswith("runner.")), *OWN, "--config-dir=own_conf",
     "runner=sizes",
 )  # fmt: skip
+SEARCHED = (
+    *(word for word in OURS if not word.startswith("runner.")), "search=halton",
+    "search.trials=1", "search.final_seeds=[1]", "optim.peak_learning_rate=choice(0.001,0.01)",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +100,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["run", "-m", *SIZES]) == 0
         patch.setattr(LocalEngine, "submit", lambda *_: [])
         assert main(["submit", *OURS, *OWN, "seed=1"]) == 0
+        assert main(["submit", *SEARCHED, *OWN, "sweep=tuned"]) == 0
+        assert main(["submit", *SEARCHED, "sweep=plain"]) == 0
     assert (folder / "imported").exists()
     return folder
 
@@ -130,6 +141,8 @@ REFUSED = {
     "weights of a plan": ("plan", *OURS, f"runner.weights={CELL}"),
     "weights of a submission": ("submit", *OURS, f"runner.weights={CELL}"),
     "work": ("work", "own", "--wait", "0"),
+    "work of a search": ("work", "tuned", "--wait", "0"),
+    "what a search chose": ("run", *OURS, "search=halton", "search.from=tuned", "sweep=again"),
 }
 """What cannot go on without the package, and says what to type."""
 READING = {
@@ -178,6 +191,73 @@ def test_what_reads_a_store_imports_nothing_from_it(
     monkeypatch.setattr(LocalEngine, "submit", lambda *_: [])
     assert called(READING[name]) in (0, 3)
     assert not (folder / "imported").exists()
+
+
+def in_arms(record: dict[str, Any]) -> None:
+    for arm in record["arms"]:
+        arm["words"] += OWN
+
+
+def in_steering(record: dict[str, Any]) -> None:
+    record["steering"] += OWN
+
+
+def in_ranges(record: dict[str, Any]) -> None:
+    ranges = {
+        "plugins": f"choice([{MODULE}],[{MODULE},json])",
+        "model.mixer.class_path": f"choice({MODULE}.Mixer,{MODULE}.Letters)",
+    }
+    record["for_model"]["linear"] = ranges
+    record["points"] = {study: [[*point, 0.0, 0.0] for point in points]
+                        for study, points in record["points"].items()}  # fmt: skip
+
+
+def in_a_folder_of_files(record: dict[str, Any]) -> None:
+    folder = Path("own_conf/model")
+    folder.mkdir()
+    mixer = f"mixer: {{class_path: {MODULE}.Mixer}}"
+    (folder / "strange.yaml").write_text(
+        f"# @package _global_\nplugins: [{MODULE}]\nmodel: {{name: strange, {mixer}}}\n"
+    )
+    record["place"] = {"folder": str(Path.cwd()), "config_dir": "own_conf"}
+    for arm in record["arms"]:
+        arm["words"] += ["model=strange"]
+
+
+@pytest.mark.parametrize("plant", [in_arms, in_steering, in_ranges, in_a_folder_of_files])
+def test_a_package_planted_in_a_search_is_not_imported(
+    plant: Callable[[dict[str, Any]], None], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words of its record are composed again: by whoever goes on with it, or reads on."""
+    monkeypatch.setattr(LocalEngine, "submit", lambda *_: [])
+    monkeypatch.setattr(Executor, "run", lambda _: SweepOutcome())
+    file = record_file(Path("results"), "plain")
+    record = json.loads(file.read_text())
+    del record["digest"]
+    plant(record)
+    for words in (
+        ("run", *SEARCHED, "sweep=plain", "runner.dry_run=true"),
+        ("plan", *SEARCHED, "sweep=plain"),
+        ("submit", *SEARCHED, "sweep=plain"),
+        ("run", *OURS, "search=halton", "search.from=plain", "sweep=again"),
+        ("work", "plain", "--wait", "0"),
+    ):
+        file.write_bytes(sealed(record))  # which some of them write again
+        main([*words])
+        assert not (folder / "imported").exists(), words
+    file.write_bytes(sealed(record))
+    main(["work", "plain", "--wait", "0", "--plugin", MODULE])
+    assert (folder / "imported").exists()  # so it was found
+
+
+def test_every_stored_file_that_names_the_package_is_tried(made: Path) -> None:
+    """A new kind of file with words, or with a configuration, needs a line above."""
+    files = (path for path in (made / "results").rglob("*") if path.is_file())
+    naming = {path.relative_to(made / "results") for path in files if
+              MODULE in path.read_text(errors="replace")}  # fmt: skip
+    kinds = {f"{path.parts[0]}/{path.name.partition('-')[0]}" for path in naming}
+    assert kinds == {"cells/cell.json", "cells/environment", "plans/cells", "plans/plan.json",
+                     "searches/search.json"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
