@@ -52,6 +52,20 @@ def test_every_relative_link_leads_to_a_file() -> None:
     assert broken == []
 
 
+def test_what_pages_try_again_is_a_status() -> None:
+    from lra.runners.records import DISTURBED, Status
+
+    asked = {
+        word
+        for page in PAGES
+        for words in re.findall(r"runner\.retry=\[([^\]]*)\]", page.read_text(encoding="utf-8"))
+        for word in words.split(",")
+        if word
+    }
+    assert "timeout" in asked
+    assert asked <= {*map(str, Status), DISTURBED}
+
+
 def test_pages_hold_nothing_that_no_reader_sees() -> None:
     hidden = [
         page.name

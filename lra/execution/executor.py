@@ -151,8 +151,7 @@ class Executor:
                     self._left(running, f"{STOPPED}: {self._refuse(error)}")
                     return
                 if end is not None:
-                    labels = NO_DATA if running.claimed.planned.no_data is not None else {}
-                    self._conclude(running, failed(running.cell, *end, labels))
+                    self._conclude(running, failed(running.cell, *end))
             left = [running for running in several if running.cell.key in self.running]
             if len(left) > 1:
                 yield from self._compared(left, sharers)
@@ -185,15 +184,15 @@ class Executor:
             self._refuse(error)
             return None
 
-    def _end_untried(self, claimed: ClaimedCell) -> tuple[Status, str] | None:
-        """Return how a cell ends without being tried, where that is known."""
+    def _end_untried(self, claimed: ClaimedCell) -> tuple[Status, str, Mapping[str, str]] | None:
+        """Return how a cell ends without being tried, with labels, where that is known."""
         planned = claimed.planned
         end = ending(planned, claimed.curve, self.store)
         if end is None and planned.run.runner.trains:
             try:
                 check_batch(planned.run, loaded=True)
             except ConfigError as error:
-                return Status.unsupported, str(error)
+                return Status.unsupported, str(error), {}
         return end
 
     def _of(self, job: isolate.Job) -> list[Running]:
@@ -253,7 +252,9 @@ class Executor:
             self.board.advance(cell, Progress(phase="waiting to be timed with others"))
             return
         if not ending.interrupted:
-            self._conclude(running, None if good else failed(cell, ending.status, ending.reason))
+            labels = NO_DATA if ending.no_data else {}
+            ended = None if good else failed(cell, ending.status, ending.reason, labels)
+            self._conclude(running, ended)
             return
         if ending.storage:
             self._note(StorageFault(ending.reason, ending.may_pass))

@@ -20,15 +20,14 @@ from lra.terminal.progress import PARTS
 TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
 """Endings that a longer sequence would share."""
 
-NOT_WHOLE = PARTS | {DISTURBED}
+NO_DATA = {"missing": "data"}
+"""Labels of the row that stands for a cell whose data could not be had, before it or during it."""
+
+NOT_WHOLE = PARTS | {DISTURBED, *NO_DATA}
 """Labels of rows that say nothing of longer sequences."""
 
 TELLING = frozenset({Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings of a sound run, whose curve up to there is true."""
-
-
-NO_DATA = {"missing": "data"}
-"""Labels of the row that stands for a cell whose data could not be had."""
 
 
 def done(planned: Planned, store: Store | RowsIndex) -> bool:
@@ -105,8 +104,10 @@ def lacking(planned: Planned, store: Store) -> Cell | None:
     return None
 
 
-def ending(planned: Planned, cells: Sequence[Cell], store: Store) -> tuple[Status, str] | None:
-    """Return how a cell ends without being tried, where that is known.
+def ending(
+    planned: Planned, cells: Sequence[Cell], store: Store
+) -> tuple[Status, str, Mapping[str, str]] | None:
+    """Return how a cell ends without being tried, with labels, where that is known.
 
     Args:
         planned: the cell.
@@ -114,17 +115,18 @@ def ending(planned: Planned, cells: Sequence[Cell], store: Store) -> tuple[Statu
         store: the results.
     """
     if planned.no_data is not None:
-        return Status.skipped, planned.no_data
+        return Status.skipped, planned.no_data, NO_DATA
     for name, source in planned.trainings.items():
         reason = missing(source, store)
         if reason is None:
             continue
         refused = [r for r in store.rows_of(source) if r["status"] == Status.unsupported]
         if name == OWN and refused:  # what cannot be trained cannot be built here either
-            return Status.unsupported, str(refused[0]["reason"])
-        return Status.skipped, f"{title(source)}: {reason}"
+            return Status.unsupported, str(refused[0]["reason"]), {}
+        labels = {} if store.complete(source, undone=NO_DATA) else NO_DATA
+        return Status.skipped, f"{title(source)}: {reason}", labels
     reason = _beyond(planned, cells, store)
-    return None if reason is None else (Status.skipped, reason)
+    return None if reason is None else (Status.skipped, reason, {})
 
 
 def _beyond(planned: Planned, cells: Sequence[Cell], store: Store) -> str | None:

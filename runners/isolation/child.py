@@ -41,8 +41,13 @@ STATUSES: Mapping[str, Status] = {
     "FloatingPointError": Status.diverged,
     "MemoryError": Status.out_of_memory,
     "OutOfMemoryError": Status.out_of_memory,
+    "NotPrepared": Status.skipped,
+    "BadData": Status.skipped,
 }
 """What an exception means, by the name of its class or of a base class: nothing is imported."""
+
+OF_DATA = frozenset({"NotPrepared", "BadData"})
+"""Of these, those that say that the data of the work are gone, or damaged."""
 
 MEMORY_WORDS = re.compile(
     r"can't allocate memory|out of memory|bad_alloc|CUBLAS_STATUS_ALLOC_FAILED|"
@@ -64,6 +69,8 @@ class Ending(NamedTuple):
     """Interrupted because the storage refused: other work would meet the same."""
     may_pass: bool = False
     """Whether the storage may take it a while later."""
+    no_data: bool = False
+    """Whether it failed for want of its data, and may succeed once they are back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +169,8 @@ def judge(error: BaseException, setting: ProcessSettings) -> Ending:
         detail = text[max(at, 0) :] or "no memory left"
         return Ending(status, shorten(f"{type(error).__name__}: {detail}{limit}"))
     if status is not Status.crashed:
-        return Ending(status, shorten(text or type(error).__name__))
+        reason = shorten(text or type(error).__name__)
+        return Ending(status, reason, no_data=not OF_DATA.isdisjoint(names))
     log = "" if setting.log is None else f"; traceback in {setting.log}"
     message = shorten(f"{type(error).__name__}: {text}")
     return Ending(status, legible(f"{message} (at {_place(error)}){log}"))

@@ -1,10 +1,12 @@
 """Data that are not there stop their own cells, and no others."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from lra.cli import main
+from lra.execution import in_memory
 from lra.runners.store import Store, read_rows
 from lra.tasks.classification import pairs
 
@@ -83,3 +85,41 @@ def test_a_preset_lists_its_cells_where_the_data_decide_the_vocabulary(tmp_path,
     assert last.startswith("2 cells in ")
     assert main(["plan", *words]) == 0
     assert "2 cells in " in capsys.readouterr().out
+
+
+TEXT = (
+    "task=text8", "task.source=sample", "task.length=256", "model=linear", "optim.steps=2",
+    "optim.warmup_steps=0", "optim.batch_size=2", "model.backbone.width=16",
+    "model.backbone.positions=none", "logger=none", "report=false", "sweep=gone",
+)  # fmt: skip
+LONGER = ("runner=extrapolate", "runner.factors=[0.5,1]", "runner.examples=null")
+
+
+@pytest.mark.parametrize("what", ["the folder", "a file"])
+def test_data_that_vanish_under_a_run_are_waited_for(what, tmp_path, cache, capsys, monkeypatch):
+    """The training ends so, and what starts from it, and the same command does both again."""
+
+    def vanishing(*given):
+        prepare(*given)
+        (folder,) = cache.glob("text8-*")
+        if what == "the folder":
+            shutil.rmtree(folder)
+        else:
+            (folder / "train.tokens.npy").unlink()
+
+    prepare = in_memory._prepare
+    words = ["run", *TEXT, *LONGER, f"results={tmp_path / 'r'}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(in_memory, "_prepare", vanishing)
+        assert main(words) == 0
+    rows = read_rows(tmp_path / "r")
+    assert sorted(rows["runner"]) == ["extrapolate", "train"]
+    assert set(rows["status"]) == {"skipped"}
+    assert [labels["missing"] for labels in rows["labels"]] == ["data", "data"]
+    assert all("lra data prepare" in each or "prepare again" in each for each in rows["reason"])
+    shutil.rmtree(cache)
+    capsys.readouterr()
+    assert main([*words, "runner.dry_run=true"]) == 0
+    assert "0 done, 2 to do" in capsys.readouterr().out
+    assert main(words) == 0
+    assert set(read_rows(tmp_path / "r")["status"]) == {"ok"}
