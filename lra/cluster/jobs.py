@@ -5,7 +5,8 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,16 @@ class JobStanding:
             "early": self.early,
             "mute": self.mute,
         }
+
+
+def active(notes: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the jobs of submissions that run or will, as far as their clusters tell here."""
+    jobs: list[str] = []
+    for note in notes:
+        with suppress(ConfigError, OSError, subprocess.SubprocessError):
+            states = started_by(note).states([started(note)])
+            jobs += [job for job, seen in states.items() if seen.active]
+    return jobs
 
 
 class JobWatcher:

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from lra.cluster import code
@@ -24,6 +24,7 @@ from lra.runners.records import Status
 from lra.runners.storage.atomic import StorageFault, fault_of
 from lra.runners.store import Store
 from lra.sweep.live import STOPPED_S, LiveSweep, name_of
+from lra.sweep.users import at_work
 from lra.tasks.data.signals import Stopped, stoppable
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
 from lra.terminal.wording import spent
@@ -115,7 +116,7 @@ class Worker:
         tried_again = _ToLog(self)
         system_errors.log.addHandler(tried_again)
         try:
-            with stoppable(), self.board:
+            with stoppable(), self._at_work(), self.board:
                 ended = self._run()
         except Stopped as stopped:
             ended = 128 + stopped.number
@@ -131,6 +132,10 @@ class Worker:
             system_errors.log.removeHandler(tried_again)
             self.log.close()
         return ended
+
+    def _at_work(self) -> AbstractContextManager[None]:
+        data = any(entry.data for entry in self.plan.entries)
+        return at_work(self.plan.root, self.plan.sweep, data=data, worker=self.options.name)
 
     def _run(self) -> int:
         while True:

@@ -78,16 +78,30 @@ def chosen(items: Sequence[Item], kind: str | None, names: Sequence[str]) -> lis
 
 
 def check_idle(results: Path, items: Sequence[Item]) -> None:
-    """Raise CommandError where a process works on a cell that would go, or starts from it."""
-    busy = Store(results).claims()
-    if busy and any(item.kind in ("sweeps", "weights", "old") for item in items):
+    """Raise CommandError where a process uses what would go, or is about to."""
+    from lra.cluster.jobs import active
+    from lra.cluster.plan import plan_folder
+    from lra.cluster.submissions import submissions
+    from lra.sweep.users import users_of_data, users_of_results
+
+    kinds = {item.kind for item in items} & {"sweeps", "weights", "old", "data"}
+    if not kinds:
+        return
+    store, end = Store(results), "wait, or stop them (lra submit --stop SWEEP), then clean"
+    busy = {} if kinds == {"data"} else store.claims()
+    if busy:
         at_work = sorted({key for item in items for key in item.cells} & busy.keys()) or sorted(
             busy
         )
-        raise CommandError(
-            f"{len(busy)} cells of {results} are being run, as {at_work[0]}: wait, or stop them "
-            "(lra submit --stop SWEEP), then clean"
-        )
+        raise CommandError(f"{len(busy)} cells of {results} are being run, as {at_work[0]}: {end}")
+    users = users_of_data() if kinds == {"data"} else users_of_results(results)
+    if users:
+        titles = sorted({user.title for user in users.values()})
+        raise CommandError(f"{titles[0]} is being run, which uses what would go: {end}")
+    named = [item.name for item in items] if kinds == {"sweeps"} else store.sweeps()
+    for sweep in named:
+        if jobs := active(submissions(plan_folder(results, sweep))):
+            raise CommandError(f"workers of sweep {sweep} run or start, as {jobs[0]}: {end}")
 
 
 def size_words(count: float) -> str:

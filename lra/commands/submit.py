@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -263,23 +262,19 @@ def _stop(argv: Sequence[str]) -> int:
 
 def _left_alone(folder: Path) -> Iterator[str]:
     """Yield what to say of workers of a plan that was copied or moved here."""
+    from lra.cluster.jobs import active
     from lra.cluster.plan import HEAD, results_of
-    from lra.cluster.submissions import started, strange_submissions
+    from lra.cluster.submissions import strange_submissions
     from lra.runners.storage.homes import COPIED
 
     for path, notes in strange_submissions(folder).items():
-        active = []
-        for submission in notes:
-            with suppress(ConfigError):  # of a cluster that is not this one: none is asked
-                states = started_by(submission).states([started(submission)])
-                active += [job for job, seen in states.items() if seen.active]
-        if active:
+        if jobs := active(notes):
             home = Path(path)
             if (home / HEAD).is_file():
                 way_out = f"lra submit --stop {home.name}{in_results(results_of(home))}"
             else:
-                way_out = f"end them by their ids: {', '.join(active[:5])}"
+                way_out = f"end them by their ids: {', '.join(jobs[:5])}"
             yield (
-                f"{len(active):,} jobs are of {results_of(home)}, {COPIED}: they were not asked; "
+                f"{len(jobs):,} jobs are of {results_of(home)}, {COPIED}: they were not asked; "
                 f"{way_out}"
             )

@@ -27,6 +27,7 @@ from lra.sweep.planned import (
 )
 from lra.sweep.sweep import Planned, Sweep, SweepOutcome
 from lra.sweep.trainings import missing
+from lra.sweep.users import at_work
 from lra.tasks.errors import BadData, NotPrepared
 from lra.terminal.board import LEFT, ProgressBoard
 from lra.terminal.volume import Volume
@@ -39,8 +40,14 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[SweepOutcome,
         What became of the cells, and what the dashboard got, to be closed once it has the report;
         None: nothing had to be run.
     """
+    sweep.store.check_writable()
+    data = any(planned.run.runner.data for planned in sweep.planned)
+    with at_work(sweep.root, sweep.name, data=data):
+        return _executed(sweep, volume)
+
+
+def _executed(sweep: Sweep, volume: Volume) -> tuple[SweepOutcome, LiveSweep | None]:
     store = sweep.store
-    store.check_writable()
     enter(sweep.name, sweep.planned, store)
     waiting = not_done(sweep.planned, store)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
