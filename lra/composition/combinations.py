@@ -27,7 +27,7 @@ def expand(overrides: Sequence[Override], max_batch_size: int | None) -> list[li
     Raises:
         ConfigError: there are none or more than `MOST`, or a range has no end.
     """
-    sizes = {override.get_key_element(): _value_count(override) for override in overrides}
+    sizes = {override.get_key_element(): value_count(override) for override in overrides}
     total = math.prod(sizes.values())
     if total > MOST:
         longest = max(sizes, key=lambda key: sizes[key])
@@ -52,8 +52,8 @@ def is_range(override: Override) -> bool:
     return isinstance(value, ChoiceSweep) and not value.simple_form
 
 
-def _value_count(override: Override) -> float:
-    """Return how many values a word has, without listing them."""
+def value_count(override: Override) -> float:
+    """Return how many values a word has, without listing them. Raises ConfigError."""
     value = override.value()
     if isinstance(value, ChoiceSweep):
         return len(value.list)
@@ -65,7 +65,10 @@ def _value_count(override: Override) -> float:
         return 1
     if not value.step or value.start is None or value.stop is None:
         raise ConfigError(f"{override.input_line}: wanted range(start,stop,step), step not 0")
-    size = (float(value.stop) - float(value.start)) / float(value.step)
+    try:
+        size = (float(value.stop) - float(value.start)) / float(value.step)
+    except OverflowError:  # of a whole number that no float holds
+        size = math.inf
     if not math.isfinite(size):
         raise ConfigError(f"{override.input_line}: wanted a range that ends")
     return max(0, math.ceil(size))

@@ -101,6 +101,7 @@ def explained(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
             or _of_a_reference(error, words)
             or _of_a_name(error)
             or _of_a_key(error, words)
+            or _of_a_merge(error, words, config_dir)
             or _of_the_rest(error, words, config_dir)
         )
         raise ConfigError(complaint) from error
@@ -246,6 +247,27 @@ def _options(group: str, name: str) -> frozenset[str]:
     node: dict[str, Any] = load(Path(str(files("lra.conf"))) / group / f"{name}.yaml")
     inside = [node.get(part) or {} for part in ("mixer", "stack")]
     return frozenset(map(str, (*node, *inside[0], *inside[1])))
+
+
+def _of_a_merge(error: Exception, words: Sequence[str], config_dir: str | None) -> str | None:
+    """Answer a list where the files have a mapping, or a mapping where they have a list."""
+    if not _error_message(error).startswith("Cannot merge"):
+        return None
+    loader, before = hydra_of(config_dir).config_loader, list[str]()
+    for word in words:
+        read = reading(word)
+        if read is None or read.is_sweep_override():
+            continue
+        try:
+            loader.load_configuration("config", [*before, word], RunMode.RUN)
+        except Exception as again:  # noqa: BLE001  only the place is asked
+            if _error_message(again) == _error_message(error):
+                kinds = ("a list", "a mapping of options")
+                got, wanted = kinds if isinstance(read.value(), list) else kinds[::-1]
+                return f"{short(word)}: got {got}; wanted {wanted}"
+        else:
+            before.append(word)
+    return None
 
 
 def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None) -> str:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep, Sweep
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, Sweep
 from hydra.errors import HydraException
 
-from lra.composition.combinations import is_range
+from lra.composition.combinations import is_range, value_count
 from lra.conf.shown import short
 from lra.errors import ConfigError
 
 RANGES = "interval(a,b), tag(log, interval(a,b)), choice(a,b) or range(a,b,step)"
+MOST = 10_000
+"""Values of one option; more is a slip, and every command of a search would list them."""
 MOVES = 0.001
 """A number is written with the fewest digits that move its point by less."""
 FAR = 100.0
@@ -115,17 +117,21 @@ def dimension(option: str, text: str) -> Dimension:
         return _interval(option, text, value)
     if value.tags:
         raise ConfigError(f"{where}: log is for intervals; wanted tag(log, interval(a,b)), or none")
-    if isinstance(value, RangeSweep) and not value.step:
-        raise ConfigError(f"{where}: wanted range(start,stop,step), step not 0")
     if any(isinstance(one, Sweep) for one in getattr(value, "list", ())):
         raise ConfigError(f"{where}: a sweep within a sweep; wanted one function of plain values")
+    if (count := value_count(word)) > MOST:
+        raise ConfigError(
+            f"{short(where)}: this range has {count:,.0f} values; wanted at most {MOST:,}, or "
+            "interval(a,b), which is not listed: between whole ends it has whole numbers"
+        )
     words = tuple(word.sweep_string_iterator())
     values = tuple(map(Override._convert_value, word.sweep_iterator()))
     if len(words) < 2:
         raise ConfigError(
             f"{where}: {len(words)} value is no choice; wanted two or more, or {RANGES}"
         )
-    if double := next((one for one in words if words.count(one) > 1), None):
+    if len({*words}) < len(words):
+        double = next(one for one in words if words.count(one) > 1)
         raise ConfigError(f"{where}: {double} stands there twice; give each value once")
     return Dimension(option=option, text=text, words=words, values=values)
 
