@@ -53,6 +53,7 @@ class PlanGrowth:
         growing = Growing.stored(plan.root, plan.sweep)
         if growing is None:
             return False
+        growing.kept = True
         try:
             sweep = growing.sweep()
         except NotNamed:

@@ -83,7 +83,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     configurations = entries(words)
     if not configurations:
         return 0  # Hydra printed a configuration or its help
-    sweep, growing = planned(configurations, elsewhere=True, kept=False)
+    sweep, growing = planned(configurations, elsewhere=True)
     past = [*stored(sweep.planned, sweep.store, sweep.name)]
     waiting = not_done(sweep.planned, sweep.store)
     forecaster = Forecaster(past, Costs(kept=KeptCounts()), together=waiting)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
     from lra.runners.store import Store
     from lra.sweep.estimate import Forecasts
+    from lra.tuning.growing import Growing
 
 COUNTED_S = 1.0
 """Seconds in which cells are counted: somebody waits."""
@@ -84,8 +85,7 @@ def main(argv: list[str]) -> int:
     choice = ReportChoice.of(configurations[0].config)
     for line in read_style(choice.style)[1]:
         print(line, file=sys.stderr)
-    kept = not configurations[0].config["runner"].get("dry_run")
-    sweep, growing = planned(configurations, elsewhere=engine.name != LOCAL, kept=kept)
+    sweep, growing = planned(configurations, elsewhere=engine.name != LOCAL)
     if sweep.control.dry_run:
         from lra.sweep.overview import overview
 
@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
     for line in growing.said() if growing else ():
         print(line)
     report = {"write": choice.write, "style": choice.style}
-    return _submit(sweep, engine, words, report, begun)
+    return _submit(sweep, engine, words, report, growing=growing, begun=begun)
 
 
 def _check_logger(logger: Logger) -> None:
@@ -116,6 +116,8 @@ def _submit(
     engine: ChosenEngine,
     words: Sequence[str],
     report: dict[str, Any],
+    *,
+    growing: "Growing | None",
     begun: float,
 ) -> int:
     from lra.cluster.planning import write
@@ -131,6 +133,8 @@ def _submit(
     groups = _groups(pairs, engine)
     engine.engine.check(groups)
     store.check_writable()
+    if growing is not None:
+        growing.keep()
     enter(sweep.name, sweep.planned, store)
     complete = cleared(sweep.planned, waiting, store)
     more = {"words": list(words), "report": report, "wait_s": engine.engine.wait_s}

@@ -61,7 +61,7 @@ def execute(  # what a person sees of it, one after the other
     for line in not_taken:
         print(line, file=sys.stderr)
     planning = bool(entries[0].config["runner"].get("dry_run"))
-    sweep, growing = planned(entries, elsewhere=planning, kept=not planning)
+    sweep, growing = planned(entries, elsewhere=planning)
     if planning:  # a GPU may be somewhere else; processors are here
         check_places([item for item in sweep.planned if item.run.hardware.device is Device.cpu])
     if sweep.control.dry_run:
@@ -69,7 +69,7 @@ def execute(  # what a person sees of it, one after the other
             print(line)
         return Executed(0, sweep, SweepOutcome())
     agent_of(sweep)  # which must be able to have the run, also of a cell that is complete
-    outcome, live = in_memory.execute(sweep, volume)
+    outcome, live = in_memory.execute(sweep, volume, growing.keep if growing else None)
     while growing is not None and outcome.refused is None and outcome.stopped_by is None:
         before, sweep = sweep, growing.next_round()
         if {cell.key for cell in sweep.cells} <= {cell.key for cell in before.cells}:

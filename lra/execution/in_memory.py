@@ -1,6 +1,6 @@
 """A sweep that one process runs by itself: its plan in memory, and its execution."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -33,8 +33,15 @@ from lra.terminal.board import LEFT, ProgressBoard
 from lra.terminal.volume import Volume
 
 
-def execute(sweep: Sweep, volume: Volume = Volume.normal) -> tuple[SweepOutcome, LiveSweep | None]:
+def execute(
+    sweep: Sweep, volume: Volume = Volume.normal, begin: Callable[[], None] | None = None
+) -> tuple[SweepOutcome, LiveSweep | None]:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
+
+    Args:
+        sweep: Its cells.
+        volume: How much is printed.
+        begin: Called once everything was checked, before the first cell.
 
     Returns:
         What became of the cells, and what the dashboard got, to be closed once it has the report;
@@ -61,6 +68,8 @@ def _executed(sweep: Sweep, volume: Volume) -> tuple[SweepOutcome, LiveSweep | N
             f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"
         )
     if not waiting:
+        if begin is not None:
+            begin()
         return SweepOutcome(), None
     start_server()  # which imports what cells need while this process reckons and prepares
     expected = announcement(forecasts(waiting, store, sweep.name, together=True))
@@ -72,6 +81,8 @@ def _executed(sweep: Sweep, volume: Volume) -> tuple[SweepOutcome, LiveSweep | N
     with board:
         try:
             _prepare(waiting, sweep.planned, board)
+            if begin is not None:
+                begin()
             if word := live.check():
                 board.say(word)
             executor.run()

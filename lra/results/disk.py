@@ -18,6 +18,9 @@ from lra.runners.storage.formats import (
 )
 from lra.runners.store import Store
 
+PARTS = ("sweeps", "plans", "reports", "searches")
+"""What has a folder of each sweep's own in the results."""
+
 
 class Item(NamedTuple):
     """What can be removed as one."""
@@ -37,11 +40,14 @@ class Item(NamedTuple):
 def sweeps(results: Path) -> Iterator[Item]:
     """Yield each sweep, with the cells that no other sweep has; of cells in none, one item."""
     store = Store(results)
-    members = {name: store.cells_of(name) for name in store.sweeps()}
+    # One that was stopped before its first cell has the record of its search alone.
+    begun = {path.name for path in results.glob("searches/*") if path.is_dir()}
+    members: dict[str, list[str]] = {name: [] for name in sorted(begun)}
+    members |= {name: store.cells_of(name) for name in store.sweeps()}
     owners = Counter(key for keys in members.values() for key in keys)
     for name, keys in members.items():
         alone = [key for key in keys if owners[key] == 1]
-        folders = [results / part / name for part in ("sweeps", "plans", "reports")]
+        folders = [results / part / name for part in PARTS]
         shared = len(keys) - len(alone)
         note = f"{len(alone):,} cell{'' if len(alone) == 1 else 's'}" + (
             f"; {shared:,} of other sweeps too stay" if shared else ""

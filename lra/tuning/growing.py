@@ -56,8 +56,8 @@ class Growing:
     """For the first round of this command alone."""
     elsewhere: bool = True
     """Whether its cells are meant for other machines."""
-    kept: bool = True
-    """Whether proposals are stored."""
+    kept: bool = False
+    """Whether the record is stored, and proposals in it: see `keep`."""
     step: Step = field(default_factory=Step)
     _known: dict[Words, _Training] = field(default_factory=dict)
     _costs: Costs = field(default_factory=Costs)
@@ -68,6 +68,11 @@ class Growing:
         """Return the search whose record is stored under a name; None: there is none."""
         record = read_record(root, name)
         return None if record is None else cls(record, root)
+
+    def keep(self) -> None:
+        """Store the record from now on; to be called once nothing of the command is refused."""
+        self.record.write(self.root)
+        self.kept = True
 
     def sweep(self) -> Sweep:
         """Return all of its cells that are known by now."""

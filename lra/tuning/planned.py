@@ -18,15 +18,14 @@ _MOST = 3
 """Options that are named."""
 
 
-def planned(
-    entries: Sequence[Composed], *, elsewhere: bool, kept: bool
-) -> "tuple[Sweep, Growing | None]":
+def planned(entries: Sequence[Composed], *, elsewhere: bool) -> "tuple[Sweep, Growing | None]":
     """Return the cells that are known by now, and the search that they belong to, if any.
+
+    Nothing is written: see `Growing.keep`.
 
     Args:
         entries: What was composed of the command.
         elsewhere: Whether the cells are meant for another machine.
-        kept: Whether the record of a search is written.
 
     Raises:
         ConfigError: They cannot be planned.
@@ -40,10 +39,8 @@ def planned(
     if (name := searched.options["from"]) is not None:
         return build([*_transferred(entries, str(name))], elsewhere=elsewhere), None
     record, root = declared(entries), Path(entries[0].config["results"])
-    if kept:
-        record.write(root)
     once = tuple(word for word in entries[0].overrides if word.startswith(ONCE))
-    growing = Growing(record, root, once, elsewhere, kept)
+    growing = Growing(record, root, once, elsewhere)
     return growing.sweep(), growing
 
 

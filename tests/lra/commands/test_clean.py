@@ -68,6 +68,22 @@ def test_a_sweep_goes_with_its_cells_and_those_of_others_stay(results: Path) -> 
     assert seeds(results) == {3}
 
 
+def test_the_record_of_a_search_goes_with_its_sweep_and_alone(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("first", "stopped"):
+        (results / "searches" / name).mkdir(parents=True)
+        (results / "searches" / name / "search.json").write_text("{}")
+    assert run(results, "sweeps", "first", "--yes") == 0
+    assert [path.name for path in (results / "searches").iterdir()] == ["stopped"]
+    capsys.readouterr()
+    assert run(results, "sweeps") == 0
+    assert "stopped" in capsys.readouterr().out
+    assert run(results, "sweeps", "stopped", "--yes") == 0
+    assert not [*(results / "searches").iterdir()]
+    assert seeds(results) == {1, 2, 3}
+
+
 def test_cells_of_no_sweep_go_by_the_name_none(results: Path) -> None:
     assert run(results, "sweeps", "(none)", "--yes") == 0
     assert seeds(results) == {0, 1, 2}

@@ -30,7 +30,7 @@ def test_every_preset_runs_as_a_whole_and_lists_its_cells_without_data(
         whole = f"lra: +experiment={name} is a search of {len(alone)} arms; --run makes one"
     assert whole in said
     tasks = {entry.config["task"]["name"]: entry for entry in alone}
-    listed, _ = planned([*tasks.values()], elsewhere=True, kept=False)
+    listed, _ = planned([*tasks.values()], elsewhere=True)
     assert tasks.keys() <= {each.run.task_name for each in listed.planned}
 
 
