@@ -3,28 +3,34 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from lra.composition.binding import make
 from lra.composition.combinations import MOST
 from lra.composition.compose import typed
+from lra.composition.configuration import quote
 from lra.composition.hydra_entry import composed
 from lra.composition.run import Composed, Run, Searched
 from lra.errors import ConfigError, unknown
 from lra.runners.measures.train import Train
 from lra.runners.metrics import METRICS
-from lra.tasks.task import Derives, Kind
+from lra.tasks.task import Derives, Kind, Task
 from lra.tuning.adaptive import check_installed
 from lra.tuning.advance import size_of
 from lra.tuning.record import ADAPTIVE, Arm, Record, SearchOptions, read_record
+from lra.tuning.space import Dimension
 
 STEERING = ("results=", "sweep=", "logger", "report", "runner.dry_run", "runner.retry",
             "runner.timeout_s")  # fmt: skip
 """Beginnings of words that change no number."""
 ONCE = ("runner.dry_run", "runner.retry")
 """Of those, what holds for one command alone."""
-_OWN = {f"runner.{name}" for name in ("until_step", "continues", "tuned", "transferred")}
+_OWN = {
+    f"runner.{name}"
+    for name in ("until_step", "continues", "tuned", "transferred", "evaluate_splits")
+}
 """What a search sets itself."""
 OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
 OF_SEEDS = "search.seeds and search.final_seeds"
@@ -60,7 +66,7 @@ def declared(entries: Sequence[Composed]) -> Record:
     for run in runs:
         _check_run(run, options)
     _check_space(record)
-    _check_ends(record)
+    _check_ends(record, runs)
     before = read_record(Path(first.config["results"]), record.name)
     return (record if before is None else record.extending(before)).complete()
 
@@ -76,10 +82,10 @@ def options_of(entry: Composed) -> SearchOptions:
 
 def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Return what is searched: shared options, and those of one family, in order."""
-    params = dict(_texts(searched.options["params"], "search.params"))
+    params = _texts(searched.options["params"], "search.params")
     own = {
-        str(model): dict(_texts(node, f"{OF_MODEL}{model}"))
-        for model, node in searched.options["for_model"].items()
+        str(model): _texts(node, f"{OF_MODEL}{model}")
+        for model, node in _by_name(searched.options["for_model"], "search.for_model").items()
     }
     for key, text in searched.ranges.items():
         if key.startswith(OF_MODEL):
@@ -87,6 +93,11 @@ def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str
             own.setdefault(model, {})[option] = text
         else:
             params[key.removeprefix(OF_PARAMS)] = text
+    for option, text in chain(params.items(), *(each.items() for each in own.values())):
+        check_word(word := f"{option}={text}")
+        if word.startswith((*STEERING, "search.")):
+            raise ConfigError(f"{word}: it changes no score, so that there is nothing to search; "
+                              "give it one value")  # fmt: skip
     if not params and not own:
         raise ConfigError(
             f"search={searched.sampler} has nothing to search: give an option a range, as in "
@@ -95,13 +106,18 @@ def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str
     return params, own
 
 
-def _texts(node: Any, where: str) -> Mapping[str, str]:
+def _by_name(node: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(node, Mapping):
-        raise ConfigError(f"{where}: got {node!r:.80}; wanted ranges by option")
-    for option, text in node.items():
-        if not isinstance(text, str):
-            raise ConfigError(f"{where}.{option}: got {text!r:.80}; wanted a range, as text")
+        of = "by model and option" if where == "search.for_model" else "by option"
+        raise ConfigError(f"{where}: got {quote(node)}; wanted ranges {of}, or {{}} for none")
     return node
+
+
+def _texts(node: Any, where: str) -> dict[str, str]:
+    for option, text in _by_name(node, where).items():
+        if not isinstance(text, str):
+            raise ConfigError(f"{where}.{option}: got {quote(text)}; wanted a range, as text")
+    return dict(node)
 
 
 def _arm(
@@ -113,11 +129,7 @@ def _arm(
 ) -> Arm:
     words = tuple(word for word in entry.overrides if not word.startswith(STEERING))
     for word in words:
-        key = word.partition("=")[0].lstrip("+")
-        if key == "seed":
-            raise ConfigError(f"{word}: the seeds of a search are {OF_SEEDS}; leave it out")
-        if key in _OWN:
-            raise ConfigError(f"{word}: a search sets it itself; leave it out")
+        check_word(word)
     if run.config["runner"].get("shard"):
         raise ConfigError(
             "runner.shard: what a search trains next depends on all of its trials; leave it out: "
@@ -132,6 +144,15 @@ def _arm(
         steps=run.optim.steps,
         untuned={option: _composed_value(entry, option, run.model) for option in options},
     )
+
+
+def check_word(word: str) -> None:
+    """Refuse a word, or a range, of an option that a search sets itself. Raises ConfigError."""
+    key = word.partition("=")[0].lstrip("+")
+    if key == "seed":
+        raise ConfigError(f"{word}: the seeds of a search are {OF_SEEDS}; leave it out")
+    if key in _OWN:
+        raise ConfigError(f"{word}: a search sets it itself; leave it out")
 
 
 def _sets_apart(word: str, searched: Searched) -> bool:
@@ -226,13 +247,42 @@ def _check_space(record: Record) -> None:
         raise ConfigError(f"this search has {cells:,} cells; wanted at most {MOST:,}")
 
 
-def _check_ends(record: Record) -> None:
-    """Have constructors refuse the ends of ranges before a trial comes near them."""
-    words = [
-        (*arm.words, f"{each.option}={each.at(u)[0]}")
-        for arm in record.arms
+def _check_ends(record: Record, runs: Sequence[Run]) -> None:
+    """Refuse the ends of ranges, and every choice of a group, before a trial comes near them.
+
+    Constructors refuse what they do not take; refused here is what gives a trial another model than
+    its arm's, or other data: its score is then one on other examples.
+
+    Args:
+        record: The search.
+        runs: Its arms, typed.
+    """
+    tried = [
+        (arm, run, each, value)
+        for arm, run in zip(record.arms, runs, strict=True)
         for each in record.spaces[arm.model]
-        for u in (0.0, 1 - 1e-9)
+        for value in (each.words if "." not in each.option else _ends(each))
     ]
-    for entry in composed(words, record.place):
-        typed(entry.config)
+    words = [(*arm.words, f"{each.option}={value}") for arm, _, each, value in tried]
+    tasks: dict[str, Task] = {}
+    for (_, run, each, _), entry in zip(tried, composed(words, record.place), strict=True):
+        other, where = typed(entry.config, tasks), f"{each.option}={each.text}"
+        arms = f"list values to compare them, an arm each: {each.option}={','.join(_ends(each))}"
+        if other.model != run.model:
+            raise ConfigError(f"{where}: a search tunes each model by itself; {arms}")
+        _check_run(other, record.options)
+        if _data(other) != _data(run):
+            raise ConfigError(
+                f"{where}: this changes the data of task={run.task_name}, and a search compares "
+                f"scores on the same validation examples; {arms}"
+            )
+
+
+def _ends(each: Dimension) -> tuple[str, str]:
+    """Return the words of the first and the last value of a range."""
+    return each.at(0.0)[0], each.at(1 - 1e-9)[0]
+
+
+def _data(run: Run) -> tuple[Any, ...]:
+    """Return what tells the data of a run from those of others: paths are told by their content."""
+    return run.task_name, run.task_options, run.task.spec.data_hash

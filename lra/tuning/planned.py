@@ -48,13 +48,14 @@ def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
     """Yield trainings of the options that an earlier search chose, with these words."""
     from lra.composition.hydra_entry import composed
     from lra.tuning.advance import finals
-    from lra.tuning.declaration import options_of
+    from lra.tuning.declaration import check_word, options_of
     from lra.tuning.growing import Growing
 
     first, options = entries[0], options_of(entries[0])
     where, root = f"search.from={name}", Path(first.config["results"])
     assert first.searched is not None
-    if first.searched.ranges or first.searched.options["params"]:
+    of_models = first.searched.options["for_model"]
+    if first.searched.ranges or first.searched.options["params"] or of_models:
         raise ConfigError(f"{where} trains what was chosen there, and searches nothing: leave "
                           "ranges out")  # fmt: skip
     if first.config["sweep"] == name:
@@ -64,6 +65,8 @@ def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
         raise ConfigError(f"{where}: {root} has no search of this name")
     growing.sweep()
     for entry in entries:
+        for each in entry.overrides:
+            check_word(each)
         model = str(entry.config["model"]["name"])
         chosen = [choice for choice in growing.step.choices if choice.arm.model == model]
         arms = {choice.arm.words for choice in chosen}

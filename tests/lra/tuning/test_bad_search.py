@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lra.cli import main
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.runners.storage.sealed import sealed
@@ -43,6 +44,34 @@ CASES = [
     ((RATE, "search.trials=90000", "search.studies=9"), "wanted at most 100,000"),
     ((RATE, "++search.params={optim.clip: 3}"), "wanted a range, as text"),
     ((RATE, "search.trails=3"), "trials"),
+    (("optim.clip=range(16,inf)",), "wanted a range that ends"),
+    (("optim.clip=range(1,1000000000)",), "has 999,999,999 values; wanted at most 10,000, or"),
+    (("optim.clip=range(1,1000000)",), "has 999,999 values; wanted at most 10,000, or interval("),
+    (("optim.clip=range(0,1,0.0)",), "step not 0"),
+    ((f"optim.clip=range(1,{10**400})",), "wanted a range that ends"),
+    ((RATE, "search.for_model=null"), "search.for_model: got None; wanted ranges by model and"),
+    ((RATE, "++search.for_model=3"), "search.for_model: got 3; wanted ranges by model and option"),
+    ((RATE, "++search.for_model={linear: 3}"), "search.for_model.linear: got 3; wanted ranges by"),
+    ((RATE, "search.params=null"), "search.params: got None; wanted ranges by option"),
+    ((RATE, "++search.params=[1]"), "++search.params=[1]: got a list; wanted a mapping"),
+    ((RATE, "++search.for_model=[1]"), "++search.for_model=[1]: got a list; wanted a mapping"),
+    ((RATE, "search.rungs={a: 1}"), "search.rungs={a: 1}: got a mapping of options; wanted a list"),
+    (("seed=choice(0,1)",), "search.seeds and search.final_seeds"),
+    (("search.for_model.linear.seed=range(0,3)",), "search.seeds and search.final_seeds"),
+    (("++search.params={seed: 'choice(0,1)'}",), "search.seeds and search.final_seeds"),
+    ((RATE, "runner.evaluate_splits=[test]"), "a search sets it itself"),
+    (("runner.evaluate_splits=choice([test],[train])",), "a search sets it itself"),
+    (("runner.until_step=range(1,9)",), "a search sets it itself"),
+    (("++search.params={results: 'choice(a,b)'}",), "it changes no score"),
+    (("sweep=choice(a,b)",), "it changes no score"),
+    (("runner.timeout_s=choice(8,9)",), "it changes no score"),
+    (("search.trials=choice(8,9)",), "it changes no score"),
+    (("search.for_model.linear.model=choice(linear,sdpa)",), "a search tunes each model by itself"),
+    (("++search.params={task: 'choice(mqar,listops)'}",), "changes the data of task=mqar"),
+    (("++search.params={runner: 'choice(train,certify)'}",), "runner=certify: a search trains"),
+    (("task.data_seed=choice(0,1)",), "scores on the same validation examples; list values to"),
+    (("task.length=interval(60,200)",), "an arm each: task.length=60,200"),
+    (("task.validation_examples=tag(log, interval(10,99))",), "the same validation examples"),
 ]  # fmt: skip
 
 
@@ -57,6 +86,53 @@ def test_it_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> Non
     assert said in str(error.value)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "r").exists()
+
+
+LISTOPS = ("task=listops", "task.source=sample")
+DATA = [
+    (LISTOPS, "task.max_length=choice(60,200)"),
+    (LISTOPS, "scale=choice(full,tiny)"),
+    (("task=text", "task.source=sample"), "task.cut=choice(first,random)"),
+    (("task=retrieval", "task.source=sample"), "task.max_length=choice(60,200)"),
+    (("task=enwik8", "task.source=sample"), "task.evaluation_length=choice(64,128)"),
+]
+
+
+@pytest.mark.parametrize(("words", "range_"), DATA)
+def test_what_changes_validation_is_no_dimension_but_sets_arms_apart(
+    words: tuple[str, ...], range_: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="scores on the same validation examples"):
+        of(tmp_path, *words, range_)
+    option, _, values = range_.partition("=choice")
+    of(tmp_path, *words, RATE, f"{option}={values.strip('()')}")
+    record = read_record(tmp_path / "r", "adhoc")
+    assert record is not None
+    assert len(record.arms) == 2
+
+
+def test_a_nameless_arm_is_one_model(tmp_path: Path) -> None:
+    words = [word for word in WORDS if not word.startswith("model=")]
+    with pytest.raises(ConfigError, match="a search tunes each model by itself"):
+        declared(entries([*words, f"results={tmp_path / 'r'}", "model=choice(linear,sdpa)"]))
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("run", ("task=text",)),  # whose data are not there
+        ("submit", ("task=corpus", "task.train=nothing.txt")),
+        # each of which alone is possible
+        ("run", ("task=mqar", "optim.steps=choice(9,100)", "optim.warmup_steps=choice(1,20)")),
+    ],
+)
+def test_a_refused_command_leaves_no_record(
+    command: str, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
+    shared = [word for word in WORDS if not word.startswith(("task=", "optim."))]
+    assert main([command, *shared, RATE, f"results={tmp_path / 'r'}", *words]) == 2
+    assert not (tmp_path / "r" / "searches").exists()
 
 
 def test_rungs_and_agents_beside_what_they_do_not_fit(

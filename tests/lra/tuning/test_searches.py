@@ -106,6 +106,9 @@ def test_a_choice_is_transferred_with_what_differs(
         (["sweep=u", "search.from=nothing"], "has no search of this name"),
         (["sweep=u", "model=fnet"], "has chosen nothing for it yet"),
         (["sweep=u", f"{RATE}=interval(1e-3, 1)"], "searches nothing: leave ranges out"),
+        (["sweep=u", "search.for_model.linear.optim.clip=choice(1, 2)"], "leave ranges out"),
+        (["sweep=u", "seed=7"], "search.seeds and search.final_seeds"),
+        (["sweep=u", "runner.evaluate_splits=[test]"], "a search sets it itself"),
     ):
         capsys.readouterr()
         assert main(["run", *there, *more]) == 2
