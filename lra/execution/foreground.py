@@ -51,7 +51,7 @@ def execute(  # what a person sees of it, one after the other
     from lra.execution import in_memory
     from lra.results.style import read_style
     from lra.runners.measurement.hardware import Device
-    from lra.sweep.agent import agent_of
+    from lra.sweep.agent import agent_of, unheard
     from lra.sweep.overview import overview
     from lra.sweep.places import check_places
     from lra.tuning.planned import planned
@@ -69,6 +69,8 @@ def execute(  # what a person sees of it, one after the other
             print(line)
         return Executed(0, sweep, SweepOutcome())
     agent_of(sweep)  # which must be able to have the run, also of a cell that is complete
+    if line := unheard(sweep):
+        print(line, file=sys.stderr)
     outcome, live = in_memory.execute(sweep, volume, growing.keep if growing else None)
     while growing is not None and outcome.refused is None and outcome.stopped_by is None:
         before, sweep = sweep, growing.next_round()

@@ -14,6 +14,7 @@ from lra.sweep.sweep import SweepCells
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """Names of files too."""
+_OF_WANDB = frozenset({LoggerMode.online, LoggerMode.offline})
 _WHOLE = ("cells", "disturbed_cells", "family", "kind", "longest_length")
 """Keys of a run's configuration that are no options."""
 
@@ -32,7 +33,7 @@ def agent_of(sweep: SweepCells) -> Agent | None:
         ConfigError: The sweep has more than one cell, or the run a name that no file can have.
     """
     run, of_sweep = os.environ.get("WANDB_RUN_ID"), os.environ.get("WANDB_SWEEP_ID")
-    if not run or not of_sweep or sweep.logger.mode not in {LoggerMode.online, LoggerMode.offline}:
+    if not run or not of_sweep or sweep.logger.mode not in _OF_WANDB:
         return None
     if not _ID.fullmatch(run):
         raise ConfigError(f"WANDB_RUN_ID: got {run!r}; wanted letters, digits, - and _")
@@ -43,6 +44,16 @@ def agent_of(sweep: SweepCells) -> Agent | None:
             "here: lra run -m, or search=halton"
         )
     return Agent(run, of_sweep)
+
+
+def unheard(sweep: SweepCells) -> str:
+    """Return what to say where an agent waits for a run that nobody writes; "" where none does."""
+    if not os.environ.get("WANDB_SWEEP_ID") or sweep.logger.mode in _OF_WANDB:
+        return ""
+    return (
+        f"lra: an agent of the W&B sweep {os.environ['WANDB_SWEEP_ID']} started this command, and "
+        "its logger writes no run to W&B: the agent gets no score; add logger=wandb_online"
+    )
 
 
 def check_words(words: Sequence[str]) -> None:

@@ -70,6 +70,21 @@ def test_without_an_agent_the_run_has_a_name_of_its_own(
     assert "run1" not in dict(identities(results))
 
 
+def test_an_agent_whose_run_nobody_writes_is_told(
+    agent: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*WORDS, "optim.steps=1", f"results={tmp_path / 'results'}"]
+    said = "the agent gets no score; add logger=wandb_online"
+    assert main(["run", *words, "logger=none"]) == 0
+    assert capsys.readouterr().err.count(said) == 1
+    assert not runs(tmp_path / "results")
+    assert main(["run", *words]) == 0
+    assert said not in capsys.readouterr().err
+    agent.delenv("WANDB_SWEEP_ID")
+    assert main(["run", *words, "logger=none"]) == 0
+    assert said not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
