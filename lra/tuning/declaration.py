@@ -32,6 +32,7 @@ _OWN = {
     for name in ("until_step", "continues", "tuned", "transferred", "evaluate_splits")
 }
 """What a search sets itself."""
+IDLE = "it changes no score, so that there is nothing to search; give it one value"
 OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
 OF_SEEDS = "search.seeds and search.final_seeds"
 
@@ -96,8 +97,7 @@ def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str
     for option, text in chain(params.items(), *(each.items() for each in own.values())):
         check_word(word := f"{option}={text}")
         if word.startswith((*STEERING, "search.")):
-            raise ConfigError(f"{word}: it changes no score, so that there is nothing to search; "
-                              "give it one value")  # fmt: skip
+            raise ConfigError(f"{word}: {IDLE}")
     if not params and not own:
         raise ConfigError(
             f"search={searched.sampler} has nothing to search: give an option a range, as in "
@@ -276,6 +276,12 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
                 f"{where}: this changes the data of task={run.task_name}, and a search compares "
                 f"scores on the same validation examples; {arms}"
             )
+        group, _, name = each.option.partition(".")
+        idle = {"task": run.task.incidental, "runner": run.runner.incidental}.get(
+            group, frozenset()
+        )
+        if name in idle and name not in run.runner.files:
+            raise ConfigError(f"{where}: {IDLE}")
 
 
 def _ends(each: Dimension) -> tuple[str, str]:

@@ -66,6 +66,8 @@ CASES = [
     (("sweep=choice(a,b)",), "it changes no score"),
     (("runner.timeout_s=choice(8,9)",), "it changes no score"),
     (("search.trials=choice(8,9)",), "it changes no score"),
+    (("runner.log_every_steps=choice(8,9)",), "it changes no score"),
+    (("task=listops", "task.source=sample", "task.processes=choice(1,2)"), "it changes no score"),
     (("search.for_model.linear.model=choice(linear,sdpa)",), "a search tunes each model by itself"),
     (("++search.params={task: 'choice(mqar,listops)'}",), "changes the data of task=mqar"),
     (("++search.params={runner: 'choice(train,certify)'}",), "runner=certify: a search trains"),
