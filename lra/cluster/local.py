@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lra.cluster.engine import ENDED, RUNNING, JobState, Started, WorkerGroup, check_common
+from lra.conf.processors import processor_words, processors
 from lra.errors import ConfigError
 from lra.runners.storage.atomic import make_folder
 from lra.runners.storage.holders import place_mark
@@ -33,13 +34,13 @@ class LocalEngine:
 
     def check(self, groups: Sequence[WorkerGroup]) -> None:
         """Raise ConfigError where this machine has less than a worker is to have."""
-        cores = len(os.sched_getaffinity(0))
+        cores = processors()
         for group in groups:
             if group.resources.cpus > cores:
                 raise ConfigError(
                     f"cluster=local: a cell wants {group.resources.cpus} cores, and this machine "
-                    f"has {cores}; set hardware.training_threads or hardware.threads to at most "
-                    f"{cores}"
+                    f"has {processor_words()}; set hardware.training_threads or hardware.threads "
+                    f"to at most {cores}"
                 )
 
     def place(self) -> Mapping[str, str]:

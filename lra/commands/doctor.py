@@ -75,16 +75,17 @@ def facts() -> dict[str, str]:
     """Return versions, processor, threads, memory and the variables that change speed."""
     import torch
 
+    from lra.conf.processors import processor_words, processors
     from lra.runners.measurement.hardware import cpu_name
     from lra.version import lra_version
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     entries = {
         "lra": lra_version(),
         "python": f"{platform.python_version()} on {platform.platform()}",
         **{name: installed(name) for name in PACKAGES},
         "processor": f"{cpu_name()}, vectors {torch.backends.cpu.get_cpu_capability()}",
-        "threads": f"{cores} cores for this process, torch uses {torch.get_num_threads()}",
+        "threads": f"{processor_words()} for this process, torch uses {torch.get_num_threads()}, "
+        f"a timing cell {processors()}",
         "memory": memory(),
     }
     speed = sorted(name for name in os.environ if name.startswith(SPEED_VARIABLES))

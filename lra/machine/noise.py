@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from lra.conf.processors import processors
+from lra.runners.measurement.disturbance import THROTTLED, WAITED
 from lra.runners.measurement.measure import timed, uncollected, warm_up
 from lra.runners.measurement.watch import Round, Watch, Watched, cause
 from lra.terminal.screen import table
@@ -34,7 +36,7 @@ LEVEL = 0.95
 SEED = 11
 CPU = torch.device("cpu")
 ADVICE = {
-    "waited for a processor": "end other programs, or leave them processors of their own: "
+    WAITED: "end other programs, or leave them processors of their own: "
     "`taskset -c 0-3 lra run …` takes four, hardware.threads=N fewer",
     "load of other processes": "end other programs: also on other processors they share caches and "
     "memory",
@@ -42,8 +44,7 @@ ADVICE = {
     "signal stopped the process; take a machine of your own, more samples, or ratios alone",
     "processor taken by another virtual machine": "take a machine of your own, more samples, or "
     "ratios alone",
-    "held back by the container's limit": "give the container whole processors, or ask for fewer "
-    "threads: hardware.threads=N",
+    THROTTLED: "give the container whole processors, or ask for fewer threads: hardware.threads=N",
     "memory ran short": "end other programs, or measure shorter sequences",
     "pages read from disk": "free memory: programs and their data are read again from the disk",
 }
@@ -134,6 +135,7 @@ def measured(seconds: float, watch: Watch, budget_s: float) -> Watched:
 
 def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
     """Measure and print; 1 where more than half of the samples of some length were disturbed."""
+    torch.set_num_threads(min(torch.get_num_threads(), processors()))
     watch = Watch(CPU)
     findings: list[NoiseFinding] = []
     unwatched: tuple[str, ...] = ()
@@ -189,5 +191,6 @@ def _table_lines(
     lines.append("")
     for words, count in causes.most_common():
         lines.append(f"{count} pairs: {words}")
-        lines.append(f"     way out: {ADVICE.get(words, 'measure again, with more samples')}")
+        advice = ADVICE.get(words.partition(":")[0], "measure again, with more samples")
+        lines.append(f"     way out: {advice}")
     return lines if causes else [*lines, "no sample was disturbed"]

@@ -41,13 +41,15 @@ def not_done(planned: Sequence[Planned], store: Store) -> list[Planned]:
         return [item for item in planned if not done(item, index)]
 
 
-def still_disturbed(planned: Sequence[Planned], index: RowsIndex) -> int:
-    """Return how many cells the same command would measure again for what the machine did."""
-    again = [item.cell for item in planned if DISTURBED in item.run.control.retry]
-    return sum(
-        (stored := index.of(cell.key, cell.fingerprint)) is not None and stored.disturbed
-        for cell in again
-    )
+def still_disturbed(planned: Sequence[Planned], index: RowsIndex) -> list[Planned]:
+    """Return the cells that the same command would measure again for what the machine did."""
+    again = [item for item in planned if DISTURBED in item.run.control.retry]
+    return [
+        item
+        for item in again
+        if (stored := index.of(item.cell.key, item.cell.fingerprint)) is not None
+        and stored.disturbed
+    ]
 
 
 def cleared(planned: Sequence[Planned], waiting: Sequence[Planned], store: Store) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from lra.conf.processors import processors
+
 
 class FigureProcesses:
     """Processes that draw, as many as there are cores to spare."""
@@ -70,7 +72,7 @@ def parallel_drawing(*, enabled: bool) -> Iterator[None]:
     Args:
         enabled: whether it is worth while.
     """
-    spare = len(os.sched_getaffinity(0)) - 1 if hasattr(os, "sched_getaffinity") else 0
+    spare = processors() - 1 if hasattr(os, "sched_getaffinity") else 0
     # the locks of other threads would stay locked in a fork
     if not enabled or spare < 1 or threading.active_count() > 1:
         yield

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+from lra.conf.processors import cpu_quota
 from lra.runners.measurement.witnesses import Machine, ProcessTimes
 
 LIMIT = 0.1
@@ -23,6 +24,8 @@ OTHERS = 0.05
 """Share of all processors that other processes may use: services and the parent of the sweep."""
 TICKS = 2
 """Ticks by which `/proc/stat` and the clock of a process may disagree, at the ends of a stretch."""
+THROTTLED, WAITED = "held back by the container's limit", "waited for a processor"
+"""Either is what a quota below the threads looks like."""
 SPREAD = 2.0
 """Upper / lower quartile of samples of one call. Quiet ones differ by a few hundredths, but for
 calls below a millisecond that use several threads."""
@@ -121,10 +124,10 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
     used = OTHERS + shares.unsure
     stolen = LIMIT + shares.unsure
     causes = (
-        ("held back by the container's limit", shares.throttled, LIMIT),
+        (THROTTLED, shares.throttled, LIMIT),
         ("memory ran short", shares.memory_stall, LIMIT),
         ("pages read from disk", float(shares.faults), 0.0),
-        ("waited for a processor", shares.waiting if alone else None, LIMIT),
+        (WAITED, shares.waiting if alone else None, LIMIT),
         ("its processor was taken away", None if on_gpu else shares.absent, LIMIT),
         ("processor taken by another virtual machine", shares.steal, stolen),
         ("load of other processes", None if on_gpu else shares.other_load, used),
@@ -133,6 +136,14 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
         if share is not None and share > limit:
             return words
     return shares.gpu
+
+
+def with_quota(words: str, threads: int) -> str:
+    """Return a reason of `reason`, which names the quota where that is below the threads."""
+    quota = cpu_quota()
+    if words not in (THROTTLED, WAITED) or quota is None or quota >= threads:
+        return words
+    return f"{words}: a quota of {quota:.3g} processors for {threads} threads"
 
 
 def lost(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:

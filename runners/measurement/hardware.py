@@ -1,6 +1,5 @@
 """Where a run happens and how precisely. Torch-free."""
 
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from lra.conf.choices import by_name
+from lra.conf.processors import processors
 
 MOST_PARALLEL = 4096
 """Threads or processes; no machine has more, and asking for more takes one down."""
@@ -112,7 +112,7 @@ class HardwareProfile:
     matmul_precision: MatmulPrecision = MatmulPrecision.highest
     compile: bool = False
     threads: int = 0
-    """CPU threads of a timing cell, which runs alone; 0 = every core."""
+    """CPU threads of a timing cell, which runs alone; 0 = every core, or those of a quota."""
     training_threads: int = 1
     """CPU threads of a training cell."""
     training_processes: int = 0
@@ -191,7 +191,7 @@ class HardwareProfile:
 
     def timing_threads(self) -> int:
         """Return the CPU threads of a timing cell."""
-        return self.threads or len(os.sched_getaffinity(0))
+        return self.threads or processors()
 
     def side_by_side(self, *, gpus: int = 1) -> int:
         """Return how many training cells run at once where there are so many GPUs."""
@@ -199,4 +199,4 @@ class HardwareProfile:
             return self.training_processes
         if self.device is Device.cuda:
             return max(1, gpus // self.processes)
-        return max(1, len(os.sched_getaffinity(0)) // (self.training_threads * self.processes))
+        return max(1, processors() // (self.training_threads * self.processes))

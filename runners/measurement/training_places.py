@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
+from lra.conf.processors import processor_words, within_quota
 from lra.runners.isolation.places import DevicePlace, Places, core_places, seats
 from lra.runners.measurement.gpus import Gpu, gpus
 from lra.runners.measurement.hardware import NO_GPU, Device, HardwareProfile
@@ -35,7 +36,9 @@ def places_of(
     elif timed:
         devices = list(seats(processes))
     else:
-        devices = on_cores(usable_cores(), hardware.training_threads, places=number)
+        cores, threads = usable_cores(), hardware.training_threads
+        number = number or max(1, within_quota(len(cores)) // threads)
+        devices = on_cores(cores, threads, places=number)
         if cells * processes < len(devices):
             devices = list(seats(len(devices)))
     places = Places(devices, alone=timed)
@@ -137,7 +140,7 @@ def _too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
         )
     return (
         f"hardware.processes: got {processes} of hardware.training_threads="
-        f"{hardware.training_threads} each; this process has {len(usable_cores())} cores, places "
+        f"{hardware.training_threads} each; this process has {processor_words()}, places "
         f"for {most}; wanted at most {most}, or hardware.training_processes=1, with which they "
         "share what there is"
     )

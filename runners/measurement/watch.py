@@ -22,6 +22,7 @@ from lra.runners.measurement.disturbance import (
     lost,
     mean_shares,
     reason,
+    with_quota,
 )
 from lra.runners.measurement.witnesses import Counters, Machine, ProcessTimes, clock_hertz
 
@@ -216,7 +217,7 @@ class Watch:
         while len(past) > 1 and past[1].at <= now.at - STRETCHES_S[-1]:
             past.popleft()
         shares = replace(between(past[0], now), absent=None, memory_stall=None, faults=0)
-        return reason(shares, alone=self._alone())
+        return with_quota(reason(shares, alone=self._alone()), self.threads)
 
     def sample(self, timed: Callable[[], float]) -> Sample:
         """Time something, and look at the machine before and after it.
@@ -237,7 +238,8 @@ class Watch:
             shares = replace(shares, gpu=self._gpu.disturbed())
         before = self._before(last)
         words = reason(shares, alone=self._alone(), on_gpu=self.on_gpu)
-        return Sample(seconds=seconds, shares=shares, reason=words or before)
+        words = with_quota(words, self.threads) or before
+        return Sample(seconds=seconds, shares=shares, reason=words)
 
     def within(
         self, timed: Callable[[], float], limit_s: float | None, *, repeat_s: float

@@ -23,6 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from lra.conf.processors import group_folders
+
 _BYTES = 1 << 16
 _STAT = re.compile(r"^cpu[0-9]+ ", re.MULTILINE)
 _STALLED = re.compile(r"^some .*\btotal=([0-9]{1,18})$", re.MULTILINE)
@@ -106,31 +108,6 @@ def parse_throttled(text: str) -> float | None:
     return None if match is None else int(match[2]) * _SECONDS[match[1]]
 
 
-def parse_groups(groups: str, mounts: str) -> list[str]:
-    """Return the `cpu.stat` files of a process's control groups, ancestors included.
-
-    Args:
-        groups: `/proc/self/cgroup`.
-        mounts: `/proc/self/mounts`.
-    """
-    roots: dict[str, str] = {}
-    for line in mounts.splitlines():
-        fields = line.split()
-        if len(fields) >= 4 and fields[2] == "cgroup2":
-            roots.setdefault("", fields[1])
-        elif len(fields) >= 4 and fields[2] == "cgroup" and "cpu" in fields[3].split(","):
-            roots.setdefault("cpu", fields[1])
-    files = []
-    for line in groups.splitlines():
-        _, names, path = [*line.split(":", 2), "", "", ""][:3]
-        root = roots.get("cpu" if "cpu" in names.split(",") else names)
-        if root is None or not path.startswith("/") or ".." in path:
-            continue
-        parts = [part for part in path.split("/") if part]
-        files += ["/".join([root, *parts[:end], "cpu.stat"]) for end in range(len(parts) + 1)]
-    return list(dict.fromkeys(files))
-
-
 def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19
 
@@ -149,7 +126,7 @@ class Counters:
         self.tick = 1 / self._ticks
         """Resolution of `machine`, in seconds."""
         groups = (self._text(f"{proc}/self/{name}") or "" for name in ("cgroup", "mounts"))
-        stats = parse_groups(*groups)
+        stats = [f"{folder}/cpu.stat" for folder in group_folders(*groups)]
         self._groups = [f for f in stats if parse_throttled(self._text(f) or "") is not None]
 
     def __del__(self) -> None:

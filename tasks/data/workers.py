@@ -7,6 +7,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from threading import Thread
 from typing import TypeVar
 
+from lra.conf.processors import processors
 from lra.tasks.data.caller import caller_left_out
 from lra.tasks.data.signals import left_to_parent
 
@@ -18,7 +19,7 @@ def in_order(
     function: Callable[[T], R], jobs: Iterator[T], processes: int
 ) -> Generator[R, None, None]:
     """Yield `function(job)` for each job, in order, computed by `processes` (0 = every core)."""
-    workers = processes or len(os.sched_getaffinity(0))
+    workers = processes or processors()
     if workers == 1 or multiprocessing.current_process().daemon:
         # A daemonic process may not have children.
         yield from map(function, jobs)

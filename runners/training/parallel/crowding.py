@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from lra.conf.processors import within_quota
 from lra.runners.training.parallel.ranks import Ranks
 
 
@@ -11,7 +12,9 @@ def crowded(ranks: Ranks, device: torch.device) -> str:
     """Return why a time says nothing of devices: threads without a core each, or ""; all call."""
     if device.type != "cpu":
         return ""
-    cores = len({core for each in ranks.gathered(os.sched_getaffinity(0)) for core in each})
+    cores = within_quota(
+        len({core for each in ranks.gathered(os.sched_getaffinity(0)) for core in each})
+    )
     threads = sum(ranks.gathered(torch.get_num_threads()))
     if threads <= cores:
         return ""

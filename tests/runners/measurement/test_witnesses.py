@@ -9,7 +9,6 @@ import pytest
 from lra.runners.measurement.witnesses import (
     Counters,
     clock_hertz,
-    parse_groups,
     parse_pressure,
     parse_schedstat,
     parse_stat,
@@ -19,10 +18,6 @@ from tests.fuzz import cases
 
 STAT = "cpu  300 0 200 1000 50 0 0 50 0 0\ncpu0 1 0 0 0 0 0 0 0\ncpu1 1 0 0 0 0 0 0 0\nintr 5\n"
 PRESSURE = "some avg10=9.27 avg60=3.75 avg300=1.30 total=9921429\nfull avg10=0.00 total=0\n"
-MOUNTS = (
-    "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n"
-    "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
-)
 SOUND = {
     parse_stat: STAT,
     parse_schedstat: "1473616 321753 8\n",
@@ -37,18 +32,6 @@ def test_what_the_system_says_is_read_in_seconds() -> None:
     assert parse_pressure(PRESSURE) == pytest.approx(9.921429)
     assert parse_throttled("throttled_usec 7000\n") == pytest.approx(7e-3)
     assert parse_throttled("nr_periods 1\nthrottled_time 7000000\n") == pytest.approx(7e-3)
-
-
-def test_groups_of_both_versions_are_found_with_their_ancestors() -> None:
-    assert parse_groups("2:cpu,cpuacct:/a/b\n0::/c\n", MOUNTS) == [
-        "/sys/fs/cgroup/cpu,cpuacct/cpu.stat",
-        "/sys/fs/cgroup/cpu,cpuacct/a/cpu.stat",
-        "/sys/fs/cgroup/cpu,cpuacct/a/b/cpu.stat",
-        "/sys/fs/cgroup/unified/cpu.stat",
-        "/sys/fs/cgroup/unified/c/cpu.stat",
-    ]
-    assert parse_groups("0::/../../etc\n", MOUNTS) == []
-    assert parse_groups("", "") == []
 
 
 @pytest.mark.parametrize("text", ["", "cpu", "cpu 1 2 3", "cpu  0 0 0 0\ncpu0 0 0 0 0\n", "x" * 99])

@@ -1,11 +1,11 @@
 """Times of ranks that have no core for each thread are marked as such."""
 
-import os
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from lra.conf.processors import processors
 from lra.runners.measurement.witnesses import Counters
 from lra.runners.training.loop import cost_rows
 from lra.runners.training.parallel.crowding import crowded
@@ -13,7 +13,7 @@ from lra.runners.training.parallel.crowding import crowded
 
 @pytest.mark.parametrize("many", [False, True])
 def test_times_of_a_training_whose_ranks_share_cores_are_marked(many: bool) -> None:
-    cores = len(os.sched_getaffinity(0))
+    cores = processors()
     size = cores * 2 if many else 1  # each with one thread or more
     ranks = SimpleNamespace(size=size, gathered=lambda value: [value] * size, largest=float)
     threads, device = torch.get_num_threads(), torch.device("cpu")

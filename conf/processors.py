@@ -1,0 +1,93 @@
+"""Processors that this process may use at once: those of its affinity, and of a quota (Linux).
+
+A container with `--cpus 1.5` sees every core of its machine and is held back after 1.5 seconds of
+processor time in a second. Version 2 of control groups says so in `cpu.max`, version 1 in
+`cpu.cfs_quota_us` and `cpu.cfs_period_us`, of the process's group and of each above it.
+"""
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+
+ROOT = Path("/")
+"""What files of the system are read below."""
+_QUOTA = re.compile(r"([0-9]{1,18})\s+([0-9]{1,18})")
+
+
+def processors() -> int:
+    """Return how many threads can compute at once: see `within_quota`."""
+    return within_quota(_allowed_cores())
+
+
+def within_quota(cores: int) -> int:
+    """Return so many cores, or the whole part of the quota where that is less, from 1."""
+    quota = cpu_quota()
+    return cores if quota is None else min(cores, max(1, int(quota)))
+
+
+def processor_words() -> str:
+    """Return the cores of this process, and its quota if it has one, as a person says it."""
+    cores, quota = _allowed_cores(), cpu_quota()
+    words = f"{cores} core{'' if cores == 1 else 's'}"
+    return words if quota is None else f"{words} with a quota of {quota:.3g}"
+
+
+def _allowed_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_quota() -> float | None:
+    """Return the smallest quota of this process's control groups, in processors; None: no quota."""
+    return _quota_below(ROOT)
+
+
+@lru_cache
+def _quota_below(root: Path) -> float | None:
+    groups, mounts = (_text(root, f"/proc/self/{name}") for name in ("cgroup", "mounts"))
+    found: list[float] = []
+    for folder in group_folders(groups, mounts):
+        period = _text(root, f"{folder}/cpu.cfs_period_us")
+        for words in (
+            _text(root, f"{folder}/cpu.max"),
+            f"{_text(root, f'{folder}/cpu.cfs_quota_us')} {period}",
+        ):
+            match = _QUOTA.fullmatch(words.strip())  # without a quota it is "max" or -1
+            if match is not None and int(match[1]) and int(match[2]):
+                found.append(int(match[1]) / int(match[2]))
+    return min(found, default=None)
+
+
+def group_folders(groups: str, mounts: str) -> list[str]:
+    """Return the folders of a process's control groups of processors, ancestors included.
+
+    Args:
+        groups: `/proc/self/cgroup`.
+        mounts: `/proc/self/mounts`.
+    """
+    roots: dict[str, str] = {}
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) >= 4 and fields[2] == "cgroup2":
+            roots.setdefault("", fields[1])
+        elif len(fields) >= 4 and fields[2] == "cgroup" and "cpu" in fields[3].split(","):
+            roots.setdefault("cpu", fields[1])
+    folders = []
+    for line in groups.splitlines():
+        _, names, path = [*line.split(":", 2), "", "", ""][:3]
+        root = roots.get("cpu" if "cpu" in names.split(",") else names)
+        if root is None or not path.startswith("/") or ".." in path:
+            continue
+        parts = [part for part in path.split("/") if part]
+        folders += ["/".join([root, *parts[:end]]) for end in range(len(parts) + 1)]
+    return list(dict.fromkeys(folders))
+
+
+def _text(root: Path, path: str) -> str:
+    """Read a small file of the system; "" where there is none."""
+    try:
+        return (root / path.lstrip("/")).read_text("ascii", "replace")
+    except OSError:
+        return ""
