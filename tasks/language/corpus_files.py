@@ -1,10 +1,13 @@
 """A user's own text files: found, known by their content, read line by line, cut into parts."""
 
 import glob
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from lra.conf.shown import short
+from lra.conf.shown import short, short_repr
 from lra.tasks.data.archives import open_packed
 from lra.tasks.data.lines import LineBlock, blocks
 from lra.tasks.data.sources import below, texts_identity
@@ -12,6 +15,8 @@ from lra.tasks.errors import BadData, NotPrepared
 
 WANTED = "name a text file, a folder of such files, or a pattern in quotes such as 'notes/*.txt'"
 OTHERS = "a pattern such as 'notes/*.txt' leaves other files out"
+LINES_LOOKED_AT = 10
+"""Where each of them is an object, a file is JSON Lines."""
 
 
 def is_one_file(path: Path) -> bool:
@@ -68,12 +73,14 @@ def read(files: Sequence[Path]) -> Iterator[LineBlock | None]:
     """Yield the lines of some files, each ended by a line feed, and None behind each file.
 
     Raises:
-        BadData: A file is empty, no UTF-8, binary or packed and damaged.
+        BadData: A file is empty, no UTF-8, binary, JSON Lines, or packed and damaged.
     """
     for file in files:
         try:
             with open_packed(file) as opened:
                 for block in blocks(opened, str(file)):
+                    if block.line == 1:
+                        _check_no_json_lines(block.text, file)
                     if b"\0" in block.text:
                         line = block.line + block.text[: block.text.index(b"\0")].count(b"\n")
                         raise BadData(
@@ -84,6 +91,31 @@ def read(files: Sequence[Path]) -> Iterator[LineBlock | None]:
         except BadData as error:
             raise BadData(f"{error}; {OTHERS}" if len(files) > 1 else f"{error}") from None
         yield None
+
+
+def _check_no_json_lines(text: bytes, file: Path) -> None:
+    """Raise `BadData` where each of the first lines is a JSON object, and the first has a text."""
+    lines = (line for line in text.splitlines() if line.strip())
+    rows = [_json_object(line) for line in islice(lines, LINES_LOOKED_AT)]
+    named = not {".jsonl", ".ndjson"}.isdisjoint(file.suffixes)
+    if not all(rows) or len(rows) < (1 if named else 2):
+        return
+    if texts := {name: value for name, value in rows[0].items() if isinstance(value, str)}:
+        longest = max(texts, key=lambda name: len(texts[name]))
+        raise BadData(
+            f"{file} is JSON Lines, whose keys and braces would count as text: save the texts of "
+            f"a column, such as {short_repr(longest)}, each as a file of one folder, and name "
+            'that folder; "Your own text" in docs/tasks.md shows how'
+        )
+
+
+def _json_object(line: bytes) -> dict[str, Any]:
+    """Return a line that is a JSON object; an empty one for anything else."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def size(files: Sequence[Path]) -> int:

@@ -205,6 +205,35 @@ def test_what_is_no_text_is_refused(tmp_path, name):
         prepared(tmp_path / name, units=CorpusUnits.words)
 
 
+ROWS = b"".join(
+    b'{"id": %d, "source": "made up", "story": "once upon a time"}\n\n' % n for n in range(30)
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "refused"),
+    [
+        ("rows.jsonl", ROWS, True),
+        ("rows.jsonl", ROWS.split(b"\n")[0], True),
+        ("rows.jsonl.gz", gzip.compress(ROWS), True),
+        ("rows.txt", b"\xef\xbb\xbf" + ROWS.replace(b"\n", b"\r\n"), True),
+        ("one.json", ROWS.split(b"\n")[0], False),  # a document of a folder of code
+        ("said.txt", b"The log says:\n" + ROWS, False),
+        ("numbers.txt", b'{"id": 1}\n' * 90, False),
+        ("list.txt", b'["once", "upon"]\n' * 90, False),
+        ("deep.txt", b"[" * 9999 + b"\n{}", False),
+    ],
+)
+def test_json_lines_are_no_text(tmp_path, name, content, refused):
+    (tmp_path / name).write_bytes(content)
+    if not refused:
+        prepared(tmp_path / name)
+        return
+    for units in (CorpusUnits.bytes, CorpusUnits.words):
+        with pytest.raises(BadData, match=r"is JSON Lines.* such as 'story', each as a file"):
+            prepared(tmp_path / name, units=units)
+
+
 def test_a_bad_file_among_others_says_how_to_leave_it_out(notes):
     (notes / "z.bin").write_bytes(b"\xff\xff")
     with pytest.raises(BadData, match=r"z\.bin: byte 0 .*'notes/\*\.txt' leaves other files out"):
