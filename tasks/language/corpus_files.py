@@ -105,7 +105,7 @@ def _check_no_json_lines(text: bytes, file: Path) -> None:
         raise BadData(
             f"{file} is JSON Lines, whose keys and braces would count as text: save the texts of "
             f"a column, such as {short_repr(longest)}, each as a file of one folder, and name "
-            'that folder; "Your own text" in docs/tasks.md shows how'
+            'that folder; the page "Tasks" shows how'
         )
 
 
