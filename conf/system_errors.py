@@ -9,9 +9,11 @@ later, and gives the way out. Where nothing fails it makes no call more.
 import errno
 import logging
 import os
+import shutil
 import stat
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -55,6 +57,7 @@ WAYS_OUT = {
     errno.ENXIO: "a pipe or a socket stands where a file is needed: move it",
     errno.ELOOP: "a link leads in circles: remove it",
 }
+NO_INODES = "no inodes free"
 _ANY_OTHER = "see whether that file system and its server work (mount, dmesg)"
 
 WAITS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 15.0, 20.0)
@@ -86,8 +89,28 @@ def way_out(error: OSError, *, reading: bool = False) -> str:
     """
     if reading and error.errno in RIGHTS:
         return "give yourself the right to read it"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ENOENT) and leads_nowhere(error.filename):
+        return "this link leads nowhere: make what it names, or remove it"
     known = WAYS_OUT.get(error.errno or 0)
     return known or (_ANY_OTHER if is_fault(error) else "")
+
+
+def leads_nowhere(path: object) -> bool:
+    """Tell whether a path is a link to something that is not there."""
+    named = isinstance(path, str | bytes | os.PathLike)
+    return named and os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
+
+
+def room_left(folder: Path) -> str:
+    """Return what is free where a folder lies, as a person says it. Raises OSError."""
+    words = f"{shutil.disk_usage(folder).free:,} bytes free"
+    if not hasattr(os, "statvfs"):
+        return words
+    found = os.statvfs(folder)
+    # A file system without a table of files says 0 of 0.
+    if found.f_files and not found.f_favail:
+        return f"{NO_INODES}: remove some files; {words}"
+    return words
 
 
 class _Patience:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from lra.conf import rooms
 from lra.conf.kept import ANOTHER, holds_cache
 from lra.conf.shown import LONGEST, short
-from lra.conf.system_errors import is_fault, reason, way_out
+from lra.conf.system_errors import is_fault, leads_nowhere, reason, way_out
 from lra.errors import CommandError, near
 from lra.terminal import streams as standard_streams
 from lra.terminal.screen import plainly_written
@@ -172,6 +172,11 @@ def _of_an_interrupt(error: BaseException) -> bool:
 
 def dispatch(argv: list[str]) -> int:
     """Find the verb and hand it the remaining words untouched."""
+    if ended := [word for word in argv if word.endswith("\r")]:
+        raise CommandError(
+            f"{short(ascii(ended[0]))} ends with a carriage return, as each line of a script with "
+            "Windows line ends does: save the script with Unix line ends (sed -i 's/\\r$//' FILE)"
+        )
     if not argv or argv[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {name:10} {verb.summary}" for name, verb in VERBS.items())
         print(HELP.format(verbs=verbs), end="")
@@ -250,7 +255,8 @@ def shows_tracebacks() -> bool:
 def message(error: Exception) -> str:
     """Return the text of `error`; those of the system name file and reason, faults the way out."""
     if isinstance(error, OSError) and error.strerror:
-        remedy = way_out(error, reading=True) if error.filename and is_fault(error) else ""
+        said = error.filename and (is_fault(error) or leads_nowhere(error.filename))
+        remedy = way_out(error, reading=True) if said else ""
         if holds_cache(error.filename):
             remedy = ANOTHER
         return reason(error) + (f"; {remedy}" if remedy else "")

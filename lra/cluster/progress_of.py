@@ -17,6 +17,7 @@ from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
 from lra.cluster.state import read_states
 from lra.conf.plain_files import open_file
+from lra.conf.system_errors import NO_INODES, room_left
 from lra.runners.records import Status, legible
 from lra.runners.storage.homes import COPIED, Home
 from lra.runners.storage.index import RowsIndex
@@ -272,9 +273,9 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
 def room_lines(root: Path) -> Iterator[str]:
     """Yield what there is to say of the space that is left for results."""
     with suppress(OSError):
-        free = shutil.disk_usage(root).free
-        if free < LEAST_ROOM:
-            yield f"no space is left in {root} ({free:,} bytes free): workers end until there is"
+        words = room_left(root)
+        if shutil.disk_usage(root).free < LEAST_ROOM or words.startswith(NO_INODES):
+            yield f"no space is left in {root} ({words}): workers end until there is"
 
 
 def _last(path: Path, mark: str) -> str:

@@ -242,6 +242,11 @@ def writable(folder: Path) -> ProbeResult:
     """The folder takes files whole: written, flushed, renamed."""
     there = folder
     while not there.exists():
+        if there.is_symlink():
+            return ProbeResult(
+                False, f"{there.absolute()}: a link that leads nowhere",
+                "make the folder that it names, or remove the link",
+            )  # fmt: skip
         there = there.parent
     try:
         with tempfile.NamedTemporaryFile(dir=there, prefix=".lra-doctor-", delete=False) as file:

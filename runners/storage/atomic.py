@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 import re
-import shutil
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,8 +16,10 @@ from lra.conf.system_errors import (
     RIGHTS,
     STORAGE_ALONE,
     is_fault,
+    leads_nowhere,
     may_pass,
     persistent,
+    room_left,
     way_out,
 )
 from lra.runners.records import legible, text_of
@@ -130,10 +131,9 @@ def _free_space(path: Path) -> str:
     while not os.path.isdir(folder) and folder != folder.parent:  # noqa: PTH112 - never raises
         folder = folder.parent
     try:
-        free = shutil.disk_usage(folder).free
+        return f" ({room_left(folder)} in {folder})"
     except OSError:
         return ""
-    return f" ({free:,} bytes free in {folder})"
 
 
 def _sync_folder(folder: Path) -> None:
@@ -172,6 +172,8 @@ def _make(folder: Path) -> None:
     with suppress(FileExistsError):  # another writer was faster; a plain file fails in the next use
         folder.mkdir()
         _sync_folder(folder.parent)
+    if leads_nowhere(folder):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
 
 
 def make_folder(folder: Path) -> Path:

@@ -3,10 +3,11 @@
 import errno
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from lra.conf.system_errors import room_left
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 WORDS = re.compile("|".join((*(re.escape(os.strerror(number)) for number in FULL),
@@ -69,6 +70,6 @@ def _free(folder: Path) -> str:
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     try:
-        return f" ({shutil.disk_usage(folder).free:,} bytes free)"
+        return f" ({room_left(folder)})"
     except OSError:
         return ""

@@ -6,13 +6,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from stored_cells import ENVIRONMENT, make_cell, measurements, outcomes
 
+from lra.cluster.progress_of import room_lines
+from lra.machine.probes import writable
 from lra.runners.storage import atomic
 from lra.runners.store import Store, read_outcomes, read_rows
+from lra.tasks.data.full_disk import StorageFull, full_disk_explained
 
 ROOT = Path(__file__).parents[3]
 
@@ -80,6 +84,35 @@ def test_a_file_in_place_of_the_folder(tmp_path):
         with pytest.raises(atomic.Unwritable, match=r"Not a directory.*a file stands where"):
             act()
     assert (tmp_path / "results").read_text() == "I am a file"
+
+
+@pytest.mark.parametrize("name", ["results", "results/part"])
+def test_a_link_that_leads_nowhere_is_no_file(tmp_path, name):
+    (tmp_path / "results").symlink_to(tmp_path / "absent" / "disk")
+    with pytest.raises(atomic.Unwritable, match="this link leads nowhere: make what it names"):
+        Store(tmp_path / name).check_writable()
+    found = writable(tmp_path / name)
+    assert (found.works, found.detail) == (False, f"{tmp_path}/results: a link that leads nowhere")
+    (tmp_path / "absent" / "disk").mkdir(parents=True)
+    Store(tmp_path / name).check_writable()
+    assert writable(tmp_path / name).works
+
+
+@pytest.mark.parametrize(("inodes", "left", "said"), [(9, 0, True), (9, 1, False), (0, 0, False)])
+def test_no_inodes_left_is_said_beside_free_bytes(tmp_path, monkeypatch, inodes, left, said):
+    real = os.statvfs(tmp_path)
+    table = SimpleNamespace(
+        f_files=inodes, f_favail=left, f_frsize=real.f_frsize, f_bavail=real.f_bavail,
+        f_blocks=real.f_blocks, f_bfree=real.f_bfree,
+    )  # fmt: skip
+    monkeypatch.setattr(os, "statvfs", lambda _: table)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "x"))
+    assert ("no inodes free: remove" in str(atomic.unwritable(tmp_path / "x", full))) == said
+    assert ("no inodes free: remove" in atomic.fault_of(full).words) == said
+    with pytest.raises(StorageFull, match="bytes free") as caught, full_disk_explained(tmp_path):
+        raise full
+    assert ("no inodes free: remove" in str(caught.value)) == said
+    assert bool([*room_lines(tmp_path)]) == said
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
