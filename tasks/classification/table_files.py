@@ -17,6 +17,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,6 +95,18 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 blank.append((number, text))
 
 
+def _check_separator(header: str, own: str, columns: Sequence[str], path: Path) -> None:
+    """Raise `BadData` where another sign than that of the format separates the wanted columns."""
+    for sign, name in SEPARATORS.items():
+        with suppress(csv.Error):
+            (found,) = csv.reader([header], delimiter=sign)
+            if own not in header and len(found) > 1 and {*columns} <= {*found}:
+                raise BadData(
+                    f"{path}: {name} separate its columns; save it as .csv with commas, or as .tsv "
+                    "with tabs"
+                )
+
+
 def _fields(
     rows: Iterator[tuple[int, list[str]]], path: Path, columns: Sequence[str]
 ) -> Iterator[TableRecord]:
@@ -116,6 +129,7 @@ def _tsv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         end = None
         for number, line in _numbered_lines(path):
             if end is None:
+                _check_separator(line, "\t", columns, path)
                 end = "\r\n" if line.endswith("\r\n") else "\n"
             yield number, line.removesuffix(end if line.endswith(end) else "\n").split("\t")
 
@@ -129,6 +143,8 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         def lines() -> Iterator[str]:
             nonlocal last
             for number, line in _numbered_lines(path):
+                if not last:
+                    _check_separator(line, ",", columns, path)
                 last = number
                 yield line
 
@@ -256,6 +272,8 @@ def named(values: Sequence[Any], feature: Any) -> list[Any]:
     ]
 
 
+SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
+"""Semicolons are what spreadsheets write where a comma stands in numbers."""
 PARQUET = ".parquet"
 READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[TableRecord]]] = {
     ".csv": _csv,

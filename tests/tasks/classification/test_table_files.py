@@ -154,6 +154,26 @@ def test_what_is_no_table_is_named(name, content, message, tmp_path):
         list(read(tmp_path / name, ["text", "label"]))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "sign"),
+    [
+        ("t.csv", "id;text;label\n1;a, b;c\n", "semicolons"),
+        ("t.csv", '"text";"label"\r\n"a";"b"\r\n', "semicolons"),
+        ("t.csv", "text\tlabel\na\tb\n", "tabs"),
+        ("t.csv", "text|label\na|b\n", "bars"),
+        ("t.tsv", "text,label\na,b\n", "commas"),
+        ("t.tsv", "text;label\na;b\n", "semicolons"),
+    ],
+)
+def test_another_separator_is_named(tmp_path, name, text, sign):
+    (tmp_path / name).write_bytes(text.encode())
+    with pytest.raises(BadData, match=rf"{name}: {sign} separate its columns; save it as \.csv"):
+        list(read(tmp_path / name, ["text", "label"]))
+    for header in ("text,a;b", "text"):
+        (tmp_path / "t.csv").write_text(f"{header}\nx;y{',z' * header.count(',')}\n")
+        assert [row.values for row in read(tmp_path / "t.csv", ["text"])] == [("x;y",)]
+
+
 def test_other_columns_may_come_twice(tmp_path):
     (tmp_path / "a.csv").write_text('more,text,more,label\n1,"a\nb",2,x\n')
     assert [values for _, values in read(tmp_path / "a.csv", ["text", "label"])] == [("a\nb", "x")]
