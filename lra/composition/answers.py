@@ -27,6 +27,13 @@ FLAGS = (
 """Hydra's and ours, which are no words."""
 TOP = ("seed", "results", "sweep", "plugins", "report")
 AS_TEXT = "; as text it is "
+RANGES = {
+    "loguniform": "tag(log, interval({}))",
+    "uniform": "interval({})",
+    "quniform": "range({})",
+    "randint": "range({})",
+}
+"""What other libraries' ranges of a search are here."""
 TO_WORKERS = (
     "lra runs its cells itself; `lra submit` with the same other words hands them to workers in "
     "the background, here or on a cluster"
@@ -210,13 +217,27 @@ def _unread(typed: Typed) -> str | None:
     other = re.fullmatch(r"\s*([A-Za-z_][\w-]*)\s*\(.*\)\s*", typed.value, re.ASCII | re.DOTALL)
     if call:
         why = f"wanted {FUNCTIONS[call[1]]}" + ("" if other else ", which stands alone")
+    elif other and (ours := RANGES.get(re.sub("[_-]", "", other[1]).lower())):
+        inside = typed.value.strip()[:-1].partition("(")[2]
+        word = f"{typed.key}={ours.format(inside or 'LOW,HIGH')}"
+        why = f"{other[1]}() of other libraries is written {shlex.quote(word)}"
     elif other:
         why = unknown("function", other[1], FUNCTIONS).rstrip(".")
     elif typed.value.count('"') % 2 or typed.value.count("'") % 2:
         why = "a quotation mark is not closed"
+    elif fewer := _fewer_commas(typed):
+        swept = "-m " if "," in fewer and not fewer.startswith(("[", "{", "choice")) else ""
+        why = f"a comma too many; without it: {swept}{shlex.quote(f'{typed.key}={fewer}')}"
     else:
         why = "commas, brackets, quotation marks, \\ and ${ have a meaning of their own"
     return why + proposal(typed.key, typed.value, AS_TEXT)
+
+
+def _fewer_commas(typed: Typed) -> str:
+    """Return a value without commas that separate nothing; "" where that helps nobody."""
+    fewer = re.sub(r"^\s*,|,(?=\s*(?:[,\])}]|$))", "", typed.value)
+    there = fewer.strip() and fewer != typed.value
+    return fewer if there and reading(f"{typed.key}={fewer}") is not None else ""
 
 
 _KEPT = "|".join(map(re.escape, MAPPINGS))

@@ -147,7 +147,7 @@ def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Names
     for word in (*flags.overrides, flags.config_dir or "", flags.config_name or ""):
         if len(word) > LONGEST_WORD or any(unicodedata.category(char) in STEERING for char in word):
             raise ConfigError(
-                f"{short(word)!a}: wanted at most {LONGEST_WORD:,} characters, all printable"
+                f"{short(ascii(word))}: wanted at most {LONGEST_WORD:,} characters, all printable"
             )
     if flags.config_path or flags.experimental_rerun:
         raise ConfigError(

@@ -45,6 +45,15 @@ TYPED = (
     ("-m seed=0:5", "-m 'seed=range(0,5)'"),
     ("seed=[0,1,2]", "-m seed=0,1,2"),
     ("seed=3;4", "-m seed=3,4"),
+    ("seed=3,", "a comma too many; without it: seed=3;"),
+    ("-m seed=3,4,", "a comma too many; without it: -m seed=3,4;"),
+    ("-m seed=,3,,4", "a comma too many; without it: -m seed=3,4;"),
+    ("runner.lengths=[8,16,]", "a comma too many; without it: 'runner.lengths=[8,16]'"),
+    ("seed=,", "have a meaning of their own"),
+    ("optim.clip=loguniform(1e-4,1e-2)", "is written 'optim.clip=tag(log, interval(1e-4,1e-2))'"),
+    ("optim.clip=log_uniform(1,2)", "is written 'optim.clip=tag(log, interval(1,2))'"),
+    ("optim.clip=uniform(1,2)", "is written 'optim.clip=interval(1,2)'"),
+    ("optim.steps=randint(1,9)", "is written 'optim.steps=range(1,9)'"),
     ("optim.steps=1k", "optim.steps=1000"),
     ("optim.steps=1e3", "got 1000.0 (float); wanted a whole number: optim.steps=1000"),
     ("optim.steps=ten", "got 'ten'; wanted a whole number"),
@@ -150,6 +159,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LRA_DEBUG", raising=False)
     monkeypatch.setattr("lra.composition.complaints.keys_of", lambda words: KEYS((*words,)))
+
+
+@pytest.mark.parametrize("verb", ["run", "plan", "list", "show", "no verb"])
+def test_a_carriage_return_is_shown_and_said(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "model=linear\r", "seed=1\r"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("lra: 'model=linear\\r' ends with a carriage return, as each line of a")
+    assert main(["run", "model=li\rnear"]) == 2
+    assert "'model=li\\rnear': wanted at most" in capsys.readouterr().err
 
 
 def complaint(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
