@@ -10,6 +10,7 @@ from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
 from lra.models.backbone.heads import ORDERLESS, READ_FIRST, Pooling
 from lra.models.backbone.stack import PostNormStack, Stack, family
 from lra.models.mixer import INSIDE, SITE_OPTIONS, Idle, Mixer, Positions, Site, Unsupported
+from lra.models.module import checked_module
 
 MASKED = {
     "document": "documents that do not see each other",
@@ -47,12 +48,11 @@ def checked_mixer(
         masks: Facts of the layout, of `lra.models.mixer.MASKS`, that come with every batch.
 
     Raises:
-        TypeError: It is no `nn.Module`, so its parameters would be lost.
+        TypeError, ValueError: see `lra.models.module.checked_module`.
         Unsupported: It lacks positions, causality, length, a mask, an output for each token or an
             option of its `site` that the model needs; or the answer is read where it sees nothing.
     """
-    if not isinstance(mixer, nn.Module):
-        raise TypeError(f"a mixer must be an nn.Module: got {family(mixer)}; derive from nn.Module")
+    checked_module(mixer)
     traits = mixer.traits
     if positions in INSIDE and positions.value not in traits.positions:
         raise Unsupported(

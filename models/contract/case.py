@@ -14,6 +14,7 @@ from numpy.random import mtrand
 from torch import Tensor, nn
 
 from lra.models.mixer import INSIDE, Layout, MixerFactory, Positions, Site, Traits
+from lra.models.module import checked_module
 
 AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest difference between two ways to compute one thing, relative to the largest value."""
@@ -191,9 +192,7 @@ class Case:
         )
         with seeded(self.seed):
             mixer = self.make(site)
-        if not isinstance(mixer, nn.Module):
-            raise TypeError(f"a mixer must be an nn.Module: got {type(mixer).__name__}")
-        return mixer.eval()
+        return checked_module(mixer).eval()
 
     def mixer(self, **options: Any) -> nn.Module:
         """Build the mixer in the kit's dtype, with no parameter left at zero.

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from lra.models.backbone.requirements import checked_mixer
 from lra.models.contract import CHECKS, Case, check_mixer, verify
 from lra.models.mixer import Growth, Positions, Site, Unsupported
 from tests.models.contract.spoilt_mixers import (
@@ -124,6 +125,26 @@ def test_options_must_be_bound():
 def test_a_function_that_returns_no_module_is_told():
     (finding,) = check_mixer(lambda site: lambda x, layout: x, causal=False)  # type: ignore[arg-type, return-value]
     assert "must be an nn.Module: got function" in finding.detail
+
+
+@pytest.mark.parametrize(
+    "lazy", [nn.LazyLinear(8), nn.LazyBatchNorm1d(affine=False)], ids=["parameters", "buffers"]
+)
+def test_weights_without_a_shape_are_told_once(lazy: nn.Module):
+    class Lazy(Plain):
+        def __init__(self, site: Site) -> None:
+            super().__init__(site)
+            self.lazy = lazy
+
+    (finding,) = check_mixer(Lazy, causal=False)
+    assert not finding.passed
+    assert "the layer has lazy weights (lazy." in finding.detail
+    assert "build it with their sizes" in finding.detail
+    with pytest.raises(ValueError, match="lazy weights"):
+        checked_mixer(
+            Lazy(Site(width=8, heads=2, max_length=4)), positions=Positions.none, causal=False,
+            max_length=4,
+        )  # fmt: skip
 
 
 def test_unknown_dtypes_are_refused():
