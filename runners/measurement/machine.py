@@ -38,8 +38,11 @@ def machine_of(hardware: HardwareProfile, threads: int) -> MachineRates | None:
     """
     gpu = hardware.device is Device.cuda
     typical = hardware.typical
+    here = not gpu or _is_here(hardware)
     memory = typical.get("memory_bytes") or (None if gpu else available_bytes())
-    measured = stored_rates(hardware, threads) if not gpu or _is_here(hardware) else None
+    if gpu and here:
+        memory = _card_bytes()
+    measured = stored_rates(hardware, threads) if here else None
     if measured is not None:
         return MachineRates(measured, WEIGHTS, gpu, memory, True)
     if not typical:
@@ -55,6 +58,13 @@ def machine_of(hardware: HardwareProfile, threads: int) -> MachineRates | None:
         operator_s=typical["operator_s"],
     )
     return MachineRates(rates, ALL_AS_IS if gpu else WEIGHTS, gpu, memory, False)
+
+
+def _card_bytes() -> float:
+    """Return the memory of this machine's first GPU."""
+    import torch
+
+    return float(torch.cuda.get_device_properties(0).total_memory)
 
 
 def _is_here(hardware: HardwareProfile) -> bool:

@@ -2,8 +2,10 @@
 
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from lra.runners.measurement import rates
 from lra.runners.measurement.hardware import TYPICAL, Device, HardwareProfile
@@ -49,6 +51,25 @@ def test_the_machine_is_the_measured_one_else_a_typical_one_else_unknown():
     assert machine_of(CPU, 3).rates == SOME
     assert machine_of(CPU, 3).measured
     assert machine_of(replace(CPU, typical={}), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "card", "own"),
+    [
+        ("h100", "NVIDIA H100 80GB HBM3", True),
+        ("laptop_gpu", "NVIDIA GeForce RTX 4090", True),  # any card
+        ("a100", "NVIDIA H100 80GB HBM3", False),
+    ],
+)
+def test_the_memory_of_the_card_that_is_here_counts(monkeypatch, name, card, own):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: card)
+    memory = SimpleNamespace(total_memory=24_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: memory)
+    gpu = replace(CPU, name=name, device=Device.cuda)
+    assert machine_of(gpu, 1).memory_bytes == (24e9 if own else 2.0)
+    store_rates(SOME, gpu, 1)
+    assert machine_of(gpu, 1).memory_bytes == (24e9 if own else 2.0)
 
 
 def test_rates_of_a_gpu_that_is_not_here_are_typical():
