@@ -47,7 +47,8 @@ def choose(
         config_dir: A folder with configuration files of your own.
         plugins: Packages that these files may name.
         **options: `width` (networks are four times as wide), `heads`, `depth`, `batch` (sequences
-            of a step, 1), and other words of `lra run`: `size="base"`, `model=("linear", "s4")`.
+            of a step, 1), `gib` (memory of your card), and other words of `lra run`: `size="base"`,
+            `model=("linear", "s4")`.
 
     Returns:
         A line for each family, the first ones best, NaN or "" where nothing is known:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 """Of what `--json` prints."""
-USAGE = "lra choose length=N hardware=NAME [causal] [task=NAME] [width=N heads=N depth=N batch=N]"
+USAGE = (
+    "lra choose length=N hardware=NAME [gib=N] [causal] [task=NAME] "
+    "[width=N heads=N depth=N batch=N]"
+)
 ABOUT = """\
 Which attention, or other family, for sequences of this length on this machine: what fits, what it
 costs, and what is on record of its speed and its scores. It counts on models without contents,
@@ -27,6 +30,7 @@ EXAMPLES = """\
 examples:
   lra choose length=16384 hardware=a100 causal            a language model's layers on an A100
   lra choose length=4096 task=text size=small --by quality
+  lra choose length=8192 hardware=laptop_gpu gib=24       a card of 24 GiB that has no profile
   lra choose length=8192 hardware=laptop_gpu width=512 heads=8 depth=6 batch=4 --by memory
 
 All other words are those of lra run: model=linear,mamba, size=base, model.backbone.norm=rms. The

@@ -118,7 +118,8 @@ def _choose(before: Sequence[str], current: str) -> list[str]:
     """Return the words of `lra run`, and the short ones."""
     if before and before[-1] == "--by":
         return ["forecast", "time", "memory", "operations", "quality"]
-    return ["length=", "batch=", "width=", "heads=", "depth=", "causal", *_run(before, current)]
+    numbers = ["length=", "batch=", "width=", "heads=", "depth=", "gib="]
+    return [*numbers, "causal", *_run(before, current)]
 
 
 def _submit(before: Sequence[str], current: str) -> list[str]:

@@ -25,11 +25,12 @@ LONGEST = 10_000_000
 FLOOR = "identity"
 """Mixes nothing: a bound of speed, and no answer to which family to take."""
 CAUSAL = "causal"
+GIB = 2**30
 COUNTED = ("multiply_adds", "memory_bytes", "room_bytes", "step_s", "state_bytes")
 NUMBERS = {
     "length": "runner.lengths=[{}]", "batch": "runner.batch_size={}",
     "width": "model.backbone.width={}", "heads": "model.backbone.heads={}",
-    "depth": "model.backbone.depth={}",
+    "depth": "model.backbone.depth={}", "gib": "hardware.memory_limit_bytes={}",
 }  # fmt: skip
 """Short words, as `lra run` has them."""
 
@@ -78,7 +79,7 @@ def _in_full(word: str) -> Iterator[str]:
             number = whole(1, LONGEST)(value)
         except ArgumentTypeError as error:
             raise ConfigError(f"{key}: {error}, as in {key}=64") from error
-        yield NUMBERS[key].format(number)
+        yield NUMBERS[key].format(number * GIB if key == "gib" else number)
         if key == "width":
             yield f"model.backbone.feed_forward_width={4 * number}"
     elif word.startswith("--"):

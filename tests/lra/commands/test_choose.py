@@ -96,6 +96,16 @@ def test_a_screen_as_it_is_printed(
     assert [path.name for path in folder.iterdir()] == ["published"]  # nothing is written
 
 
+def test_the_memory_of_ones_own_card_is_one_word(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["choose", "length=4096", "hardware=laptop_gpu", "model=softmax", "batch=128", "--json"]
+    for gib, fits in ((1, False), (1000, True)):
+        assert main([*words, f"gib={gib}"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        (line,) = found["families"]
+        assert (line["room_bytes"], line["fits"]) == (gib * 2**30, fits)
+        assert f"{gib}.0 GiB)" in found["setting"]
+
+
 def test_numbers_are_those_of_plan_and_of_show_cost(capsys: pytest.CaptureFixture[str]) -> None:
     common = ["task=listops", "hardware=a100"]
     words = ["choose", "length=2048", *common, "model=linear,s4,local", "batch=4", "--json"]
@@ -218,6 +228,7 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
         ("length=0", "length: got '0'; wanted a whole number from 1 to"),
         ("length=long", "length: got 'long'; wanted a whole number"),
         ("length=16 width=1.5", "width: got '1.5'; wanted a whole number"),
+        ("length=16 gib=24GB", "gib: got '24GB'; wanted a whole number"),
         ("length=16 hardware=a10", "unknown hardware 'a10': did you mean 'a100'?"),
         ("length=16 task=lisstops", "unknown task 'lisstops': did you mean 'listops'?"),
         ("length=16 --by tim", "unknown rank 'tim': did you mean 'time'?"),
