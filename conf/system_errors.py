@@ -97,8 +97,9 @@ def way_out(error: OSError, *, reading: bool = False) -> str:
 
 def leads_nowhere(path: object) -> bool:
     """Tell whether a path is a link to something that is not there."""
-    named = isinstance(path, str | bytes | os.PathLike)
-    return named and os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
+    if not isinstance(path, str | bytes | os.PathLike):
+        return False
+    return os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
 
 
 def room_left(folder: Path) -> str:

@@ -52,7 +52,7 @@ def checked_mixer(
         Unsupported: It lacks positions, causality, length, a mask, an output for each token or an
             option of its `site` that the model needs; or the answer is read where it sees nothing.
     """
-    checked_module(mixer)
+    module = checked_module(mixer)
     traits = mixer.traits
     if positions in INSIDE and positions.value not in traits.positions:
         raise Unsupported(
@@ -102,7 +102,7 @@ def checked_mixer(
             f"{family(mixer)} ends at length {traits.max_length}: the model needs {max_length} "
             "(one more than the task's where a CLS vector is prepended); shorten the task"
         )
-    return mixer
+    return module
 
 
 def query_for(stack: nn.Module, width: int) -> nn.Parameter:
