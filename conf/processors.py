@@ -26,9 +26,9 @@ def within_quota(cores: int) -> int:
     return cores if quota is None else min(cores, max(1, int(quota)))
 
 
-def processor_words() -> str:
-    """Return the cores of this process, and its quota if it has one, as a person says it."""
-    cores, quota = _allowed_cores(), cpu_quota()
+def processor_words(cores: int | None = None) -> str:
+    """Return cores, by default those of this process, and its quota, as a person says it."""
+    cores, quota = _allowed_cores() if cores is None else cores, cpu_quota()
     words = f"{cores} core{'' if cores == 1 else 's'}"
     return words if quota is None else f"{words} with a quota of {quota:.3g}"
 

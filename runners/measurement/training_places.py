@@ -138,9 +138,10 @@ def _too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
             f"hardware.processes: got {processes}; this machine has {most} GPU"
             f"{'' if most == 1 else 's'} for them; wanted at most {most}"
         )
+    there = processor_words(len(usable_cores()))
     return (
         f"hardware.processes: got {processes} of hardware.training_threads="
-        f"{hardware.training_threads} each; this process has {processor_words()}, places "
-        f"for {most}; wanted at most {most}, or hardware.training_processes=1, with which they "
-        "share what there is"
+        f"{hardware.training_threads} each; this process has {there}, places for {most}; "
+        f"wanted at most {most}, or hardware.training_processes=1, with which they share what "
+        "there is"
     )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lra.conf import processors
 from lra.runners.isolation.places import DevicePlace, seats
 from lra.runners.measurement import gpus as module, training_places
 from lra.runners.measurement.gpus import Gpu, gpus, named
@@ -13,6 +14,11 @@ from lra.runners.measurement.training_places import on_cores, on_gpus, places_of
 CPU = HardwareProfile(name="cpu")
 CUDA = HardwareProfile(name="h100", device=Device.cuda)
 TWO = [("H100", "aa"), ("H100", "bb")]
+
+
+@pytest.fixture(autouse=True)
+def no_quota(monkeypatch, tmp_path):
+    monkeypatch.setattr(processors, "ROOT", tmp_path)
 
 
 @pytest.mark.parametrize(
