@@ -75,6 +75,9 @@ prompts = [torch.tensor([1, 2, 3])]
 prompt, token = torch.ones(1, 4, dtype=torch.long), torch.ones(1, dtype=torch.long)
 batch_size, memory = 1, 16
 """,
+    "tasks": """
+open("stories.jsonl", "w").write('{"text": "Once"}\\n{"text": "upon"}\\n')
+""",
 }
 """What the sentences around the Python of a page have made before it."""
 VERIFIED = ("own-mixer", "own-module")
