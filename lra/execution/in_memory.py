@@ -50,10 +50,12 @@ def execute(
     sweep.store.check_writable()
     data = any(planned.run.runner.data for planned in sweep.planned)
     with at_work(sweep.root, sweep.name, data=data):
-        return _executed(sweep, volume)
+        return _executed(sweep, volume, begin)
 
 
-def _executed(sweep: Sweep, volume: Volume) -> tuple[SweepOutcome, LiveSweep | None]:
+def _executed(
+    sweep: Sweep, volume: Volume, begin: Callable[[], None] | None
+) -> tuple[SweepOutcome, LiveSweep | None]:
     store = sweep.store
     enter(sweep.name, sweep.planned, store)
     waiting = not_done(sweep.planned, store)
