@@ -74,6 +74,7 @@ SAME = {
     "Nystromformer.initialisation": "with one landmark there is one norm",
     "Performer.key_max": "with the authors' stabiliser, which has no other when causal",
     "Reformer.allow_duplicates": "in chunks of one token hardly any key is met twice",
+    "RetNet.chunk": "short sequences are weighed in pairs, both ways, without chunks",
     "RWKV7.value_residual": "what the first layer hands to the next one, and here is one",
     "S5.clip_eigenvalues": "what real parts start from is not clipped",
     "SDPA.variant": "padded tokens alone tell them apart",
