@@ -157,9 +157,9 @@ class _Scalar:
         writers: Sequence[Operand],
         across: Float[Tensor, "m k"] | None,
     ) -> tuple[list[Float[Tensor, "m c k"]], list[Float[Tensor, "m c k"]], Tensor | None]:
-        dg = None if across is None else _from_outside(readers, writers)
-        if dg is not None and across is not None:
-            dg += across.sum(-1, keepdim=True)
+        dg = None
+        if across is not None:
+            dg = _from_outside(readers, writers).add_(across.sum(-1, keepdim=True))
         dx, dy = ([side.gradient for side in sides] for sides in (readers, writers))
         for i, row in enumerate(tables):
             for j, (weights, gradient) in enumerate(row):
@@ -327,7 +327,7 @@ def crossing(table: Float[Tensor, "*m r s"], first: int = 0) -> Float[Tensor, "*
 
 
 def _from_outside(readers: Sequence[Operand], writers: Sequence[Operand]) -> Float[Tensor, "m c"]:
-    """Return, for each token, what cross it: readers behind it, or it, and writers before it."""
+    """Return, for each token, what crosses it: readers from it on, and writers before it."""
     read, written = (
         torch.stack([(each.tokens * each.gradient).sum(-1) for each in side]).sum(0)
         for side in (readers, writers)
