@@ -1,6 +1,7 @@
 """What is wrong with what a person gave, and answers to an unknown name: near matches, a list."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from lra.conf.shown import short
@@ -11,6 +12,19 @@ LISTED = {
     **dict.fromkeys(("name", "group"), " by lra list"),
 }
 """What prints all names of a kind."""
+OTHER_NAMES = {
+    "transformer": "softmax", "vanilla": "softmax", "attention": "softmax", "full": "softmax",
+    "flash": "sdpa", "flash_attention": "sdpa", "flashattention": "sdpa", "mha": "softmax",
+    "gqa": "grouped_query", "mqa": "multi_query", "mla": "latent_attention",
+    "linear_transformer": "linear", "window": "local", "swa": "sliding_window",
+    "s4d": "s4", "dss": "s4", "ssm": "s4", "mamba_1": "mamba", "mamba1": "mamba", "ssd": "mamba2",
+    "mamba_2": "mamba2", "xlstm": "mlstm", "fox": "forgetting", "kda": "kimi_delta",
+    "imdb": "text", "cifar": "image", "cifar10": "image", "cifar_10": "image", "aan": "retrieval",
+    "wikitext": "wikitext2", "uniprot": "proteins", "cost": "scaling", "speed": "scaling",
+    "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
+    "published": "full",
+}  # fmt: skip
+"""What others call our models, tasks, runners and loggers."""
 
 
 class ConfigError(ValueError):
@@ -32,6 +46,12 @@ def near(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     return [by_lower[match] for match in matches]
 
 
+def known_as(name: str, existing: Iterable[str]) -> str | None:
+    """Return which of the names is ours for what others call `name`, if any."""
+    other = OTHER_NAMES.get(re.sub(r"[\W_]+", "_", name.lower()))
+    return other if other in existing else None
+
+
 def unknown(kind: str, name: str, existing: Iterable[str], *, way_out: str = "") -> str:
     """Return the message of the error to raise for `name`.
 
@@ -45,14 +65,17 @@ def unknown(kind: str, name: str, existing: Iterable[str], *, way_out: str = "")
         A text like: unknown model 'perfomer': did you mean 'performer'? Known models: ...
     """
     names = sorted(existing)
-    matches = [repr(match) for match in near(short(name), names)]
+    other = known_as(name, names)
+    matches = [] if other else [repr(match) for match in near(short(name), names)]
     message = f"unknown {kind} {short(name)!r}"
-    if matches:
+    if other:
+        message += f": it is called {other!r} here."
+    elif matches:
         message += f": did you mean {' or '.join(matches)}?"
     else:
         message += "."
     if len(names) > MOST_NAMES:
-        some = "" if matches else f"{', '.join(names[:MOST_NAMES])}, … "
+        some = "" if matches or other else f"{', '.join(names[:MOST_NAMES])}, … "
         if some or kind in LISTED:
             message += f" Known {plural(kind)}: {some}all {len(names)}{LISTED.get(kind, '')}."
     elif names:

@@ -57,11 +57,12 @@ class CompletedSweep:
 
 @plainly
 def run(
-    overrides: "str | Sequence[str] | Mapping[str, Any]",
+    overrides: "str | Sequence[str] | Mapping[str, Any]" = (),
     /,
     *,
     config_dir: "str | Path | None" = None,
     plugins: Sequence[str] = (),
+    **options: Any,
 ) -> CompletedSweep:
     """Train and measure, as `lra run` does from the shell.
 
@@ -78,6 +79,7 @@ def run(
         config_dir: A folder with configuration files of your own.
         plugins: Packages that these files may name; in the current folder, installed, or on
             PYTHONPATH.
+        options: More of the mapping, as `model=("linear", "sdpa"), optim={"steps": 50}`.
 
     Returns:
         What was done: `rows`, `sweep`, `exit_code`.
@@ -89,8 +91,9 @@ def run(
     Examples:
         >>> import lra
         >>> done = lra.run(
-        ...     "model=identity task=listops task.source=sample optim.steps=2 "
-        ...     "optim.warmup_steps=0 logger=none"
+        ...     "task.source=sample optim.steps=2 optim.warmup_steps=0 logger=none",
+        ...     model="identity",
+        ...     task="listops",
         ... )  # doctest: +ELLIPSIS
         20...
         >>> done.exit_code
@@ -100,7 +103,8 @@ def run(
     from lra.execution.foreground import execute, ready
     from lra.terminal.volume import taken
 
-    volume, words = taken([*flags(config_dir, plugins), *given_words(overrides)])
+    given = [*given_words(overrides), *given_words(options)]
+    volume, words = taken([*flags(config_dir, plugins), *given])
     flagged = [word.partition("=")[0] for word in words if word.startswith("-")]
     printing = [word for word in flagged if word in PRINTING]
     if printing:

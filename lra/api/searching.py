@@ -9,7 +9,7 @@ from lra.api.plain_errors import plainly
 from lra.api.prepared_rows import styled
 from lra.api.running import CompletedSweep, given_words, run
 from lra.api.tabling import ResultTable
-from lra.composition.python_words import word
+from lra.composition.python_words import value_text, word
 from lra.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ class Search:
         )[[*COLUMNS]]  # fmt: skip
 
     @property
-    def chosen(self) -> Mapping[str, str]:
-        """The words of the command line with the chosen options, by arm and, of several, study."""
+    def chosen(self) -> Mapping[str, Mapping[str, Any]]:
+        """The chosen options with their values, by arm and, of several studies, by study."""
         found = self._read
         return {
             f"{arm[-1]} {arm[0]}"
-            + (f", study {choice.study}" if found.studies > 1 else ""): choice.words
+            + (f", study {choice.study}" if found.studies > 1 else ""): choice.options
             for arm, choices in found.choices.items()
             for choice in choices
             if choice.trial is not None
@@ -120,7 +120,7 @@ def search(
     overrides: "str | Sequence[str] | Mapping[str, Any]",
     /,
     *,
-    params: Mapping[str, str],
+    params: "Mapping[str, str | tuple[float | str, ...] | list[Any] | range]",
     trials: int = 16,
     sampler: str = "halton",
     config_dir: "str | Path | None" = None,
@@ -134,8 +134,9 @@ def search(
     Args:
         overrides: The words behind `lra run`, as of `lra.run`; a list of values is what is
             compared.
-        params: Ranges by option, in Hydra's words: `{"optim.peak_learning_rate":
-            "tag(log, interval(1e-4, 1e-2))"}`.
+        params: Ranges by option: `(low, high)`, whole numbers between whole ends; `("log", low,
+            high)`, on a logarithmic scale; a list of values to choose from; a `range`; or a text
+            in Hydra's words, as `"tag(log, interval(1e-4, 1e-2))"`.
         trials: Of each arm, beside the untuned options.
         sampler: `halton`, `random`, `grid`, `tpe`, `gp` or `cmaes`.
         config_dir: A folder with configuration files of your own.
@@ -154,7 +155,7 @@ def search(
         >>> found = lra.search(
         ...     "model=linear task=listops task.source=sample optim.steps=2 optim.warmup_steps=0 "
         ...     "logger=none report=false",
-        ...     params={"optim.peak_learning_rate": "tag(log, interval(1e-4, 1e-2))"},
+        ...     params={"optim.peak_learning_rate": ("log", 1e-4, 1e-2)},
         ...     trials=1,
         ...     final_seeds=[1],
         ... )  # doctest: +ELLIPSIS
@@ -162,8 +163,27 @@ def search(
         >>> sorted(found.trials["trial"])
         [0, 1]
     """
-    ranges = [f"{option}={text}" for option, text in params.items()]
+    ranges = [f"{option}={_range_text(option, given)}" for option, given in params.items()]
     group = [word(f"search.{name}", value) for name, value in options.items()]
     words = [f"search={sampler}", f"search.trials={trials}", *group, *ranges]
     done = run([*given_words(overrides), *words], config_dir=config_dir, plugins=plugins)
     return Search(done=done)
+
+
+def _range_text(option: str, given: Any) -> str:
+    """Return a range of Python's in Hydra's words."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, range):
+        return f"range({given.start},{given.stop},{given.step})"
+    if isinstance(given, list):
+        return f"choice({','.join(value_text(value, option) for value in given)})"
+    ends = given[-2:] if isinstance(given, tuple) else ()
+    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
+    if len(ends) == 2 and numbers and given[:-2] in ((), ("log",)):
+        interval = f"interval({value_text(ends[0], option)}, {value_text(ends[1], option)})"
+        return f"tag(log, {interval})" if len(given) == 3 else interval
+    raise ConfigError(
+        f"params: {option}: got {given!r:.80}; wanted (low, high), ('log', low, high), a list of "
+        "values, a range, or a text as interval(0.1, 0.9)"
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lra.composition.extensions import extensions, package_of
 from lra.composition.yaml_text import load
-from lra.errors import UnknownName, near, plural, unknown
+from lra.errors import UnknownName, known_as, near, plural, unknown
 
 FIRST = (
     "model", "task", "hardware", "size", "optim", "runner", "search", "protocol", "scale",
@@ -136,20 +136,23 @@ def asked(given: Sequence[str], config_dirs: Sequence[Path]) -> tuple[list[str],
     files = {file.stem: file for file in choices(by_word[first], config_dirs)}
     if not behind or (behind[0] not in files and {*behind} <= by_word.keys()):
         return [by_word[word] for word in given], []
-    for name in behind:
+    found = [name if name in files else known_as(name, files) or name for name in behind]
+    for name in found:
         if name not in files:
             raise UnknownName(unknown(by_word[first], name, files))
-    return [], [files[name] for name in behind]
+    return [], [files[name] for name in found]
 
 
 def _of_any(name: str, by_word: Mapping[str, str], config_dirs: Sequence[Path]) -> list[Path]:
-    """Return the files of the choices of this name, one of each group that has it."""
+    """Return the files of the choices of this name, or of what others call so, by group."""
     every = [file for group in groups(config_dirs) for file in choices(group, config_dirs)]
-    if matches := [file for file in every if file.stem == name]:
+    stems = {file.stem for file in every}
+    wanted = name if name in stems else known_as(name, stems) or name
+    if matches := [file for file in every if file.stem == wanted]:
         return matches
     if name in by_word:
         raise UnknownName(f"got the group {name!r} behind a name: put it first, or leave it out")
-    plurals, stems = {plural(group) for group in by_word.values()}, {file.stem for file in every}
+    plurals = {plural(group) for group in by_word.values()}
     of_group = near(name, plurals) or not near(name, stems)
     raise UnknownName(unknown("group", name, plurals) if of_group else unknown("name", name, stems))
 

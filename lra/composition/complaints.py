@@ -34,15 +34,6 @@ from lra.conf.shown import short
 from lra.errors import ConfigError, near, unknown
 
 MOST_LINES, MOST_CHARACTERS, MOST_KEYS = 4, 800, 12
-OTHER_NAMES = {
-    "transformer": "softmax", "vanilla": "softmax", "attention": "softmax", "full": "softmax",
-    "flash": "sdpa", "flash_attention": "sdpa", "linear_transformer": "linear", "window": "local",
-    "imdb": "text", "cifar": "image", "cifar10": "image", "aan": "retrieval",
-    "wikitext": "wikitext2", "uniprot": "proteins", "cost": "scaling", "speed": "scaling",
-    "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
-    "published": "full",
-}  # fmt: skip
-"""What others call our models, tasks, runners and loggers."""
 OTHER_KEYS = {
     "lr": "peak_learning_rate", "learning_rate": "peak_learning_rate", "rate": "peak_learning_rate",
     "epochs": "steps", "epoch": "steps", "iterations": "steps", "max_steps": "steps",
@@ -144,9 +135,7 @@ def _of_a_name(error: Exception) -> str | None:
             return unknown(group, name, existing, way_out=_here(existing))
         gpus = ", ".join(profile for profile in existing if profile != "cpu")
         return f"unknown hardware {name!r}: a GPU is one of {gpus}. {_here(existing)}"
-    other = OTHER_NAMES.get(name.lower())
-    meant = f"{group}={other} is what it is called here." if other in existing else ""
-    return unknown(group, name, existing, way_out=meant)
+    return unknown(group, name, existing)
 
 
 def _here(profiles: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import lra
+from lra.api.searching import _range_text
 from lra.api.tabling import ResultTable
 from lra.api.verifying import lines
 from lra.composition.compose import build_model, typed
@@ -26,6 +27,7 @@ from lra.errors import ConfigError
 from lra.models.mixer import Family, Traits
 from lra.reports.style import TableStyle
 from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.tuning.space import dimension
 from tests.lra_process import python
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -106,6 +108,31 @@ def test_other_values_are_converted_or_refused() -> None:
         "model.layers=[fnet]",
     ]
     assert model_words("tlb", {"chunk": 4}, []) == ["model.stack.chunk=4"]
+
+
+@pytest.mark.parametrize(
+    ("given", "ends"),
+    [
+        ((1, 8), (1, 8, False, True)),
+        ((0, 0.5), (0, 0.5, False, False)),
+        (("log", 1e-5, 1e-2), (1e-5, 1e-2, True, False)),
+        ("tag(log, interval(1, 8))", (1, 8, True, True)),
+    ],
+)
+def test_a_range_of_python_is_one_of_a_search(given, ends) -> None:
+    found = dimension("optim.clip", _range_text("optim.clip", given))
+    assert (found.low, found.high, found.log, found.whole) == ends
+
+
+@pytest.mark.parametrize("given", [["adamw", 0.5, True], range(2, 9, 3)])
+def test_values_of_python_are_those_of_a_search(given) -> None:
+    assert [*dimension("optim.clip", _range_text("optim.clip", given)).values] == [*given]
+
+
+@pytest.mark.parametrize("given", [(1,), (1, 2, 3), ("lin", 1, 2), (True, 2), 7, None, {}])
+def test_what_is_no_range_is_refused(given) -> None:
+    with pytest.raises(ConfigError, match=r"optim.clip: got .*wanted \(low, high\), \('log'"):
+        lra.search("model=linear task=mqar", params={"optim.clip": given})
 
 
 def test_a_model_is_that_of_a_run_and_hydra_stays_its_callers() -> None:
