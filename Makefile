@@ -3,7 +3,7 @@
 #   make quickstart   train and measure every mixer, write tables and figures
 #   make gallery      docs/gallery.md: every kind of figure, from published rows
 #   make pages        docs/families: a page per family, from its code and published rows
-#   make test         linters, types, import rules, tests
+#   make test         linters, types, import rules, tests; FAMILY=gla: the quick tests of one family alone
 #   make parity       outputs and gradients beside other public implementations
 #   make slurm      sweeps on a real SLURM, on a machine that can be thrown away (root; apt-get install slurm-wlm munge)
 #   make docs         the documentation as a site, in build/site
@@ -21,6 +21,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Test processes with one thread each, one more than there are cores: those that run sweeps wait now and then.
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+USUAL := not compile and not network and not parity and not slurm
 SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 # Bytecode is kept, whatever the shell says: tests start hundreds of processes.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
@@ -42,7 +43,11 @@ pages: $(VENV)/.runtime
 
 # Types and documents are checked beside the tests, which leave a core idle now and then.
 test: lint $(VENV)/.dev
+ifdef FAMILY
+	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -k $(FAMILY) -m "$(USUAL)" tests/models/families tests/contracts
+else
 	$(MAKE) --no-print-directory -j 2 types rules docs pytest
+endif
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -67,7 +72,7 @@ docs: $(VENV)/.dev tree
 # torch.compile cannot trace through the comparison of shapes, so its tests run without it; the
 # files that have some are named, since to collect all takes longer.
 pytest: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m "not compile and not network and not parity and not slurm"
+	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m "$(USUAL)"
 	LRA_SHAPES=0 $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m compile $$(grep -rl mark.compile tests --include=*.py)
 
 # The generated faults of the tests, FUZZ times as many as in make test, and then the parts of
