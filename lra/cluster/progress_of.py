@@ -20,7 +20,7 @@ from lra.conf.plain_files import open_file
 from lra.conf.system_errors import NO_INODES, room_left
 from lra.runners.records import Status, legible
 from lra.runners.storage.homes import COPIED, Home
-from lra.runners.storage.index import RowsIndex
+from lra.runners.storage.index import CellSummary, RowsIndex, statuses
 from lra.runners.store import Store
 from lra.terminal.progress import failure_of
 
@@ -73,6 +73,13 @@ class Standing:
     left_s: float | None = None
     """Seconds to the end; None: not known, or nobody works."""
 
+    def count(self, key: str, ended: CellEnd) -> None:
+        """Count a cell that has its rows."""
+        self.done += 1
+        self.endings[ended.status] += 1
+        if ended.status in BAD:
+            self.failures.setdefault((ended.status, ended.reason), []).append(key)
+
     @property
     def left(self) -> int:
         """Cells without rows."""
@@ -114,12 +121,7 @@ class Watcher:
         for place, entry in enumerate(plan.entries):
             held = claims.get(entry.key)
             if held is None and (place in self.ended or self._read(place, entry)):
-                ended = self.ended[place]
-                standing.done += 1
-                standing.endings[ended.status] += 1
-                if ended.status in BAD:
-                    kind = (ended.status, ended.reason)
-                    standing.failures.setdefault(kind, []).append(entry.key)
+                standing.count(entry.key, self.ended[place])
             elif held is not None:
                 self.ended.pop(place, None)
                 doing = telling.get(entry.key, {})
@@ -141,11 +143,7 @@ class Watcher:
         summary = self.index.of(entry.key, entry.fingerprint)
         if summary is None:  # or damaged: it is run again
             return False
-        at = datetime.fromisoformat(summary.created).timestamp()
-        bad = failure_of(summary)
-        self.ended[place] = (
-            CellEnd(Status.ok, "", at) if bad is None else CellEnd(bad.status, bad.reason, at)
-        )
+        self.ended[place] = _end(summary)
         return True
 
     def _rate(self, standing: Standing) -> None:
@@ -167,6 +165,27 @@ class Watcher:
         work = sum(map(weight, recent)) / passed
         left = sum(weight(place) for place in range(len(entries)) if place not in self.ended)
         standing.left_s = left / work if work else None
+
+
+def of_stored(root: Path, name: str) -> Standing:
+    """Return how far a sweep of `lra run` is: from its cells, their rows and who holds them."""
+    store = Store(root)
+    keys, held = store.cells_of(name), store.claims()
+    standing = Standing(sweep=name, total=len(keys), notes=[*room_lines(root)])
+    for key, summary in statuses(root, (key for key in keys if key not in held)).items():
+        standing.count(key, _end(summary))
+    standing.running = [
+        RunningCell(key, held[key].title or key, f"{held[key].host} {held[key].pid}",
+                    held[key].host, None, "")
+        for key in keys if key in held
+    ]  # fmt: skip
+    return standing
+
+
+def _end(summary: CellSummary) -> CellEnd:
+    at = datetime.fromisoformat(summary.created).timestamp()
+    bad = failure_of(summary)
+    return CellEnd(Status.ok, "", at) if bad is None else CellEnd(bad.status, bad.reason, at)
 
 
 def _over(state: Mapping[str, Any]) -> bool:

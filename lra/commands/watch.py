@@ -8,6 +8,8 @@ import json
 import sys
 import time
 from contextlib import suppress
+from os.path import lexists
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra.composition.arguments import Parser, add_results
@@ -25,10 +27,10 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra watch`."""
     args = Parser(
         prog="lra watch",
-        description="How far a submitted sweep is: cells done, running, failed and left, its "
-        "workers and their jobs, and the time left. Works on any machine that sees the results "
-        "folder, also while nothing runs; what the jobs wait for is told where SLURM can be asked."
-        " On a terminal it stays until the sweep is complete; Ctrl-C ends it.",
+        description="How far a sweep is: cells done, running, failed and left, and of a "
+        "submitted one its workers, their jobs and the time left. Works where the results "
+        "folder is seen, also while nothing runs; what the jobs wait for is told where SLURM can "
+        "be asked. On a terminal it stays until the sweep is complete; Ctrl-C ends it.",
         epilog="Ends with 0: every cell is done well; 1: some crashed, diverged or met a limit; "
         "3: cells are left. Examples: lra watch mysweep | lra watch mysweep --json",
     )
@@ -44,10 +46,22 @@ def main(argv: list[str]) -> int:
     """Show how far a sweep is."""
     arguments = parser().parse_args(argv)
     from lra.cluster.jobs import JobWatcher
-    from lra.cluster.plan import HEAD, PlanTitles, StoredPlan, Torn, locate_plan, mark_of
+    from lra.cluster.plan import (
+        HEAD,
+        PlanTitles,
+        StoredPlan,
+        Torn,
+        locate_plan,
+        mark_of,
+        plan_folder,
+    )
     from lra.cluster.progress_of import Watcher, lines, worker_lines
+    from lra.runners.store import Store
 
-    folder = locate_plan(arguments.plan, arguments.results)
+    root, name = arguments.results, arguments.plan
+    if not lexists(plan_folder(root, name) / HEAD) and name in Store(root).sweeps():
+        return _of_run(root, name, once=arguments.once, as_json=arguments.json)
+    folder = locate_plan(name, root)
     plan = StoredPlan(folder)
     watcher, jobs = Watcher(plan), JobWatcher(folder)
     if arguments.json or arguments.once or not on_terminal(sys.stdout):
@@ -79,6 +93,29 @@ def main(argv: list[str]) -> int:
             if mark_of((folder / HEAD).stat()) != plan.mark:
                 again = StoredPlan(folder)
                 plan, watcher = again, Watcher(again)
+
+
+def _of_run(root: Path, name: str, *, once: bool, as_json: bool) -> int:
+    """Show how far a sweep of `lra run` is, which has no plan and no workers."""
+    from lra.cluster.progress_of import lines, of_stored
+
+    region = Region(sys.stdout)
+    staying = on_terminal(sys.stdout) and not once and not as_json
+    while True:
+        standing = of_stored(root, name)
+        if as_json:
+            print(json.dumps(_standing_json(standing), ensure_ascii=False))
+            return standing.code
+        keys = {key: key for failed in standing.failures.values() for key in failed}
+        text = [*lines(standing, keys, MOST_LINES)]
+        if not staying:
+            print("\n".join(map(one_line, text)))
+            return standing.code
+        region.draw(text[: region.room()[1] - 1])
+        if not standing.left:
+            print()
+            return standing.code
+        time.sleep(EVERY_S)
 
 
 def stages(watcher: "Watcher", standing: "Standing") -> list[str]:
