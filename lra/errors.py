@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from lra.conf.shown import short
 
@@ -46,7 +46,7 @@ def near(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     return [by_lower[match] for match in matches]
 
 
-def known_as(name: str, existing: Iterable[str]) -> str | None:
+def known_as(name: str, existing: Collection[str]) -> str | None:
     """Return which of the names is ours for what others call `name`, if any."""
     other = OTHER_NAMES.get(re.sub(r"[\W_]+", "_", name.lower()))
     return other if other in existing else None

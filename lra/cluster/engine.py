@@ -150,6 +150,15 @@ class SizesWorkers(Protocol):
         ...
 
 
+@runtime_checkable
+class WritesScripts(Protocol):
+    """An engine whose workers are started by a script that a person can read."""
+
+    def script(self, group: WorkerGroup) -> str:
+        """Return the script of one worker of a group."""
+        ...
+
+
 class ChosenEngine(NamedTuple):
     """The engine of a command line."""
 

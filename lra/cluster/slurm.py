@@ -291,11 +291,19 @@ class SlurmEngine:
                 f"give cluster.workers={may.submit} or less, counting jobs that you have queued"
             )
 
-    def _check_by_slurm(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
-        """Have SLURM itself judge the very options, without submitting."""
+    def script(self, group: WorkerGroup) -> str:
+        """Return the script of one worker of a group."""
+        command = f"{self.python or sys.executable} -m lra work SWEEP --group {group.name}"
+        return self._script(group, site.partition(self.partition), command)
+
+    def _script(self, group: WorkerGroup, there: Sequence[site.Partition], command: str) -> str:
         executor = _executor(Path(), "")
         executor.update_parameters(**self._parameters(group, there))
-        text = executor._make_submission_file_text("true", "0")
+        return str(executor._make_submission_file_text(command, "0"))
+
+    def _check_by_slurm(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
+        """Have SLURM itself judge the very options, without submitting."""
+        text = self._script(group, there, "true")
         try:
             done = subprocess.run(
                 ["sbatch", "--test-only"], input=text, capture_output=True, text=True, check=False,

@@ -13,6 +13,7 @@ from lra.cluster.engine import (
     Resources,
     SizesWorkers,
     WorkerGroup,
+    WritesScripts,
     chosen,
     divided,
     started_by,
@@ -91,6 +92,8 @@ def main(argv: list[str]) -> int:
 
         for line in (*overview(sweep), *(growing.said() if growing else ())):
             print(line)
+        if isinstance(engine.engine, WritesScripts):
+            _print_scripts(sweep, engine)
         return 0
     if sweep.control.shard is not None:
         raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
@@ -99,6 +102,19 @@ def main(argv: list[str]) -> int:
         print(line)
     report = {"write": choice.write, "style": choice.style}
     return _submit(sweep, engine, words, report, growing=growing, begun=begun)
+
+
+def _print_scripts(sweep: Sweep, engine: ChosenEngine) -> None:
+    """Print how many workers of each size there would be, and the script of one of each."""
+    from lra.sweep.estimate import forecasts
+    from lra.sweep.planned import not_done
+
+    waiting = not_done(sweep.planned, sweep.store)
+    groups = _groups(forecasts(waiting, sweep.store, sweep.name, COUNTED_S), engine)
+    engine.engine.check(groups)
+    for group in groups if waiting else ():
+        print(f"\n{group.count} worker{'s' if group.count > 1 else ''} ({group.name}), each by")
+        print(engine.engine.script(group))
 
 
 def _check_logger(logger: Logger) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fake_slurm import SINFO, FakeSlurm, fake_slurm
 
+from lra.cli import main
 from lra.cluster import slurm_site as site, visibility
 from lra.cluster.engine import Resources, Started, WorkerGroup, chosen
 from lra.errors import ConfigError
@@ -349,3 +350,22 @@ def test_what_slurm_prints_is_read() -> None:
     assert {text: site.seconds_of(text) for text in times} == times
     gres = {"(null)": 0, "gpu:2": 2, "gpu:a100:4(S:0-1),nvme:1": 4, "gpu:a:4,gpu:b:2": 6, "gpu": 1}
     assert {text: site.gpus_of(text) for text in gres} == gres
+
+
+def test_a_dry_run_shows_the_script_and_submits_nothing(
+    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "cluster=slurm", "cluster.hours=3", "cluster.signal_s=50", "model=linear,identity",
+        "task=mqar", "sweep=mine", f"results={tmp_path / 'results'}", "runner.dry_run=true",
+    ]  # fmt: skip
+    assert main(["submit", *words]) == 0
+    text = capsys.readouterr().out
+    assert "2 cells to run" in text
+    assert "2 workers (" in text
+    for line in ("--partition=main", "--time=180", "--signal=USR2@50", "--cpus-per-task="):
+        assert f"#SBATCH {line}" in text
+    assert slurm.submitted() == []
+    assert not (tmp_path / "results" / "plans").exists()
+    assert main(["submit", *words, "cluster.partition=mian"]) == 2
+    assert "did you mean 'main'" in capsys.readouterr().err
