@@ -49,6 +49,15 @@ class Counted(Protocol):
         ...
 
 
+@runtime_checkable
+class Overlaps(Protocol):
+    """A task that finds text of one split in another, at any place."""
+
+    def overlap_sentence(self) -> str:
+        """Say which share of each split stands in another; nothing where there is none."""
+        ...
+
+
 def check_task(task: Task) -> list[TaskFinding]:
     """Prepare `task` and run every check on it."""
     before = task.spec
@@ -196,6 +205,8 @@ def check_disjoint(task: Task) -> TaskFinding:
                 seen.append(f"{share:.2%} of {second} also in {first}")
             if share > allowed:
                 faults.append(f"{second} shares {share:.2%} with {first}, allowed {allowed:.2%}")
+    if isinstance(task, Overlaps) and (sentence := task.overlap_sentence()):
+        seen.append(sentence)
     return TaskFinding(
         "disjoint", not faults, "; ".join(faults or seen) or "no example in two splits"
     )

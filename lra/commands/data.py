@@ -161,6 +161,7 @@ def main(argv: list[str]) -> int:
 def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     """Make the data ready, sweep what killed processes left, and say what there is now."""
     from lra.tasks.data.leftovers import sweep
+    from lra.tasks.data.prepared import StoredTask
     from lra.tasks.data.sources import data_root
     from lra.tasks.task import remarks_of
 
@@ -171,6 +172,8 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     counted = ", ".join(f"{size:,} {split}" for split, size in sizes(task).items())
     print(f"{spec.name} version {spec.version}, source {spec.source}: {counted or 'sizes unknown'}")
     print(f"data hash {spec.data_hash}; {spec.vocabulary} token ids, {spec.classes} classes")
+    if isinstance(task, StoredTask) and (shared := task.store().about.get("overlap")):
+        print(f"text in two splits: {shared}")
     for remark in remarks_of(task).values():
         print(f"warning: {remark}")
     for entry in entries("task", arguments.config_dir):

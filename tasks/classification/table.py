@@ -74,6 +74,7 @@ class TableTask(ClassificationTask):
     """
 
     shift = 1
+    holds_text = True
     incidental: ClassVar[frozenset[str]] = frozenset({"train", "validation", "test"})
     """Options that change no number: not part of a result's identity (their content is)."""
 

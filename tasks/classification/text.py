@@ -120,6 +120,7 @@ class Text(ClassificationTask):
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
         self.source, self.validation = source, validation
+        self.holds_text = source is not TextSource.sample  # whose sentences come from few words
         check_lengths(
             "Text",
             max_length=max_length,

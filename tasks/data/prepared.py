@@ -5,6 +5,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +15,10 @@ from jaxtyping import Int
 from lra.conf.choices import ByName
 from lra.conf.shown import short_repr
 from lra.conf.system_errors import is_file
+from lra.tasks.data import overlap
 from lra.tasks.data.full_disk import full_disk_explained
 from lra.tasks.data.leftovers import sweep
+from lra.tasks.data.overlap import Sequences
 from lra.tasks.data.sources import data_root, lock
 from lra.tasks.data.storage import PreparedStore, Ragged, open_store, verify_store, write_store
 from lra.tasks.errors import BadData, NotPrepared
@@ -41,6 +44,9 @@ class StoredTask(ByName, ABC):
 
     incidental: ClassVar[frozenset[str]] = frozenset()
     """As in `lra.tasks.task.Task`."""
+
+    holds_text: bool = False
+    """Whether a stored token is a byte of a text: splits are then searched for text they share."""
 
     _store: PreparedStore | None = None
     lacking: NotPrepared | BadData | None = None
@@ -92,7 +98,44 @@ class StoredTask(ByName, ABC):
             "source": spec.source,
             "data_hash": spec.data_hash,
         }
-        write_store(self.folder, splits, {**facts, **about})
+        write_store(self.folder, splits, {**facts, **about}, partial(self._overlap_facts, about))
+
+    def _overlap_facts(
+        self, about: Mapping[str, Any], splits: Mapping[str, Ragged]
+    ) -> dict[str, Any]:
+        """Return what a manifest says of text that stands in two splits."""
+        if not (found := self.overlaps(splits)):
+            return {}
+        remarks = dict(about.get("remarks", {}))
+        for split, remark in overlap.remarks(found).items():
+            remarks[split] = "; ".join(filter(None, (remarks.get(split), remark)))
+        return {"overlap": overlap.sentence(found), "remarks": remarks}
+
+    def overlaps(self, splits: Mapping[str, Ragged]) -> dict[tuple[str, str], float]:
+        """Return which share of a split's text stands in each split before it, at any place.
+
+        Args:
+            splits: What is stored of each.
+
+        Returns:
+            By (split, earlier split), from 0 to 1; nothing where data are no text.
+        """
+        if not (run := self.run_tokens(splits)):
+            return {}
+        return overlap.shares({split: self.sequences(splits[split]) for split in SPLITS}, run)
+
+    def overlap_sentence(self) -> str:
+        """Say which share of a split's text stands in another; nothing where there is none."""
+        return overlap.sentence(self.overlaps(self.store().splits))
+
+    def run_tokens(self, splits: Mapping[str, Ragged]) -> int:
+        """Return the tokens of some 50 bytes of text; 0 where data are no text."""
+        del splits
+        return overlap.RUN_BYTES if self.holds_text else 0
+
+    def sequences(self, data: Ragged) -> Sequences:
+        """Return what is stored of a split as sequences whose ends no run of text passes."""
+        return Sequences(data.tokens, data.offsets)
 
     def prepare(self) -> None:
         """Make the data ready on this machine: idempotent, safe with several processes."""

@@ -6,7 +6,7 @@ block where it does not fit into memory; blocks of several splits may come in tu
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,7 @@ def write_store(
     final: Path,
     splits: Mapping[str, Ragged | Iterable[Ragged]] | Iterable[tuple[str, Ragged]],
     about: Mapping[str, Any],
+    found: Callable[[Mapping[str, Ragged]], Mapping[str, Any]] = lambda _: {},
 ) -> None:
     """Write the splits and the manifest; they appear at `final` together or not at all.
 
@@ -96,6 +97,7 @@ def write_store(
         splits: By name, whole or block by block, so that none is in memory as a whole; or the
             blocks of all splits in any order, each with the name of its split.
         about: What the manifest says besides.
+        found: Returns what else it says, from the splits as they were written.
     """
     with placing(final) as folder:
         files: dict[str, dict[str, Any]] = {}
@@ -116,7 +118,7 @@ def write_store(
                 files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
         manifest = {
             "format": FORMAT,
-            "about": dict(about),
+            "about": {**about, **found(_mapped(folder, names))},
             "splits": names,
             "files": files,
         }
@@ -223,10 +225,7 @@ def open_store(folder: Path) -> PreparedStore:
         if size != facts["bytes"]:
             raise _broken(folder, f"{name} has {size} bytes, wanted {facts['bytes']}")
     try:
-        splits = {
-            split: Ragged(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
-            for split in manifest["splits"]
-        }
+        splits = _mapped(folder, manifest["splits"])
     except (ValueError, EOFError, SyntaxError, TypeError, FileNotFoundError) as error:
         # what numpy says of the head of a file that is none of its own, of the right size
         raise _broken(folder, f"{error}") from error
@@ -241,6 +240,13 @@ def verify_store(folder: Path) -> None:
         digest = persistent(sha256, path) if is_file(path) else "missing"
         if digest != facts["sha256"]:
             raise _broken(folder, f"{name}: SHA-256 {digest}, wanted {facts['sha256']}")
+
+
+def _mapped(folder: Path, splits: Iterable[str]) -> dict[str, Ragged]:
+    return {
+        split: Ragged(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
+        for split in splits
+    }
 
 
 def _map(path: Path, part: str) -> np.ndarray:

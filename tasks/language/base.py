@@ -21,7 +21,9 @@ from jaxtyping import Int
 
 from lra.conf.choices import by_name
 from lra.tasks.data.batching import check_ranks
+from lra.tasks.data.overlap import Sequences
 from lra.tasks.data.prepared import StoredTask
+from lra.tasks.data.storage import Ragged
 from lra.tasks.data.tokens import tally, unigram_baseline
 from lra.tasks.errors import BadData
 from lra.tasks.language.windows import (
@@ -357,6 +359,10 @@ class LanguageTask(StoredTask):
             weight=weight,
             reset=None if reset is None else torch.full((len(indices),), reset),
         )
+
+    def sequences(self, data: Ragged) -> Sequences:
+        """Return the whole stream: runs of text pass the ends of documents."""
+        return Sequences(data.tokens, np.array([0, len(data.tokens)]))
 
     def document_starts(self, split: str) -> Int[np.ndarray, " d"] | None:
         """Return where each document of a split begins, the first one at 0; None without documents.

@@ -91,6 +91,7 @@ class Characters(LanguageTask):
         partial: Whether the file is a part of the corpus, split 90 : 5 : 5.
     """
 
+    holds_text = True
     incidental: ClassVar[frozenset[str]] = frozenset({"path"})
     """Options that change no number: not part of a result's identity."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from lra.tasks.data.lines import LineBlock
+from lra.tasks.data.overlap import RUN_BYTES
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.storage import Ragged
 from lra.tasks.errors import BadData
@@ -24,6 +25,9 @@ from lra.tasks.language.words import Words, token_type
 from lra.tasks.task import SPLITS
 
 log = logging.getLogger(__name__)
+
+DECODED = 10_000
+"""Tokens that tell how many bytes one has."""
 
 
 class Tokeniser(Protocol):
@@ -154,6 +158,14 @@ class TokenisedTask(LanguageTask):
         """Return predicted tokens per word of the original text."""
         words: Mapping[str, int] = self.store().about["words"]
         return (len(self.split(split).tokens) - 1) / words[split]
+
+    def run_tokens(self, splits: Mapping[str, Ragged]) -> int:
+        """Return the tokens of some 50 bytes, as the beginning of train has them."""
+        ids = np.asarray(splits["train"].tokens[:DECODED], np.int64)
+        if self.document_end is not None:
+            ids = ids[ids < self.spec.vocabulary - 1]
+        text_bytes = len(self.tokeniser.decode(ids).encode())
+        return max(2, round(RUN_BYTES * len(ids) / max(1, text_bytes)))
 
     def describe(self, split: str, index: int) -> str:
         """Return one window of text."""

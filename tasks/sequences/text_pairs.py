@@ -56,6 +56,7 @@ class TextPairs(RowsTask):
     """
 
     shift = 1
+    holds_text = True
     incidental: ClassVar[frozenset[str]] = frozenset({"train", "validation", "test"})
     """Options that change no number: not part of a result's identity (their content is)."""
 
