@@ -36,7 +36,7 @@ class Sequences(NamedTuple):
     offsets: Int[np.ndarray, " s_plus_1"]
 
 
-def shares(splits: Mapping[str, Sequences], run: int) -> dict[tuple[str, str], float]:
+def run_shares(splits: Mapping[str, Sequences], run: int) -> dict[tuple[str, str], float]:
     """Return which share of the runs of a split stands in each split before it.
 
     Args:
@@ -59,7 +59,7 @@ def shares(splits: Mapping[str, Sequences], run: int) -> dict[tuple[str, str], f
     return found
 
 
-def sentence(found: Mapping[tuple[str, str], float]) -> str:
+def overlap_sentence(found: Mapping[tuple[str, str], float]) -> str:
     """Say the shares in one line; nothing where none is above 0."""
     some = [
         f"{share:.2%} of {split} stands in {earlier}"
@@ -69,7 +69,7 @@ def sentence(found: Mapping[tuple[str, str], float]) -> str:
     return f"in runs of some {RUN_BYTES} bytes, {', '.join(some)}" if some else ""
 
 
-def remarks(found: Mapping[tuple[str, str], float]) -> dict[str, str]:
+def overlap_remarks(found: Mapping[tuple[str, str], float]) -> dict[str, str]:
     """Return what a reader of scores has to know, by split, where train holds much of it."""
     return {
         split: f"{share:.2%} of the text of {split} stands in train as well, compared in runs of "

@@ -107,9 +107,9 @@ class StoredTask(ByName, ABC):
         if not (found := self.overlaps(splits)):
             return {}
         remarks = dict(about.get("remarks", {}))
-        for split, remark in overlap.remarks(found).items():
+        for split, remark in overlap.overlap_remarks(found).items():
             remarks[split] = "; ".join(filter(None, (remarks.get(split), remark)))
-        return {"overlap": overlap.sentence(found), "remarks": remarks}
+        return {"overlap": overlap.overlap_sentence(found), "remarks": remarks}
 
     def overlaps(self, splits: Mapping[str, Ragged]) -> dict[tuple[str, str], float]:
         """Return which share of a split's text stands in each split before it, at any place.
@@ -122,18 +122,20 @@ class StoredTask(ByName, ABC):
         """
         if not (run := self.run_tokens(splits)):
             return {}
-        return overlap.shares({split: self.sequences(splits[split]) for split in SPLITS}, run)
+        return overlap.run_shares(
+            {split: self.text_sequences(splits[split]) for split in SPLITS}, run
+        )
 
     def overlap_sentence(self) -> str:
         """Say which share of a split's text stands in another; nothing where there is none."""
-        return overlap.sentence(self.overlaps(self.store().splits))
+        return overlap.overlap_sentence(self.overlaps(self.store().splits))
 
     def run_tokens(self, splits: Mapping[str, Ragged]) -> int:
         """Return the tokens of some 50 bytes of text; 0 where data are no text."""
         del splits
         return overlap.RUN_BYTES if self.holds_text else 0
 
-    def sequences(self, data: Ragged) -> Sequences:
+    def text_sequences(self, data: Ragged) -> Sequences:
         """Return what is stored of a split as sequences whose ends no run of text passes."""
         return Sequences(data.tokens, data.offsets)
 

@@ -360,7 +360,7 @@ class LanguageTask(StoredTask):
             reset=None if reset is None else torch.full((len(indices),), reset),
         )
 
-    def sequences(self, data: Ragged) -> Sequences:
+    def text_sequences(self, data: Ragged) -> Sequences:
         """Return the whole stream: runs of text pass the ends of documents."""
         return Sequences(data.tokens, np.array([0, len(data.tokens)]))
 

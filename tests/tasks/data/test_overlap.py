@@ -11,7 +11,7 @@ from lra.tasks.classification.table import TableTask
 from lra.tasks.classification.text import Text, TextSource
 from lra.tasks.contract import check_disjoint
 from lra.tasks.data import overlap
-from lra.tasks.data.overlap import Sequences, shares
+from lra.tasks.data.overlap import Sequences, run_shares
 from lra.tasks.language.characters import Characters
 from lra.tasks.language.corpus import Corpus, CorpusUnits
 from lra.tasks.language.wikitext import Units, WikiText, WikiTextCorpus, WikiTextSource
@@ -46,7 +46,7 @@ def test_shares_are_those_of_a_search_byte_by_byte(run, monkeypatch):
         for name, size in zip(PARTS, (train, validation, 70), strict=True):
             ends = np.sort(np.append(drawn.integers(0, size + 1, 6), [0, size]))
             splits[name] = Sequences(drawn.integers(0, letters, size, np.uint8), ends)
-        assert shares(splits, run) == pytest.approx(literal(splits, run))
+        assert run_shares(splits, run) == pytest.approx(literal(splits, run))
 
 
 def test_runs_are_taken_from_all_of_a_split(monkeypatch):
@@ -55,7 +55,7 @@ def test_runs_are_taken_from_all_of_a_split(monkeypatch):
     half = np.concatenate([tokens[:400], np.zeros(400, np.uint8)])
     ends = np.array([0, 800])
     splits = {"train": Sequences(tokens, ends), "test": Sequences(half, ends)}
-    assert shares(splits, 4) == {("test", "train"): 0.5}
+    assert run_shares(splits, 4) == {("test", "train"): 0.5}
 
 
 def written(folder, **texts):
