@@ -35,12 +35,13 @@ def proposed(record: Record, step: Step) -> Record:
     """Return a search with the next points of each arm that waits for its sampler's word."""
     points, options = {**record.points}, record.options
     for arm, study, trials in step.asked:
-        drawn = [trial for trial in trials if trial.number]
         name = record.column(arm, study)
-        points[name] = points[name] + _proposals(
-            record.sampler, record.spaces[arm.model], [*zip(points[name], drawn, strict=True)],
-            number=min(options.parallel, options.trials - len(drawn)),
-            seeds=(options.draw, study, len(drawn)),
+        there = points[name]
+        before = [(there[trial.number - 1], trial) for trial in trials if trial.number]
+        points[name] = there + _proposals(
+            record.sampler, record.spaces[arm.model], before,
+            number=min(options.parallel, options.trials - len(there)),
+            seeds=(options.draw, study, len(there)),
         )  # fmt: skip
     return replace(record, points=points)
 

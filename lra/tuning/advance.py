@@ -109,12 +109,11 @@ def advance(record: Record, ended: Mapping[Words, TrialOutcome]) -> Step:
     """
     step = Step()
     for arm in record.arms:
-        whole = size_of(record, arm)
         for study in range(record.options.studies):
             cells, choices = len(step.trainings), len(step.choices)
             _advance(record, arm, study, ended, step)
             if len(step.choices) == choices:
-                step.later += whole - (len(step.trainings) - cells)
+                step.later += size_of(record, arm, study) - (len(step.trainings) - cells)
     return step
 
 
@@ -143,7 +142,7 @@ def _advance(
             ranked = sorted((t for t in trials if t.number), key=lambda trial: trial.rank)
             kept = {t.number for t in ranked[: math.ceil(options.keep * len(ranked))]}
             trials = [trial for trial in trials if not trial.number or trial.number in kept]
-    if record.sampler in ADAPTIVE and trials[-1].number < options.trials:
+    if record.sampler in ADAPTIVE and len(record.points_of(arm, study)) < options.trials:
         step.asked.append((arm, study, tuple(done)))
         return
     best = min(trials, key=lambda trial: trial.rank)
@@ -200,9 +199,11 @@ def _at(share: float | None, trial: Trial, arm: Arm, seeds: Sequence[int]) -> Tr
     return Trial(trial.number, rung, values, trainings)
 
 
-def size_of(record: Record, arm: Arm) -> int:
-    """Return how many cells an arm has in one study when all is over."""
-    options, alive, cells = record.options, record.number(arm), 0
+def size_of(record: Record, arm: Arm, study: int = 0) -> int:
+    """Return how many cells an arm has in a study when all is over."""
+    options, cells = record.options, 0
+    distinct = len(record.trials(arm, study)) - options.untuned
+    alive = record.number(arm) - (len(record.points_of(arm, study)) - distinct)
     for _ in options.rungs:
         cells += alive + options.untuned
         alive = math.ceil(options.keep * alive)

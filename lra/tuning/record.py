@@ -121,14 +121,25 @@ class Record:
         return math.prod(len(each.values) for each in self.spaces[arm.model])
 
     def trials(self, arm: Arm, study: int) -> dict[int, Values]:
-        """Return the values of each trial, as far as its point is known; 0 is the untuned one."""
+        """Return the values of each trial, as far as its point is known; 0 is the untuned one.
+
+        Points that a choice maps to the same values are one training, and one trial: the first.
+        """
         space = self.spaces[arm.model]
+        trials: dict[int, Values] = {0: {}} if self.options.untuned else {}
+        known = set[tuple[str, ...]]()
+        for number, point in enumerate(self.points_of(arm, study), 1):
+            values = values_at(space, point)
+            if (texts := tuple(text for text, _ in values.values())) not in known:
+                trials[number] = values
+                known.add(texts)
+        return trials
+
+    def points_of(self, arm: Arm, study: int) -> list[list[float]]:
+        """Return the points of an arm that are known; several may be the same trial."""
         if self.sampler == "grid":
-            points = gridded(space, len(self.params))
-        else:
-            points = self.points.get(self.column(arm, study), [])[: self.options.trials]
-        first: dict[int, Values] = {0: {}} if self.options.untuned else {}
-        return first | {n: values_at(space, point) for n, point in enumerate(points, 1)}
+            return gridded(self.spaces[arm.model], len(self.params))
+        return self.points.get(self.column(arm, study), [])[: self.options.trials]
 
     def seeds(self, study: int) -> list[int]:
         """Return the seeds of a study's trials."""

@@ -31,16 +31,8 @@ def warnings(
     space = record.spaces[arm.model]
     drawn = {trial.number: trial for trial in trials if trial.number}
     for each in space:
-        if (
-            chosen is not None
-            and chosen.number
-            and (wider := _edge(each, [*drawn.values()], chosen))
-        ):
-            text = chosen.values[each.option][0]
-            yield (
-                "at_the_edge",
-                f"no trial lies beyond the chosen {each.option}={text}: search wider, as {wider}",
-            )
+        if chosen is not None and chosen.number:
+            yield from _edge(each, [*drawn.values()], chosen)
     if reused := sorted({*record.seeds(study)} & {*record.final_seeds(study)}):
         high = max(*record.seeds(study), *record.final_seeds(study)) % STUDY_SEEDS + 1
         fresh = [high + n for n in range(len(record.options.final_seeds))]
@@ -82,26 +74,37 @@ def finished(trials: Sequence["Trial"]) -> int:
     return len({trial.number for trial in trials if trial.number} - cut)
 
 
-def _edge(each: Dimension, drawn: Sequence["Trial"], chosen: "Trial") -> str:
-    """Return the words of a wider range where no trial lies beyond the choice; "" where one does.
+def _edge(
+    each: Dimension, drawn: Sequence["Trial"], chosen: "Trial"
+) -> Iterator[tuple[str, str]]:
+    """Yield the mark of a choice beyond which no trial lies, with the words of a wider range.
 
-    Failed trials count: a range that is closed by them is no open one. An end at 0 is taken for the
-    limit of the option itself.
+    Its sentence has the rate of chance: where the option has no effect, every trial that has not
+    failed is the best one equally often. Failed trials count as tried: a range that is closed by
+    them is no open one. An end at 0 is taken for the limit of the option itself.
     """
     if not each.numeric or 0 < len(each.values) < 3:
-        return ""
-    value = chosen.values[each.option][1]
+        return
+    text, value = chosen.values[each.option]
     tried = [trial.values[each.option][1] for trial in drawn]
+    sound = [trial.values[each.option][1] for trial in drawn if trial.failure is None]
     low, high = each.ends
-    if max(tried) <= value:
-        if each.values:
-            return f"choice(…, {high:g}, {2 * high:g})"
+    edges = {max(tried)} | ({min(tried)} if low != 0 else set())
+    if value not in edges:
+        return
+    if value == max(tried):
+        wider = f"choice(…, {high:g}, {2 * high:g})"
         high = high * WIDER if each.log else high + (high - low)
-    elif min(tried) >= value and low != 0:
-        if each.values:
-            return f"choice({low / 2:g}, {low:g}, …)"
-        low = low / WIDER if each.log else max(0.0, low - (high - low))
     else:
-        return ""
-    inside = f"interval({low:g}, {high:g})"
-    return f"{each.option}=tag(log, {inside})" if each.log else f"{each.option}={inside}"
+        wider = f"choice({low / 2:g}, {low:g}, …)"
+        low = low / WIDER if each.log else max(0.0, low - (high - low))
+    if not each.values:
+        wider = f"interval({low:g}, {high:g})"
+        wider = f"{each.option}=" + (f"tag(log, {wider})" if each.log else wider)
+    chance = sum(one in edges for one in sound) / len(sound)
+    yield (
+        "at_the_edge",
+        f"no trial lies beyond the chosen {each.option}={text}, which happens in "
+        f"{100 * chance:.0f} % of searches where this option has no effect: search wider, as "
+        f"{wider}",
+    )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lra.errors import ConfigError
+from lra.tuning.adaptive import proposed
 from lra.tuning.advance import TrialOutcome, Words, advance, table
 from lra.tuning.growing import _outcome
 from tests.lra.tuning.searches import RATE, finished, outcome, record, value
@@ -17,6 +18,11 @@ def score_of(words: Words) -> float:
     """Return a score by options and seed alone, rounded so that there are ties."""
     rate, seed = float(value(words, RATE) or 1e-3), int(value(words, "seed"))
     return round(math.exp(-abs(math.log(rate / 3e-3))) + 0.01 * (seed % 3), 1)
+
+
+def rate_of(words: Words) -> float:
+    """Return the rate as the score; untuned options have none."""
+    return float(value(words, RATE) or 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -84,6 +90,28 @@ def test_a_search_grown_names_its_former_trainings_and_more() -> None:
     trials = {words for words in few.trainings if "seed=0" in words}
     assert len(trials) == 2 * 5
     assert trials < {*many.trainings}
+
+
+@pytest.mark.parametrize("sampler", ["halton", "tpe"])
+def test_a_repeated_trial_counts_once(sampler: str) -> None:
+    if sampler == "tpe":
+        pytest.importorskip("optuna")
+    ranges = {RATE: "choice(0.01, 0.1)"}
+    searched = record(["linear"], ranges=ranges, sampler=sampler)
+    ended: dict[Words, TrialOutcome] = {}
+    while not (step := advance(searched, ended)).choices:
+        ended |= {words: outcome(words, rate_of(words)) for words in step.trainings}
+        searched = proposed(searched, step)
+    (chosen,) = step.choices
+    assert len({row["options"][RATE] for row in table(chosen)}) == len(table(chosen)) == 3
+    assert (len(step.trainings), step.later) == (3 + 6, 0)
+
+
+def test_of_repeated_trials_a_rung_keeps_one() -> None:
+    searched = record(["linear"], ranges={RATE: "choice(0.01, 0.1)"}, rungs=[0.5])
+    first, last = advance(searched, {}), finished(searched, rate_of)
+    assert [row["rung"] for row in table(last.choices[0])] == ["0.5"] * 3 + [""] * 2
+    assert len(first.trainings) + first.later == len(last.trainings) + 1  # the choice
 
 
 def test_rungs_leave_the_worse_and_keep_the_untuned() -> None:

@@ -43,11 +43,11 @@ def test_arms_are_paired_and_nothing_earlier_changes(
         trials=trials + 3, studies=studies, draw=draw,
     )  # fmt: skip
     first = few.trials(few.arms[0], 0)
-    assert len(first) == trials + 1
+    assert len({tuple(v.items()) for v in first.values()}) == len(first) <= trials + 1
     assert first == few.trials(few.arms[1], 0)
     for arm in many.arms:
         later = many.trials(arm, 0)
-        assert len(later) == trials + 4
+        assert len(first) <= len(later) <= trials + 4
         for number, values in first.items():
             assert values.items() <= later[number].items()
         if arm.model != "performer":

@@ -1,7 +1,10 @@
 """What is said of a choice: where it should be, and nowhere else."""
 
+import math
+from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lra.tuning.advance import Words
@@ -47,6 +50,29 @@ def test_a_choice_at_an_open_end() -> None:
     assert low["at_the_edge"].endswith(f"{RATE}=tag(log, interval(1e-05, 0.03))")
 
 
+@pytest.mark.parametrize("trials", [8, 16, 32])
+@pytest.mark.parametrize("text", ["interval(0.5, 4.0)", "choice(1, 2, 4)"])
+def test_the_mark_says_how_often_it_is_there_by_chance(trials: int, text: str) -> None:
+    """Of an option without effect, beside one that has some; some trials fail."""
+    ranges, idle = {RATE: LOG, "optim.b": text}, "optim.b"
+    told, marked = [], 0
+    for draw in range(150):
+        noise = np.random.default_rng(draw)
+        searched = record(["linear"], ranges=ranges, trials=trials, draw=draw, final_seeds=[])
+
+        def score(words: Words, noise: np.random.Generator = noise) -> float | None:
+            rate = math.log10(float(value(words, RATE) or 1))
+            fails = noise.random() < 0.2 or rate > -1.7
+            return None if fails else -((rate + 2.7) ** 2) + float(noise.normal(0, 0.3))
+
+        (chosen,) = finished(searched, score).choices
+        sentences = [said for name, said in chosen.marks if name == "at_the_edge" and idle in said]
+        marked += len(sentences)
+        told += [float(said.partition(" % of")[0].rpartition(" ")[2]) for said in sentences]
+    rate = 100 * marked / 150
+    assert abs(rate - fmean(told)) < 3 * math.sqrt(rate * (100 - rate) / 150) + 1
+
+
 def test_an_end_that_failed_trials_close_is_none() -> None:
     numbers = order({RATE: LOG})
     assert not said({RATE: LOG}, numbers[-2], failing=(numbers[-1],))
@@ -90,7 +116,7 @@ def test_failed_trials(failing: int, marked: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "marked"),
     [("interval(1e-4, 1e-2)", True), ("interval(1e-3, 5e-2)", False), (LOG, False),
-     ("interval(0, 1)", False)],
+     ("interval(0.0, 1)", False)],
 )  # fmt: skip
 def test_a_rate_on_a_linear_scale(text: str, marked: bool) -> None:
     marks = said({RATE: text}, order({RATE: text})[2])
