@@ -194,6 +194,9 @@ class ReportStyle:
     """Names of the models that are shown; empty: all. Baselines stay."""
     lengths: list[int] = field(default_factory=list)
     """Lengths that are shown of what is measured at several; empty: all."""
+    good_score: float | None = None
+    """The validation score from which a trial of a search is good, in the metric as stored; to be
+    set before the search. null: those near the best are, and their share has no interval."""
     near_best: float | None = None
     """How far from an arm's best a trial of a search may lie to count as near it, in the metric as
     stored; null: 0.05 of shares of right answers, 0.1 of losses, a tenth of perplexities."""

@@ -33,8 +33,6 @@ class TrialOutcome(NamedTuple):
     """On validation."""
     metric: str = "accuracy"
     better: str = "higher"
-    examples: int = 0
-    """Of the validation split; 0: its rows do not say."""
     seconds: float | None = None
     """Of training."""
 

@@ -158,7 +158,6 @@ class Growing:
             "study": chosen.study,
             "metric": first.metric,
             "better": first.better,
-            "examples": first.examples,
             "trials": table(chosen),
             "costs": [self._cost(trial) for trial in chosen.trials],
             "chosen": None if chosen.trial is None else chosen.trial.number,
@@ -245,9 +244,7 @@ def _outcome(
     name = metric if metric in scores or wanted else "loss"
     if name not in scores:
         raise ConfigError(f"search.metric={name}: trials have {', '.join(sorted(scores))}")
-    labels = judged[name]["labels"]
     return TrialOutcome(
         cell, score=scores[name], loss=scores["loss"], metric=name,
-        better="higher" if METRICS[name].higher_is_better else "lower",
-        examples=int(labels.get("examples") or labels.get("windows") or 0), seconds=seconds,
+        better="higher" if METRICS[name].higher_is_better else "lower", seconds=seconds,
     )  # fmt: skip

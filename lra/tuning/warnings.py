@@ -74,9 +74,7 @@ def finished(trials: Sequence["Trial"]) -> int:
     return len({trial.number for trial in trials if trial.number} - cut)
 
 
-def _edge(
-    each: Dimension, drawn: Sequence["Trial"], chosen: "Trial"
-) -> Iterator[tuple[str, str]]:
+def _edge(each: Dimension, drawn: Sequence["Trial"], chosen: "Trial") -> Iterator[tuple[str, str]]:
     """Yield the mark of a choice beyond which no trial lies, with the words of a wider range.
 
     Its sentence has the rate of chance: where the option has no effect, every trial that has not

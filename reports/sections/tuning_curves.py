@@ -28,9 +28,9 @@ from lra.reports.tables.places import place_title
 from lra.reports.tables.scores import Score
 from lra.reports.tables.searches import (
     ARM,
-    INDEPENDENT,
     PLACE,
     Searches,
+    independent,
     of_trials,
     score_of,
     whole,
@@ -78,7 +78,7 @@ def arm_curves(searches: Searches, metric: str) -> Iterator[Curve]:
         if drawn.empty:
             continue
         scores, rungs = [float(value) for value in drawn["score"]], set(trials["rung"]) != {""}
-        if rungs or not set(trials["sampler"]) <= {*INDEPENDENT}:
+        if not independent(trials):
             by_study = [[*part["score"]] for _, part in drawn.groupby("study")]
             curve = running_best(by_study, metric)
             expected = np.full_like(curve.best, np.nan)

@@ -10,9 +10,16 @@ import pandas as pd
 
 from lra.reports.names import short_option_words
 from lra.reports.sections.tuning_curves import COSTS, Curve, arm_curves
-from lra.reports.statistics.intervals import LEVEL, Uncertainty, wilson_interval
+from lra.reports.statistics.intervals import LEVEL, Uncertainty, exact_interval
 from lra.reports.statistics.paired import mean_difference
-from lra.reports.statistics.tuning import STUDIES, agreement, ahead, higher_is_better
+from lra.reports.statistics.tuning import (
+    BAND_TRIALS,
+    STUDIES,
+    agreement,
+    ahead,
+    higher_is_better,
+)
+from lra.reports.style import chosen
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
 from lra.reports.tables.places import place_title
@@ -22,8 +29,9 @@ from lra.reports.tables.searches import (
     Arm,
     SearchChoice,
     Searches,
+    good_trials,
+    independent,
     log_options,
-    near_best,
     nearness,
     of_trials,
     option_name,
@@ -52,7 +60,7 @@ def tuned_table(searches: Searches, metric: str) -> Table:
         beside = {count for other, count in finished.items() if other[:-1] == arm[:-1]}
         lines.append(_line(
             arm, _marked(tuned, choices, beside), untuned, _difference(tuned, untuned, score),
-            _with_error(_number(best, score), choices, score),
+            _with_deviation(_number(best, score), searches.deviation(arm, metric), score),
             _number(_fourth(there, score), score), _number(again, score),
             _number(best - again, score, sign="+"), _chosen_options(choices), *_costs(trials),
         ))  # fmt: skip
@@ -60,7 +68,7 @@ def tuned_table(searches: Searches, metric: str) -> Table:
         Column(title=title, group=group, words=title == "chosen options")
         for group, titles in (
             ("test", ("tuned", "untuned", "gain")),
-            ("validation", ("best trial (error)", "fourth", "its options again", "optimism")),
+            ("validation", ("best trial (SD)", "fourth", "its options again", "optimism")),
             ("", ("chosen options",)),
             ("search", ("trials (failed)", "steps", "hours", "multiply-adds")),
         )
@@ -100,11 +108,11 @@ def _caption(searches: Searches, metric: str) -> str:
             f"Means over {seeds} final seed{'s' * (seeds != 1)} with {_PERCENT} intervals, which "
             f"do not include the variance of the search: search.studies={STUDIES} and more do. "
         )
-    if score_of(metric).shares:
-        text += (
-            "In parentheses, the standard error of one score, by the number of validation "
-            "examples: trials down to the fourth best that differ by less are not told apart. "
-        )
+    text += (
+        "A training that failed counts as the worst score, as a trial that failed does. In "
+        "parentheses, the standard deviation of the validation score over the final seeds of the "
+        "chosen options: trials down to the fourth best that differ by less are equally good. "
+    )
     devices = sorted(set(trials["device"]))
     machine = devices[0] if len(devices) == 1 else f"{len(devices)} kinds of machine"
     return text + (
@@ -116,12 +124,15 @@ def _caption(searches: Searches, metric: str) -> str:
 def _scored(searches: Searches, arm: Arm, score: Score, *, tuned: bool = True) -> Entry:
     """Return the mean final score on test, over seeds or, of several studies, over these."""
     result = entry(searches.final(arm, score.metric, "test", tuned=tuned), score)
-    # the caption says over how many, unless some failed
-    text = result.text.replace(f"; {result.facts.get('seeds')} seeds", "")
-    if searches.studies < STUDIES or result.interval is None:
-        return replace(result, text=text)
-    interval = replace(result.interval, source=Uncertainty.studies)
-    return replace(result, text=text.replace(" seeds", " studies"), interval=interval)
+    many, interval = searches.studies >= STUDIES, result.interval
+    count = searches.studies if many else searches.finals[score.metric, "test"]["seed"].nunique()
+    text = result.text.replace(f"; {count} seeds", "")  # which the caption says
+    if many and interval is not None and interval.source is Uncertainty.seeds:
+        interval, text = (
+            replace(interval, source=Uncertainty.studies),
+            text.replace(" seeds", " studies"),
+        )
+    return replace(result, text=text, interval=interval)
 
 
 def _marked(result: Entry, choices: Sequence[SearchChoice], finished: Collection[int]) -> Entry:
@@ -149,14 +160,12 @@ def _number(value: float, score: Score, sign: str = "") -> Entry:
     return _known(value, f"{score.factor * value:{sign}.{score.digits}f}")
 
 
-def _with_error(best: Entry, choices: Sequence[SearchChoice], score: Score) -> Entry:
-    """Return the score of a trial with the standard error that its examples leave it."""
-    examples = min((choice.examples for choice in choices), default=0)
-    if best.value is None or not score.shares or not examples:
+def _with_deviation(best: Entry, deviation: float, score: Score) -> Entry:
+    """Return the score of a trial with the deviation that another seed leaves it."""
+    if best.value is None or math.isnan(deviation):
         return best
-    error = math.sqrt(best.value * (1 - best.value) / examples)
-    text = f"{best.text} ({_number(error, score).text})"
-    return replace(best, text=text, facts={"examples": examples, "standard_error": error})
+    text = f"{best.text} ({_number(deviation, score).text})"
+    return replace(best, text=text, facts={"standard_deviation": deviation})
 
 
 def _fourth(trials: pd.DataFrame, score: Score) -> float:
@@ -207,49 +216,82 @@ def _rounded(number: float) -> str:
 
 
 def window_table(searches: Searches, metric: str) -> Table | None:
-    """Build the table of the share of trials near the best, and of the decades that they span."""
-    score, arms = score_of(metric), searches.per_arm(metric)
+    """Build the table of the share of good trials, and of the window that they span."""
+    score, arms, bar = score_of(metric), searches.per_arm(metric), chosen().style.good_score
     logs = sorted({o for _, trials in arms for o in log_options(trials)})
     lines = []
     for arm, trials in arms:
         drawn = whole(trials)
-        good = near_best(drawn, metric)
-        if drawn.empty or good.empty:
-            continue
-        share = len(good) / len(drawn)
-        ends = wilson_interval(share, len(drawn))
-        entries = [Entry(
-            text=f"{100 * share:.0f} [{100 * ends.low:.0f}, {100 * ends.high:.0f}]",
-            value=share, interval=replace(ends, source=Uncertainty.trials),
-            facts={"trials": len(drawn), "near": len(good)},
-        )]  # fmt: skip
-        for option in logs:
-            found = [float(point[option]) for point in good["point"] if option in point]
-            if not found:
-                entries += [absent(), absent()]
-                continue
-            low, high = min(found), max(found)
-            width = math.log10(high / low)
-            entries += [Entry(text=f"{low:.3g}–{high:.3g}"), _known(width, f"{width:.2f}")]
-        lines.append(_line(arm, *entries))
+        good = good_trials(drawn, metric)
+        if not drawn["score"].isna().all():
+            entries = [_share(good, independent=bar is not None and independent(trials))]
+            for option in logs:
+                entries += _window(drawn["point"], good, option)
+            lines.append(_line(arm, *entries))
     if not lines:
         return None
-    within, relative = nearness(metric)
-    percent = relative or score.shares
-    apart = f"{100 * within:g} {'percentage points' if score.shares else '%'}"
-    apart = apart if percent else f"{within:g}"
-    heads = [Column(title="trials near the best (%)")]
+    name = score.title.lower()
+    if bar is None:
+        within, relative = nearness(metric)
+        percent = relative or score.shares
+        apart = f"{100 * within:g} {'percentage points' if score.shares else '%'}"
+        apart = apart if percent else f"{within:g}"
+        title = "trials near the best (%)"
+        which = (
+            f"Near the best: a validation score at most {apart} from the model's best trial. The "
+            "share has no interval, since the best trial sets the limit and always counts: for "
+            "one, set good_score of the report's style before the search. "
+        )
+    else:
+        title = "good trials (%)"
+        which = (
+            f"Good: a validation score of {_number(bar, score).text} or better. The interval "
+            f"covers the share of the ranges that is good in at least {_PERCENT} of searches with "
+            "independent points; other searches have none. "
+        )
+    heads = [Column(title=title)]
     for option in logs:
-        name = short_option_words({option_name(option): ""})[0].strip()
-        heads += [Column(title="from–to", group=name), Column(title="decades", group=name)]
+        group = short_option_words({option_name(option): ""})[0].strip()
+        heads += [Column(title=t, group=group) for t in ("from–to", "others beyond", "decades")]
     return Table(
-        title=f"How wide the window of good options is ({score.title.lower()})",
-        caption=f"Near the best: a validation score at most {apart} from the model's best trial. "
-        f"Share of all trials, failed ones included, with Wilson's {_PERCENT} interval; of "
-        "options with a logarithmic range, the outermost values near the best and the "
-        "decades between them.",
+        title=f"How wide the window of good options is ({name})",
+        caption=f"{which}Failed trials count. From–to: the outermost such values of an option "
+        "with a logarithmic range. The window ends between these and the next values that were "
+        "tried, the others beyond. Decades: the window has at least the first number and at most "
+        "the second, or an unknown width (≥) where nothing was tried beyond. Noise, and options "
+        "that are searched at the same time, can move both.",
         stub="model", columns=tuple(heads), rows=tuple(lines),
     )  # fmt: skip
+
+
+def _share(good: pd.Series, *, independent: bool) -> Entry:
+    """Return the share of trials that are good, with an interval where they are draws."""
+    share, facts = float(good.mean()), {"trials": len(good), "near": int(good.sum())}
+    if not independent:
+        return Entry(text=f"{100 * share:.0f}", value=share, facts=facts)
+    ends = exact_interval(facts["near"], facts["trials"])
+    text = f"{100 * share:.0f} [{100 * ends.low:.0f}, {100 * ends.high:.0f}]"
+    return Entry(text=text, value=share, interval=ends, facts=facts)
+
+
+def _window(points: pd.Series, good: pd.Series, option: str) -> list[Entry]:
+    """Return the outermost good values of an option, the next beyond them, and the decades."""
+    tried = [float(point[option]) for point in points if option in point]
+    found = [float(point[option]) for point in points[good] if option in point]
+    if not found:
+        return [absent()] * 3
+    low, high = min(found), max(found)
+    below = max((value for value in tried if value < low), default=0.0)
+    above = min((value for value in tried if value > high), default=math.inf)
+    least, most = math.log10(high / low), math.log10(above / below) if below else math.inf
+    beyond = (f"{end:.3g}" if 0 < end < math.inf else "–" for end in (below, above))
+    text = f"≥ {least:.2f}" if math.isinf(most) else f"{least:.2f}–{most:.2f}"
+    facts = {} if math.isinf(most) else {"at_most": most}
+    return [
+        Entry(text=f"{low:.3g}–{high:.3g}"),
+        Entry(text=", ".join(beyond)),
+        Entry(text=text, value=least, facts=facts),
+    ]
 
 
 def rung_table(searches: Searches, metric: str) -> Table | None:
@@ -310,34 +352,35 @@ def comparison_tables(searches: Searches, metric: str) -> Iterator[tuple[Arm, Ta
 
 
 def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Table:
-    score, studies, lines = score_of(metric), searches.studies, []
+    score, many, lines = score_of(metric), searches.studies >= STUDIES, []
+    found = [_scored(searches, curve.arm, score) for curve in curves]
+    blocks = [(
+        "tuned test score, row minus column",
+        [[Entry(text="") if a is b else _difference(a, b, score) for b in found] for a in found],
+    )]  # fmt: skip
     for budget, (words, _) in COSTS.items():
-        if any(math.isnan(curve.costs[budget]) for curve in curves):
-            continue
-        if budget == "trials" and studies >= STUDIES:
-            found = [_scored(searches, curve.arm, score) for curve in curves]
-            entries = [
-                [Entry(text="") if a is b else _difference(a, b, score) for b in found]
-                for a in found
-            ]
-        else:
+        if not any(math.isnan(curve.costs[budget]) for curve in curves):
             least = min(len(c.curve.best) * c.costs[budget] for c in curves)
-            entries = [[_by_bands(a, b, metric, budget, least) for b in curves] for a in curves]
+            bands = [[_by_bands(a, b, metric, budget, least) for b in curves] for a in curves]
+            blocks.append((f"bands at equal {words}", bands))
+    for section, entries in blocks:
         lines += [
-            TableRow(title=str(curve.arm[-1]), entries=tuple(line), section=f"at equal {words}")
+            TableRow(title=str(curve.arm[-1]), entries=tuple(line), section=section)
             for curve, line in zip(curves, entries, strict=True)
         ]
     over = (
-        f"At equal numbers of trials: difference of tuned test scores (row minus column), paired "
-        f"by search, with {_PERCENT} t interval over {studies} searches. Else by the bands"
-        if studies >= STUDIES
-        else "By the bands"
+        f"paired by search, with {_PERCENT} t interval over {searches.studies} searches"
+        if many
+        else f"paired by seed, with {_PERCENT} t interval over final seeds, which does not include "
+        "the variance of the search"
     )
     return Table(
         title=f"Who is ahead on {place_title(curves[0].arm, data=True)}, by {score.title.lower()}",
-        caption=f"{over} of the tuning curves on validation: ahead or behind where the {_PERCENT} "
-        "bands are apart, with the numbers of trials, hours or multiply-adds at which they are. "
-        "Near the end of a curve no band is bounded on its good side.",
+        caption=f"Difference of the tuned test scores, {over}. Bands: ahead or behind where the "
+        f"{_PERCENT} bands of the tuning curves on validation are apart, with the numbers of "
+        "trials, hours or multiply-adds at which they are. Bands are seldom apart below "
+        f"{BAND_TRIALS} trials, however much the models differ: with 16, only models of which "
+        "nearly every trial of one beats nearly every trial of the other.",
         stub="model", columns=tuple(Column(title=str(curve.arm[-1])) for curve in curves),
         rows=tuple(lines),
     )  # fmt: skip

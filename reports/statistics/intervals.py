@@ -92,6 +92,16 @@ def wilson_interval(share: float, count: int) -> Interval:
     return Interval(low, high, Uncertainty.examples)
 
 
+def exact_interval(right: int, count: int) -> Interval:
+    """Return Clopper and Pearson's interval of a share of `count` independent draws.
+
+    It covers with at least `LEVEL` however small the share is, where Wilson's does so on average.
+    """
+    low = float(special.betaincinv(right, count - right + 1, LOWER)) if right else 0.0
+    high = float(special.betaincinv(right + 1, count - right, UPPER)) if right < count else 1.0
+    return Interval(low, high, Uncertainty.trials)
+
+
 def percentiles(samples: ArrayLike) -> tuple[float, float]:
     """Return percentiles 20 and 80: the spread of samples, not the uncertainty of their median."""
     a, b = np.percentile(np.asarray(samples, dtype=np.float64), [20, 80])

@@ -26,6 +26,9 @@ ABSENT = (
 )
 STUDIES = 3
 """From so many on there is an interval over studies."""
+BAND_TRIALS = 32
+"""From so many on bands of models that differ greatly are mostly apart; docs/tuning.md says how
+often, and so does a simulation of the tests."""
 
 
 class TuningCurve(NamedTuple):

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from lra.reports.labels import UNTUNED
-from lra.reports.rows import values, with_labels
-from lra.reports.statistics.tuning import STUDIES, higher_is_better
+from lra.reports.rows import MARKS, short, values, with_labels
+from lra.reports.statistics.tuning import STUDIES, bounds, higher_is_better
 from lra.reports.style import chosen
 from lra.reports.tables.scores import SCORES, Score, final_scores
 from lra.runners.metrics import METRICS
@@ -51,8 +51,6 @@ class SearchChoice(NamedTuple):
     """Names and sentences."""
     reason: str
     """Why nothing could be chosen."""
-    examples: int
-    """Of the validation split; 0: unknown."""
 
 
 def score_of(metric: str) -> Score:
@@ -128,7 +126,8 @@ class Searches:
         With the columns `model`, the arm, `study` and `trial`.
         """
         led = self.rows[self.rows["runner"] == "train"]
-        led = kept_rows(led, ("tuned" in labels for labels in led["labels"]))
+        # one whose data were not there is no failure: it is tried again
+        led = kept_rows(led, ("tuned" in each and "missing" not in each for each in led["labels"]))
         led = led.assign(
             study=[each["study"] for each in led["labels"]],
             trial=[int(each["trial"]) for each in led["labels"]],
@@ -141,17 +140,45 @@ class Searches:
     def final(self, arm: Arm, metric: str, split: str, *, tuned: bool = True) -> pd.DataFrame:
         """Return final scores of an arm's chosen options, or of its untuned ones.
 
-        One for each seed or, of `STUDIES` studies and more, for each study, its number as seed.
+        One for each seed or, of `STUDIES` studies and more, for each study, its number as seed. A
+        training that failed has the worst score there is, as a trial has, and a remark; where the
+        metric has no worst score, or all failed, there are the failures alone.
         """
+        final = self._trained(arm, metric, split, tuned=tuned)
+        if self.studies < STUDIES or final.empty or (final["status"] != "ok").any():
+            return final
+        first = final.drop_duplicates("study").set_index("study")
+        means = final.groupby("study")["value"].mean()
+        joined = first.assign(value=means, seed=[int(study) for study in first.index])
+        return joined.reset_index()
+
+    def _trained(self, arm: Arm, metric: str, split: str, *, tuned: bool) -> pd.DataFrame:
+        """Return the final scores of an arm, one for each training."""
         final = _of_arm(self.finals[metric, split], arm)
         final = self.chosen(final, arm) if tuned else final[final["trial"] == 0]
-        if self.studies < STUDIES or final.empty:
+        lost, worst = final["status"] != "ok", bounds(metric)[0]
+        if not lost.any():
             return final
-        good = final[final["status"] == "ok"]
-        first = good.drop_duplicates("study").set_index("study")
-        means = good.groupby("study")["value"].mean()
-        joined = first.assign(value=means, seed=[int(study) for study in first.index])
-        return pd.concat([joined.reset_index(), final[final["status"] != "ok"]])
+        if lost.all() or not np.isfinite(worst):
+            return final[lost]
+        first = final[lost].iloc[0]
+        remark = (
+            f"{lost.sum()} of {len(final)} trainings failed ({MARKS[first['status']]}: "
+            f"{short(str(first['reason']))}) and count as {worst:g}"
+        )
+        return final.assign(
+            value=final["value"].where(~lost, worst), status="ok",
+            labels=[{**labels, "remark": remark} for labels in final["labels"]],
+        )  # fmt: skip
+
+    def deviation(self, arm: Arm, metric: str) -> float:
+        """Return how far scores of an arm's chosen options lie apart from seed to seed.
+
+        The standard deviation on validation, pooled over studies; NaN below two seeds.
+        """
+        final = self._trained(arm, metric, "validation", tuned=True).groupby("study")["value"]
+        degrees = final.count() - 1
+        return float(np.sqrt((final.var() * degrees).sum() / (degrees.sum() or np.nan)))
 
     def chosen(self, rows: pd.DataFrame, arm: Arm) -> pd.DataFrame:
         """Return the rows of an arm's chosen trials."""
@@ -185,8 +212,12 @@ def whole(trials: pd.DataFrame, *, untuned: bool = False) -> pd.DataFrame:
 
 
 def of_trials(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return what each trial took, rungs included: a later one has the steps of the earlier."""
-    taken: pd.DataFrame = trials.groupby(["study", "trial"])[[*_COSTS.values()]].max()
+    """Return what each trial took, rungs included: a later one has the steps of the earlier.
+
+    A trial of the untuned options is the untuned one.
+    """
+    once = trials.drop_duplicates(["study", "rung", "setting"])
+    taken: pd.DataFrame = once.groupby(["study", "trial"])[[*_COSTS.values()]].max()
     return taken
 
 
@@ -198,15 +229,16 @@ def nearness(metric: str) -> tuple[float, bool]:
     return (0.05 if unit == "fraction" else 0.1), unit == "1"
 
 
-def near_best(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the trials whose score is near the best of them."""
+def good_trials(trials: pd.DataFrame, metric: str) -> pd.Series:
+    """Return which trials reach the style's threshold or, without any, are near the best."""
     (within, relative), scores = nearness(metric), trials["score"]
     higher = higher_is_better(metric)
     best = scores.max() if higher else scores.min()
     within *= best if relative else 1.0
-    good = scores >= best - within if higher else scores <= best + within
-    kept: pd.DataFrame = trials.loc[good]
-    return kept
+    bar = chosen().style.good_score
+    if bar is None:
+        bar = best - within if higher else best + within
+    return scores >= bar if higher else scores <= bar
 
 
 def log_options(trials: pd.DataFrame) -> list[str]:
@@ -223,6 +255,11 @@ def log_options(trials: pd.DataFrame) -> list[str]:
     ]
 
 
+def independent(trials: pd.DataFrame) -> bool:
+    """Return whether the trials of an arm are draws, whatever came out before."""
+    return set(trials["rung"]) == {""} and set(trials["sampler"]) <= {*INDEPENDENT}
+
+
 def _trials(found: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each trial and rung, with its score and costs."""
     found = with_labels(found, _KEY[1:])
@@ -231,8 +268,14 @@ def _trials(found: pd.DataFrame) -> pd.DataFrame:
     costs = costs.pivot(index=_KEY, columns="metric", values="value").reindex(columns=[*_COSTS])
     scored = found[found["metric"] == "trial_score"]
     scored = scored.rename(columns={"value": "score"}).join(costs.rename(columns=_COSTS), on=_KEY)
+    scored = scored.assign(
+        trial=scored["trial"].astype(int), setting=[each["options"] for each in scored["labels"]]
+    )
+    # points that a choice maps to the same options are one training, and one trial
+    drawn = scored[scored["trial"] > 0].sort_values("trial")
+    repeats = drawn[drawn.duplicated(["cell", "study", "rung", "setting"])]
+    scored = scored.drop(repeats.index)
     return scored.assign(
-        trial=scored["trial"].astype(int),
         sampler=[each["search"] for each in scored["labels"]],
         metric=[each["metric"] for each in scored["labels"]],
         point=[json.loads(each["options"]) for each in scored["labels"]],
@@ -246,5 +289,5 @@ def _choice(row: Mapping[Any, Any]) -> SearchChoice:
         labels["study"], None if row["status"] != "ok" else int(row["value"]),
         json.loads(labels.get("options", "{}")), labels.get("words", ""),
         tuple((name, text) for name, text in json.loads(labels.get("marks", "[]"))),
-        str(row["reason"]), int(labels.get("examples", 0)),
+        str(row["reason"]),
     )  # fmt: skip

@@ -32,8 +32,6 @@ class SearchResult(Runner):
     """On validation."""
     better: str = "higher"
     """higher or lower."""
-    examples: int = 0
-    """Of the validation split; 0: unknown."""
     trials: list[dict[str, Any]] = field(default_factory=list)
     """A mapping for each trial and rung: trial, rung, options, score, status, reason, cells
     (keys of its trainings and the fingerprints of their code)."""
@@ -51,7 +49,6 @@ class SearchResult(Runner):
         del work
         shared = {"search": self.sampler, "study": str(self.study)}
         how = {"metric": self.metric, "better": self.better}
-        examples = {"examples": str(self.examples)} if self.examples else {}
         for trial, cost in zip(self.trials, self.costs, strict=True):
             place = {**shared, "trial": str(trial["trial"]), "rung": trial["rung"]}
             options = canonical(trial["options"])
@@ -68,7 +65,7 @@ class SearchResult(Runner):
                     yield Measurement(metric=metric, value=cost[name], labels=place)
         chosen = {trial["trial"]: trial["options"] for trial in self.trials}
         marks = canonical(self.remarks)
-        labels = {**shared, **how, **examples, "words": self.words, "marks": marks}
+        labels = {**shared, **how, "words": self.words, "marks": marks}
         if self.chosen is None:
             reasons = [trial["reason"] for trial in self.trials if trial["reason"]]
             yield Measurement(

@@ -1,6 +1,7 @@
 """The section of a search: its tables, curves and points, from invented rows with a known truth."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_the_table_has_the_finals_of_the_choice_and_what_it_cost() -> None:
     assert lstm["gain"].interval is not None
     best = max(r["value"] for r in rows if r["family"] == "lstm" and r["metric"] == "trial_score"
                and r["value"] is not None)  # fmt: skip
-    assert lstm["best trial (error)"].value == pytest.approx(best)
+    assert lstm["best trial (SD)"].value == pytest.approx(best)
     again, optimism = lstm["its options again"].value, lstm["optimism"].value
     assert again is not None
     assert optimism == pytest.approx(best - again)
@@ -72,21 +73,105 @@ def test_the_table_has_the_finals_of_the_choice_and_what_it_cost() -> None:
     assert "do not include the variance of the search" in table.caption
 
 
-def test_a_score_has_its_error_beside_the_fourth_best() -> None:
+@pytest.mark.parametrize("studies", [1, 3])
+def test_the_best_trial_has_the_deviation_of_its_options(studies: int) -> None:
+    rows = search(("lstm",), studies=studies)
+    lstm = line(tuned_table(searches(*rows), "accuracy"), "lstm")
+    again = [
+        [r["value"] for r in rows if r["labels"].get("split") == "validation"
+         and r["labels"]["trial"] != "0" and r["labels"]["study"] == str(study)]
+        for study in range(studies)
+    ]  # fmt: skip
+    deviation = np.sqrt(np.mean([np.var(each, ddof=1) for each in again]))
+    found = lstm["best trial (SD)"]
+    assert found.facts["standard_deviation"] == pytest.approx(deviation)
+    assert found.text == f"{100 * (found.value or 0):.1f} ({100 * deviation:.1f})"
+    scores = sorted(r["value"] for r in rows if r["metric"] == "trial_score" and r["value"])
+    assert studies > 1 or lstm["fourth"].value == pytest.approx(scores[-4])
+    few = search(("lstm",), trials=2, final_seeds=[1])
+    alone = line(tuned_table(searches(*few), "accuracy"), "lstm")
+    assert alone["fourth"].value is None
+    assert "(" not in alone["best trial (SD)"].text
+
+
+def fail(each: dict[str, Any]) -> None:
+    """Make a row one of a training that diverged."""
+    each |= {"value": None, "status": "diverged", "reason": "loss was nan"}
+
+
+@pytest.mark.parametrize("studies", [1, 3])
+def test_a_training_that_failed_after_the_choice_is_the_worst(studies: int) -> None:
+    rows = search(("lstm", "sdpa"), studies=studies)
+    cells = {r["cell"] for r in rows if r["family"] == "lstm" and r["labels"].get("split")
+             and r["labels"]["trial"] != "0" and r["seed"] % 1000 == 2}  # fmt: skip
+    for each in rows:
+        if each["cell"] in cells:
+            fail(each)
+    found = searches(*rows)
+    tuned = line(tuned_table(found, "accuracy"), "lstm")["tuned"]
+    values = [r["value"] or 0.0 for r in rows if r["family"] == "lstm"
+              and r["labels"].get("split") == "test" and r["labels"]["trial"] != "0"]  # fmt: skip
+    assert tuned.value == pytest.approx(np.mean(values))
+    told = f"{studies} of {3 * studies} trainings failed (diverged: loss was nan) and count as 0"
+    assert told in tuned.notes
+    assert " of " not in tuned.text
+    ((_, table),) = comparison_tables(found, "accuracy")
+    assert table.rows[0].entries[1].facts["pairs"] == 3
+    for each in rows:
+        if each["family"] == "lstm" and each["labels"].get("split"):
+            fail(each)  # all of them
+    tuned = line(tuned_table(searches(*rows), "accuracy"), "lstm")["tuned"]
+    assert (tuned.value, tuned.text) == (None, "diverged")
+
+
+def test_a_loss_with_a_training_that_failed_has_no_mean() -> None:
+    rows = search(("lstm",), metric="loss")
+    cells = {r["cell"] for r in rows if r["labels"].get("trial") != "0" and r["seed"] == 2}
+    for each in rows:
+        if each["cell"] in cells:
+            fail(each)
+    lstm = line(tuned_table(searches(*rows), "loss"), "lstm")
+    assert lstm["tuned"].text == "diverged"
+    assert lstm["optimism"].value is None
+    assert lstm["untuned"].value is not None
+
+
+def test_data_that_were_not_there_are_no_failure() -> None:
     rows = search(("lstm",))
     for each in rows:
-        if each["metric"] == "chosen_trial":
-            each["labels"]["examples"] = "400"
-    lstm = line(tuned_table(searches(*rows), "accuracy"), "lstm")
-    scores = sorted(r["value"] for r in rows if r["metric"] == "trial_score" and r["value"])
-    best, fourth = scores[-1], scores[-4]
-    error = np.sqrt(best * (1 - best) / 400)
-    assert lstm["best trial (error)"].text == f"{100 * best:.1f} ({100 * error:.1f})"
-    assert lstm["best trial (error)"].facts["standard_error"] == pytest.approx(error)
-    assert lstm["fourth"].value == pytest.approx(fourth)
-    few = line(tuned_table(searches(families=("lstm",), trials=2), "accuracy"), "lstm")
-    assert few["fourth"].value is None
-    assert "(" not in few["best trial (error)"].text
+        if each["labels"].get("split") and each["seed"] == 2:
+            fail(each)
+            each["labels"]["missing"] = "data"
+    tuned = line(tuned_table(searches(*rows), "accuracy"), "lstm")["tuned"]
+    assert not tuned.notes
+    assert len(tuned.by_seed) == 2
+
+
+def test_a_search_that_has_not_ended_says_over_how_many_studies() -> None:
+    rows = [r for r in search(("lstm", "sdpa"), studies=3)
+            if r["family"] == "lstm" or not r["cell"].startswith("final-sdpa-2")]  # fmt: skip
+    table = tuned_table(searches(*rows), "accuracy")
+    assert line(table, "sdpa")["tuned"].text.endswith("; 2 studies]")
+    assert "studies" not in line(table, "lstm")["tuned"].text
+
+
+def test_repeated_trials_count_once() -> None:
+    rates = [0.001, 0.01, 0.1, 0.01, 0.1, 0.001]  # the first is the untuned one
+    scores = [0.5, 0.8, 0.6, 0.8, 0.6, 0.5]
+    trials = [ended(n, {RATE: rate}, score) for n, (rate, score) in
+              enumerate(zip(rates, scores, strict=True))]  # fmt: skip
+    costs = [{"steps": 8.0, "time": 1.0, "multiply_adds": 1.0}] * 6
+    result = SearchResult(sampler="halton", trials=trials, costs=costs, chosen=1)
+    found = searches(*chosen_rows("lstm", result))
+    tuned = line(tuned_table(found, "accuracy"), "lstm")
+    assert tuned["trials (failed)"].text == "3 (0)"
+    assert tuned["steps"].value == 3 * 8
+    assert "among 3 trials" in tuned_table(found, "accuracy").caption
+    (curve,) = arm_curves(found, "accuracy")
+    assert list(curve.curve.best) == [0.6, 0.8, 0.8]
+    window = window_table(found, "accuracy")
+    assert window is not None
+    assert window.rows[0].entries[0].facts == {"trials": 3, "near": 1}
 
 
 def test_budgets_are_judged_by_finished_trials() -> None:
@@ -139,7 +224,7 @@ def test_a_larger_search_of_the_same_name_takes_the_place_of_the_smaller() -> No
 
 
 def test_an_arm_without_a_choice_is_a_line_of_the_table() -> None:
-    trials = [ended(number, {RATE: 0.1}, None) for number in range(3)]
+    trials = [ended(number, {RATE: 0.1 + number}, None) for number in range(3)]
     none = SearchResult(sampler="halton", trials=trials, costs=[{}] * 3)
     found = searches(*search(("linear",)), *chosen_rows("lstm", none))
     table = tuned_table(found, "accuracy")
@@ -198,14 +283,30 @@ def test_the_window_is_the_share_near_the_best_and_its_decades() -> None:
     rows = [*chosen_rows("lstm", result)]
     table = window_table(searches(*rows), "accuracy")
     assert table is not None
-    share, ends, decades = table.rows[0].entries
-    assert share.value == 3 / 5
-    assert ends.text == "0.001–0.01"
+    share, ends, beyond, decades = table.rows[0].entries
+    assert (share.value, share.text, share.interval) == (3 / 5, "60", None)
+    assert (ends.text, beyond.text) == ("0.001–0.01", "0.0001, 0.03")
     assert decades.value == pytest.approx(1.0)
+    assert decades.text == "1.00–2.48"
     with using(ReportStyle(near_best=0.02)):
         narrow = window_table(searches(*rows), "accuracy")
     assert narrow is not None
     assert narrow.rows[0].entries[0].value == 1 / 5
+    with using(ReportStyle(good_score=0.86)):
+        good = window_table(searches(*rows), "accuracy")
+        adaptive = window_table(searches(families=("lstm",), sampler="tpe"), "accuracy")
+    assert good is not None
+    assert adaptive is not None
+    share, ends, beyond, decades = good.rows[0].entries
+    assert (share.text, ends.text, beyond.text) == ("40 [5, 85]", "0.001–0.002", "0.0001, 0.01")
+    assert share.interval is not None
+    assert "Good: a validation score of 86.0 or better" in good.caption
+    assert adaptive.rows[0].entries[0].interval is None
+    with using(ReportStyle(good_score=0.05)):
+        shorter = replace(result, trials=trials[:4], costs=[{}] * 4)
+        every = window_table(searches(*chosen_rows("lstm", shorter)), "accuracy")
+    assert every is not None
+    assert [entry.text for entry in every.rows[0].entries][1:] == ["0.0001–0.01", "–, –", "≥ 2.00"]
 
 
 def test_who_is_ahead_by_bands_and_by_studies() -> None:
@@ -215,14 +316,24 @@ def test_who_is_ahead_by_bands_and_by_studies() -> None:
             each["value"] *= 0.2
     ((_, table),) = comparison_tables(searches(*rows), "accuracy")
     by_row = {(row.section, row.title): row.entries for row in table.rows}
-    lstm, sdpa = (by_row["at equal numbers of trials", name] for name in ("lstm", "sdpa"))
+    tuned = by_row["tuned test score, row minus column", "sdpa"][0]
+    seeds = {(r["family"], r["seed"]): r["value"] for r in rows
+             if r["labels"].get("split") == "test" and r["labels"]["trial"] != "0"}  # fmt: skip
+    apart = [seeds["sdpa", seed] - seeds["lstm", seed] for seed in (1, 2, 3)]
+    assert tuned.value == pytest.approx(np.mean(apart))
+    assert tuned.interval is not None
+    half = 4.302652729749464 * np.std(apart, ddof=1) / np.sqrt(3)
+    assert tuned.interval.high == pytest.approx(np.mean(apart) + half)
+    lstm, sdpa = (by_row["bands at equal numbers of trials", n] for n in ("lstm", "sdpa"))
     assert sdpa[0].text.startswith("ahead at ")
     assert lstm[1].text == sdpa[0].text.replace("ahead", "behind")
     assert sdpa[1].text == ""
-    assert by_row["at equal multiply-adds", "sdpa"][0].text.startswith("ahead at ")
-    assert by_row["at equal hours", "lstm"][1].text.startswith("behind at 0.")
+    assert by_row["bands at equal multiply-adds", "sdpa"][0].text.startswith("ahead at ")
+    assert by_row["bands at equal hours", "lstm"][1].text.startswith("behind at 0.")
     few = [*comparison_tables(searches(families=("sdpa", "linear"), trials=4), "accuracy")]
-    assert few[0][1].rows[0].entries[1].text == "not told apart by 4"
+    assert few[0][1].rows[0].entries[1].facts["pairs"] == 3
+    assert few[0][1].rows[2].entries[1].text == "not told apart by 4"
+    assert "seldom apart below 32 trials" in few[0][1].caption
     ((_, three),) = comparison_tables(searches(families=("sdpa", "linear"), studies=3), "accuracy")
     difference = three.rows[0].entries[1]
     assert difference.interval is not None

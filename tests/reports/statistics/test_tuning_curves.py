@@ -10,8 +10,9 @@ import pytest
 from scipy.stats import qmc
 
 from lra.reports.statistics import tuning
-from lra.reports.statistics.intervals import mean_interval
+from lra.reports.statistics.intervals import exact_interval, mean_interval
 from lra.reports.statistics.tuning import (
+    BAND_TRIALS,
     TuningCurve,
     agreement,
     ahead,
@@ -117,10 +118,13 @@ def test_agreement_is_kendalls() -> None:
 # ------------------------------------------------------------------- simulated searches
 
 
-def score(points: np.ndarray, noise: np.ndarray, *, width: float, cliff: float) -> np.ndarray:
+def score(
+    points: np.ndarray, noise: np.ndarray, *, width: float, cliff: float, top: float = 0.9
+) -> np.ndarray:
     """A peak in the first option; beyond `cliff` of the second one trainings fail, at 0."""
     peak = np.exp(-(((points[..., 0] - 0.6) / width) ** 2))
-    return np.where(points[..., 1] > cliff, 0.0, np.clip(0.1 + 0.8 * peak + noise, 0.0, 1.0))
+    seen = np.clip(0.1 + (top - 0.1) * peak + noise, 0.0, 1.0)
+    return np.where(points[..., 1] > cliff, 0.0, seen)
 
 
 def points(kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -183,6 +187,51 @@ def covered_studies(kind: str, searches: int, studies: int) -> tuple[float, floa
             assert ends is not None
             kept.append(ends.low <= wanted <= ends.high)
     return fmean(scores), fmean(differences)
+
+
+def covered_shares(kind: str, width: float, searches: int) -> float:
+    """Return how often the interval holds the share of trials with a score of 0.8 or more."""
+    rng = np.random.default_rng(5)
+
+    def share(drawn: np.ndarray) -> np.ndarray:
+        noise = rng.normal(0, 0.02, len(drawn))
+        return score(drawn, noise, width=width, cliff=0.9) >= 0.8
+
+    true, kept = share(rng.random((200_000, 2))).mean(), []
+    for number in range(searches):
+        count = (8, 16, 32)[number % 3]
+        ends = exact_interval(int(share(points(kind, count, rng)).sum()), count)
+        kept.append(bool(ends.low <= true <= ends.high))
+    return fmean(kept)
+
+
+def parted_bands(count: int, searches: int) -> float:
+    """Return how often bands of two families are apart whose best scores are 0.9 and 0.5."""
+    rng, kept = np.random.default_rng(9), []
+    for _ in range(searches):
+        drawn = points("random", count, rng)
+        first, second = (
+            tuning_curve(
+                list(score(drawn, rng.normal(0, 0.02, count), width=0.4, cliff=0.9, top=top)),
+                "accuracy",
+            )
+            for top in (0.9, 0.5)
+        )
+        kept.append(bool(ahead(first, second, "accuracy").any()))
+    return fmean(kept)
+
+
+@pytest.mark.parametrize("width", [0.02, 0.1, 0.4, 50.0])
+@pytest.mark.parametrize("kind", ["random", "halton"])
+def test_the_share_of_good_trials_is_covered(kind: str, width: float) -> None:
+    """From a narrow peak to a family whose options do not matter."""
+    assert covered_shares(kind, width, 6 * SEARCHES) >= 0.95
+
+
+def test_bands_need_as_many_trials_as_is_said() -> None:
+    assert parted_bands(BAND_TRIALS // 2, SEARCHES) < 0.1
+    assert 0.2 < parted_bands(3 * BAND_TRIALS // 4, SEARCHES) < 0.7
+    assert parted_bands(BAND_TRIALS, SEARCHES) > 0.85
 
 
 @pytest.mark.parametrize("kind", ["random", "halton"])
