@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lra.reports.rows import prepare
-from lra.reports.sections.tuning_tables import window_table
+from lra.reports.sections.tuning_tables import comparison_tables, window_table
 from lra.reports.tables.searches import Searches
 from lra.results.stored import published_with_names
 
@@ -74,17 +74,22 @@ def test_table_of_the_readme() -> None:
 
 
 def test_windows_of_the_tuned_families() -> None:
-    rows = published_with_names(PUBLISHED / "tuned_recall-xeon-2026-11-27.jsonl")
-    table = window_table(Searches(prepare(rows)), "accuracy")
+    searches = Searches(
+        prepare(published_with_names(PUBLISHED / "tuned_recall-xeon-2026-11-27.jsonl"))
+    )
+    table = window_table(searches, "accuracy")
     assert table is not None
     order = ("delta_net", "linear", "sdpa")
     windows = {line.title.partition(" ")[0]: line.entries for line in table.rows}
     shares = [f"{100 * (windows[name][0].value or 0):.0f}" for name in order]
-    recurrent, linear, attention = (windows[name][2].text for name in order)
+    recurrent, linear, attention = (windows[name][3].text for name in order)
     text = " ".join((ROOT / "docs/tuning.md").read_text().split())
     assert f"span {recurrent} decades, those of linear attention {linear}, those of" in text
     assert f"those of attention {attention}. They are {shares[0]}, {shares[1]} and" in text
     assert f" and {shares[2]} % of {windows['sdpa'][0].facts['trials']} trials" in text
+    ((_, comparison),) = comparison_tables(searches, "accuracy")
+    assert comparison.rows[2].entries[1].text == "+4.4 [-3.7, +12.6]"
+    assert "4.4 points above linear attention, with an interval from 3.7 below to 12.6" in text
 
 
 def scored() -> list[tuple[str, str, list[str]]]:

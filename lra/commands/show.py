@@ -94,7 +94,8 @@ def main(argv: list[str]) -> int:
         )
     if rows:
         print("\nrows")
-        lines, hidden = row_lines(rows, str(cell.columns["model"]), curves=arguments.curves)
+        every = arguments.curves or cell.columns["runner"] == "search"  # whose steps are trials
+        lines, hidden = row_lines(rows, str(cell.columns["model"]), curves=every)
         print_table(lines, header=True)
         if hidden:
             print(f"  and {hidden} rows along the training steps: --curves")

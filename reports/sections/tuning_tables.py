@@ -255,11 +255,11 @@ def window_table(searches: Searches, metric: str) -> Table | None:
         heads += [Column(title=t, group=group) for t in ("from–to", "others beyond", "decades")]
     return Table(
         title=f"How wide the window of good options is ({name})",
-        caption=f"{which}Failed trials count. From–to: the outermost such values of an option "
-        "with a logarithmic range. The window ends between these and the next values that were "
-        "tried, the others beyond. Decades: the window has at least the first number and at most "
-        "the second, or an unknown width (≥) where nothing was tried beyond. Noise, and options "
-        "that are searched at the same time, can move both.",
+        caption=f"{which}Failed trials are not good. From–to: the outermost good values of an "
+        "option with a logarithmic range. The window ends between these and the next values that "
+        "were tried, the others beyond. Decades: the window spans at least the first number and "
+        "at most the second; ≥ where no trial lies beyond. Noise, and other options that are "
+        "searched at the same time, can move both.",
         stub="model", columns=tuple(heads), rows=tuple(lines),
     )  # fmt: skip
 
@@ -379,8 +379,7 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
         caption=f"Difference of the tuned test scores, {over}. Bands: ahead or behind where the "
         f"{_PERCENT} bands of the tuning curves on validation are apart, with the numbers of "
         "trials, hours or multiply-adds at which they are. Bands are seldom apart below "
-        f"{BAND_TRIALS} trials, however much the models differ: with 16, only models of which "
-        "nearly every trial of one beats nearly every trial of the other.",
+        f"{BAND_TRIALS} trials, even where the best scores of two models differ greatly.",
         stub="model", columns=tuple(Column(title=str(curve.arm[-1])) for curve in curves),
         rows=tuple(lines),
     )  # fmt: skip
@@ -391,7 +390,7 @@ def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: floa
     if first is second:
         return Entry(text="")
     if not (first.banded and second.banded):
-        return absent("without bands nothing is told apart")
+        return absent("without bands no difference is significant")
     step = max(first.costs[budget], second.costs[budget])
     costs = np.arange(1.0, int(least / step + 1e-9) + 1) * np.float64(step)
     one, other = (curve.at_costs(budget, costs) for curve in (first, second))
@@ -402,4 +401,4 @@ def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: floa
         if apart.any():
             low, high = (f"{costs[apart][end]:.3g}".replace("e+", "e") for end in (0, -1))
             return Entry(text=f"{word} at {low}" + (f"–{high}" if high != low else ""))
-    return Entry(text=f"not told apart by {least:.3g}".replace("e+", "e"))
+    return Entry(text=f"not significant by {least:.3g}".replace("e+", "e"))

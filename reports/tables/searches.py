@@ -166,10 +166,9 @@ class Searches:
             f"{lost.sum()} of {len(final)} trainings failed ({MARKS[first['status']]}: "
             f"{short(str(first['reason']))}) and count as {worst:g}"
         )
-        return final.assign(
-            value=final["value"].where(~lost, worst), status="ok",
-            labels=[{**labels, "remark": remark} for labels in final["labels"]],
-        )  # fmt: skip
+        labels = final["labels"].map(lambda labels: {**labels, "remark": remark})
+        values = final["value"].where(~lost, worst)
+        return final.assign(value=values, status="ok", labels=labels)
 
     def deviation(self, arm: Arm, metric: str) -> float:
         """Return how far scores of an arm's chosen options lie apart from seed to seed.

@@ -59,6 +59,16 @@ def test_what_a_search_leaves(whole: Path) -> None:
     assert len(rows[rows["metric"] == "trial_multiply_adds"]) == len(trials)
 
 
+def test_a_choice_is_shown_with_its_trials(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = read_rows(whole, "s")
+    chosen = rows[(rows["metric"] == "chosen_trial") & (rows["model"] == "linear")]
+    capsys.readouterr()
+    assert main(["show", chosen["cell"].iloc[0], f"--results={whole}"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("trial_score") == 4 + 3
+    assert "--curves" not in said
+
+
 def test_it_is_not_repeated_and_a_longer_one_adds_to_it(
     whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

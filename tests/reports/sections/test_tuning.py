@@ -332,7 +332,7 @@ def test_who_is_ahead_by_bands_and_by_studies() -> None:
     assert by_row["bands at equal hours", "lstm"][1].text.startswith("behind at 0.")
     few = [*comparison_tables(searches(families=("sdpa", "linear"), trials=4), "accuracy")]
     assert few[0][1].rows[0].entries[1].facts["pairs"] == 3
-    assert few[0][1].rows[2].entries[1].text == "not told apart by 4"
+    assert few[0][1].rows[2].entries[1].text == "not significant by 4"
     assert "seldom apart below 32 trials" in few[0][1].caption
     ((_, three),) = comparison_tables(searches(families=("sdpa", "linear"), studies=3), "accuracy")
     difference = three.rows[0].entries[1]
