@@ -27,8 +27,7 @@ ABSENT = (
 STUDIES = 3
 """From so many on there is an interval over studies."""
 BAND_TRIALS = 32
-"""From so many on bands of models that differ greatly are mostly apart; docs/tuning.md says how
-often, and so does a simulation of the tests."""
+"""From so many on bands of models that differ greatly are mostly apart, in simulated searches."""
 
 
 class TuningCurve(NamedTuple):
