@@ -245,9 +245,9 @@ def window_table(searches: Searches, metric: str) -> Table | None:
     else:
         title = "good trials (%)"
         which = (
-            f"Good: a validation score of {_number(bar, score).text} or better. The interval "
-            f"covers the share of the ranges that is good in at least {_PERCENT} of searches with "
-            "independent points; other searches have none. "
+            f"Good: a validation score of {_number(bar, score).text} or better, if this limit was "
+            f"set before the search. In at least {_PERCENT} of searches with independent points "
+            "the interval covers the share of the ranges that is good; other searches have none. "
         )
     heads = [Column(title=title)]
     for option in logs:
