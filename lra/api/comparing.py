@@ -36,6 +36,7 @@ def compare(
     split: str | None = None,
     where: Sequence[str] = (),
     best: bool = False,
+    untuned: bool = False,
 ) -> ComparisonTable:
     """Tell whether one model is better than another: paired differences with intervals and tests.
 
@@ -48,6 +49,8 @@ def compare(
         split: Of the data; None: `test`.
         where: KEY=VALUE words that hold for all names, as in `["task=listops"]`.
         best: Compare all with the best, not with the first.
+        untuned: After a search, compare the final trainings with the options that it began from,
+            not those with the options that it chose.
 
     Returns:
         A table of differences, first minus second, by task and over all tasks.
@@ -73,7 +76,7 @@ def compare(
     in_store = len(paths) == 1 and not paths[0].is_file()
     numbers, comparisons, left_out = compared(
         names, root=paths[0], sweep=sweep, files=[] if in_store else paths, metric=metric,
-        split=split, where=where, best=best,
+        split=split, where=where, best=best, untuned=untuned,
     )  # fmt: skip
     for line in left_out:
         warnings.warn(f"left out: {line}", DamagedCell, stacklevel=3)

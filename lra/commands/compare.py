@@ -25,6 +25,11 @@ def parser() -> argparse.ArgumentParser:
         "several in quotes: 'linear optim.steps=400'. Each is compared with the first",
     )  # fmt: skip
     args.add_argument("--best", action="store_true", help="compare each with the best instead")
+    args.add_argument(
+        "--untuned", action="store_true",
+        help="after a search, compare the final trainings with the options that it began from; "
+        "default: those with the options that it chose",
+    )  # fmt: skip
     args.add_argument("--metric", help="default: the first score that all have")
     args.add_argument("--split", help="of the data; default: test")
     args.add_argument(
@@ -51,6 +56,7 @@ def main(argv: list[str]) -> int:
     numbers, comparisons, left_out = compared(
         choice.names, root=choice.results, sweep=choice.sweep, files=choice.rows,
         metric=choice.metric, split=choice.split, where=choice.where, best=choice.best,
+        untuned=choice.untuned,
     )  # fmt: skip
     if choice.json:
         print(json.dumps(as_json(numbers, comparisons), indent=1, ensure_ascii=False))

@@ -1,6 +1,7 @@
 """From words to the sides of a comparison, over a store or files of published rows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from lra.runners.records import CELL_COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lra.reports.comparison.numbers import Numbers
+    from lra.reports.comparison.numbers import FinalTrainings, Numbers
     from lra.reports.comparison.pairs import Comparison, Side
 
 Settings = dict[str, dict[str, str]]
@@ -20,6 +21,8 @@ MODEL = ("model", "mixer.")
 """Beginnings of the settings that a model's name is about."""
 LABELS = ("protocol", "scale", "variant", "start")
 """That are settings of a cell."""
+LED = ("runner.tuned", "runner.transferred")
+"""Settings that say of a training which search led to it."""
 
 
 def compared(
@@ -32,10 +35,13 @@ def compared(
     split: str | None = None,
     where: Sequence[str] = (),
     best: bool = False,
+    untuned: bool = False,
 ) -> "tuple[Numbers, list[Comparison], list[str]]":
     """Compare what words choose: the first with each other one, or the best with all.
 
-    The numbers, the comparisons, and what was left out because it is damaged, are returned.
+    The numbers, the comparisons, and what was left out because it is damaged, are returned. After a
+    search, a name stands for the final trainings with the options that were chosen for it, unless
+    words name an option that was searched.
 
     Args:
         words: names of models, or KEY=VALUE words, several of which are separated by spaces.
@@ -46,9 +52,11 @@ def compared(
         split: of the data; None: test.
         where: further KEY=VALUE words, which hold for all sides.
         best: whether the best is compared with all.
+        untuned: whether names stand for the final trainings with the options that a search began
+            from.
 
     Raises:
-        ConfigError: two words choose the same, or too few are given.
+        ConfigError: two words choose the same, too few are given, or nothing is untuned.
         UnknownName: a word names nothing that is stored.
         NoPair: no two results belong together.
     """
@@ -77,6 +85,7 @@ def compared(
     frame = prepare(rows)
     settings = _settings(frame, cells)
     sides = [_side(word, frame, settings, where) for word in words]
+    sides, trainings = _after_search(frame, settings, sides, where, untuned=untuned)
     for number, side in enumerate(sides):
         for other in sides[:number]:
             if both := side.cells & other.cells:
@@ -87,7 +96,8 @@ def compared(
     metric, split = _what(frame, sides, metric, split)
     hits = (lambda *_: None) if files else _hits(root)
     chosen = frame["cell"].isin(set().union(*(side.cells for side in sides)))
-    numbers = numbers_of(frame[chosen | (frame["baseline"] != "")], settings, metric, split, hits)
+    frame = frame[chosen | (frame["baseline"] != "")]
+    numbers = numbers_of(frame, settings, metric, split, hits, trainings=trainings)
     return numbers, compare(numbers, sides, best=best), left_out
 
 
@@ -130,6 +140,60 @@ def _side(word: str, frame: "pd.DataFrame", settings: Settings, where: Sequence[
     if not cells:
         raise UnknownName(f"no result is {' '.join([word, *where])!r}, taken together")
     return Side(title=word, cells=frozenset(cells), about=tuple(about))
+
+
+def _after_search(
+    frame: "pd.DataFrame",
+    settings: Settings,
+    sides: "list[Side]",
+    where: Sequence[str],
+    *,
+    untuned: bool,
+) -> "tuple[list[Side], FinalTrainings | None]":
+    """Return sides with the final trainings of searches in place of all at the tasks of these.
+
+    Their `settings` lose what was searched: it belongs to the choice, and differs between studies.
+    """
+    from lra.reports.comparison.numbers import FinalTrainings
+    from lra.reports.statistics.tuning import STUDIES
+    from lra.reports.tables.searches import PLACE, RUNNER, Searches
+
+    trained = frame[frame["runner"].isin(("train", RUNNER)) & (frame["baseline"] == "")]
+    trained = trained.drop_duplicates("cell")
+    is_led = {c for c, labels in zip(trained["cell"], trained["labels"], strict=True)
+              if "tuned" in labels}  # fmt: skip
+    searching = {*trained["cell"][trained["runner"] == RUNNER]}
+    if not searching | is_led:
+        if untuned:
+            raise ConfigError(
+                "untuned: wanted results of a search, got none; without it, a name stands for all "
+                "trainings of its model"
+            )
+        return sides, None
+    searches = Searches(frame)
+    searched = searches.searched | {*LED}
+    named = {name for side in sides for name in side.about}
+    if searched & (named | {_matching(part, settings)[0] for part in where}):
+        return sides, None
+    final = searches.led_to(tuned=not untuned)
+    places = trained[[*PLACE, "family"]].astype(str).itertuples(index=False, name=None)
+    place_of = dict(zip(trained["cell"], places, strict=True))
+    with_search = {place_of[cell] for cell in searching | is_led}
+    trials = {c for c, place in place_of.items() if place in with_search} - searching
+    word, kept = "untuned" if untuned else "tuned", []
+    for side in sides:
+        kept.append(replace(side, cells=side.cells - trials | side.cells & final.keys()))
+        if not kept[-1].cells - searching:
+            raise UnknownName(
+                f"{side.title!r}: wanted final trainings with {word} options, got none; the search "
+                "of it is not complete, or its trials failed"
+            )
+    by_study = searches.studies >= STUDIES
+    of_choice = searched | {"seed"} if by_study else searched
+    for cell in final:
+        settings[cell] = {k: v for k, v in settings[cell].items() if k not in of_choice}
+    studies = {cell: int(study) for cell, study in final.items()}
+    return kept, FinalTrainings(options=word, studies=studies, by_study=by_study)
 
 
 def _named(frame: "pd.DataFrame") -> dict[str, set[str]]:

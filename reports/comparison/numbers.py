@@ -1,7 +1,7 @@
 """The numbers of one metric, by the places at which they may be compared."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -17,6 +17,20 @@ Hits = Callable[[str, str], tuple[Any, Any] | None]
 Row = Mapping[Hashable, Any]
 Place = tuple[tuple[str, str], ...]
 """Task, data, length and the like, by name: what the two of a pair share."""
+SPEEDS = ("time", "tokens_per_second")
+"""Metrics for which `time_ratio` has paired samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalTrainings:
+    """The trainings that searches led to, which are compared in place of their trials."""
+
+    options: str
+    """What these have: `tuned` or `untuned` ones."""
+    studies: Mapping[str, int]
+    """By cell."""
+    by_study: bool
+    """Whether pairs share the study, and not the seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +46,9 @@ class Numbers:
     settings: Mapping[str, Mapping[str, str]]
     """Of each cell, by dotted name."""
     hits: Hits
+    ratios: Mapping[tuple[str, str], Row] = field(default_factory=dict)
+    """Of a metric of speed, the paired ratios of times, by cell and the family of its reference."""
+    trainings: FinalTrainings | None = None
 
     @property
     def score(self) -> Score:
@@ -54,8 +71,10 @@ def numbers_of(
     metric: str,
     split: str,
     hits: Hits,
+    *,
+    trainings: FinalTrainings | None = None,
 ) -> Numbers:
-    """Return the final rows of a metric.
+    """Return the final rows of a metric, each with its `unit`: the seed, or the study, of a pair.
 
     Args:
         frame: prepared rows.
@@ -63,7 +82,9 @@ def numbers_of(
         metric: what is compared.
         split: of metrics that have splits.
         hits: outcomes of examples.
+        trainings: those of searches, where there are any.
     """
+    studies = trainings.studies if trainings and trainings.by_study else {}
     final = frame[frame["step"].isna()]
     usual = at_task_length(final)
     if metric in SCORES and (usual["metric"][usual["baseline"] == ""] == metric).any():
@@ -78,8 +99,12 @@ def numbers_of(
     rows = rows[~broken_off]
     columns = TASK if metric in SCORES else ("mode", "length", *FINAL_SETTING)
     records = [
-        (row, {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]})
+        (
+            {**row, "unit": ("study", studies[c]) if c in studies else ("seed", int(row["seed"]))},
+            {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]},
+        )
         for row in rows.to_dict("records")
+        for c in (str(row["cell"]),)
     ]
     within = varying_options([row for row, _ in records], "cell", [labels for _, labels in records])
     places: dict[Place, dict[str, Row]] = {}
@@ -87,9 +112,13 @@ def numbers_of(
         place = [(column, as_text(row[column])) for column in columns]
         place += [(name, labels[name]) for name in ("runner", *sorted(within)) if name in labels]
         places.setdefault((*place,), {})[f"{row['cell']} {row['baseline']}".rstrip()] = row
+    paired = final[(final["metric"] == "time_ratio") & (final["status"] == "ok")]
+    paired = paired if metric in SPEEDS else paired[:0]
     return Numbers(
-        metric=metric, split=split, places=places, lost=lost, settings=settings, hits=hits
-    )
+        metric=metric, split=split, places=places, lost=lost, settings=settings, hits=hits,
+        trainings=trainings,
+        ratios={(str(r["cell"]), str(r["reference"])): r for r in paired.to_dict("records")},
+    )  # fmt: skip
 
 
 def varying_options(

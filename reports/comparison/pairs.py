@@ -4,29 +4,44 @@ A pair is two results of the same task, seed and whatever else varies within one
 between the sides for all pairs, beyond what was asked for, is named in a note.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from lra.reports.comparison.numbers import Numbers, Place, Row, varying_options
+from lra.reports.comparison.numbers import SPEEDS, Numbers, Place, Row, varying_options
 from lra.reports.labels import labels_of
-from lra.reports.statistics.intervals import Interval, Uncertainty, mean_interval
+from lra.reports.statistics.intervals import (
+    LEVEL,
+    Interval,
+    Uncertainty,
+    mean_interval,
+    median_interval,
+)
 from lra.reports.statistics.paired import (
+    ALPHA,
     MeanDifference,
     holm,
+    holm_levels,
     mean_difference,
     share_difference_interval,
     sign_flip_p,
 )
+from lra.reports.tables.costs import inverted
 from lra.reports.tables.scores import ACCURACY, CHANCE, TASK
 
 _MOST = 3
 """Further settings that a note names."""
+_PLURAL = {"seed": "seeds", "study": "studies"}
+_TWO = ", and 14 % of equal models that learn or fail by chance differ over two"
+Unit = tuple[str, int]
+"""What the two of a pair share: `seed` or `study`, and its number."""
 Key = tuple[Any, ...]
-"""The seed of a pair, and the values of what varies within a side."""
+"""The unit of a pair, and the values of what varies within a side."""
 
 
 class NoPair(ValueError):
@@ -44,6 +59,20 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """How many times as fast the first of two is as the second, of times that were interleaved."""
+
+    factor: float
+    interval: Interval | None
+
+    @property
+    def differs(self) -> bool:
+        """Return whether the interval, of `LEVEL`, leaves out 1."""
+        ends = self.interval
+        return ends is not None and ends.level >= LEVEL and not ends.low <= 1 <= ends.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """Two sides at one task, or over all tasks."""
 
@@ -56,11 +85,18 @@ class Line:
     equal: int = 0
     worse: int = 0
     p_holm: float | None = None
+    """Corrected for `tests`; the interval and what is detectable have the level of this test."""
+    tests: int = 1
+    caution: str = ""
+    """What a difference that is significant rests on, where pairs are few."""
+    speed: Speed | None = None
     baseline: tuple[str, float] | None = None
     """The best one, by name."""
     notes: tuple[str, ...] = ()
-    by_seed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """Of seeds that count once each: the first and the second mean."""
+    by_unit: Mapping[Unit, tuple[float, float]] = field(default_factory=dict)
+    """Of seeds or studies that count once each: the first and the second mean."""
+    units: str = "seeds"
+    """Or `studies`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +108,8 @@ class Comparison:
     lines: tuple[Line, ...]
     over_all: bool
     """Whether the last line is over all tasks."""
+    options: str = ""
+    """After a search: which options the two have, tuned or not."""
 
     @property
     def conclusion(self) -> Line | None:
@@ -83,8 +121,10 @@ class Comparison:
 def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> list[Comparison]:
     """Compare the first side, or the best, with every other one.
 
-    All p values that are shown are corrected together by Holm's method; of the best, which is known
-    from the same numbers, those of all pairs of sides.
+    The p values of all tasks and pairs that are asked for are corrected together by Holm's method,
+    and so are those of the means over tasks, which are another family; of the best, which is known
+    from the same numbers, those of all pairs of sides. Interval and detectable difference have the
+    level of the test.
 
     Raises:
         NoPair: no two sides have a pair.
@@ -95,17 +135,43 @@ def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> l
     if not any(line.difference for each in every for line in each.lines):
         why = [*dict.fromkeys(n for e in every for x in e.lines for n in x.notes)]
         raise NoPair("; ".join(why[:_MOST]) + (" …" if len(why) > _MOST else ""))
-    raw = {id(x): p for each in every for x in each.lines if (p := _p(x)) is not None}
-    by_line = dict(zip(raw, holm([*raw.values()]), strict=True))
+    families: tuple[list[Line], list[Line]] = ([], [])
+    for each in every:
+        for line in each.lines:
+            if line.difference and line.difference.p is not None:
+                families[each.over_all and line is each.lines[-1]].append(line)
+    tested = {id(x): y for f in families for x, y in zip(f, _tested(f), strict=True)}
     return [
-        replace(e, lines=tuple(replace(x, p_holm=by_line.get(id(x))) for x in e.lines))
+        replace(e, lines=tuple(tested.get(id(x), x) for x in e.lines))
         for e in every
         if e.first == first.title
     ]
 
 
-def _p(line: Line) -> float | None:
-    return line.difference.p if line.difference else None
+def _tested(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines of a family of tests, with p, interval and detectable difference of each."""
+    p = [line.difference.p or 0.0 for line in lines if line.difference]
+    found = []
+    for line, corrected, level in zip(lines, holm(p), holm_levels(p), strict=True):
+        known, caution = line.difference, ""
+        if known and known.interval:
+            known = _difference(line.by_unit, level)
+            fewest = 2 + math.floor(-math.log2(1 - level))
+            if corrected < ALPHA and known.pairs < fewest:
+                caution = (
+                    f"the t test takes differences for normal, which they are not where some "
+                    f"trainings fail to learn; without that, no fewer than {fewest} {line.units} "
+                    "show a difference"
+                ) + _TWO * (known.pairs == 2)
+        found.append(replace(
+            line, difference=known, p_holm=corrected, tests=len(lines), caution=caution
+        ))  # fmt: skip
+    return found
+
+
+def _difference(by_unit: Mapping[Unit, tuple[float, float]], level: float) -> MeanDifference:
+    first, second = zip(*by_unit.values(), strict=True)
+    return mean_difference(first, second, level, Uncertainty(_PLURAL[next(iter(by_unit))[0]]))
 
 
 def _best(numbers: Numbers, sides: Sequence[Side]) -> Side:
@@ -137,12 +203,32 @@ def _compared(numbers: Numbers, first: Side, second: Side) -> Comparison:
         lines.append(_line(numbers, place, _title(place, tried), first, second))
     paired = [line for line in lines if line.difference]
     over_all = len(paired) > 1 and len({dict(p)["task"] for p in tried}) == len(tried)
+    over_all &= not any(line.speed for line in paired)
     if over_all:
         lines.append(_over_all(paired, higher=numbers.score.higher))
     if not lines:
         neither = f"neither {first.title} nor {second.title} has a number of {numbers.metric}"
         lines.append(Line(task="", notes=(neither,)))
-    return Comparison(first=first.title, second=second.title, lines=tuple(lines), over_all=over_all)
+    return Comparison(
+        first=first.title, second=second.title, lines=tuple(lines), over_all=over_all,
+        options=_options(numbers, tried, first, second),
+    )  # fmt: skip
+
+
+def _options(numbers: Numbers, places: Sequence[Place], first: Side, second: Side) -> str:
+    """Say after a search which options two sides have."""
+    if (final := numbers.trainings) is None:
+        return ""
+    words = [
+        final.options
+        if any(str(row["cell"]) in final.studies for p in places for row in _rows(numbers, p, s))
+        else ""
+        for s in (first, second)
+    ]
+    if words[0] == words[1]:
+        return f"both {words[0]}" if words[0] else ""
+    named = zip((first, second), words, strict=True)
+    return ", ".join(f"{side.title} {word or 'without a search'}" for side, word in named)
 
 
 def _order(place: Place) -> list[str]:
@@ -165,7 +251,7 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
             name
             for _, rows in sides
             for name in varying_options(
-                rows, "seed", [options_of[str(row["cell"])] for row in rows]
+                rows, "unit", [options_of[str(row["cell"])] for row in rows]
             )
         }
     )
@@ -175,11 +261,12 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
         by_key: dict[Key, list[Row]] = {}
         for row in rows:
             options = options_of[str(row["cell"])]
-            key = (int(row["seed"]), *(options.get(k, "none") for k in varying))
+            key = (row["unit"], *(options.get(k, "none") for k in varying))
             by_key.setdefault(key, []).append(row)
-        if any(len(found) > 1 for found in by_key.values()):
+        single = {key: row for key, found in by_key.items() if (row := _single(found))}
+        if len(single) < len(by_key):
             notes.append(f"{side.title} has results of one seed that nothing tells apart: left out")
-        keyed.append({key: found[0] for key, found in by_key.items() if len(found) == 1})
+        keyed.append(single)
         gone = side.cells & numbers.lost.keys() - numbers.places[place].keys()
         lost = [numbers.lost[cell] for cell in sorted(gone)]
         here = (dict(place)["task"], dict(place)["length"])
@@ -193,17 +280,22 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
     if len(shared) < max(map(len, keyed)):
         notes.append(f"{len(shared)} pair{'s'[: len(shared) - 1]}: {'; '.join(has)}")
     pairs = [(keyed[0][key], keyed[1][key]) for key in shared]
-    for text in dict.fromkeys(row["disturbed"] for pair in pairs for row in pair):
+    further = _further(pairs, numbers.settings, (*first.about, *second.about, *varying))
+    # a reference has the settings of what it is timed with
+    ratios, inverse = _ratios(numbers, pairs) if not further else ([], False)
+    for text in dict.fromkeys(row["disturbed"] for part in (*pairs, ratios) for row in part):
         notes += [f"measured while something disturbed the machine: {text}"] if text else []
-    notes += _further(pairs, numbers.settings, (*first.about, *second.about, *varying))
+    notes += further
     values = [(float(a["value"]), float(b["value"])) for a, b in pairs]
-    groups: dict[Key, dict[int, tuple[float, float]]] = {}
-    for (seed, *setting), value in zip(shared, values, strict=True):
-        groups.setdefault((*setting,), {})[seed] = value
+    groups: dict[Key, dict[Unit, tuple[float, float]]] = {}
+    for (unit, *setting), value in zip(shared, values, strict=True):
+        groups.setdefault((*setting,), {})[unit] = value
     line = _over(task, [*groups.values()], "settings")
+    if numbers.metric in SPEEDS:
+        line = _timed(line, ratios, inverse=inverse)
     if len(groups) > 1:
         notes.append(f"means over {len(groups)} settings of {', '.join(varying)}")
-    elif len(shared) == 1 and line.difference:
+    elif len(shared) == 1 and line.difference and not line.speed and line.units == "seeds":
         interval, count, words = _over_examples(numbers, *pairs[0])
         over = f"{count:,} examples" if count else line.over
         line = replace(line, difference=replace(line.difference, interval=interval), over=over)
@@ -214,20 +306,54 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
     )  # fmt: skip
 
 
-def _over(task: str, groups: Sequence[Mapping[int, tuple[float, float]]], kind: str) -> Line:
+def _single(found: Sequence[Row]) -> Row | None:
+    """Return the result of a unit, of a study the mean over its seeds; None where two are alike."""
+    if len({row["seed"] for row in found}) < len(found):
+        return None
+    return {**found[0], "value": fmean(float(row["value"]) for row in found)}
+
+
+def _ratios(numbers: Numbers, pairs: Sequence[tuple[Row, Row]]) -> tuple[list[Row], bool]:
+    """Return the rows of paired ratios of times, and whether they are of second by first."""
+    for inverse in (False, True):
+        turned = [pair[::-1] if inverse else pair for pair in pairs]
+        keys = [(str(a["cell"]), str(b["family"])) for a, b in turned]
+        if all(key in numbers.ratios for key in keys):
+            return [numbers.ratios[key] for key in keys], inverse
+    return [], False
+
+
+def _timed(line: Line, ratios: Sequence[Row], *, inverse: bool) -> Line:
+    """Return a line with the ratio of two times, which has no noise that both have."""
+    if not ratios or line.difference is None:
+        why = (
+            "not timed interleaved, so no ratio: runner.references names what a model is timed with"
+        )
+        return replace(line, notes=(*line.notes, why))
+    samples = [s for row in ratios for s in (row["samples"] or (row["value"],))]
+    ends, middle = median_interval(samples), float(np.median(samples))
+    if not inverse:
+        ends, middle = inverted(ends), 1 / middle
+    alone = MeanDifference(mean=line.difference.mean, pairs=line.difference.pairs)
+    speed = Speed(factor=middle, interval=ends)
+    return replace(line, difference=alone, speed=speed, over=f"{len(samples)} passes", notes=())
+
+
+def _over(task: str, groups: Sequence[Mapping[Unit, tuple[float, float]]], kind: str) -> Line:
     """Compare means over groups (settings, or tasks) that stay as they are, while seeds vary.
 
-    A seed counts once, as its mean over groups: results of one seed are not independent. Where the
-    groups share fewer than two seeds, they themselves are the sample.
+    A seed or study counts once, as its mean over groups: results of one are not independent. Where
+    the groups share fewer than two of them, they themselves are the sample.
     """
-    seeds = sorted(set.intersection(*({*group} for group in groups)))
+    units = sorted(set.intersection(*({*group} for group in groups)))
+    word = units[0][0] if units else "seed"
     notes: tuple[str, ...] = ()
-    if len(seeds) > 1 or len(groups) == 1:
-        means = np.array([[group[seed] for seed in seeds] for group in groups]).mean(axis=0)
-        found = mean_difference(means[:, 0].tolist(), means[:, 1].tolist())
-        by_seed = dict(zip(seeds, map(tuple, means.tolist()), strict=True))
-        over = f"{len(seeds)} seeds" if len(seeds) > 1 else "one seed"
-        if len(seeds) > 1 and found.p is None:
+    if len(units) > 1 or len(groups) == 1:
+        means = np.array([[group[unit] for unit in units] for group in groups]).mean(axis=0)
+        by_unit = dict(zip(units, map(tuple, means.tolist()), strict=True))
+        found = _difference(by_unit, LEVEL)
+        over = f"{len(units)} {_PLURAL[word]}" if len(units) > 1 else f"one {word}"
+        if len(units) > 1 and found.p is None:
             notes = ("all differences are equal, so there is no spread to test them by",)
     else:
         means = np.array([np.mean([*group.values()], axis=0) for group in groups])
@@ -235,7 +361,7 @@ def _over(task: str, groups: Sequence[Mapping[int, tuple[float, float]]], kind: 
         found = MeanDifference(
             mean=float(gains.mean()), pairs=len(groups), p=sign_flip_p(gains.tolist())
         )
-        by_seed, over = {}, f"{len(groups)} {kind}"
+        by_unit, over = {}, f"{len(groups)} {kind}"
         notes = (
             f"the {kind} share no two seeds: p is the share of all choices of signs of their "
             f"differences with a mean as large, which takes these {kind} for a sample; nothing can "
@@ -244,16 +370,17 @@ def _over(task: str, groups: Sequence[Mapping[int, tuple[float, float]]], kind: 
     first, second = means.mean(axis=0).tolist()
     return Line(
         task=task, first=first, second=second, difference=found, over=over, notes=notes,
-        by_seed=by_seed,
+        by_unit=by_unit, units=_PLURAL[word],
     )  # fmt: skip
 
 
 def _has(keyed: Mapping[Key, Any], varying: Sequence[str]) -> str:
-    """Say which seeds, and which values of what varies, one side has."""
+    """Say which seeds or studies, and which values of what varies, one side has."""
     if not keyed:
         return "no number"
-    columns = [[*dict.fromkeys(map(str, column))] for column in zip(*sorted(keyed), strict=True)]
-    names = ["seed" if len(columns[0]) == 1 else "seeds", *varying]
+    units, *rest = zip(*sorted(keyed), strict=True)
+    columns = [[*dict.fromkeys(map(str, c))] for c in ([n for _, n in units], *rest)]
+    names = [units[0][0] if len(columns[0]) == 1 else _PLURAL[units[0][0]], *varying]
     return ", ".join(f"{n} {' and '.join(c)}" for n, c in zip(names, columns, strict=True))
 
 
@@ -319,10 +446,10 @@ def _counts(differences: Sequence[float], higher: bool) -> dict[str, Any]:
 
 def _over_all(lines: Sequence[Line], *, higher: bool) -> Line:
     """Compare means over tasks, each of which counts alike."""
-    alone = [{0: (line.first or 0.0, line.second or 0.0)} for line in lines]
-    by_seed = [line.by_seed for line in lines]
-    together = len(set.intersection(*({*group} for group in by_seed))) > 1
-    line = _over(f"all {len(lines)} tasks", by_seed if together else alone, "tasks")
+    alone = [{("seed", 0): (line.first or 0.0, line.second or 0.0)} for line in lines]
+    by_unit = [line.by_unit for line in lines]
+    together = len(set.intersection(*({*group} for group in by_unit))) > 1
+    line = _over(f"all {len(lines)} tasks", by_unit if together else alone, "tasks")
     gains = [x.difference.mean for x in lines if x.difference]
     notes = (f"{line.over} that all tasks have",) if together else ()
     return replace(line, **_counts(gains, higher), notes=(*notes, *line.notes))

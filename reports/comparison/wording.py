@@ -5,12 +5,28 @@ from dataclasses import asdict
 from typing import Any
 
 from lra.reports.comparison.numbers import Numbers
-from lra.reports.comparison.pairs import Comparison, Line
+from lra.reports.comparison.pairs import Comparison, Line, Speed
 from lra.reports.statistics.intervals import LEVEL, Interval
-from lra.reports.statistics.paired import POWER
+from lra.reports.statistics.paired import ALPHA, POWER
+from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.metrics import METRICS
+
+_TESTED = (
+    f"p: two-sided, paired t test (over tasks: sign flips); bold below {ALPHA:.2g}. detectable: "
+    f"the true difference that as many new pairs show in {100 * POWER:g} % of repetitions, of "
+    "normal differences whose spread is estimated from these pairs."
+)
+_CORRECTED = (
+    "correction: p by Holm's method for all lines of tasks here, or for all means over tasks. "
+    "Interval and detectable have the level of its step: the interval leaves out 0 exactly where p "
+    f"is below {ALPHA:.2g}."
+)
+_TIMED = (
+    "times as fast: the time of the second by that of the first, measured interleaved in one "
+    f"process [{100 * LEVEL:g} % interval of the median]; bold where it leaves out 1."
+)
 
 
 def p_text(p: float | None) -> str:
@@ -24,28 +40,29 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
     """Return what a comparison shows, in a sentence or two."""
     line, a, b = comparison.conclusion, comparison.first, comparison.second
     higher, word = numbers.score.higher, _words(numbers)[0]
+    options = f", {comparison.options}" if comparison.options else ""
     if line is None or line.difference is None:
-        gains = [x for x in comparison.lines if x.difference]
-        if not gains:
-            return f"{a} and {b}: {'; '.join(n for x in comparison.lines for n in x.notes)}."
-        wins = [x for x in gains if x.difference and (x.difference.mean > 0) == higher]
-        sure = [x for x in gains if x.p_holm is not None and x.p_holm < 1 - LEVEL]
-        return (
-            f"{a} is {word} than {b} in {len(wins)} of {len(gains)} lines; "
-            f"{len(sure)} of {len(gains)} differences are significant."
-        )
+        return _over_lines(numbers, comparison, options)
     found = line.difference
+    if line.speed:
+        faster = a if line.speed.factor > 1 else b
+        shown = f"{faster} is faster" if line.speed.differs else "no difference is shown"
+        times = f"{_factor(line.speed)} times as fast as {b} at {line.task}{options}"
+        return f"{a} is {times}, over {line.over}: {shown}."
     size = numbers.text(found.mean, signed=True) + _bounds(numbers, found.interval)
-    at = f"{a} − {b} at {line.task}: {size} over {line.over}"
-    p = found.p if line.p_holm is None else line.p_holm
-    test = f"p = {p_text(p)}"
+    at = f"{a} − {b} at {line.task}{options}: {size} over {line.over}"
+    p = line.p_holm
+    test = f"p = {p_text(p)}" + (f" ({_corrected(line)})" if line.tests > 1 else "")
     if p is None:
         words = f"{at}; {line.notes[-1]}."
-    elif p < 1 - LEVEL:
+    elif p < ALPHA:
         words = f"{at}, {test}: {a if (found.mean > 0) == higher else b} is {word}."
+        words += _sentence(line.caution)
     else:
         words = f"{at}, {test}: no difference is shown"
-        if found.detectable is not None:
+        if found.detectable is not None and numbers.score.shares and found.detectable > 1:
+            words += f", and {line.units} of this spread are too few to show any"
+        elif found.detectable is not None:
             size = numbers.text(found.detectable)
             words += f"; one of {size} would be, in {100 * POWER:g} % of repetitions"
         words += "."
@@ -55,6 +72,70 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
         if best == score or (best < score) == higher:
             words += f" Neither is better than the baseline {name}, {numbers.text(score)}."
     return words
+
+
+def _over_lines(numbers: Numbers, comparison: Comparison, options: str) -> str:
+    """Return what a comparison shows that has several lines and no mean over them, or none."""
+    a, b = comparison.first, comparison.second
+    gains = [x for x in comparison.lines if x.difference]
+    if not gains:
+        return f"{a} and {b}: {'; '.join(n for x in comparison.lines for n in x.notes)}."
+    speeds = [x.speed for x in gains if x.speed]
+    higher, word = numbers.score.higher, "faster" if speeds else _words(numbers)[0]
+    wins = sum(
+        x.speed.factor > 1 if x.speed else (x.difference.mean > 0) == higher
+        for x in gains
+        if x.difference
+    )
+    words = f"{a} is {word} than {b}{options} in {wins} of {len(gains)} lines"
+    tested = [x for x in gains if x.p_holm is not None]
+    if speeds:
+        ends = [_factor(speed) for speed in sorted(speeds, key=lambda s: s.factor)]
+        known = [s.differs for s in speeds if s.interval and s.interval.level >= LEVEL]
+        words += (
+            f", {' to '.join(dict.fromkeys((ends[0], ends[-1])))} times as fast; the "
+            f"{100 * LEVEL:g} % interval of {sum(known)} of {len(known)} leaves out 1"
+        )
+        if few := len(speeds) - len(known):
+            words += f", and {few} had too few passes for one"
+    if tested:
+        sure = [x for x in tested if (x.p_holm or 0.0) < ALPHA]
+        words += f"; {len(sure)} of {len(tested)} differences are significant"
+        words += f" (Holm, {tested[0].tests} tests)" if tested[0].tests > 1 else ""
+        return f"{words}.{_sentence(sure[0].caution if sure else '')}"
+    return f"{words}." if speeds else f"{words}; none of them can be tested, as its notes say."
+
+
+def _sentence(caution: str) -> str:
+    return f" {caution[0].upper()}{caution[1:]}." if caution else ""
+
+
+def _corrected(line: Line) -> str:
+    """Say by how many tests a line is corrected, and the level that its interval has for it."""
+    ends = line.difference.interval if line.difference else None
+    level = f", interval of {100 * ends.level:.3g} %" if ends else ""
+    return f"Holm, {line.tests} tests{level}"
+
+
+def _factor(speed: Speed) -> str:
+    """Return how many times as fast, with its interval."""
+    ends, text = speed.interval, significant(speed.factor)
+    if ends is None:
+        return text
+    level = "" if ends.level >= LEVEL else f"{100 * ends.level:.3g} %: "
+    return f"{text} [{level}{significant(ends.low)}, {significant(ends.high)}]"
+
+
+def trainings(numbers: Numbers) -> str:
+    """Say after a search which trainings are compared; "" without one."""
+    if (final := numbers.trainings) is None:
+        return ""
+    which = "it began from" if final.options == "untuned" else "it chose on validation"
+    share = "study (means over its seeds)" if final.by_study else "seed"
+    return (
+        f"Trainings: after a search, the final ones with the options that {which} "
+        f"({final.options}); these pair by {share}."
+    )
 
 
 def _words(numbers: Numbers) -> tuple[str, str, str]:
@@ -74,33 +155,37 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
     """Build the table of comparisons: a section for each two, a row for each task."""
     single = len(comparisons) == 1
     first, second = comparisons[0].first, comparisons[0].second if single else "other"
-    tested = [x for c in comparisons for x in c.lines if x.p_holm is not None]
+    lines = [x for each in comparisons for x in each.lines]
+    corrected, timed = any(x.tests > 1 for x in lines), any(x.speed for x in lines)
+    tested = any(x.p_holm is not None for x in lines)
     heads = {
-        "first": first, "second": second, "difference": "first − second", "over": "over",
-        "p": "p", "holm": "p, Holm", "detectable": "detectable",
-        "counts": " / ".join(_words(numbers)), "baseline": "best baseline",
+        "first": first, "second": second, "difference": "first − second",
+        "speed": "times as fast", "over": "over", "p": "p", "tests": "correction",
+        "detectable": "detectable", "counts": " / ".join(_words(numbers)),
+        "baseline": "best baseline",
     }  # fmt: skip
-    if len(tested) < 2:
-        del heads["holm"]
+    shown = {"speed": timed, "p": tested, "detectable": tested, "tests": corrected}
+    heads = {key: title for key, title in heads.items() if shown.get(key, True)}
     rows = []
     for each in comparisons:
         for line in each.lines:
             entries = tuple(_entries(numbers, line)[name] for name in heads)
             section = "" if single else f"{each.first} and {each.second}"
             rows.append(TableRow(title=line.task, entries=entries, section=section))
+    caption = (
+        trainings(numbers),
+        f"{numbers.score.unit}; means over pairs, which share task, seed and all that varies "
+        f"within a side. Difference [{100 * LEVEL:g} % interval]; over: what it accounts for.",
+        _TESTED * tested,
+        _CORRECTED * corrected,
+        _TIMED * timed,
+    )
     return Table(
         title=f"{numbers.score.title}: {first} and {second if single else 'others'}",
-        caption=(
-            f"{numbers.score.unit}; means over pairs, which share task, seed and all that varies "
-            f"within a side. Difference [{100 * LEVEL:g} % interval]; over: what interval and p "
-            "account for. p: two-sided, paired t test (over tasks: sign flips)"
-            + (", also by Holm's correction for all p values here" if "holm" in heads else "")
-            + f"; bold below {1 - LEVEL:.2g}. detectable: smallest true difference that as many "
-            f"pairs of this spread show in {100 * POWER:g} % of repetitions."
-        ),
+        caption=" ".join(filter(None, caption)),
         stub="task",
         columns=tuple(
-            Column(title=title, key=key, words=key in ("over", "baseline"))
+            Column(title=title, key=key, words=key in ("over", "tests", "baseline"))
             for key, title in heads.items()
         ),
         rows=tuple(rows),
@@ -117,24 +202,28 @@ def _entries(numbers: Numbers, line: Line) -> dict[str, Entry]:
             else Entry(text=text or numbers.text(value), value=value, **more)
         )
 
-    found, p = line.difference, line.p_holm
-    plain, detectable = (found.p, found.detectable) if found else (None, None)
+    found, p, speed = line.difference, line.p_holm, line.speed
+    notes = (*line.notes, line.caution) if line.caution else line.notes
     entries = {
         "first": number(line.first),
         "second": number(line.second),
-        "difference": absent(*line.notes),
+        "difference": absent(*notes),
+        "speed": absent(),
         "over": Entry(text=line.over or "–"),
-        "p": number(plain, p_text(plain)),
-        "holm": number(p, p_text(p)),
-        "detectable": number(detectable),
+        "p": number(p, p_text(p)),
+        "tests": Entry(text=_corrected(line) if line.tests > 1 else "–"),
+        "detectable": number(found.detectable if found else None),
         "counts": Entry(text=f"{line.better} / {line.equal} / {line.worse}"),
         "baseline": absent(),
     }
     if found:
         size = numbers.text(found.mean, signed=True) + _bounds(numbers, found.interval)
-        rank = int(p is not None and p < 1 - LEVEL)
-        more = {"interval": found.interval, "notes": line.notes, "rank": rank}
+        rank = int(p is not None and p < ALPHA)
+        more = {"interval": found.interval, "notes": notes, "rank": rank}
         entries["difference"] = number(found.mean, size, **more)
+    if speed:
+        more = {"interval": speed.interval, "rank": int(speed.differs)}
+        entries["speed"] = number(speed.factor, _factor(speed), **more)
     if line.baseline:
         name, score = line.baseline
         entries["baseline"] = Entry(text=f"{name} {numbers.text(score)}", value=score)
@@ -147,13 +236,14 @@ def as_json(numbers: Numbers, comparisons: Sequence[Comparison]) -> dict[str, An
         "schema": 1,
         "metric": numbers.metric,
         "split": numbers.split,
+        "trainings": trainings(numbers),
         "comparisons": [
             {
                 "first": each.first,
                 "second": each.second,
                 "verdict": verdict(numbers, each),
                 "lines": [
-                    {k: v for k, v in asdict(line).items() if k != "by_seed"} for line in each.lines
+                    {k: v for k, v in asdict(line).items() if k != "by_unit"} for line in each.lines
                 ],
             }
             for each in comparisons

@@ -63,14 +63,14 @@ def t_quantile(probability: float, degrees: float) -> float:
 
 
 def mean_interval(
-    values: Sequence[float], source: Uncertainty = Uncertainty.seeds
+    values: Sequence[float], source: Uncertainty = Uncertainty.seeds, level: float = LEVEL
 ) -> Interval | None:
     """Return the t interval of a mean, or None for fewer than two values."""
     x = np.asarray(values, dtype=np.float64)
     if x.size < 2:
         return None
-    half = t_quantile(UPPER, x.size - 1) * float(x.std(ddof=1)) / math.sqrt(x.size)
-    return Interval(float(x.mean()) - half, float(x.mean()) + half, source)
+    half = t_quantile(0.5 + level / 2, x.size - 1) * float(x.std(ddof=1)) / math.sqrt(x.size)
+    return Interval(float(x.mean()) - half, float(x.mean()) + half, source, level)
 
 
 def wilson_interval(share: float, count: int) -> Interval:

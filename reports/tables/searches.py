@@ -120,22 +120,35 @@ class Searches:
         return {*sizes.drop_duplicates([*ARM, "study"], keep="last")["cell"]}
 
     @cached_property
-    def finals(self) -> dict[tuple[str, str], pd.DataFrame]:
-        """Final scores of trainings that a search led to, by metric and split.
+    def led(self) -> pd.DataFrame:
+        """Rows of trainings that a search led to, with the columns `model`, the arm, and its own.
 
-        With the columns `model`, the arm, `study` and `trial`.
+        These are `study` and `trial`.
         """
         led = self.rows[self.rows["runner"] == "train"]
         # one whose data were not there is no failure: it is tried again
         led = kept_rows(led, ("tuned" in each and "missing" not in each for each in led["labels"]))
-        led = led.assign(
+        return led.assign(
             study=[each["study"] for each in led["labels"]],
             trial=[int(each["trial"]) for each in led["labels"]],
             model=self._arms(led),
         )
+
+    @cached_property
+    def finals(self) -> dict[tuple[str, str], pd.DataFrame]:
+        """Final scores of the rows of `led`, by metric and split."""
         pairs = ((m, s) for m in self.trials["metric"].unique() for s in ("test", "validation"))
-        scores = {pair: final_scores(led, pair[1], score_of(pair[0])) for pair in pairs}
-        return {pair: led.iloc[:0] if found is None else found for pair, found in scores.items()}
+        scores = {pair: final_scores(self.led, pair[1], score_of(pair[0])) for pair in pairs}
+        nothing = self.led.iloc[:0]
+        return {pair: nothing if found is None else found for pair, found in scores.items()}
+
+    def led_to(self, *, tuned: bool) -> dict[str, str]:
+        """Return the cells of trainings with chosen options, or untuned ones, with their study."""
+        led = self.led[self.led["trial"] == 0]
+        if tuned:
+            chosen_rows = [self.chosen(_of_arm(self.led, arm), arm) for arm in self.choices]
+            led = pd.concat([led.iloc[:0], *chosen_rows])
+        return dict(zip(led["cell"], led["study"], strict=True))
 
     def final(self, arm: Arm, metric: str, split: str, *, tuned: bool = True) -> pd.DataFrame:
         """Return final scores of an arm's chosen options, or of its untuned ones.

@@ -3,14 +3,21 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lra
 from lra.cli import main
+from lra.reports.rows import prepare
+from lra.reports.sections.tuning_tables import tuned_table
+from lra.reports.statistics.paired import mean_difference
+from lra.reports.tables.searches import Searches
 from lra.runners.records import Measurement, Outcomes
 from lra.runners.store import Store
+from tests.reports.conftest import accuracy, frame
+from tests.reports.sections.search_rows import search
 from tests.runners.storage.stored_cells import make_cell
 
 EXAMPLES = 40
@@ -55,7 +62,7 @@ def test_models_over_tasks(results: Path, capsys: pytest.CaptureFixture[str]) ->
     text = printed(capsys, "linear", "sdpa", "--results", results, "--sweep", "mine")
     first, *_ = text.splitlines()
     assert first.startswith("linear − sdpa at all 2 tasks: +22.5 [+16.3, +28.7] over 3 seeds, p =")
-    assert first.endswith(": linear is better.")
+    assert ": linear is better. The t test takes" in first
     assert "means over 2 settings of optim.peak_learning_rate" in text
     assert "**+22.5** [+16.3, +28.7]" in text
 
@@ -99,6 +106,87 @@ def test_what_cannot_be_compared_says_why(
     words: list[str], message: str, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in printed(capsys, *words, "--results", results, code=2)
+
+
+TUNED = "reports/published/tuned_recall-xeon-2026-11-27.jsonl"
+
+
+def test_after_a_search_names_stand_for_its_final_trainings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of linear and sdpa the same trial is chosen, and the untuned options are no second half."""
+    rows = ("--rows", TUNED)
+    text = printed(capsys, "sdpa", "delta_net", *rows)
+    assert text.startswith("sdpa − delta_net at mqar, both tuned: +1.1 [−3.2, +5.5] over 3 seeds")
+    assert "the options that it chose on validation (tuned); these pair by seed." in text
+    text = printed(capsys, "sdpa", "delta_net", *rows, "--untuned")
+    assert "mqar, both untuned: +35.8 [+5.4, +66.1] over 3 seeds" in text
+    assert "(untuned); these pair by seed." in text
+    text = printed(capsys, "sdpa", "linear", *rows)
+    assert "+4.4 [−3.7, +12.6] over 3 seeds" in text
+    assert "settings" not in text
+    text = printed(capsys, "linear", "sdpa", "delta_net", *rows, "--best")
+    assert text.startswith("sdpa − linear at mqar, both tuned: +4.4")
+    text = printed(capsys, "sdpa", "delta_net", *rows, "--split", "validation")
+    assert "both tuned: +1.1" in text  # not the trials, which are scored there as well
+    asked = [f"sdpa optim.peak_learning_rate={rate}" for rate in (0.0127, 0.0183)]
+    text = printed(capsys, *asked, *rows, "--split", "validation")
+    assert "tuned" not in text
+    found = lra.compare(TUNED, "sdpa", "delta_net", untuned=True)
+    stored = json.loads(printed(capsys, "sdpa", "delta_net", *rows, "--untuned", "--json"))
+    assert json.loads(json.dumps(found.numbers)) == stored
+    assert "it began from (untuned)" in stored["trainings"]
+    assert "it began from (untuned)" in found.to_markdown()
+
+
+def rows_file(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write rows as `lra report --publish` does, in which a model has its family's name."""
+    named = [
+        {k: v for k, v in row.items() if k not in {"family", "options"}}
+        | {"model": row.get("family", row["model"]), "cell": row["cell"].encode().hex()[-64:]}
+        for row in rows
+    ]
+    table = frame(*named)
+    table.to_json(path, orient="records", lines=True, date_format="iso", double_precision=15)
+    return path
+
+
+def test_from_three_studies_on_pairs_share_the_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = search(("sdpa", "linear"), studies=3)
+    three = rows_file(tmp_path / "three.jsonl", made)
+    table = tuned_table(Searches(prepare(frame(*made))), "accuracy")
+    by_family = {line.title: line.entries[0].by_seed for line in table.rows}
+    wanted = mean_difference([*by_family["sdpa"].values()], [*by_family["linear"].values()])
+    found = lra.compare(three, "sdpa", "linear")
+    (line,) = found.numbers["comparisons"][0]["lines"]
+    assert line["difference"]["mean"] == pytest.approx(wanted.mean)
+    assert line["difference"]["p"] == pytest.approx(wanted.p)
+    assert (line["over"], line["difference"]["interval"]["source"]) == ("3 studies", "studies")
+    assert "pair by study" in repr(found)
+    two = rows_file(tmp_path / "two.jsonl", search(("sdpa", "linear"), studies=2))
+    assert " over 6 seeds, " in lra.compare(two, "sdpa", "linear").verdicts[0]
+    # a model that was not searched has seeds alone, and one whose search failed nothing
+    others = [accuracy("local", seed, 0.9, length=512) for seed in (1, 2, 3)]
+    mixed = rows_file(tmp_path / "mixed.jsonl", [*search(("sdpa",)), *others])
+    assert (
+        lra.compare(mixed, "sdpa", "local")
+        .verdicts[0]
+        .startswith("sdpa − local at listops, sdpa tuned, local without a search: ")
+    )
+    mixed = rows_file(tmp_path / "mixed.jsonl", [*search(("sdpa",), studies=3), *others])
+    with pytest.raises(ValueError, match="sdpa has studies 0 and 1 and 2; local has seeds 1 and 2"):
+        lra.compare(mixed, "sdpa", "local")
+    lost = [row for row in made if row["family"] == "sdpa" or row["labels"].get("trial") == "0"]
+    lost = rows_file(tmp_path / "lost.jsonl", lost)
+    assert "'linear': wanted final trainings with tuned options, got none" in printed(
+        capsys, "sdpa", "linear", "--rows", lost, code=2
+    )
+    plain = rows_file(tmp_path / "plain.jsonl", [*others, accuracy("sdpa", 1, 0.5)])
+    assert "untuned: wanted results of a search, got none" in printed(
+        capsys, "sdpa", "local", "--rows", plain, "--untuned", code=2
+    )
 
 
 def test_published_files_json_and_python_agree(

@@ -12,7 +12,8 @@ from lra.reports.comparison.numbers import Numbers, numbers_of
 from lra.reports.comparison.pairs import Comparison, Line, NoPair, Side, compare
 from lra.reports.comparison.wording import comparison_table, verdict
 from lra.reports.rows import prepare
-from lra.reports.statistics.paired import share_difference_interval
+from lra.reports.statistics.intervals import median_interval
+from lra.reports.statistics.paired import mean_difference, share_difference_interval
 from lra.reports.tables.table import to_markdown
 
 Options = dict[str, dict[str, str]]
@@ -79,10 +80,25 @@ def test_lower_is_better_where_the_metric_says_so(make: SimpleNamespace) -> None
 
 
 def test_no_difference_says_what_would_have_been_found(make: SimpleNamespace) -> None:
+    rows = [*scores(make, "linear", [0.5, 0.52]), *scores(make, "sdpa", [0.51, 0.512])]
+    text = verdict(found := numbers(make.frame(*rows)), only(found))
+    assert "no difference is shown; one of 35.2 would be, in 80 % of repetitions." in text
+    assert one_line(found).better == one_line(found).worse == 1
     rows = [*scores(make, "linear", [0.5, 0.6]), *scores(make, "sdpa", [0.6, 0.52])]
     text = verdict(found := numbers(make.frame(*rows)), only(found))
-    assert "no difference is shown; one of 147.0 would be, in 80 % of repetitions" in text
-    assert one_line(found).better == one_line(found).worse == 1
+    assert text.endswith("and seeds of this spread are too few to show any.")
+
+
+def test_a_difference_over_few_seeds_says_what_it_rests_on(make: SimpleNamespace) -> None:
+    for count, wanted in ((2, True), (3, True), (6, False)):
+        gains = [0.2 + 0.001 * seed for seed in range(count)]
+        rows = scores(make, "linear", [0.5 + g for g in gains])
+        found = numbers(make.frame(*rows, *scores(make, "sdpa", [0.5] * count)))
+        text = verdict(found, only(found))
+        assert "linear is better." in text
+        assert ("no fewer than 6 seeds show a difference" in text) == wanted
+        assert ("14 % of equal models" in text) == (count == 2)
+        assert one_line(found).caution in to_markdown(comparison_table(found, [only(found)]))
 
 
 def test_other_seeds_are_named(make: SimpleNamespace) -> None:
@@ -108,15 +124,56 @@ def test_tasks_are_never_mixed_and_each_has_its_line(make: SimpleNamespace) -> N
     assert [line.task for line in result.lines] == ["listops", "text", "all 2 tasks"]
     raw = [line.difference.p for line in result.lines if line.difference]
     assert raw[2] == pytest.approx(raw[0])  # equal gains: a task more is no evidence more
-    assert [line.p_holm for line in result.lines] == pytest.approx([3 * raw[0]] * 3)
+    # the mean over tasks is another question than its tasks, and asked once
+    assert [line.p_holm for line in result.lines] == pytest.approx([2 * raw[0]] * 2 + [raw[0]])
+    assert [line.tests for line in result.lines] == [2, 2, 1]
+    levels = [x.difference.interval.level for x in result.lines if x.difference.interval]
+    assert sorted(levels) == pytest.approx([0.95, 0.95, 0.975])  # the steps of Holm's method
     text = to_markdown(comparison_table(found, [result]))
-    assert "p, Holm" in text
+    assert "| Holm, 2 tests, interval of 97.5 % |" in text
     versions = [*rows, *scores(make, "linear", A, task_version=2)]
     versions += scores(make, "sdpa", B, task_version=2)
     lines = only(numbers(make.frame(*versions))).lines
     assert [line.task for line in lines][:2] == ["listops, task_version 1",
                                                  "listops, task_version 2"]  # fmt: skip
     assert len(lines) == 3  # without a mean over versions
+
+
+def test_interval_p_and_what_is_detectable_have_one_level(make: SimpleNamespace) -> None:
+    """Of every line, whatever the number of tasks and models: 0 is outside exactly where p < 0.05.
+
+    Other models, in the store or in front, move nothing of a pair that is asked for alone.
+    """
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(12):
+        tasks = ("listops", "text", "image", "retrieval")[: rng.integers(1, 5)]
+        names = ("sdpa", "linear", "local", "performer")[: rng.integers(2, 5)]
+        rows = [
+            row
+            for task in tasks
+            for model in names
+            for row in scores(make, model, [*rng.normal(0.5 + rng.normal(0, 0.03), 0.02, 4)],
+                              task=task)
+        ]  # fmt: skip
+        found = numbers(make.frame(*rows))
+        sides = [side(found, model=name) for name in names]
+        for result in compare(found, sides, best=bool(rng.integers(2))):
+            for line in result.lines:
+                assert line.difference is not None
+                assert line.difference.interval is not None
+                ends = line.difference.interval
+                assert (line.p_holm < 0.05) == (not ends.low <= 0 <= ends.high)
+                assert ends.level >= 1 - 0.05 / line.tests - 1e-12 or line.tests > 1
+                wanted = mean_difference(*zip(*line.by_unit.values(), strict=True), ends.level)
+                assert line.difference.detectable == wanted.detectable
+                assert line.difference.detectable > max(abs(ends.high - line.difference.mean), 0)
+                seen.add((line.tests > 1, line.p_holm < 0.05))
+            text = verdict(found, result)
+            assert ("is better" in text) == (result.conclusion.p_holm < 0.05)
+        alone = numbers(make.frame(*(row for row in rows if row["model"] in names[:2])))
+        assert [*only(found, *names[:2]).lines] == [*only(alone, *names[:2]).lines]
+        assert only(found, *names[:2]).lines[-1].tests == 1
+    assert len(seen) == 4
 
 
 def test_over_tasks_a_seed_counts_once() -> None:
@@ -127,7 +184,7 @@ def test_over_tasks_a_seed_counts_once() -> None:
     for _ in range(2000):
         by_seed = rng.normal(0, 1, 4)
         groups = [
-            {s: (float(by_seed[s] + rng.normal(0, scale)), 0.0) for s in range(4)}
+            {("seed", s): (float(by_seed[s] + rng.normal(0, scale)), 0.0) for s in range(4)}
             for scale in (0.1, 1.0, 3.0)
         ]
         line = _over("all", groups, "tasks")
@@ -261,10 +318,53 @@ def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None
         "listops, length 512, reference softmax",
     ]
     assert verdict(found, result) == (
-        "linear is better than local in 4 of 4 lines; 0 of 4 differences are significant."
+        "linear is better than local in 4 of 4 lines; none of them can be tested, as its notes say."
     )
     rows[0] |= {"value": None, "status": "out_of_memory", "reason": "8 GiB"}
     lines = only(numbers(make.frame(*rows), metric="time_ratio"), "linear", "local").lines
     assert [line.difference is not None for line in lines] == [False, True, True, True]
     assert lines[0].notes[-1] == "linear: 1 failed (OOM), left out"
     assert not any("failed" in note for note in lines[1].notes)
+
+
+@pytest.mark.parametrize("metric", ["time", "tokens_per_second"])
+def test_times_are_compared_by_ratios_that_were_interleaved(
+    metric: str, make: SimpleNamespace
+) -> None:
+    """The slow drift of a machine is in both times, and in no ratio."""
+    rng, rows = np.random.default_rng(0), []
+    for length, factor in ((512, 2.0), (1024, 9.0), (2048, 1.0)):
+        for model, seconds in (("linear", 0.01), ("sdpa", 0.01 * factor), ("local", 0.02)):
+            made = make.timing(model, length, seconds, references={"sdpa": 0.01 * factor})
+            rows += [row for row in made if model == "linear" or row["metric"] != "time_ratio"]
+            rows.append(make.row(
+                "tokens_per_second", 1 / seconds, model=model, length=length, runner="scaling",
+                mode="step", cell=made[0]["cell"],
+            ))  # fmt: skip
+    for row in rows:
+        if row["metric"] == "time_ratio":
+            row["samples"] = [*(row["value"] * rng.normal(1, 0.02, 11))]
+            row["value"] = float(np.median(row["samples"]))
+    found = numbers(make.frame(*rows), metric=metric)
+    result = only(found)
+    speeds = [line.speed for line in result.lines]
+    assert [s.factor for s in speeds if s] == pytest.approx([2, 9, 1], rel=0.02)
+    assert [s.differs for s in speeds if s] == [True, True, False]
+    (ratio,) = [r for r in rows if (r["metric"], r["length"]) == ("time_ratio", 1024)]
+    wanted = median_interval(ratio["samples"])
+    assert wanted is not None
+    assert speeds[1] is not None
+    assert speeds[1].interval is not None
+    assert (speeds[1].interval.low, speeds[1].interval.high) == (1 / wanted.high, 1 / wanted.low)
+    text = verdict(found, result)
+    assert " times as fast; the 95 % interval of 2 of 3 leaves out 1." in text
+    assert "significant" not in text
+    other = only(found, "sdpa", "linear").lines[1].speed
+    assert other is not None
+    assert other.factor == pytest.approx(1 / speeds[1].factor)
+    for line in only(found, "linear", "local").lines:
+        assert line.speed is None
+        assert any("not timed interleaved" in note for note in line.notes)
+    apart = {str(row["cell"]): {"positions": row["model"]} for row in rows}
+    unlike = only(numbers(make.frame(*rows), apart, metric=metric))  # the reference is another
+    assert [line.speed for line in unlike.lines] == [None] * 3

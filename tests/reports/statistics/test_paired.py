@@ -11,6 +11,7 @@ from lra.reports.statistics.paired import (
     MOST_FLIPPED,
     POWER,
     holm,
+    holm_levels,
     mean_difference,
     share_difference_interval,
     sign_flip_p,
@@ -44,16 +45,36 @@ def test_coverage_and_uniform_p_without_a_difference(pairs: int) -> None:
     assert stats.kstest(p, "uniform").pvalue > 0.01
 
 
+@pytest.mark.parametrize("level", [0.95, 1 - 0.05 / 3])
 @pytest.mark.parametrize("pairs", [2, 3, 5, 10])
-def test_the_detectable_difference_is_detected_as_often_as_promised(pairs: int) -> None:
+def test_the_detectable_difference_is_detected_as_often_as_promised(
+    pairs: int, level: float
+) -> None:
+    """Of trials whose spread is estimated, others of that size are detected; most where it is said.
+
+    It is said where no difference is shown.
+    """
     rng = np.random.default_rng(pairs)
-    plain = rng.normal(0, 1, (TRIALS, pairs))
-    sample = np.linspace(-1, 1, pairs)
-    sample /= sample.std(ddof=1)  # of spread 1, as that of the population
-    size = mean_difference([*sample], [0.0] * pairs).detectable
-    assert size is not None
-    detected = stats.ttest_1samp(plain + size, 0, axis=1).pvalue < 0.05
-    assert detected.mean() == pytest.approx(POWER, abs=4 * math.sqrt(0.2 * 0.8 / TRIALS))
+    first, second = rng.normal(0, 1, (2, 5 * TRIALS, pairs))
+    of_one = mean_difference([*first[0]], [0.0] * pairs, level).detectable
+    assert of_one is not None
+    sizes = of_one / first[0].std(ddof=1) * first.std(axis=1, ddof=1)
+    detected = stats.ttest_1samp(second + sizes[:, None], 0, axis=1).pvalue < 1 - level
+    assert detected.mean() == pytest.approx(POWER, abs=4 * math.sqrt(0.032 / TRIALS))
+    said = stats.ttest_1samp(first, 0, axis=1).pvalue >= 1 - level
+    assert POWER - 0.012 < detected[said].mean() < POWER + 0.05
+
+
+@pytest.mark.parametrize(("pairs", "wrong"), [(2, 0.14), (3, 0.04), (4, 0.015)])
+def test_trainings_that_learn_or_fail_deceive_two_seeds(pairs: int, wrong: float) -> None:
+    """The share of equal models that differ significantly: what a caution and docs/seeds.md say."""
+    rng = np.random.default_rng(0)
+    learns = rng.random((2, 5 * TRIALS, pairs)) < 0.5
+    first, second = 0.5 + 0.5 * learns + rng.normal(0, 0.01, learns.shape)
+    found = stats.ttest_rel(first, second, axis=1).pvalue < 0.05
+    assert found.mean() == pytest.approx(wrong, abs=0.008)
+    flips = [sign_flip_p([*gains]) for gains in (first - second)[:200]]
+    assert min(flips) >= 2.0 ** (1 - pairs) > 0.05
 
 
 @pytest.mark.parametrize(
@@ -113,3 +134,25 @@ def test_holm_keeps_the_share_of_families_with_an_error() -> None:
     families = rng.uniform(size=(TRIALS, 6))
     wrong = np.mean([min(holm([*family])) <= 0.05 for family in families])
     assert wrong == pytest.approx(0.05, abs=4 * math.sqrt(0.05 / TRIALS))
+
+
+def test_an_interval_at_the_level_of_holm_leaves_out_0_where_holm_rejects() -> None:
+    assert holm_levels([0.03, 0.001, 0.9]) == pytest.approx([0.975, 1 - 0.05 / 3, 0.975])
+    assert holm_levels([0.2]) == [0.95]
+    assert holm_levels([]) == []
+    rng, inside, rejections = np.random.default_rng(2), [], set()
+    for tests in (1, 2, 3, 5, 8) * 100:
+        true = rng.choice([0.0, 1.0, 3.0], tests)
+        data = rng.normal(true[:, None], 1, (tests, 4))
+        p = [mean_difference([*line], [0.0] * 4).p or 0.0 for line in data]
+        rejected = 0
+        for mean, line, level, corrected in zip(true, data, holm_levels(p), holm(p), strict=True):
+            ends = mean_difference([*line], [0.0] * 4, level).interval
+            assert ends is not None
+            assert (corrected < 0.05) == (not ends.low <= 0 <= ends.high)
+            assert 1 - 0.05 / tests - 1e-9 <= level <= 0.95 or tests > 1
+            inside.append(ends.low <= mean <= ends.high)
+            rejected += corrected < 0.05
+        rejections.add(rejected)
+    assert np.mean(inside) > 0.95 - 4 * math.sqrt(0.05 / len(inside))
+    assert len(rejections) > 4
