@@ -41,7 +41,7 @@ def compared(
 
     The numbers, the comparisons, and what was left out because it is damaged, are returned. After a
     search, a name stands for the final trainings with the options that were chosen for it, unless
-    words name an option that was searched.
+    its words name an option that was searched.
 
     Args:
         words: names of models, or KEY=VALUE words, several of which are separated by spaces.
@@ -172,8 +172,10 @@ def _after_search(
         return sides, None
     searches = Searches(frame)
     searched = searches.searched | {*LED}
-    named = {name for side in sides for name in side.about}
-    if searched & (named | {_matching(part, settings)[0] for part in where}):
+    for_all = {_matching(part, settings)[0] for part in where}
+    led_by_name = {*searches.led["name"]} - {*frame["family"]}
+    asked = [bool(searched & {*s.about, *for_all}) or s.title in led_by_name for s in sides]
+    if all(asked):
         return sides, None
     final = searches.led_to(tuned=not untuned)
     places = trained[[*PLACE, "family"]].astype(str).itertuples(index=False, name=None)
@@ -181,12 +183,13 @@ def _after_search(
     with_search = {place_of[cell] for cell in searching | is_led}
     trials = {c for c, place in place_of.items() if place in with_search} - searching
     word, kept = "untuned" if untuned else "tuned", []
-    for side in sides:
-        kept.append(replace(side, cells=side.cells - trials | side.cells & final.keys()))
-        if not kept[-1].cells - searching:
+    for side, as_named in zip(sides, asked, strict=True):
+        cells = side.cells if as_named else side.cells - trials | side.cells & final.keys()
+        kept.append(replace(side, cells=cells))
+        if not cells - searching:
             raise UnknownName(
-                f"{side.title!r}: wanted final trainings with {word} options, got none; the search "
-                "of it is not complete, or its trials failed"
+                f"{side.title!r}: wanted final trainings with {word} options, got none: its search "
+                "is not complete or failed; name an option that was searched to compare trials"
             )
     by_study = searches.studies >= STUDIES
     of_choice = searched | {"seed"} if by_study else searched

@@ -171,7 +171,9 @@ def _tested(lines: Sequence[Line]) -> list[Line]:
 
 def _difference(by_unit: Mapping[Unit, tuple[float, float]], level: float) -> MeanDifference:
     first, second = zip(*by_unit.values(), strict=True)
-    return mean_difference(first, second, level, Uncertainty(_PLURAL[next(iter(by_unit))[0]]))
+    return mean_difference(
+        first, second, level=level, source=Uncertainty(_PLURAL[next(iter(by_unit))[0]])
+    )
 
 
 def _best(numbers: Numbers, sides: Sequence[Side]) -> Side:
@@ -228,7 +230,7 @@ def _options(numbers: Numbers, places: Sequence[Place], first: Side, second: Sid
     if words[0] == words[1]:
         return f"both {words[0]}" if words[0] else ""
     named = zip((first, second), words, strict=True)
-    return ", ".join(f"{side.title} {word or 'without a search'}" for side, word in named)
+    return ", ".join(f"{side.title} {word or 'not tuned'}" for side, word in named)
 
 
 def _order(place: Place) -> list[str]:
@@ -306,10 +308,10 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
     )  # fmt: skip
 
 
-def _single(found: Sequence[Row]) -> Row | None:
-    """Return the result of a unit, of a study the mean over its seeds; None where two are alike."""
+def _single(found: Sequence[Row]) -> Row:
+    """Return the result of a unit, of a study the mean over its seeds; {} where two are alike."""
     if len({row["seed"] for row in found}) < len(found):
-        return None
+        return {}
     return {**found[0], "value": fmean(float(row["value"]) for row in found)}
 
 

@@ -50,6 +50,7 @@ class MeanDifference:
 def mean_difference(
     first: Sequence[float],
     second: Sequence[float],
+    *,
     level: float = LEVEL,
     source: Uncertainty = Uncertainty.seeds,
 ) -> MeanDifference:

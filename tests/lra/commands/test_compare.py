@@ -165,6 +165,8 @@ def test_from_three_studies_on_pairs_share_the_study(
     assert line["difference"]["p"] == pytest.approx(wanted.p)
     assert (line["over"], line["difference"]["interval"]["source"]) == ("3 studies", "studies")
     assert "pair by study" in repr(found)
+    named = lra.compare(three, "sdpa (tuned: demo)", "sdpa (untuned)")
+    assert " over 9 seeds, " in named.verdicts[0]
     two = rows_file(tmp_path / "two.jsonl", search(("sdpa", "linear"), studies=2))
     assert " over 6 seeds, " in lra.compare(two, "sdpa", "linear").verdicts[0]
     # a model that was not searched has seeds alone, and one whose search failed nothing
@@ -173,7 +175,7 @@ def test_from_three_studies_on_pairs_share_the_study(
     assert (
         lra.compare(mixed, "sdpa", "local")
         .verdicts[0]
-        .startswith("sdpa − local at listops, sdpa tuned, local without a search: ")
+        .startswith("sdpa − local at listops, sdpa tuned, local not tuned: ")
     )
     mixed = rows_file(tmp_path / "mixed.jsonl", [*search(("sdpa",), studies=3), *others])
     with pytest.raises(ValueError, match="sdpa has studies 0 and 1 and 2; local has seeds 1 and 2"):

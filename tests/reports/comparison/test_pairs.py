@@ -164,7 +164,9 @@ def test_interval_p_and_what_is_detectable_have_one_level(make: SimpleNamespace)
                 ends = line.difference.interval
                 assert (line.p_holm < 0.05) == (not ends.low <= 0 <= ends.high)
                 assert ends.level >= 1 - 0.05 / line.tests - 1e-12 or line.tests > 1
-                wanted = mean_difference(*zip(*line.by_unit.values(), strict=True), ends.level)
+                wanted = mean_difference(
+                    *zip(*line.by_unit.values(), strict=True), level=ends.level
+                )
                 assert line.difference.detectable == wanted.detectable
                 assert line.difference.detectable > max(abs(ends.high - line.difference.mean), 0)
                 seen.add((line.tests > 1, line.p_holm < 0.05))
