@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from lra.reports.comparison.numbers import SPEEDS, Numbers, Place, Row, varying_options
+from lra.reports.comparison.speeds import UNTIMED, Speed, speed_of
 from lra.reports.labels import labels_of
 from lra.reports.statistics.intervals import (
     LEVEL,
     Interval,
     Uncertainty,
     mean_interval,
-    median_interval,
 )
 from lra.reports.statistics.paired import (
     ALPHA,
@@ -31,7 +31,6 @@ from lra.reports.statistics.paired import (
     share_difference_interval,
     sign_flip_p,
 )
-from lra.reports.tables.costs import inverted
 from lra.reports.tables.scores import ACCURACY, CHANCE, TASK
 
 _MOST = 3
@@ -56,20 +55,6 @@ class Side:
     cells: frozenset[str]
     about: tuple[str, ...]
     """Beginnings of the settings that the word is about."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """How many times as fast the first of two is as the second, of times that were interleaved."""
-
-    factor: float
-    interval: Interval | None
-
-    @property
-    def differs(self) -> bool:
-        """Return whether the interval, of `LEVEL`, leaves out 1."""
-        ends = self.interval
-        return ends is not None and ends.level >= LEVEL and not ends.low <= 1 <= ends.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,8 +269,9 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
     pairs = [(keyed[0][key], keyed[1][key]) for key in shared]
     further = _further(pairs, numbers.settings, (*first.about, *second.about, *varying))
     # a reference has the settings of what it is timed with
-    ratios, inverse = _ratios(numbers, pairs) if not further else ([], False)
-    for text in dict.fromkeys(row["disturbed"] for part in (*pairs, ratios) for row in part):
+    speed = None if further else speed_of(numbers, pairs)
+    disturbed = [row["disturbed"] for pair in pairs for row in pair]
+    for text in dict.fromkeys([*disturbed, *(speed.disturbed if speed else ())]):
         notes += [f"measured while something disturbed the machine: {text}"] if text else []
     notes += further
     values = [(float(a["value"]), float(b["value"])) for a, b in pairs]
@@ -293,15 +279,18 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
     for (unit, *setting), value in zip(shared, values, strict=True):
         groups.setdefault((*setting,), {})[unit] = value
     line = _over(task, [*groups.values()], "settings")
-    if numbers.metric in SPEEDS:
-        line = _timed(line, ratios, inverse=inverse)
+    if speed and line.difference:
+        alone = MeanDifference(mean=line.difference.mean, pairs=line.difference.pairs)
+        over = f"{speed.passes} passes"
+        line = replace(line, difference=alone, speed=speed, over=over, notes=())
     if len(groups) > 1:
         notes.append(f"means over {len(groups)} settings of {', '.join(varying)}")
-    elif len(shared) == 1 and line.difference and not line.speed and line.units == "seeds":
+    elif len(shared) == 1 and line.difference and not speed and line.units == "seeds":
         interval, count, words = _over_examples(numbers, *pairs[0])
         over = f"{count:,} examples" if count else line.over
         line = replace(line, difference=replace(line.difference, interval=interval), over=over)
         notes.append(f"one seed: nothing can be said about the variation between seeds{words}")
+    notes += [UNTIMED] if numbers.metric in SPEEDS and not speed else []
     return replace(
         line, **_counts([a - b for a, b in values], numbers.score.higher),
         baseline=_baseline(numbers, place), notes=(*notes, *line.notes),
@@ -313,32 +302,6 @@ def _single(found: Sequence[Row]) -> Row:
     if len({row["seed"] for row in found}) < len(found):
         return {}
     return {**found[0], "value": fmean(float(row["value"]) for row in found)}
-
-
-def _ratios(numbers: Numbers, pairs: Sequence[tuple[Row, Row]]) -> tuple[list[Row], bool]:
-    """Return the rows of paired ratios of times, and whether they are of second by first."""
-    for inverse in (False, True):
-        turned = [pair[::-1] if inverse else pair for pair in pairs]
-        keys = [(str(a["cell"]), str(b["family"])) for a, b in turned]
-        if all(key in numbers.ratios for key in keys):
-            return [numbers.ratios[key] for key in keys], inverse
-    return [], False
-
-
-def _timed(line: Line, ratios: Sequence[Row], *, inverse: bool) -> Line:
-    """Return a line with the ratio of two times, which has no noise that both have."""
-    if not ratios or line.difference is None:
-        why = (
-            "not timed interleaved, so no ratio: runner.references names what a model is timed with"
-        )
-        return replace(line, notes=(*line.notes, why))
-    samples = [s for row in ratios for s in (row["samples"] or (row["value"],))]
-    ends, middle = median_interval(samples), float(np.median(samples))
-    if not inverse:
-        ends, middle = inverted(ends), 1 / middle
-    alone = MeanDifference(mean=line.difference.mean, pairs=line.difference.pairs)
-    speed = Speed(factor=middle, interval=ends)
-    return replace(line, difference=alone, speed=speed, over=f"{len(samples)} passes", notes=())
 
 
 def _over(task: str, groups: Sequence[Mapping[Unit, tuple[float, float]]], kind: str) -> Line:

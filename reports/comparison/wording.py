@@ -5,7 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from lra.reports.comparison.numbers import Numbers
-from lra.reports.comparison.pairs import Comparison, Line, Speed
+from lra.reports.comparison.pairs import Comparison, Line
+from lra.reports.comparison.speeds import Speed
 from lra.reports.statistics.intervals import LEVEL, Interval
 from lra.reports.statistics.paired import ALPHA, POWER
 from lra.reports.tables.costs import significant
@@ -47,6 +48,8 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
     if line.speed:
         faster = a if line.speed.factor > 1 else b
         shown = f"{faster} is faster" if line.speed.differs else "no difference is shown"
+        if line.speed.interval is None or line.speed.interval.level < LEVEL:
+            shown = f"too few passes for an interval of {100 * LEVEL:g} %"
         times = f"{_factor(line.speed)} times as fast as {b} at {line.task}{options}"
         return f"{a} is {times}, over {line.over}: {shown}."
     size = numbers.text(found.mean, signed=True) + _bounds(numbers, found.interval)

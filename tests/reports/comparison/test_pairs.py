@@ -364,9 +364,22 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     other = only(found, "sdpa", "linear").lines[1].speed
     assert other is not None
     assert other.factor == pytest.approx(1 / speeds[1].factor)
+    (ratio,) = [row for row in rows if row["metric"] == "time_ratio" and row["length"] == 1024]
+    ratio["samples"] = ratio["samples"][:5]
+    short = numbers(make.frame(*(row for row in rows if row["length"] == 1024)), metric=metric)
+    assert verdict(short, only(short)).endswith(
+        "over 5 passes: too few passes for an interval of 95 %."
+    )
     for line in only(found, "linear", "local").lines:
         assert line.speed is None
         assert any("not timed interleaved" in note for note in line.notes)
     apart = {str(row["cell"]): {"positions": row["model"]} for row in rows}
     unlike = only(numbers(make.frame(*rows), apart, metric=metric))  # the reference is another
+    assert [line.speed for line in unlike.lines] == [None] * 3
+    for row in rows:
+        row |= {
+            "family": row["model"],
+            "options": {"mixer.window": "4"} if "sdpa" in row["model"] else {},
+        }
+    unlike = only(numbers(make.frame(*rows), metric=metric))
     assert [line.speed for line in unlike.lines] == [None] * 3
