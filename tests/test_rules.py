@@ -173,6 +173,7 @@ READS_TEXT = {
     ("style", "shipped_families"),  # names of files
     ("runs", "_line"),  # the same, and the path of an option
     ("pairs", "_further"),  # the path of an option
+    ("speeds", "speed_of"),  # the same
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("child", "ask"),  # lines of JSON that a child process writes
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
