@@ -13,8 +13,10 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import GenericAlias
+from typing import Any, TypeAlias, get_args, get_origin
 
+from lra.conf.shown import short_repr
 from lra.conf.system_errors import persistent
 
 MOST_BYTES = 1 << 30
@@ -31,8 +33,8 @@ APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOC
 _LONG_NUMBER = re.compile(rb"\d{18}")
 
 
-Types: TypeAlias = Mapping[str, type | tuple[type, ...]]
-"""Of values that a reader uses, by their keys."""
+Types: TypeAlias = Mapping[str, type | GenericAlias | tuple[type, ...]]
+"""Of values that a reader uses, by their keys; `list[str]` and `dict[str, int]` look inside."""
 
 
 class NoFile(OSError):
@@ -232,9 +234,16 @@ def typed(found: Any, wanted: Types) -> dict[str, Any]:
         raise NoJson(f"holds a {type(found).__name__}; wanted an object")
     for name, kind in wanted.items():
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        if type(found.get(name)) not in kinds:
-            raise NoJson(
-                f"{name} is a {type(found.get(name)).__name__}; wanted a "
-                f"{' or '.join(each.__name__ for each in kinds)}"
-            )
+        if not any(_holds(found.get(name), each) for each in kinds):
+            wished = " or ".join(each.__name__ if type(each) is type else str(each) for each in kinds)
+            raise NoJson(f"{name}: got {short_repr(found.get(name))}; wanted a {wished}")
     return found
+
+
+def _holds(value: Any, kind: Any) -> bool:
+    """Tell whether a value is of a type, and what is inside it of the types inside that."""
+    inner = value.values() if type(value) is dict else value
+    of_inner = get_args(kind)[-1:]
+    return type(value) is (get_origin(kind) or kind) and all(
+        _holds(each, one) for one in of_inner for each in inner
+    )

@@ -34,8 +34,13 @@ def test_what_json_can_say_is_read() -> None:
     for wanted in ({"c": int}, {"a": dict}):
         with pytest.raises(NoJson, match="wanted a"):
             typed(found, wanted)
-    with pytest.raises(NoJson, match="a is a bool; wanted a int"):
+    with pytest.raises(NoJson, match="a: got True; wanted a int"):
         typed({"a": True}, {"a": int})
+    inside = {"a": list[str], "b": dict[str, list[float]]}
+    assert typed({"a": ["x"], "b": {"y": [0.5]}}, inside)
+    for odd in ({"a": ["x", 1], "b": {}}, {"a": [], "b": {"y": [True]}}, {"a": [], "b": {"y": 1}}):
+        with pytest.raises(NoJson, match=r"got .*; wanted a (list\[str\]|dict\[str, list\[float\]\])"):
+            typed(odd, inside)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 70_000])

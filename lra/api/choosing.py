@@ -1,10 +1,12 @@
 """What fits, and which one: all families at one length, counted and with what is on record."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
+from lra.api.results import DamagedCell
 from lra.composition.python_words import flags, hydra_left_alone, words_of
 from lra.errors import ConfigError, unknown
 
@@ -58,6 +60,9 @@ def choose(
         something is not known. Those for which `serves` is False are last. `attrs["setting"]` says
         in words what was asked.
 
+    Warns:
+        DamagedCell: A cell of the store cannot be read and is left out.
+
     Raises:
         ValueError: There is no such hardware, task, key or option, or a number is out of range.
 
@@ -70,11 +75,22 @@ def choose(
     words = [*flags(config_dir, plugins), *(["causal"] if causal else [])]
     words += words_of({"length": length, "hardware": hardware, "task": task, **options})
     with hydra_left_alone():
-        return screen(words, by=by, results=Path(results))
+        frame, left_out = screen(words, by=by, results=Path(results))
+    for line in left_out:
+        warnings.warn(f"left out: {line}", DamagedCell, stacklevel=3)
+    return frame
 
 
-def screen(words: Sequence[str], *, by: str, results: Path) -> "pd.DataFrame":
-    """Return the frame of `choose`, for words as `lra.sweep.family_costs.runs_of` takes them."""
+def screen(
+    words: Sequence[str], *, by: str, results: Path
+) -> "tuple[pd.DataFrame, Sequence[str]]":
+    """Return the frame of `choose`, and what is wrong with cells that were left out.
+
+    Args:
+        words: As `lra.sweep.family_costs.runs_of` takes them.
+        by: One of `KEYS`.
+        results: A store.
+    """
     if by not in KEYS:
         raise ConfigError(unknown("rank", str(by), KEYS))
     import pandas as pd
@@ -83,7 +99,8 @@ def screen(words: Sequence[str], *, by: str, results: Path) -> "pd.DataFrame":
     from lra.sweep.family_costs import family_costs, runs_of, setting_of
 
     runs = runs_of(words)
-    costs, record = [*family_costs(runs)], on_record(runs, results)
+    left_out: list[str] = []
+    costs, record = [*family_costs(runs)], on_record(runs, results, left_out)
     frame = pd.DataFrame([{**cost, **record[cost["model"]]} for cost in costs])
     frame = frame.astype(dict.fromkeys(NUMBERS, float))
     sources = frame["paper_score_source"] + frame["score_source"]
@@ -93,4 +110,4 @@ def screen(words: Sequence[str], *, by: str, results: Path) -> "pd.DataFrame":
     order = pd.DataFrame({"cannot": ~frame["serves"], "late": late, **keys})
     frame = frame.loc[order.sort_values([*order], kind="stable").index].reset_index(drop=True)
     frame.attrs["setting"] = setting_of(runs, frame["room_bytes"].max())
-    return frame
+    return frame, left_out

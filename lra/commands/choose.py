@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -70,14 +71,16 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Print the screen of the words after `lra choose`."""
     flags, words = parser().parse_known_args(argv)
-    frame = screen(words, by=flags.by, results=flags.results)
+    frame, left_out = screen(words, by=flags.by, results=flags.results)
     if flags.json:
         plain = frame.astype(object).where(frame.notna(), None)
         families = plain.to_dict("records")
         print(json.dumps({"schema": SCHEMA, **frame.attrs, "by": flags.by, "families": families}))
     else:
         _print(frame, flags.by)
-    return 0
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    return 1 if left_out else 0
 
 
 class _Notes:

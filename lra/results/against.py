@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lra.runners.storage.formats import BadStore
     from lra.sweep.forecast import Forecaster
 
 FACTOR = 1.5
@@ -31,12 +32,13 @@ QUANTITIES = {
 def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
     """Print measured and predicted values of every stored cell that can be counted."""
     lines, left_out, unnamed = [], 0, dict[str, None]()
-    for line in compared(results, unnamed):
+    damaged: "list[BadStore]" = []
+    for line in compared(results, unnamed, damaged):
         if line is None:
             left_out += 1
         else:
             lines.append(line)
-    for reason in unnamed:
+    for reason in (*unnamed, *(f"left out: {error}" for error in damaged)):
         print(reason, file=sys.stderr)
     shares = {
         quantity: summary([line["ratio"] for line in lines if line["quantity"] == quantity])
@@ -51,15 +53,18 @@ def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
         writer.writerows(lines)
     else:
         _print(lines, shares, left_out)
-    return 0
+    return 1 if damaged else 0
 
 
-def compared(results: Path, unnamed: dict[str, None]) -> Iterator[dict[str, Any] | None]:
+def compared(
+    results: Path, unnamed: dict[str, None], damaged: "list[BadStore]"
+) -> Iterator[dict[str, Any] | None]:
     """Yield a line for each quantity of each stored cell; None for a cell that cannot be counted.
 
     Args:
         results: the store.
         unnamed: gains what to say of plug-ins that cells name and the command does not.
+        damaged: gains what is wrong with cells that cannot be read, which are left out.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -72,10 +77,11 @@ def compared(results: Path, unnamed: dict[str, None]) -> Iterator[dict[str, Any]
     if not results.is_dir():
         raise FileNotFoundError(f"no results folder {results}: give one that `lra run` has made")
     forecaster, store = Forecaster(), Store(results)
-    for folder in cell_folders(results, left_out=[]):
+    for folder in cell_folders(results, damaged):
         try:
             description, newest = store.cell(folder.name), read_newest_rows(folder)
-        except BadStore:
+        except BadStore as error:
+            damaged.append(error)
             yield None
             continue
         rows = newest[1] if newest else []

@@ -37,7 +37,9 @@ class Evidence(NamedTuple):
     """From the question: of several, the nearest counts."""
 
 
-def on_record(runs: Sequence[Run], results: Path) -> dict[str, dict[str, float | str | None]]:
+def on_record(
+    runs: Sequence[Run], results: Path, left_out: list[str]
+) -> dict[str, dict[str, float | str | None]]:
     """Return the nearest `time_ratio`, `score` and `paper_score` of each run's family.
 
     Each has its source in a column `..._source`, "" where nothing is on record.
@@ -45,6 +47,7 @@ def on_record(runs: Sequence[Run], results: Path) -> dict[str, dict[str, float |
     Args:
         runs: Of one setting, as `lra.sweep.family_costs.runs_of` returns them.
         results: A store; where there is none, or it is empty, published rows are all.
+        left_out: Gains what is wrong with each cell of it that cannot be read.
     """
     first = runs[0]
     (_, length), *_ = first.runner.cells(first.model, 0)
@@ -57,7 +60,7 @@ def on_record(runs: Sequence[Run], results: Path) -> dict[str, dict[str, float |
         }
         for run in runs
     }  # fmt: skip
-    for place, frame in _row_frames(results, first.task_name):
+    for place, frame in _row_frames(results, first.task_name, left_out):
         times = _times(place, frame, length, causal=causal, device=str(first.hardware.device))
         scores = _scores(place, frame, first.task_name, (*judged, ACCURACY))
         for column, pairs in (("time_ratio", times), ("score", scores)):
@@ -73,11 +76,15 @@ def on_record(runs: Sequence[Run], results: Path) -> dict[str, dict[str, float |
     return record
 
 
-def _row_frames(results: Path, task: str) -> "Iterator[tuple[str, pd.DataFrame]]":
+def _row_frames(
+    results: Path, task: str, left_out: list[str]
+) -> "Iterator[tuple[str, pd.DataFrame]]":
     """Yield the rows of a store, and of published files that tell of times or of the task."""
     if (results / "cells").is_dir():
         with suppress(FileNotFoundError):  # begun, and without rows
-            yield str(results), prepare(stored(results, None)[0])
+            rows, _, damaged = stored(results, None)
+            left_out += damaged
+            yield str(results), prepare(rows)
     scored = f'"task":"{task}"'.encode()
     for file in sorted(PUBLISHED.glob("*.jsonl")):
         content = file.read_bytes()  # most files are of something else

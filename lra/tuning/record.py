@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from lra.conf.bounds import check_least
-from lra.conf.plain_files import Types
+from lra.composition.binding import make
+from lra.composition.combinations import MOST
+from lra.conf.bounds import check_least, check_share
+from lra.conf.plain_files import Types, typed
 from lra.conf.shown import short
-from lra.errors import ConfigError
+from lra.errors import ConfigError, unknown
 from lra.runners.storage.atomic import make_folder, write_whole
 from lra.runners.storage.sealed import NotSealed, sealed, unsealed
 from lra.tuning.space import Dimension, dimension, drawn, gridded, values_at
@@ -25,10 +28,13 @@ STUDY_SEEDS = 1000
 """Between the seeds of two studies."""
 GROWING = ("trials", "studies", "final_seeds")
 """Options that a later command may raise."""
+SAMPLERS = ("random", "halton", "grid", *ADAPTIVE)
 _TYPES: Types = {
-    "schema": int, "sampler": str, "options": dict, "fixed": list, "arms": list, "params": dict,
-    "for_model": dict, "points": dict, "steering": list, "place": dict,
+    "name": str, "sampler": str, "options": dict, "fixed": list[str], "arms": list[dict],
+    "params": dict[str, str], "for_model": dict[str, dict[str, str]], "steering": list[str],
+    "place": dict[str, str], "points": dict[str, list[list[float]]],
 }  # fmt: skip
+_ARM: Types = {"words": list[str], "title": str, "model": str, "steps": int, "untuned": dict}
 Values = Mapping[str, tuple[str, Any]]
 """Of a trial: each option's word and plain value."""
 
@@ -226,19 +232,40 @@ def read_record(root: Path, name: str) -> Record | None:
     except FileNotFoundError:
         return None
     try:
-        content = unsealed(raw, _TYPES)
-    except NotSealed as error:
+        content = unsealed(raw, {"schema": int})
+        if content["schema"] == SCHEMA:
+            return _record(content, name)
+    except ValueError as error:
         raise ConfigError(
             f"{path} is torn ({error}): move it away, and the same command draws the same points "
             "again; rows stay"
         ) from error
-    if content["schema"] != SCHEMA:
-        raise ConfigError(
-            f"{path} has schema {content['schema']}, and this lra reads {SCHEMA}: go on with the "
-            "lra that wrote it, or give another name: sweep=NAME"
-        )
+    raise ConfigError(
+        f"{path} has schema {content['schema']}, and this lra reads {SCHEMA}: go on with the "
+        "lra that wrote it, or give another name: sweep=NAME"
+    )
+
+
+def _record(content: Mapping[str, Any], name: str) -> Record:
+    """Return the record in a file. Raises ValueError for what no search of this name holds."""
+    typed(content, _TYPES)
     fields = {each: content[each] for each in Record.__dataclass_fields__}
-    fields["options"] = SearchOptions(**content["options"])
-    fields["arms"] = tuple(Arm(**{**a, "words": tuple(a["words"])}) for a in content["arms"])
+    fields["options"] = make(SearchOptions, content["options"], "options")
+    arms = [typed(arm, _ARM) for arm in content["arms"]]
+    fields["arms"] = tuple(
+        Arm(**{**{each: arm[each] for each in _ARM}, "words": (*arm["words"],)}) for arm in arms
+    )
     fields |= {each: tuple(content[each]) for each in ("fixed", "steering")}
-    return Record(**fields)
+    record = Record(**fields)
+    if record.name != name:
+        raise ValueError(f"name: got {short(record.name)}; wanted {name}")
+    if record.sampler not in SAMPLERS:
+        raise ValueError(unknown("sampler", short(record.sampler), SAMPLERS))
+    if (many := record.options.trials * record.options.studies) > MOST:
+        raise ValueError(f"options: got {many:,} trials in all studies; wanted at most {MOST:,}")
+    check_least(1, arms=len(record.arms), steps=min((arm.steps for arm in record.arms), default=1))
+    for point in chain.from_iterable(record.points.values()):
+        for place in point:
+            check_share(point=place)
+    record.spaces  # noqa: B018  of which each range is parsed
+    return record

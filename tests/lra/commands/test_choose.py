@@ -10,13 +10,17 @@ import pandas as pd
 import pytest
 
 import lra
+from lra.api.results import DamagedCell
 from lra.cli import main
 from lra.commands.completion import candidates
 from lra.results import evidence
 from lra.runners.measurement.hardware import Device
+from lra.runners.records import Measurement
 from lra.runners.runner import Passes
+from lra.runners.store import Store
 from lra.sweep.costs import MOST_OPERATORS, Costs
 from lra.sweep.family_costs import runs_of
+from tests.runners.storage.stored_cells import make_cell
 
 ROW = {
     "schema": 2, "fingerprint": "a", "created": "2026-01-01T00:00:00.000Z", "task": "listops",
@@ -202,6 +206,22 @@ def test_the_nearest_rows_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     frame = lra.choose(1024, **words).set_index("model")
     assert (frame["time_ratio"]["linear"], frame["score"]["linear"]) == (0.9, 20.0)
     assert frame["score_source"]["linear"].endswith(": results")
+
+
+def test_damaged_cells_of_the_store_are_left_out_and_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(folder / "results")
+    for seed in range(2):
+        rows = [Measurement(metric="train_time", value=1.0)]
+        path = store.write(make_cell(seed, fingerprint="abc123"), rows, [], {})
+    path.write_text("{")
+    assert main(["choose", "length=64", "hardware=cpu", "model=linear"]) == 1
+    assert f"left out: {path.relative_to(folder)}" in capsys.readouterr().err
+    with pytest.warns(DamagedCell, match="left out: "):
+        lra.choose(64, model="linear")
+    assert main(["plan", "--against", "results"]) == 1
+    assert f"left out: {path.relative_to(folder)}" in capsys.readouterr().err
 
 
 def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> None:
