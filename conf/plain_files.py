@@ -235,8 +235,10 @@ def typed(found: Any, wanted: Types) -> dict[str, Any]:
     for name, kind in wanted.items():
         kinds = kind if isinstance(kind, tuple) else (kind,)
         if not any(_holds(found.get(name), each) for each in kinds):
-            wished = " or ".join(each.__name__ if type(each) is type else str(each) for each in kinds)
-            raise NoJson(f"{name}: got {short_repr(found.get(name))}; wanted a {wished}")
+            names = (each.__name__ if type(each) is type else str(each) for each in kinds)
+            raise NoJson(
+                f"{name}: got {short_repr(found.get(name))}; wanted a {' or '.join(names)}"
+            )
     return found
 
 

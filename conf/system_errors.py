@@ -9,6 +9,7 @@ later, and gives the way out. Where nothing fails it makes no call more.
 import errno
 import logging
 import os
+import re
 import shutil
 import stat
 import time
@@ -60,6 +61,12 @@ WAYS_OUT = {
 NO_INODES = "no inodes free"
 _ANY_OTHER = "see whether that file system and its server work (mount, dmesg)"
 
+MEMORY_WORDS = re.compile(
+    r"can't allocate memory|out of memory|bad_alloc|CUBLAS_STATUS_ALLOC_FAILED|"
+    r"Cannot allocate memory|Thread creation failed|can't start new thread"
+)
+"""Messages of libraries that have no exception for exhausted memory."""
+
 WAITS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 15.0, 20.0)
 """Pauses between attempts: a minute together."""
 _IN_VAIN = 2
@@ -68,6 +75,13 @@ _IN_VAIN = 2
 log = logging.getLogger(__name__)
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error says that this process gets no more memory."""
+    if isinstance(error, RuntimeError | OSError | ImportError):
+        return MEMORY_WORDS.search(str(error)) is not None
+    return isinstance(error, MemoryError)
 
 
 def is_fault(error: BaseException) -> bool:

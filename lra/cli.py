@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from lra.conf import rooms
 from lra.conf.kept import ANOTHER, holds_cache
-from lra.conf.shown import LONGEST, short
-from lra.conf.system_errors import is_fault, leads_nowhere, reason, way_out
+from lra.conf.shown import LONGEST, LONGEST_REASON, short
+from lra.conf.system_errors import is_fault, leads_nowhere, out_of_memory, reason, way_out
 from lra.errors import CommandError, near
 from lra.terminal import streams as standard_streams
 from lra.terminal.screen import plainly_written
@@ -133,6 +133,8 @@ def main(argv: list[str]) -> int:
     Args:
         argv: The words after `lra`.
     """
+    # PyArrow's own allocator reserves a GiB of addresses, which a limited shell does not have.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     with plainly_written():
         return _ended(argv)
 
@@ -153,7 +155,7 @@ def _ended(argv: list[str]) -> int:
         standard_streams.give_up_output()  # the reader left, as in `lra list | head`
         return 141
     except Exception as error:  # noqa: BLE001  the last stop: nothing is swallowed, all is printed
-        if _of_an_interrupt(error):
+        if any(isinstance(cause, KeyboardInterrupt) for cause in _causes(error)):
             print("interrupted", file=sys.stderr)
             return 130
         if isinstance(error, standard_streams.OutputError):
@@ -161,13 +163,19 @@ def _ended(argv: list[str]) -> int:
         return explain(error, argv)
 
 
-def _of_an_interrupt(error: BaseException) -> bool:
-    """Tell whether an interrupt led to an error, as where it left something incomplete."""
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return an error and all that led to it."""
     causes = [error]
     for cause in causes:
         reasons = (cause.__cause__, cause.__context__)
         causes += [reason for reason in reasons if reason is not None and reason not in causes]
-    return any(isinstance(cause, KeyboardInterrupt) for cause in causes)
+    return causes
+
+
+def _memory_error(error: BaseException) -> str:
+    """Return what was said where memory was exhausted; "" where it was not."""
+    found = next((cause for cause in _causes(error) if out_of_memory(cause)), None)
+    return "" if found is None else short(str(found) or type(found).__name__, LONGEST_REASON)
 
 
 def dispatch(argv: list[str]) -> int:
@@ -218,6 +226,11 @@ def explain(error: Exception, argv: Sequence[str] = ()) -> int:
         error: What was raised.
         argv: The words that led to it: a message has the beginning of very long ones.
     """
+    if said := _memory_error(error):
+        error = CommandError(
+            f"not enough memory ({said}): what was written stays. Give this command more (see "
+            "ulimit -v, the limit of the job, or what else runs here), or less to do"
+        ).with_traceback(error.__traceback__)
     if shows_tracebacks() or not is_actionable(error):
         traceback.print_exception(error)
     if is_actionable(error):

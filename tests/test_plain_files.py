@@ -39,7 +39,9 @@ def test_what_json_can_say_is_read() -> None:
     inside = {"a": list[str], "b": dict[str, list[float]]}
     assert typed({"a": ["x"], "b": {"y": [0.5]}}, inside)
     for odd in ({"a": ["x", 1], "b": {}}, {"a": [], "b": {"y": [True]}}, {"a": [], "b": {"y": 1}}):
-        with pytest.raises(NoJson, match=r"got .*; wanted a (list\[str\]|dict\[str, list\[float\]\])"):
+        with pytest.raises(
+            NoJson, match=r"got .*; wanted a (list\[str\]|dict\[str, list\[float\]\])"
+        ):
             typed(odd, inside)
 
 

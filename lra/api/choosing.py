@@ -81,9 +81,7 @@ def choose(
     return frame
 
 
-def screen(
-    words: Sequence[str], *, by: str, results: Path
-) -> "tuple[pd.DataFrame, Sequence[str]]":
+def screen(words: Sequence[str], *, by: str, results: Path) -> "tuple[pd.DataFrame, Sequence[str]]":
     """Return the frame of `choose`, and what is wrong with cells that were left out.
 
     Args:

@@ -19,7 +19,7 @@ from lra.conf.plain_files import Types, typed
 from lra.conf.shown import short
 from lra.errors import ConfigError, unknown
 from lra.runners.storage.atomic import make_folder, write_whole
-from lra.runners.storage.sealed import NotSealed, sealed, unsealed
+from lra.runners.storage.sealed import sealed, unsealed
 from lra.tuning.space import Dimension, dimension, drawn, gridded, values_at
 
 SCHEMA = 1

@@ -10,7 +10,6 @@ import gc
 import multiprocessing
 import os
 import pickle
-import re
 import resource
 import signal
 import sys
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 
 from lra.conf import garbage
 from lra.conf.plain_files import APPENDING
+from lra.conf.system_errors import out_of_memory
 from lra.runners.isolation import descendants, temporary
 from lra.runners.records import Status, legible, text_of
 from lra.runners.storage.atomic import fault_of, make_folder, unwritable
@@ -48,12 +48,6 @@ STATUSES: Mapping[str, Status] = {
 
 OF_DATA = frozenset({"NotPrepared", "BadData"})
 """Of these, those that say that the data of the work are gone, or damaged."""
-
-MEMORY_WORDS = re.compile(
-    r"can't allocate memory|out of memory|bad_alloc|CUBLAS_STATUS_ALLOC_FAILED|"
-    r"Cannot allocate memory|Thread creation failed|can't start new thread"
-)
-"""Messages of libraries that have no exception for exhausted memory."""
 
 _LONGEST_REASON = 600
 
@@ -161,8 +155,7 @@ def judge(error: BaseException, setting: ProcessSettings) -> Ending:
             status = setting.statuses[name]
             break
     else:
-        exhausted = isinstance(error, RuntimeError | OSError) and MEMORY_WORDS.search(text)
-        status = Status.out_of_memory if exhausted else Status.crashed
+        status = Status.out_of_memory if out_of_memory(error) else Status.crashed
     if status is Status.out_of_memory:
         at = text.find("DefaultCPUAllocator")
         limit = "" if setting.memory_bytes is None else f" (limit {setting.memory_bytes:,} bytes)"

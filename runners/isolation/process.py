@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from lra.conf.system_errors import MEMORY_WORDS
 from lra.runners.isolation import descendants
 from lra.runners.isolation.child import (
-    MEMORY_WORDS,
     STATUSES,
     Ending,
     ProcessSettings,

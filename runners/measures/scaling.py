@@ -22,9 +22,9 @@ import torch
 
 from lra.conf.bounds import check_least
 from lra.conf.choices import by_name
+from lra.conf.system_errors import out_of_memory
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
-from lra.runners.isolation.child import MEMORY_WORDS
 from lra.runners.isolation.progress import phase, within
 from lra.runners.measurement.growth import foretold
 from lra.runners.measurement.hardware import HardwareProfile
@@ -357,8 +357,7 @@ def _reference(
     except Unsupported as error:
         return failed(Status.unsupported, str(error))
     except (MemoryError, RuntimeError) as error:
-        exhausted = isinstance(error, MemoryError) or MEMORY_WORDS.search(str(error))
-        if not exhausted or len(contenders) > 1:
+        if not out_of_memory(error) or len(contenders) > 1:
             raise
         reason = " ".join(str(error).split())[:300] or "no memory left"
     # Outside the handler, whose traceback would keep the tensors of the failed call alive.

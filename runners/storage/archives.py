@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lra.conf.plain_files import no_file
 from lra.conf.system_errors import is_fault, is_file, persistent
@@ -98,11 +98,11 @@ def check_archive(path: Path) -> None:
         raise unreadable(path, error) from error
 
 
-def check_parts(archive: Path | io.BytesIO, path: Path) -> None:
+def check_parts(archive: Path | BinaryIO, path: Path) -> None:
     """Compare the parts of an archive with their checksums.
 
     Args:
-        archive: the file, or its content.
+        archive: the file, or where it is, opened.
         path: what it is called.
 
     Raises:

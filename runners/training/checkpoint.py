@@ -1,27 +1,34 @@
 """Training state on disk: written whole, loaded without trust, resumed exactly."""
 
-import io
 import logging
+import os
 import pickle
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import torch
 
 from lra.conf import plain_files
-from lra.conf.system_errors import exists, is_fault, is_file, lexists
+from lra.conf.system_errors import (
+    exists,
+    is_fault,
+    is_file,
+    lexists,
+    out_of_memory,
+    persistent,
+)
 from lra.runners.storage import atomic
 from lra.runners.storage.archives import TORN, check_parts
 from lra.runners.storage.formats import unreadable
 
 log = logging.getLogger(__name__)
+_Read = TypeVar("_Read")
 
 RESUME, PREVIOUS, WEIGHTS = "resume.pt", "resume-previous.pt", "weights.pt"
-DAMAGED = (*TORN, pickle.UnpicklingError)
+DAMAGED = (*(kind for kind in TORN if kind is not MemoryError), pickle.UnpicklingError)
 _END_BYTES, _END_BEGINS = 22, b"PK\5\6"
 """Of an archive as PyTorch writes it."""
 
@@ -137,26 +144,32 @@ def _load(path: Path) -> dict[str, Any]:
 
     It is read before it is judged: what the system cannot read is not damaged.
     """
-    data = io.BytesIO(_content(path))
-    check_parts(data, path)
-    data.seek(0)
-    content = torch.load(data, map_location="cpu", weights_only=True)
+    content = _asked(path, lambda: persistent(_content, path))
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise TypeError(f"it holds a {type(content).__name__}; wanted a mapping from text")
     return content
 
 
-def _content(path: Path) -> bytes:
-    """Return the bytes of a file. Raises OSError: of a fault, `Refused`."""
-    return _asked(path, lambda: plain_files.read_bytes(path, most=sys.maxsize))
+def _content(path: Path) -> Any:
+    """Return what a file holds, each tensor of which is in memory once."""
+    with os.fdopen(plain_files.open_file(path), "rb") as file:
+        check_parts(file, path)
+        file.seek(0)
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except RuntimeError as error:
+            if out_of_memory(error):  # which says nothing of the file
+                raise MemoryError(str(error)) from error
+            raise
 
 
 def _ends_well(path: Path) -> bool:
-    """Tell whether a file ends as an archive of PyTorch does. Raises as `_content`."""
+    """Tell whether a file ends as an archive of PyTorch does. Raises as `_asked`."""
     return _asked(path, lambda: plain_files.read_end(path, _END_BYTES)).startswith(_END_BEGINS)
 
 
-def _asked(path: Path, read: Callable[[], bytes]) -> bytes:
+def _asked(path: Path, read: Callable[[], _Read]) -> _Read:
+    """Return what was read. Raises OSError: of a fault, `Refused`."""
     try:
         return read()
     except OSError as error:

@@ -131,6 +131,22 @@ def test_a_value_error_from_a_package_is_a_bug_and_from_our_code_a_message(monke
     assert "Traceback" not in text
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError("Unable to allocate 2 GiB"), RuntimeError("Cannot allocate memory")]
+)
+def test_too_little_memory_is_no_bug(error, monkeypatch, capsys):
+    def main(argv):
+        try:
+            raise error
+        except type(error) as cause:
+            raise KeyError("what followed of it") from cause
+
+    fake_verb(monkeypatch, main)
+    assert cli.main(["list"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"lra: not enough memory ({error}): what was written stays.")
+
+
 def test_an_interrupt_leaves_with_130(monkeypatch, capsys):
     fake_verb(monkeypatch, failing(KeyboardInterrupt()))
     assert cli.main(["list"]) == 130

@@ -1,7 +1,9 @@
 """What cannot be searched is one sentence, before anything is trained or written."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.runners.storage.sealed import sealed
 from lra.tuning.declaration import declared
-from lra.tuning.record import read_record, record_file
+from lra.tuning.record import Arm, Record, SearchOptions, read_record, record_file
 
 RATE = "optim.peak_learning_rate=tag(log, interval(1e-4, 1e-2))"
 WORDS = ("search=halton", "task=mqar", "model=linear", "logger=none", "optim.steps=100")
@@ -209,6 +211,60 @@ def test_a_record_that_is_torn_or_newer(tmp_path: Path) -> None:
     path.write_bytes(sealed({**content, "schema": 99}))
     with pytest.raises(ConfigError, match="has schema 99"):
         of(tmp_path, RATE)
+
+
+def put(*path: Any) -> Callable[[Any], None]:
+    """Return what replaces the value at a path, whose last part is the new value."""
+
+    def change(content: Any) -> None:
+        for key in path[:-2]:
+            content = content[key]
+        content[path[-2]] = path[-1]
+
+    return change
+
+
+ODD = [
+    (put("options", "trials", "x"), "options.trials: got 'x'; wanted a whole number"),
+    (put("options", "seeds", [[1]]), "options.seeds: got"),
+    (put("options", "new", 1), "options: unknown option 'new'"),
+    (put("options", "studies", 2**60), "trials in all studies; wanted at most 100,000"),
+    (put("fixed", 0, 7), "wanted a list[str]"),
+    (put("arms", []), "arms must be at least 1"),
+    (put("arms", 0, 3), "wanted a list[dict]"),
+    (put("arms", 0, "words", None), "words: got None; wanted a list[str]"),
+    (put("arms", 0, "steps", 0), "steps must be at least 1"),
+    (put("params", {"optim.clip": "3"}), "one value is no range"),
+    (put("for_model", {"linear": []}), "wanted a dict[str, dict[str, str]]"),
+    (put("points", "0", 0, ["x"]), "wanted a dict[str, list[list[float]]]"),
+    (put("points", "0", 0, [1.5]), "point must lie in [0, 1)"),
+    (put("sampler", "sobol"), "unknown sampler 'sobol'"),
+    (put("name", "another"), "name: got another; wanted adhoc"),
+    (lambda content: content.pop("arms"), "arms: got None"),
+    (lambda content: content["arms"][0].pop("title"), "title: got None; wanted a str"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "said"), ODD, ids=[said for _, said in ODD])
+def test_an_odd_record_is_one_sentence(
+    change: Callable[[Any], object], said: str, tmp_path: Path
+) -> None:
+    arm = Arm(("model=linear",), "model=linear", "linear", 9, {"optim.clip": 1.0})
+    Record(
+        name="adhoc", sampler="random", options=SearchOptions(trials=2), fixed=("optim.steps=9",),
+        arms=(arm,), params={"optim.clip": "interval(1, 2)"}, for_model={},
+    ).complete().write(tmp_path)  # fmt: skip
+    assert read_record(tmp_path, "adhoc") is not None
+    path = record_file(tmp_path, "adhoc")
+    content = json.loads(path.read_bytes())
+    del content["digest"]
+    change(content)
+    path.write_bytes(sealed(content))
+    with pytest.raises(ConfigError) as error:
+        read_record(tmp_path, "adhoc")
+    assert said in str(error.value)
+    assert "move it away" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_words_of_a_search_without_one() -> None:

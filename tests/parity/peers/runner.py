@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from lra.conf.choices import by_name
+from lra.conf.system_errors import out_of_memory
 from lra.models.mixer import Unsupported
-from lra.runners.isolation.child import MEMORY_WORDS
 from lra.runners.isolation.progress import phase, within
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.measure import in_turns, peak_tensor_bytes, timed
@@ -169,7 +169,7 @@ def _with_memory(
     try:
         yield from _compared(peer, case, mode, config)
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not MEMORY_WORDS.search(str(error)):
+        if not out_of_memory(error):
             raise
         where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
         reason = where + (" ".join(str(error).split())[:300] or "no memory left")

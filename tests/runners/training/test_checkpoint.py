@@ -1,6 +1,7 @@
 """Training state on disk: damage is noticed, the one before it serves, nothing loops."""
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,36 @@ def test_one_changed_byte_is_noticed(place: float, tmp_path: Path, caplog) -> No
     assert found is not None
     assert found["step"] == 1
     assert RESUME in caplog.text
+
+
+def test_no_file_is_held_beside_its_tensors(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.finish({"large": torch.zeros(1 << 22)})  # which Python's count of memory leaves out
+    tracemalloc.start()
+    try:
+        assert kept.weights()["large"].numel() == 1 << 22
+        (tmp_path / WEIGHTS).write_bytes(b"")
+        os.truncate(tmp_path / WEIGHTS, 1 << 24)
+        with pytest.raises(ValueError, match="is damaged"):
+            kept.weights()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 9 bytes")])
+def test_a_state_for_which_there_is_no_memory_is_not_damaged(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(state(1))
+
+    def load(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("torch.load", load)
+    with pytest.raises(MemoryError):
+        newest(kept)
 
 
 @pytest.mark.parametrize("left", [b"", b"PK\x03\x04", b"no archive at all"])
