@@ -7,6 +7,7 @@ N(0, 1) as everywhere else, and the same matrix gives logits of sensible size.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
@@ -14,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lra.conf.choices import bound
+from lra.conf.shown import listed
 from lra.models.backbone import placing, shared
 from lra.models.backbone.assembly import (
     block_of,
@@ -52,7 +54,7 @@ from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.norms import NormKind
 from lra.models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from lra.models.backbone.requirements import checked_mixer, query_for
-from lra.models.backbone.seeding import derive, drawing, redraw
+from lra.models.backbone.seeding import SeedWatch, derive, drawing, redraw
 from lra.models.backbone.stack import Stack, TransformerBlock
 from lra.models.context import Context
 from lra.models.mixer import (
@@ -150,12 +152,15 @@ class Backbone(nn.Module):
         placing.check_restarts(config, facts)
         self.decoder = check_pools(config, facts, mixers)
         factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
+        self.seedless: dict[str, int] = {}
+        """Sizes of parameters that a layer draws by a seed of its own, by their names."""
         with drawing():
             self._draw_embedding(seed)
             self.stack = self._custom_stack(stack, seed) if stack else self._blocks(factories, seed)
             self._draw_head(seed)
             if config.initial_deviation is not None:
                 redraw(self, config.initial_deviation, seed)
+                self.seedless = {}  # whatever they were
             check_memory(config, facts, self.initial_state)
         # A shared module once; the test is slow, and the answer does not change.
         self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]
@@ -238,9 +243,9 @@ class Backbone(nn.Module):
         )
 
     def _custom_stack(self, make: StackFactory, seed: int) -> nn.Module:
-        torch.default_generator.manual_seed(derive(seed, "stack"))
-        site = self._site(0, seed, {})
-        stack = bound(make)(site, self.config)
+        stack, site = self._made(
+            lambda site: bound(make)(site, self.config), seed, "stack", partial(self._site, 0)
+        )
         check_custom_stack(self.config, stack)
         return self._checked_mixer(stack, site)
 
@@ -249,11 +254,12 @@ class Backbone(nn.Module):
         blocks: list[TransformerBlock] = []
         pooled = poolings(config.block_layers, query_only=config.pool_query_only)
         for group, uses in enumerate([*config.uses, *[1] * self.decoder]):
-            torch.default_generator.manual_seed(derive(seed, f"mixer {group}"))
             decodes = len(blocks) >= config.depth
             times = 0 if decodes else pooled[len(blocks)]
-            site = self._site(group, seed, shared, times)
-            mixer = self._checked_mixer(factories[-1 if decodes else len(blocks)](site), site)
+            factory = factories[-1 if decodes else len(blocks)]
+            site_of = partial(self._site, group, times=times)
+            mixer, site = self._made(factory, seed, f"mixer {group}", site_of, shared)
+            mixer = self._checked_mixer(mixer, site)
             if len(config.block_layers) > 1:
                 check_pooled_mixer(
                     mixer, query_only=config.pool_query_only, inside=config.positions in INSIDE
@@ -261,6 +267,39 @@ class Backbone(nn.Module):
             torch.default_generator.manual_seed(derive(seed, f"network {group}"))
             blocks += [block_of(mixer, config)] * uses
         return stack_of(blocks, config, cls=self.has_cls, per_token=self.per_token)
+
+    def _made(
+        self,
+        make: Callable[[Site], nn.Module],
+        seed: int,
+        part: str,
+        site_of: Callable[[int, dict[str, nn.Module]], Site],
+        shared: dict[str, nn.Module] | None = None,
+    ) -> tuple[nn.Module, Site]:
+        """Return a mixer, or a stack, and its site; note which weights no seed changes."""
+        torch.default_generator.manual_seed(derive(seed, part))
+        site = site_of(seed, {} if shared is None else shared)
+        if torch.get_default_device().type == "meta":
+            return make(site), site
+        with SeedWatch(site.generator) as watch:
+            made = make(site)
+        if watch.drawn:  # by what may be another seed in another run
+            torch.default_generator.manual_seed(derive(seed + 1, part))
+            equal = watch.equal_in(made, make(site_of(seed + 1, {})))
+            self.seedless |= {f"{part}: {name}": size for name, size in equal.items()}
+        return made, site
+
+    @property
+    def seed_remark(self) -> str:
+        """What to say of weights that are drawn, and equal at every seed; "" for none."""
+        if not self.seedless:
+            return ""
+        count = sum(self.seedless.values())
+        return (
+            f"{count:,} parameters ({listed(self.seedless)}) begin equal at every seed, because a "
+            "layer sets a seed itself: intervals over seeds are too narrow; take torch.manual_seed, "
+            "or the generator with a fixed seed, out of its constructor"
+        )
 
     def _draw_head(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "head"))

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lra.models.tuning import Tuned
 
@@ -47,6 +49,53 @@ def redraw(model: nn.Module, deviation: float, seed: int) -> None:
         if parameter.dim() > 1 and id(parameter) not in kept:
             torch.default_generator.manual_seed(derive(seed, f"redrawn {name}"))
             nn.init.normal_(parameter, std=deviation)
+
+
+class SeedWatch(TorchDispatchMode):
+    """Follows what is drawn by another seed than its generators have on entry.
+
+    A layer that calls `torch.manual_seed`, or has a generator of its own, may begin with the same
+    weights at every seed. Draws of NumPy are not seen.
+    """
+
+    def __init__(self, own: torch.Generator) -> None:
+        super().__init__()
+        self.seeds = {each.initial_seed() for each in (torch.default_generator, own)}
+        self.drawn: dict[int, torch.UntypedStorage] = {}
+        """By address, which is none of another tensor while the storage is held."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return what the operation returns."""
+        given = kwargs or {}
+        found = func(*args, **given)
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        used = (given.get("generator") or torch.default_generator) if random else None
+        foreign = used is not None and used.initial_seed() not in self.seeds
+        if foreign or (self.drawn and any(map(self.has, tree_leaves((args, given))))):
+            for each in tree_leaves(found):
+                if isinstance(each, Tensor):
+                    storage = each.untyped_storage()
+                    self.drawn[storage.data_ptr()] = storage
+        return found
+
+    def has(self, value: object) -> bool:
+        """Tell whether a value is a tensor that such a draw has reached."""
+        return isinstance(value, Tensor) and value.untyped_storage().data_ptr() in self.drawn
+
+    def equal_in(self, made: nn.Module, other: nn.Module) -> dict[str, int]:
+        """Return the sizes of parameters so drawn, by name, that another module has alike."""
+        there = dict(other.named_parameters())
+        return {
+            name: here.numel()
+            for name, here in made.named_parameters()
+            if self.has(here) and name in there and torch.equal(here, there[name])
+        }
 
 
 class _Undrawn(TorchFunctionMode):

@@ -122,7 +122,8 @@ def evaluate(
         measured["exact_match"] = float((outcomes.hit == 1).mean())
     if isinstance(task, Derives):
         measured |= task.derived(split, loss)
-    remarks = remarks_of(task).get(split, ""), _by_batch(model, batch_size, widths)
+    by_batch = _by_batch(model, batch_size, widths)
+    remarks = remarks_of(task).get(split, ""), by_batch, model.seed_remark
     return SplitScores(measured, outcomes, _parts(tallies), "; ".join(filter(None, remarks)))
 
 
