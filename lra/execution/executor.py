@@ -372,7 +372,7 @@ def _job(planned: Planned, store: Store, sharers: int, *, probed: bool = False) 
 
 
 def _comparison(together: Sequence[Running], store: Store, sharers: int) -> isolate.Job:
-    """Return the job in which cells are compared; it has the time of all."""
+    """Return the job in which cells are compared: it has the time of all, no part more than one."""
     first, seconds = together[0].claimed.planned, together[0].claimed.planned.run.control.timeout_s
     return isolate.Job(
         name=f"comparison of {first.cell.key}",
@@ -382,6 +382,7 @@ def _comparison(together: Sequence[Running], store: Store, sharers: int) -> isol
             "probed": {each.cell.key: each.probed for each in together},
         },
         seconds=None if seconds is None else len(together) * seconds,
+        silent_s=seconds,
         **_limits(first, store, sharers),
     )
 

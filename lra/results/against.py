@@ -32,7 +32,7 @@ QUANTITIES = {
 def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
     """Print measured and predicted values of every stored cell that can be counted."""
     lines, left_out, unnamed = [], 0, dict[str, None]()
-    damaged: "list[BadStore]" = []
+    damaged: list[BadStore] = []
     for line in compared(results, unnamed, damaged):
         if line is None:
             left_out += 1

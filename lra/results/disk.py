@@ -17,6 +17,8 @@ from lra.runners.storage.formats import (
     rows_files,
 )
 from lra.runners.store import Store
+from lra.sweep.live import STAGED
+from lra.tasks.data.leftovers import is_left
 
 PARTS = ("sweeps", "plans", "reports", "searches")
 """What has a folder of each sweep's own in the results."""
@@ -91,6 +93,7 @@ def old(results: Path) -> Iterator[Item]:
         ]
         paths += sorted(folder.glob("damaged-*"))
     paths += filter(writers.has_died, sorted((results / "cells").glob("**/.*.tmp")))
+    paths += filter(is_left, sorted(results.glob(f"*/data/{STAGED}")))
     if paths:
         note = (
             f"{len(paths):,} files that no report reads: of earlier sources, damaged, half written"

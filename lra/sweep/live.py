@@ -1,9 +1,8 @@
 """What a sweep tells a dashboard while its cells run: see `lra.reports.dashboard.live`."""
 
-import shutil
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,15 @@ from lra.sweep.agent import agent_of
 from lra.sweep.model_names import cell_model_name
 from lra.sweep.sweep import SweepCells
 from lra.sweep.titles import title
+from lra.tasks.data.leftovers import hold, remove_left
 
 if TYPE_CHECKING:
     from lra.reports.dashboard import live
 
 EVERY_S = 1.0
 """Between two lines of numbers of one training."""
-STAGED_S = 600.0
-"""How long that which a killed process has staged stays."""
+STAGED = ".live.*.tmp"
+"""Folders of what is to be sent."""
 INIT_S, FINISH_S = 20.0, 15.0
 """How long a server may take to take a run in, and what is left of it at its end."""
 CHECKED_S, CLOSED_S, STOPPED_S = 8.0, 30.0, 8.0
@@ -107,8 +107,12 @@ class LiveSweep:
             "cells": [about_cell(cell, waiting=cell.key in to_do) for cell in sweep.cells],
         }
         try:
-            staged = _staged(folder / "data")
-            self.runs = LiveRuns(job, folder, "lra.sweep.live_process", staged)
+            staged, lock = _staged(folder / "data") if job["kind"] == "wandb" else (None, None)
+            try:
+                self.runs = LiveRuns(job, folder, "lra.sweep.live_process", staged, lock)
+            finally:
+                if lock is not None:
+                    os.close(lock)  # the process that writes has it
         except OSError as error:  # no room, no right: rows are what matters
             self.fault = str(error)
 
@@ -214,17 +218,18 @@ class LiveSweep:
             self.runs.close(CLOSED_S if seconds is None else seconds)
 
 
-def _staged(folder: Path) -> Path:
-    """Return a place for what W&B is to send, of this process alone: others write beside it.
+def _staged(folder: Path) -> tuple[Path, int]:
+    """Return a folder for what one process is to send to W&B, and its lock; others write beside it.
 
-    Those of processes that were killed are removed once they are old, for their writers may
-    outlive them by what is left to be sent.
+    Those of processes that were killed are removed: the kernel has freed their locks.
     """
-    for old in folder.glob(".live.*.tmp"):
-        with suppress(OSError):
-            if writers.has_died(old) and old.stat().st_mtime < time.time() - STAGED_S:
-                shutil.rmtree(old)
-    return writers.temporary(folder / "live")
+    for left in folder.glob(STAGED):
+        remove_left(left)
+    while True:  # until nobody takes it for a leftover before it is held
+        staged = writers.temporary(folder / "live")
+        staged.mkdir(parents=True)
+        if (lock := hold(staged, os.O_RDONLY)) is not None:
+            return staged, lock
 
 
 def folder_of(sweep: SweepCells) -> Path:

@@ -297,8 +297,8 @@ class Backbone(nn.Module):
         count = sum(self.seedless.values())
         return (
             f"{count:,} parameters ({listed(self.seedless)}) begin equal at every seed, because a "
-            "layer sets a seed itself: intervals over seeds are too narrow; take torch.manual_seed, "
-            "or the generator with a fixed seed, out of its constructor"
+            "layer sets a seed itself: intervals over seeds are too narrow. Take torch.manual_seed "
+            "or the generator with a fixed seed out of its constructor"
         )
 
     def _draw_head(self, seed: int) -> None:

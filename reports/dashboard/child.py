@@ -24,7 +24,13 @@ class WritingProcess:
     """A Python process with pipes, without a terminal, in a group of its own."""
 
     def __init__(
-        self, module: str, folder: Path, data: Path | None = None, *, user_settings: bool = True
+        self,
+        module: str,
+        folder: Path,
+        data: Path | None = None,
+        *,
+        user_settings: bool = True,
+        lock: int | None = None,
     ) -> None:
         """Start it.
 
@@ -33,6 +39,7 @@ class WritingProcess:
             folder: everything is written below it; it exists.
             data: where W&B stages what it is to send; None: it has no part in it.
             user_settings: whether the user's settings of W&B, which may name a server, count.
+            lock: a descriptor that it inherits.
         """
         # of its own: another shard may be writing into the same folder, and ends at another time
         self.temporary = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder))
@@ -45,6 +52,7 @@ class WritingProcess:
             text=True,
             cwd=folder,
             env=_environment(folder, data, self.temporary, user_settings=user_settings),
+            pass_fds=() if lock is None else (lock,),
             start_new_session=True,  # no terminal to ask on, and one group to end
         )
 

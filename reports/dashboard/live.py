@@ -29,14 +29,22 @@ MOST_NUMBERS = 1_000
 class LiveRuns:
     """The runs of one sweep while its cells run."""
 
-    def __init__(self, job: Mapping[str, Any], folder: Path, module: str, staged: Path) -> None:
+    def __init__(
+        self,
+        job: Mapping[str, Any],
+        folder: Path,
+        module: str,
+        staged: Path | None,
+        lock: int | None,
+    ) -> None:
         """Start the process that writes; the first line that it gets is the job.
 
         Args:
             job: kind, mode, project and the rest, as `live_writer` reads it.
             folder: everything is written below it.
             module: whose `main` is the process: that of `live_writer`, with a store at its side.
-            staged: place of this process alone for what W&B is to send.
+            staged: folder of this process alone for what W&B is to send; None: it has no part.
+            lock: descriptor with the lock of that folder, which the process holds until its end.
         """
         self.offline = ""
         """Why runs go into files although the server was wanted."""
@@ -59,8 +67,9 @@ class LiveRuns:
         self._writer = WritingProcess(
             module,
             folder,
-            self._data if job["kind"] == "wandb" else None,
+            staged,
             user_settings=job["mode"] != "offline",
+            lock=lock,
         )
         self._complaint = ""
         self._queue.put(job)
@@ -134,7 +143,7 @@ class LiveRuns:
             if pipe is not None:
                 pipe.close()
         self._writer.clear()
-        if not self.failed:
+        if self._data is not None and not self.failed:
             shutil.rmtree(self._data, ignore_errors=True)
 
     def _hand_over(self) -> None:

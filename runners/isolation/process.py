@@ -60,6 +60,9 @@ class Job:
     """For the caller's use."""
     seconds: float | None = None
     """Wall clock from the start of the process."""
+    silent_s: float | None = None
+    """Wall clock without a message, after which the work hangs: of several parts of which each has
+    so long, and says when it begins, the one that hangs does not have the time of all."""
     memory_bytes: int | None = None
     """Address space beyond what imports have mapped. For the CPU only: CUDA maps far more."""
     threads: int | None = None
@@ -195,7 +198,7 @@ class Child:
         except BaseException:
             self.kill()
             raise
-        self._deadline = None if job.seconds is None else time.monotonic() + job.seconds
+        self._begun = self._heard = time.monotonic()
 
     def waitables(self) -> list[Any]:
         """Return what `multiprocessing.connection.wait` can wait for."""
@@ -213,7 +216,7 @@ class Child:
         times = [now + (0.02 if any(rank.half_dead for rank in self._ranks) else 60.0)]
         if any(rank.dead and not rank.noticed for rank in self._ranks):
             times.append(now)  # it died after the last look, and nothing of it can be waited for
-        limit = self._deadline if self._kill_at is None else self._kill_at
+        limit = self._deadline() if self._kill_at is None else self._kill_at
         if limit is not None:  # a deadline that is past counts no more, or whoever waits would spin
             times.append(limit)
         if self._log is not None:
@@ -242,6 +245,7 @@ class Child:
                 rank.kill()  # what the work left behind; that closes the pipe, too
                 rank.died_at = rank.died_at or now
                 rank.open = now < rank.died_at + _HELD_S
+        self._heard = now if messages else self._heard
         self._enforce(now)
         if self._log is not None:
             self._log.look()
@@ -269,6 +273,11 @@ class Child:
             rank.close()
         self.ending = Ending(Status.skipped, "killed by the parent", interrupted=True)
 
+    def _deadline(self) -> float | None:
+        """Return when the work has taken too long, or said nothing for too long."""
+        limits = (self._begun, self.job.seconds), (self._heard, self.job.silent_s)
+        return min((since + limit for since, limit in limits if limit is not None), default=None)
+
     def _stop(self, cause: str, grace_seconds: float) -> None:
         self._cause = cause
         self._kill_at = time.monotonic() + grace_seconds
@@ -279,7 +288,8 @@ class Child:
         ended = all(rank.ending for rank in self._ranks)
         if self._cause is None and not ended:
             failures = [rank.failed_at for rank in self._ranks if rank.failed_at is not None]
-            if self._deadline is not None and now >= self._deadline:
+            deadline = self._deadline()
+            if deadline is not None and now >= deadline:
                 self._stop("timeout", self.job.grace_seconds)
             elif len(self._ranks) > 1 and failures and now >= min(failures) + _PATIENCE_S:
                 self._stop("failure", _PATIENCE_S)

@@ -109,10 +109,12 @@ def compared_in_turns(
     """
 
     def turn(number: int, wanted: Collection[str] | None) -> Round:
-        so_far("timing", min(number, rounds), rounds, "sample", MEASURING_S)
         names = [name for name in calls if wanted is None or name in wanted]
-        order = names if number % 2 == 0 else names[::-1]
-        return {name: watch.sample(partial(timed, calls[name], watch.device)) for name in order}
+        order, samples = names if number % 2 == 0 else names[::-1], {}
+        for name in order:  # each says that it begins: whoever is silent for long hangs
+            so_far("timing", min(number, rounds), rounds, "sample", MEASURING_S)
+            samples[name] = watch.sample(partial(timed, calls[name], watch.device))
+        return samples
 
     with uncollected():
         return watch.rounds_of(turn, parts, rounds, repeat_s=repeat_s)

@@ -29,6 +29,7 @@ WORDS = (
 )  # fmt: skip
 OK, OOM = Ending(Status.ok), Ending(Status.out_of_memory, "no memory left")
 KILLED = Ending(Status.skipped, "stopped by SIGKILL from outside", interrupted=True)
+SILENT = Ending(Status.timeout, "took longer than 1800 s")
 BROKEN = Ending(Status.crashed, "the process was killed by SIGSEGV")
 FULL = Ending(Status.skipped, "No space left on device", interrupted=True, storage=True)
 ROW = Measurement(metric="peak_tensor_bytes", value=1.0)
@@ -133,12 +134,14 @@ def test_a_cell_that_fails_by_itself_takes_no_other_with_it(
     assert executor.outcome.endings[sweep.cells[0].key] is Status.crashed
 
 
-@pytest.mark.parametrize("ending", [OOM, BROKEN, KILLED])
+@pytest.mark.parametrize("ending", [OOM, BROKEN, KILLED, SILENT])
 def test_where_a_comparison_fails_each_is_measured_alone(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch, ending: Ending
 ) -> None:
     def failing(job: isolate.Job) -> tuple[list[object], Ending]:
         messages, end = sound(job)
+        if compares(job):  # one that hangs does not have the time of the others
+            assert (job.seconds, job.silent_s) == (1800.0, 600.0)
         return (messages[:1], ending) if compares(job) else (messages, end)
 
     executor, jobs = play(monkeypatch, sweep, failing)

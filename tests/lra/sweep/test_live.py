@@ -1,6 +1,7 @@
 """What a dashboard gets while cells run: files read back, and a server on the loopback."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from lra.composition.hydra_entry import entries
 from lra.reports.dashboard.describe import BASELINES
 from lra.reports.dashboard.keys import GRADIENT_NORM, LOSS, STEP_LOSS, TRAINING
 from lra.reports.dashboard.state import read_state, taken
+from lra.results.disk import old
 from lra.results.replay import replay
 from lra.results.stored import stored
 from lra.runners.isolation.progress import Begun, Progress, TrainingStep
@@ -280,6 +282,30 @@ def test_a_process_that_takes_nothing_stops_nobody(
     assert live.runs is not None
     assert live.runs.failed == "it took longer than 0.2 s to end"
     assert list((tmp_path / "r/wandb").glob("*run-*")) == []
+
+
+def test_what_a_killed_writer_staged_goes_and_that_of_others_stays(tmp_path: Path) -> None:
+    sweep, data = swept(tmp_path / "r", *TRAINED), tmp_path / "r/wandb/data"
+    live = LiveSweep(sweep, sweep.cells)
+    (killed,) = data.iterdir()
+    other = LiveSweep(sweep, sweep.cells)
+    try:
+        held = {*data.iterdir()} - {killed}
+        assert killed.exists()
+        assert not [*old(sweep.root)]
+        assert live.runs is not None
+        os.killpg(live.runs.process_group, signal.SIGKILL)
+        while live.goes_on:
+            time.sleep(0.01)
+        assert [item.paths for item in old(sweep.root)] == [[killed]]
+        third = LiveSweep(sweep, sweep.cells)
+        assert not killed.exists()
+        assert held < {*data.iterdir()}
+        third.close()
+    finally:
+        live.close()
+        other.close()
+    assert not [*data.iterdir()]
 
 
 def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:

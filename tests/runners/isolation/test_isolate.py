@@ -156,6 +156,13 @@ def test_siblings_go_on_and_those_that_hang_end_with_their_rows():
     assert is_gone(messages["5"][0])
 
 
+def test_work_that_falls_silent_ends_before_its_time():
+    endings = []
+    job = Job(function=jobs.hang, argument=None, seconds=1e5, silent_s=1.0, grace_seconds=0.2)
+    pool([job], on_message=lambda *_: None, on_end=lambda _, ending: endings.append(ending.status))
+    assert endings == [Status.timeout]
+
+
 def test_side_by_side_is_kept_and_jobs_are_taken_late():
     running, most, taken = set(), 0, []
 
