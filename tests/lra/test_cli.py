@@ -21,6 +21,12 @@ def test_importing_the_program_is_light(tmp_path):
     assert not loaded & {"torch", "hydra", "pandas", "numpy", "yaml", "argparse", "lra.cli"}
 
 
+def test_no_allocator_reserves_what_a_limited_shell_lacks(tmp_path):
+    code = "import lra.cli; lra.cli.main(['--version']); "
+    code += "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    assert python(code, cwd=tmp_path).stdout.splitlines()[-1] == "system"
+
+
 def test_without_words_the_help_is_printed_and_the_exit_code_is_two(capsys):
     assert cli.main([]) == 2
     assert "usage: lra VERB" in capsys.readouterr().out
