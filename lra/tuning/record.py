@@ -30,7 +30,7 @@ GROWING = ("trials", "studies", "final_seeds")
 """Options that a later command may raise."""
 SAMPLERS = ("random", "halton", "grid", *ADAPTIVE)
 _TYPES: Types = {
-    "name": str, "sampler": str, "options": dict, "fixed": list[str], "arms": list[dict],
+    "name": str, "sampler": str, "options": dict, "fixed": list[str], "arms": list,
     "params": dict[str, str], "for_model": dict[str, dict[str, str]], "steering": list[str],
     "place": dict[str, str], "points": dict[str, list[list[float]]],
 }  # fmt: skip

@@ -51,7 +51,7 @@ def redraw(model: nn.Module, deviation: float, seed: int) -> None:
             nn.init.normal_(parameter, std=deviation)
 
 
-class SeedWatch(TorchDispatchMode):
+class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows what is drawn by another seed than its generators have on entry.
 
     A layer that calls `torch.manual_seed`, or has a generator of its own, may begin with the same
@@ -59,7 +59,7 @@ class SeedWatch(TorchDispatchMode):
     """
 
     def __init__(self, own: torch.Generator) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seeds = {each.initial_seed() for each in (torch.default_generator, own)}
         self.drawn: dict[int, torch.UntypedStorage] = {}
         """By address, which is none of another tensor while the storage is held."""

@@ -231,7 +231,7 @@ ODD = [
     (put("options", "studies", 2**60), "trials in all studies; wanted at most 100,000"),
     (put("fixed", 0, 7), "wanted a list[str]"),
     (put("arms", []), "arms must be at least 1"),
-    (put("arms", 0, 3), "wanted a list[dict]"),
+    (put("arms", 0, 3), "holds a int; wanted an object"),
     (put("arms", 0, "words", None), "words: got None; wanted a list[str]"),
     (put("arms", 0, "steps", 0), "steps must be at least 1"),
     (put("params", {"optim.clip": "3"}), "one value is no range"),
