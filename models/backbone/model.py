@@ -270,7 +270,7 @@ class Backbone(nn.Module):
 
     def _made(
         self,
-        make: Callable[[Site], nn.Module],
+        make: Callable[[Site], Any],
         seed: int,
         part: str,
         site_of: Callable[[int, dict[str, nn.Module]], Site],
