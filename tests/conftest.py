@@ -101,11 +101,23 @@ def one_format(request, monkeypatch):
         monkeypatch.setattr("lra.reports.figures.drawing.FORMATS", ("svg",))
 
 
+def new_cache(tmp_path_factory):
+    """Return a folder that does not exist: to make one for every test takes half a minute."""
+    return str(tmp_path_factory.getbasetemp() / "caches" / str(next(CACHES)))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache_of_the_module(tmp_path_factory):
+    """Keep what a module's fixtures prepare out of the machine's cache.
+
+    A sample of another size has the same name: tests would read the user's, and the user theirs.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LRA_DATA", new_cache(tmp_path_factory))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
-    """Keep every test away from the data cache of whoever runs it.
-
-    Its folder is not there: most tests need none, and making thousands takes half a minute.
-    """
-    folder = tmp_path_factory.getbasetemp() / "caches" / str(next(CACHES))
-    monkeypatch.setenv("LRA_DATA", str(folder))
+    """Keep every test away from the data cache of whoever runs it."""
+    monkeypatch.setenv("LRA_DATA", new_cache(tmp_path_factory))

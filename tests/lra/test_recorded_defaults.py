@@ -8,10 +8,8 @@ from recorded_defaults import RECORD, moved, today
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LRA_DATA", str(tmp_path_factory.mktemp("no_data")))
-        return today()
+def found():
+    return today()
 
 
 def test_every_default_is_the_recorded_one(found):

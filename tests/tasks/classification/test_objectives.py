@@ -26,13 +26,6 @@ RECORDED = "e7d1f1845160455078f2dfc2489157e0721562226ef24e2cede21c3f448b9b24"
 """Hash of the masks of one batch."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LRA_DATA", str(tmp_path_factory.mktemp("data")))
-        yield
-
-
 def made(name, *words):
     task = named_task(name, [*SMALL[name], *words])
     task.prepare()

@@ -251,6 +251,16 @@ def test_root_follows_the_environment(monkeypatch, tmp_path):
     assert data_root() == Path.home() / ".cache" / "lra"
 
 
+@pytest.fixture(scope="module")
+def root_of_fixtures():
+    return data_root()
+
+
+def test_fixtures_prepare_outside_the_machines_cache(root_of_fixtures, tmp_path_factory):
+    assert root_of_fixtures.is_relative_to(tmp_path_factory.getbasetemp())
+    assert root_of_fixtures != data_root()
+
+
 HOLDER = """
 import sys
 from lra.tasks.data.sources import lock

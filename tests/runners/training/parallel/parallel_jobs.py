@@ -1,8 +1,11 @@
 """Trainings in processes of their own, for tests of several ranks."""
 
 import os
+import random
 import signal
+import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lra.models.backbone.model import (
     Backbone,
@@ -148,6 +152,29 @@ class Asked:
     config: dict[str, Any] = field(default_factory=dict)
     signalled: tuple[int, int, int] | None = None
     """(rank, step, signal): sent by that rank to itself after that step."""
+    lag: int = 0
+    """Not 0: ranks wait at random, drawn from this number and theirs."""
+
+
+class Lagging(TorchDispatchMode):
+    """Waits before and after each exchange, and at some of the other operations."""
+
+    def __init__(self, *seed: object) -> None:
+        super().__init__()
+        self.random = random.Random(str(seed))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do an operation, late."""
+        often = 0.5 if "c10d" in func.namespace else 0.01
+        self.wait(often)
+        result = func(*args, **(kwargs or {}))
+        self.wait(often)
+        return result
+
+    def wait(self, often: float) -> None:
+        """Wait for up to 3 ms, with a probability of `often`."""
+        if self.random.random() < often:
+            time.sleep(0.003 * self.random.random())
 
 
 @dataclass
@@ -203,7 +230,9 @@ def work(many: dict[str, Asked], send: Send) -> None:
     if together:
         dist.init_process_group("gloo")
     for name, asked in many.items():
-        _train(asked, lambda each, name=name: send((name, each)))
+        late = Lagging(asked.lag, os.environ.get("RANK")) if asked.lag else nullcontext()
+        with late:
+            _train(asked, lambda each, name=name: send((name, each)))
         Trainer.advance = advance  # type: ignore[method-assign]
     if together:
         dist.destroy_process_group()
