@@ -228,6 +228,8 @@ class Traits:
     site's longest input decides grows with it."""
     memory: Growth = Growth(1.0)
     """Of the activations that autograd keeps."""
+    reach: int | None = None
+    """An output depends on no token more than so many tokens away; None: there is no such bound."""
     selection_leak: bool = False
     """Causal values, but later tokens move earlier choices (hashing)."""
     row_stochastic: bool = False

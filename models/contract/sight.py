@@ -117,6 +117,13 @@ def _in_full(
         gradient = _gradient(case, run, x, hidden)
         unseen = gradient.masked_fill(hidden.seen[..., None], 0.0)
         yield _at_worst(case, gradient - unseen, gradient, hidden, f"gradients {what}")
+        if traits.reach is not None:
+            tokens = torch.arange(length, device=gradient.device)
+            far = (tokens - hidden.query[:, None]).abs() > traits.reach
+            near = gradient.masked_fill(far[..., None], 0.0)
+            yield case.agree(
+                f"gradients of tokens more than reach={traits.reach} away, {what}", gradient, near
+            ).because("traits.reach is less than how far it looks")
         blind = (hidden.seen & (gradient.abs().amax(-1) == 0)).nonzero()
         if not facts:
             sees_all = not len(blind)

@@ -82,6 +82,7 @@ class SpanCore(nn.Module):
             causal=site.causal,
             operations=Growth(1.0),
             memory=Growth(1.0),
+            reach=span,
             weight_dropout=True,
         )
 

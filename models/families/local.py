@@ -166,6 +166,7 @@ class LocalCore(nn.Module):
             positions=frozenset({Positions.alibi.value}),
             causal=site.causal,
             max_length=self.longest,
+            reach=None if comb else (max(look_back, look_forward) + 1) * block - 1,
             row_stochastic=not comb,
             weight_dropout=True,
             sees_order=not (everything or itself),

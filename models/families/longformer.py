@@ -94,8 +94,12 @@ class LongformerCore(nn.Module):
             )
             for heads in self.slices
         )
-        sees_order = any(self.part(i).traits.sees_order for i in range(len(self.parts)))
-        self.traits = replace(self.part(0).traits, sees_order=sees_order)
+        traits = [self.part(index).traits for index in range(len(self.parts))]
+        self.traits = replace(
+            traits[0],
+            reach=max(each.reach or 0 for each in traits),
+            sees_order=any(each.sees_order for each in traits),
+        )
 
     def part(self, index: int) -> SlidingWindowCore:
         """Return one of the parts."""
@@ -219,6 +223,8 @@ class Longformer(MultiHead):
             self.register_load_state_dict_pre_hook(  # type: ignore[no-untyped-call]
                 _start_from_ordinary
             )
+        if sees_cls or global_mask:
+            self.traits = replace(self.traits, reach=None)
         if sees_cls:  # all ranks would have to hear of it, and it of all
             self.traits = replace(self.traits, supports=self.traits.supports - {"context"})
         if global_mask:

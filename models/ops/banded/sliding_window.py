@@ -137,6 +137,7 @@ class SlidingWindowCore(nn.Module):
         self.traits = Traits(
             supports=frozenset({"keep", "start", "context"}),
             causal=site.causal,
+            reach=(back if site.causal else max(window, back)) * dilation,
             positions=frozenset({Positions.alibi.value}),
             row_stochastic=True,
             weight_dropout=True,

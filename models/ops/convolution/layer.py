@@ -77,6 +77,7 @@ class GatedConvolution(Family):
         self.traits = Traits(
             supports=frozenset({"keep", "start", "context"}),
             causal=site.causal,
+            reach=max(self.left, taps - 1 - self.left),
             weight_dropout=True,
             training_noise=input_dropout > 0,
             sees_order=taps > 1,

@@ -182,6 +182,7 @@ PLANTED = [
     core("sight", "does not see token", layouts.IgnoresPrefix, causal=True),
     core("sight", "under order", layouts.IgnoresOrder),
     core("sight", "under order", layouts.SeesNextRank),
+    core("sight", "more than reach=2 away", sight.LooksFurther),
     core("sight", "under keep and document", sight.DocumentForgottenBesidePadding),
     core("sight", "under document", sight.DocumentModulo256),
     core("sight", "under document", sight.DocumentInFloat32),

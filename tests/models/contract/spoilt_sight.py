@@ -10,6 +10,14 @@ from tests.models.contract.spoilt_layouts import WideReader
 from tests.models.contract.spoilt_mixers import Honest, KernelCore
 
 
+class LooksFurther(WideReader):
+    """Says that it reaches fewer tokens."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.traits = replace(self.traits, reach=2)
+
+
 class DocumentForgottenBesidePadding(WideReader):
     def document(self, layout: Layout) -> Tensor:
         same = super().document(layout)
