@@ -18,7 +18,6 @@ import pytest
 
 from lra.cli import VERBS, main
 from lra.commands import data, doctor, generate, report, verify
-from lra.results import evidence
 from lra.results.stored import published_with_names
 from lra.sweep import overview
 from lra.sweep.forecast import Forecast
@@ -214,7 +213,6 @@ def test_a_documented_command_does_what_it_says(
         words += [] if "model=" in command else ["model=linear,sdpa,fnet"]
     if verb == "doctor":
         monkeypatch.setattr(doctor, "checks", essential)
-    monkeypatch.setattr(evidence, "PUBLISHED", home / "none")  # see test_choose.py
     monkeypatch.setattr(report, "published_with_names", rows_of_one_model)
     if verb == "verify":
         chosen = verify.parser().parse_args(words)

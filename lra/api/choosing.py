@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 KEYS = {
     "forecast": ("step_s",), "time": ("time_ratio",), "memory": ("memory_bytes",),
-    "operations": ("multiply_adds",), "quality": ("paper_score", "score"),
+    "operations": ("multiply_adds",), "prefill": ("prefill_s",), "token": ("token_s",),
+    "state": ("state_bytes",), "quality": ("paper_score", "score"),
 }  # fmt: skip
 """What families are ranked by, and its columns: the second where the first is unknown."""
-NUMBERS = (*(name for names in KEYS.values() for name in names), "room_bytes", "state_bytes")
+NUMBERS = (*(name for names in KEYS.values() for name in names), "room_bytes", "reach")
 
 
 @plainly
@@ -26,7 +27,7 @@ def choose(
     length: int,
     *,
     hardware: str = "cpu",
-    task: str = "listops",
+    task: str | None = None,
     causal: bool = False,
     by: str = "forecast",
     results: "str | Path" = "results",
@@ -41,10 +42,11 @@ def choose(
     Args:
         length: Tokens of a sequence.
         hardware: One of `lra list hardware`; it need not be here.
-        task: One of `lra list tasks`: whose vocabulary the model has, and whose scores are shown.
+        task: One of `lra list tasks`: whose vocabulary the model has, and whose scores are shown;
+            None: the vocabulary of listops, and no scores.
         causal: Whether no token may see later ones, whatever the task asks.
         by: `forecast` (time of a training step as `lra plan` reckons it), `time` (measured, over
-            exact attention's), `memory`, `operations` or `quality`.
+            exact attention's), `memory`, `operations`, `prefill`, `token`, `state` or `quality`.
         results: A store, whose rows count before published ones.
         config_dir: A folder with configuration files of your own.
         plugins: Packages that these files may name.
@@ -55,16 +57,19 @@ def choose(
     Returns:
         A line for each family, the first ones best, NaN or "" where nothing is known:
         `multiply_adds` of a forward pass for each token; `memory_bytes` and `step_s` of a training
-        step, and whether it `fits` into `room_bytes`; `state_bytes` of one text behind all tokens;
+        step, and whether it `fits` into `room_bytes`; `reach`: an output depends on no token
+        further away than so many; forecasts for one text: `prefill_s` of a forward pass and, of
+        causal models, `token_s` of one token more and `state_bytes` behind all tokens;
         `time_ratio`, `score` (of rows) and `paper_score`, each with its source; `reason`: why
         something is not known. Those for which `serves` is False are last. `attrs["setting"]` says
-        in words what was asked.
+        in words what was asked, `attrs["no_scores"]` why there are no scores.
 
     Warns:
         DamagedCell: A cell of the store cannot be read and is left out.
 
     Raises:
-        ValueError: There is no such hardware, task, key or option, or a number is out of range.
+        ValueError: There is no such hardware, task, key or option, a number is out of range, or
+            `by="quality"` has no scores to rank by.
 
     Examples:
         >>> import lra
@@ -73,7 +78,8 @@ def choose(
         (['linear', 'sdpa', 'fnet'], [True, True, False])
     """
     words = [*flags(config_dir, plugins), *(["causal"] if causal else [])]
-    words += words_of({"length": length, "hardware": hardware, "task": task, **options})
+    asked = {"length": length, "hardware": hardware, **({} if task is None else {"task": task})}
+    words += words_of({**asked, **options})
     with hydra_left_alone():
         frame, left_out = screen(words, by=by, results=Path(results))
     for line in left_out:
@@ -94,18 +100,26 @@ def screen(words: Sequence[str], *, by: str, results: Path) -> "tuple[pd.DataFra
     import pandas as pd
 
     from lra.results.evidence import on_record
-    from lra.sweep.family_costs import family_costs, runs_of, setting_of
+    from lra.sweep.family_costs import family_costs, runs_of, setting_of, why_no_scores
 
     runs = runs_of(words)
-    left_out: list[str] = []
-    costs, record = [*family_costs(runs)], on_record(runs, results, left_out)
+    no_scores = why_no_scores(runs, words)
+    if by == "quality" and no_scores:
+        raise ConfigError(f"by=quality: {no_scores}")
+    costs, left_out = [*family_costs(runs)], list[str]()
+    record = on_record(runs, results, left_out, scores=not no_scores)
     frame = pd.DataFrame([{**cost, **record[cost["model"]]} for cost in costs])
     frame = frame.astype(dict.fromkeys(NUMBERS, float))
+    if by in ("token", "state") and frame["token_s"].isna().all():
+        raise ConfigError(
+            f"by={by} ranks causal models: add the word causal, or a task of language"
+        )
     sources = frame["paper_score_source"] + frame["score_source"]
     falling = by == "quality" and sources.str.startswith("accuracy").any()
     keys = {key: frame[key] * (-1 if falling else 1) for key in KEYS[by]}
     late = frame["fits"].map(lambda fits: fits is False)
     order = pd.DataFrame({"cannot": ~frame["serves"], "late": late, **keys})
     frame = frame.loc[order.sort_values([*order], kind="stable").index].reset_index(drop=True)
-    frame.attrs["setting"] = setting_of(runs, frame["room_bytes"].max())
+    frame.attrs["setting"] = setting_of(runs, frame["room_bytes"].max(), words)
+    frame.attrs |= {"device": str(runs[0].hardware.device), "no_scores": no_scores}
     return frame, left_out

@@ -42,19 +42,29 @@ RANKED = {
     "time": "measured time over that of exact attention, each at the length of its note",
     "memory": "forecast memory of a training step",
     "operations": "multiply-adds of a forward pass",
+    "prefill": "the forecast time of a forward pass over one text",
+    "token": "the forecast time of one token more, behind a text of this length",
+    "state": "bytes of the state behind one text; without a state last",
     "quality": "scores of papers, then of rows: they are of different settings, see the notes",
 }
-LEGEND = (
-    "kMAC    thousand multiply-adds for each token of a forward pass",
-    "GiB     memory of a training step at its peak; !: more than there is",
-    "step    forecast time of a training step",
-    "x sdpa  measured time of a training step over that of exact attention",
-    "rows    test score of the task, of stored or published rows; paper: as papers report it",
-    "–       not known: nothing on record, or it cannot be had",
-    "state   bytes (K, M, G: 1024-fold) of one text behind all tokens, float32",
-)
-"""The last line is for causal models."""
 UNKNOWN = "–"
+LEGEND = {
+    "kMAC": "thousand multiply-adds for each token of a forward pass",
+    "reach": "an output depends on no token further away than so many; all: there is no bound",
+    "GiB": "memory of a training step at its peak; !: more than there is",
+    "step": "forecast time of a training step",
+    "prefill": "forecast time of reading one text",
+    "token": "forecast time of one token more, from counted work as step and prefill",
+    "state": "bytes (K, M, G: 1024-fold) of one text behind all tokens, float32",
+    "x sdpa": "measured time of a training step over that of exact attention",
+    "rows": "test score of the task, of stored or published rows",
+    "paper": "the same, as papers report it",
+    UNKNOWN: "not known: nothing on record, or it cannot be had",
+}
+KERNELS = (
+    "kernels: ours, plain PyTorch, with PyTorch's fused attention in sdpa and what calls it; fused "
+    "kernels elsewhere (flash-linear-attention, mamba-ssm) can be several times faster"
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -100,35 +110,50 @@ class _Notes:
 
 def _print(frame: "pd.DataFrame", by: str) -> None:
     serving: list[dict[Any, Any]] = frame[frame["serves"]].to_dict("records")
-    causal, notes = bool(frame["state_bytes"].notna().any()), _Notes()
-    head = ["model", "kMAC", "GiB", *(["state"] if causal else []), "step", "x sdpa", "rows"]
-    rows = [[*head, "paper"], *(_row(line, notes, state=causal) for line in serving)]
+    notes, absent = _Notes(), set[str]()
+    absent |= {"rows", "paper"} if frame.attrs["no_scores"] else set()
+    absent |= {"token", "state"} if frame["token_s"].isna().all() else set()
+    lines = [_entries(line, notes, length=frame["reach"].max()) for line in serving]
+    head = [name for name in ("model", *LEGEND) if name not in {*absent, UNKNOWN}]
     print(frame.attrs["setting"])
     print(f"ranked by {RANKED[by]}")
     print(f"other ranks: --by {'|'.join(key for key in KEYS if key != by)}\n")
+    rows = [head, *([line[name] for name in head] for line in lines)]
     print_table(flush_right(rows), indent="", header=True)
     print()
-    for line in (*LEGEND[: None if causal else -1], *_sentences(frame, serving, notes)):
-        print(line)
+    for name, meaning in LEGEND.items():
+        if name not in absent:
+            print(f"{name:<7} {meaning}")
+    for sentence in _sentences(frame, serving, notes):
+        print(sentence)
 
 
-def _row(line: dict[str, Any], notes: _Notes, *, state: bool) -> list[str]:
-    step, ratio, fits = line["step_s"], line["time_ratio"], line["fits"] is not False
+def _entries(line: dict[str, Any], notes: _Notes, *, length: float) -> dict[str, str]:
+    ratio, fits, reach = line["time_ratio"], line["fits"] is not False, line["reach"]
     paper = _known(line["paper_score"], lambda score: f"{score:.1f}")
-    return [
-        line["model"],
-        _known(line["multiply_adds"], lambda n: f"{n / 1e3:,.0f}"),
-        _known(line["memory_bytes"], lambda n: f"{n / 2**30:.2f}{'' if fits else '!'}"),
-        *([_known(line["state_bytes"], _bytes)] if state else []),
-        _known(step, lambda s: f"{s:.3g}s" if s >= 1 else f"{s * 1e3:.3g}ms"),
-        notes.marked(f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}", line["time_ratio_source"]),
-        notes.marked(f"{line['score']:.3g}", line["score_source"]),
-        notes.marked("FAIL" if paper == UNKNOWN else paper, line["paper_score_source"]),
-    ]
+    return {
+        "model": line["model"],
+        "kMAC": _known(line["multiply_adds"], lambda n: f"{n / 1e3:,.0f}"),
+        "reach": "all" if reach == length else _known(reach, lambda n: f"{n:,.0f}"),
+        "GiB": _known(line["memory_bytes"], lambda n: f"{n / 2**30:.2f}{'' if fits else '!'}"),
+        "step": _known(line["step_s"], _time),
+        "prefill": _known(line["prefill_s"], _time),
+        "token": _known(line["token_s"], _time),
+        "state": _known(line["state_bytes"], _bytes),
+        "x sdpa": notes.marked(
+            f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}", line["time_ratio_source"]
+        ),
+        "rows": notes.marked(f"{line['score']:.3g}", line["score_source"]),
+        "paper": notes.marked("FAIL" if paper == UNKNOWN else paper, line["paper_score_source"]),
+    }
 
 
 def _known(number: float, text: Callable[[float], str]) -> str:
     return UNKNOWN if math.isnan(number) else text(number)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g}s" if seconds >= 1 else f"{seconds * 1e3:.3g}ms"
 
 
 def _bytes(size: float) -> str:
@@ -140,15 +165,12 @@ def _sentences(
     frame: "pd.DataFrame", serving: Sequence[dict[str, Any]], notes: _Notes
 ) -> Iterator[str]:
     """Yield the sources, what is not known, and who cannot serve."""
-    from lra.results.evidence import PUBLISHED
-
     for source, letter in notes.letters.items():
         yield f"[{letter}] {source}"
-    if not PUBLISHED.is_dir():
-        yield (
-            "published rows, reports/published of a checkout, are not in this installation: times "
-            "and scores of rows are those of the store alone"
-        )
+    if frame.attrs["no_scores"]:
+        yield frame.attrs["no_scores"]
+    if frame.attrs["device"] == "cuda":
+        yield KERNELS
     stateless = [line["model"] for line in serving if line["reason"].startswith("no state")]
     if stateless:
         yield f"no state along time, so each new token reads all again: {', '.join(stateless)}"

@@ -1,10 +1,16 @@
-"""What is on record of families: measured times and scores of rows, and scores of papers."""
+"""What is on record of families: measured times and scores of rows, and scores of papers.
 
+Of published rows, which stay in the repository, `published_rows.json` has what is needed here, so
+that an installed package answers as a clone does. `python tests/lra/results/published_digest.py`
+makes it.
+"""
+
+import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib import resources
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,30 +21,75 @@ from lra.models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
 from lra.reports.arena.literature import printed_scores
 from lra.reports.rows import cost_points, cost_rows, prepare, settings
 from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, accuracy_table
-from lra.results.stored import published_with_names, stored
+from lra.results.stored import stored
+from lra.tasks.task import Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PUBLISHED = Path(str(resources.files("lra.reports"))) / "published"
-"""Rows that come with a checkout; an installed package has none."""
+DIGEST = Path(__file__).with_name("published_rows.json")
 SHELF = "reports/published/"
 REFERENCE, MODE = "sdpa", "step"
 
 
-class Evidence(NamedTuple):
-    """One number on record."""
+class Origin(NamedTuple):
+    """Where numbers come from."""
 
-    value: float | None
-    """None: printed as a failure."""
-    source: str
-    """Where it stands, and what it was measured on; "": nothing is known."""
-    distance: tuple[float, ...] = (math.inf,)
-    """From the question: of several, the nearest counts."""
+    task: str
+    """Whose scores they are; "": times of training steps over those of exact attention."""
+    about: str
+    """What was scored, or the machine that was timed."""
+    place: str
+    """The file or the store."""
+    device: str = ""
+    """Of times, the kind of device: cpu or cuda; "" for a profile that is not here."""
+    causal: bool = False
+    """Of times."""
+
+
+class Record(NamedTuple):
+    """One number of rows."""
+
+    origin: Origin
+    family: str
+    length: int
+    """Tokens of the timed sequences; 0 for scores."""
+    value: float
+
+    @property
+    def source(self) -> str:
+        """Say what it is, and where it stands."""
+        task, about, place, _, causal = self.origin
+        way = "causal" if causal else "bidirectional"
+        return f"{'' if task else f'{self.length:,} tokens, {way}, '}{about}: {place}"
+
+    def distance(self, length: int, device: str, *, causal: bool) -> tuple[float, ...]:
+        """Return how far it is from the question: of several, the nearest counts.
+
+        Nearest are times of the same kind of device, of the store, of the same direction, of the
+        nearest length, in this order; scores of the store, of these the best.
+        """
+        task, about, place, kind, looks_back = self.origin
+        foreign = place.startswith(SHELF)
+        if task:
+            return (foreign, -self.value if about.startswith("accuracy") else self.value)
+        far = abs(math.log2(self.length / length))
+        return (kind != device, foreign, looks_back != causal, far)
+
+
+@cache
+def shipped(file: Path) -> Sequence[Record]:
+    """Return what published rows tell."""
+    return [
+        Record(Origin(*origin), family, int(length), value)
+        for origin, families in json.loads(file.read_text(encoding="utf-8"))
+        for family, values in families.items()
+        for length, value in values.items()
+    ]
 
 
 def on_record(
-    runs: Sequence[Run], results: Path, left_out: list[str]
+    runs: Sequence[Run], results: Path, left_out: list[str], *, scores: bool
 ) -> dict[str, dict[str, float | str | None]]:
     """Return the nearest `time_ratio`, `score` and `paper_score` of each run's family.
 
@@ -47,84 +98,61 @@ def on_record(
     Args:
         runs: Of one setting, as `lra.sweep.family_costs.runs_of` returns them.
         results: A store; where there is none, or it is empty, published rows are all.
-        left_out: Gains what is wrong with each cell of it that cannot be read.
+        left_out: Gains what is wrong with each cell of the store that cannot be read.
+        scores: Whether scores of the task are wanted.
     """
     first = runs[0]
     (_, length), *_ = first.runner.cells(first.model, 0)
-    causal = facts(first, length).head in CAUSAL_HEADS
-    judged = LANGUAGE if Head[first.task.spec.kind.name] in TOKEN_HEADS else ()
-    found: dict[str, dict[str, list[Evidence]]] = {
-        run.model: {
-            "time_ratio": [Evidence(1.0, "exact attention itself")] * (run.model == REFERENCE),
-            "score": [], "paper_score": [*_paper_scores(run.model, first.task_name)],
-        }
-        for run in runs
-    }  # fmt: skip
-    for place, frame in _row_frames(results, first.task_name, left_out):
-        times = _times(place, frame, length, causal=causal, device=str(first.hardware.device))
-        scores = _scores(place, frame, first.task_name, (*judged, ACCURACY))
-        for column, pairs in (("time_ratio", times), ("score", scores)):
-            for family, evidence in pairs:
-                if family in found:
-                    found[family][column].append(evidence)
-    record: dict[str, dict[str, float | str | None]] = {}
-    for family, columns in found.items():
-        record[family] = {}
-        for column, several in columns.items():
-            nearest = min(several, key=lambda each: each.distance, default=Evidence(None, ""))
-            record[family] |= {column: nearest.value, f"{column}_source": nearest.source}
-    return record
-
-
-def _row_frames(
-    results: Path, task: str, left_out: list[str]
-) -> "Iterator[tuple[str, pd.DataFrame]]":
-    """Yield the rows of a store, and of published files that tell of times or of the task."""
+    causal, device = facts(first, length).head in CAUSAL_HEADS, str(first.hardware.device)
+    known, tasks = [*shipped(DIGEST)], {first.task_name: first.task}
     if (results / "cells").is_dir():
         with suppress(FileNotFoundError):  # begun, and without rows
             rows, _, damaged = stored(results, None)
             left_out += damaged
-            yield str(results), prepare(rows)
-    scored = f'"task":"{task}"'.encode()
-    for file in sorted(PUBLISHED.glob("*.jsonl")):
-        content = file.read_bytes()  # most files are of something else
-        if b'"time_ratio"' in content or (b'"split":"test"' in content and scored in content):
-            yield f"{SHELF}{file.name}", prepare(published_with_names(file))
+            known += records(str(results), prepare(rows), tasks)
+    known.sort(key=lambda each: each.distance(length, device, causal=causal))
+    found: dict[str, dict[str, float | str | None]] = {}
+    for run in runs:
+        own = [(each.origin.task, each.value, each.source) for each in known
+               if each.family == run.model]  # fmt: skip
+        papers = printed_scores(run.model, first.task_name)
+        papers.sort(key=lambda score: -(score.percent or 0.0))
+        columns: dict[str, list[tuple[float | None, str]]] = {
+            "time_ratio": [(value, source) for task, value, source in own if not task],
+            "score": [(v, s) for task, v, s in own if scores and task == first.task_name],
+            "paper_score": [(p.percent, f"accuracy, {p.source}") for p in papers if scores],
+        }
+        if run.model == REFERENCE:
+            columns["time_ratio"] = [(1.0, "exact attention itself")]
+        found[run.model] = {}
+        for column, several in columns.items():
+            value, source = next(iter(several), (None, ""))
+            found[run.model] |= {column: value, f"{column}_source": source}
+    return found
 
 
-def _times(
-    place: str, frame: "pd.DataFrame", length: int, *, causal: bool, device: str
-) -> Iterator[tuple[str, Evidence]]:
-    """Yield families with the time of a training step over that of exact attention.
+def records(place: str, frame: "pd.DataFrame", tasks: Mapping[str, Task]) -> Iterator[Record]:
+    """Yield the times of rows, and their scores of tasks, which stand under their names."""
+    yield from _times(place, frame)
+    for name, task in tasks.items():
+        judged = LANGUAGE if Head[task.spec.kind.name] in TOKEN_HEADS else ()
+        yield from _scores(place, frame, name, (*judged, ACCURACY))
 
-    Nearest are rows of the same kind of device, of the store, of the same direction, of the nearest
-    length, in this order.
-    """
+
+def _times(place: str, frame: "pd.DataFrame") -> Iterator[Record]:
+    """Yield the times of training steps over those of exact attention."""
     timed = cost_rows(frame)
     for part in settings(timed) if len(timed) else ():
         first = part.rows.iloc[0]
-        kind = _device(str(first["hardware"]))
+        about = f"{first['device']}, {first['precision']}"
+        origin = Origin("", about, place, _device(str(first["hardware"])), bool(first["causal"]))
         families = dict(zip(part.rows["name"], part.rows["family"], strict=True))
         for point in cost_points(part.rows):
             ratio = point.time_ratio.get(REFERENCE)
-            family = families[point.model]
-            if point.mode != MODE or ratio is None or ratio.value is None or point.model != family:
+            if point.mode != MODE or ratio is None or ratio.value is None:
                 continue
-            way = "causal" if first["causal"] else "bidirectional"
-            machine = f"{first['device']}, {first['precision']}"
-            yield (
-                family,
-                Evidence(
-                    value=ratio.value,
-                    source=f"{point.length:,} tokens, {way}, {machine}: {place}",
-                    distance=(
-                        kind != device,
-                        place.startswith(SHELF),
-                        bool(first["causal"]) != causal,
-                        abs(math.log2(point.length / length)),
-                    ),
-                ),
-            )
+            if point.model == families[point.model]:
+                yield Record(origin, point.model, point.length, ratio.value)
 
 
 def _device(hardware: str) -> str:
@@ -134,11 +162,10 @@ def _device(hardware: str) -> str:
 
 def _scores(
     place: str, frame: "pd.DataFrame", task: str, judged: Sequence[Score]
-) -> Iterator[tuple[str, Evidence]]:
-    """Yield families with the first score that a task has on the test split, means over seeds.
+) -> Iterator[Record]:
+    """Yield the first score that a task has on the test split, means over seeds.
 
-    Nearest are rows of the store, of these the best. A regime makes another task of a
-    classification.
+    A regime makes another task of a classification.
     """
     frame = frame[(frame["task"] == task) & (frame["baseline"] == "")]
     frame = frame if len(judged) > 1 else frame[frame["regime"] == ""]
@@ -156,17 +183,5 @@ def _scores(
             value = entry.value * score.factor
             examples = max((seen.get(cell, 0.0) for cell in entry.cells), default=0.0)
             after = f" after {examples:,.0f} training examples" if examples else ""
-            yield (
-                family,
-                Evidence(
-                    value=value,
-                    source=f"{score.title.lower()}{after}, {column.title}{form}: {place}",
-                    distance=(place.startswith(SHELF), -value if score.shares else value),
-                ),
-            )
-
-
-def _paper_scores(family: str, task: str) -> Iterator[Evidence]:
-    """Yield what papers report of a family at a task; the best is the nearest."""
-    for score in printed_scores(family, task):
-        yield Evidence(score.percent, f"accuracy, {score.source}", (-(score.percent or 0.0),))
+            about = f"{score.title.lower()}{after}, {column.title}{form}"
+            yield Record(Origin(task, about, place), family, 0, value)

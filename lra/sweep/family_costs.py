@@ -2,6 +2,7 @@
 
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +12,14 @@ from lra.composition.catalogue import words as spellings
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.run import Run
 from lra.errors import ConfigError, UnknownName, near, unknown
-from lra.models.backbone.choices import CAUSAL_HEADS
+from lra.models.backbone.choices import CAUSAL_HEADS, Head
+from lra.models.backbone.generation import begin, read
+from lra.models.backbone.model import Backbone
+from lra.models.contract.trace import Tracer
 from lra.models.mixer import Unsupported
 from lra.models.state import size_bytes
+from lra.runners.measurement.device import DTYPES
+from lra.runners.measurement.effort import Effort, effort
 from lra.runners.records import Memo, text_of
 from lra.runners.runner import Passes
 from lra.sweep.costs import Costs
@@ -26,7 +32,12 @@ FLOOR = "identity"
 """Mixes nothing: a bound of speed, and no answer to which family to take."""
 CAUSAL = "causal"
 GIB = 2**30
-COUNTED = ("multiply_adds", "memory_bytes", "room_bytes", "step_s", "state_bytes")
+COUNTED = (
+    "multiply_adds", "memory_bytes", "room_bytes", "step_s", "prefill_s", "token_s", "state_bytes",
+    "reach",
+)  # fmt: skip
+SIZES = ("size=", "width=", "heads=", "depth=", "model.backbone.", "+experiment=", "+protocol=")
+"""How words that choose a size begin."""
 NUMBERS = {
     "length": "runner.lengths=[{}]", "batch": "runner.batch_size={}",
     "width": "model.backbone.width={}", "heads": "model.backbone.heads={}",
@@ -98,7 +109,8 @@ def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         cost: dict[str, Any] = {"model": run.model, "serves": True, "fits": None, "reason": ""}
         cost |= dict.fromkeys(COUNTED)
         try:
-            cost |= _counted(run, forecaster)
+            for part in _counted(run, forecaster):
+                cost |= part
         except Unsupported as error:
             cost |= {"serves": False, "reason": " ".join(str(error).split())}
         except Exception as error:  # noqa: BLE001 - what looks at contents fails in its own way
@@ -107,37 +119,75 @@ def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     costs.keep()
 
 
-def _counted(run: Run, forecaster: Forecaster) -> dict[str, Any]:
+def _counted(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
+    """Yield what every model costs, and then what a token more costs a causal one."""
     (_, length), *_ = run.runner.cells(run.model, 0)
     step = forecaster.counted(run, {"length": length, "mode": "step"})
     forward = forecaster.costs.of(run, Passes(1, 1, length, step=False, measured=True))
-    counted: dict[str, Any] = {
+    machine = forecaster.machine(run)
+    assert machine is not None, "a step was counted"
+    with torch.device("meta"):
+        model = build_model(run, max_length=length).eval()
+    reaches = [traits.reach for traits in model.traits]
+    yield {
         "fits": step.fits,
         "multiply_adds": forward.work.products / 2 / length,
         "memory_bytes": step.need_bytes,
         "room_bytes": step.room_bytes,
         "step_s": step.step_s,
+        "prefill_s": machine.seconds(forward.work),
+        "reach": min(length, sum(length if each is None else each for each in reaches)),
     }
-    if facts(run, length).head in CAUSAL_HEADS:
+    if model.causal:
         try:
-            with torch.device("meta"):
-                state = build_model(run, max_length=length).initial_state(1, length)
-            counted["state_bytes"] = size_bytes(state)
+            yield {"state_bytes": size_bytes(model.initial_state(1, length))}
+            yield {"token_s": machine.seconds(_token(run, model, length))}
         except Unsupported as error:
-            counted["reason"] = f"no state: {error}"
-    return counted
+            yield {"token_s": machine.seconds(forward.work), "reason": f"no state: {error}"}
 
 
-def setting_of(runs: Sequence[Run], room_bytes: float) -> str:
-    """Say what was asked for; families whose files change the backbone differ in that."""
+def _token(run: Run, model: Backbone, length: int) -> Effort:
+    """Return the work of one token more, with a state that has room for `length`."""
+    model = model.to(DTYPES[run.hardware.precision])
+    point = begin(model, torch.empty(1, 1, dtype=torch.long, device="meta"), memory=length)
+    with torch.no_grad():
+        trace = Tracer(str(run.hardware.device)).trace(partial(read, model, point))
+    return effort(trace.calls, trace.views)
+
+
+def setting_of(runs: Sequence[Run], room_bytes: float, words: Sequence[str]) -> str:
+    """Say what words ask for; families whose files change the backbone differ in that."""
     run = next((run for run in runs if run.model == "sdpa"), runs[0])
     (_, length), *_ = run.runner.cells(run.model, 0)
     backbone, hardware = run.backbone, run.hardware
     way = "causal" if facts(run, length).head in CAUSAL_HEADS else "bidirectional"
     room = f", {room_bytes / 2**30:.1f} GiB" if room_bytes > 0 else ""
+    sized = any(word.startswith(SIZES) for word in words)
+    size = "" if sized else " (size=tiny, the default: another size may rank them otherwise)"
     return (
         f"{length:,} tokens, {way}, batch {run.config['runner']['batch_size']}; {backbone.depth} "
         f"layers of width {backbone.width}, {backbone.heads} heads, networks of "
-        f"{backbone.feed_forward_width}; task={run.task_name}, hardware={hardware.name} "
-        f"({hardware.precision}{room})"
+        f"{backbone.feed_forward_width}{size}; "
+        f"{'task=' if named(words) else 'vocabulary of '}{run.task_name}, "
+        f"hardware={hardware.name} ({hardware.precision}{room})"
     )
+
+
+def named(words: Sequence[str]) -> bool:
+    """Tell whether words name a task."""
+    return any(word.startswith(("task=", "+experiment=")) for word in words)
+
+
+def why_no_scores(runs: Sequence[Run], words: Sequence[str]) -> str:
+    """Say why no score of the task is an answer to these words; "": some may be."""
+    first = runs[0]
+    (_, length), *_ = first.runner.cells(first.model, 0)
+    if not named(words):
+        return "no scores, for no task is named: add one, as in task=text"
+    both_ways = Head[first.task.spec.kind.name] not in CAUSAL_HEADS
+    if both_ways and facts(first, length).head in CAUSAL_HEADS:
+        return (
+            f"no scores, for those of {first.task_name} are of models that see both sides: leave "
+            f"out the word {CAUSAL}, or name a task of language"
+        )
+    return ""

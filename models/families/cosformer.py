@@ -152,7 +152,7 @@ class CosformerCore(FeatureCore):
 def check_positions(length: int, start: Int[Tensor, " b"] | None, horizon: int) -> None:
     """Raise ValueError for a position at or beyond the horizon."""
     end = length
-    if start is not None and not torch.compiler.is_compiling():
+    if start is not None and not (start.is_meta or torch.compiler.is_compiling()):
         end += int(start.amax())
     if end > horizon:
         raise ValueError(

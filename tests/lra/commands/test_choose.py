@@ -20,6 +20,7 @@ from lra.runners.runner import Passes
 from lra.runners.store import Store
 from lra.sweep.costs import MOST_OPERATORS, Costs
 from lra.sweep.family_costs import runs_of
+from tests.lra.results.published_digest import PUBLISHED, digest_of
 from tests.runners.storage.stored_cells import make_cell
 
 ROW = {
@@ -28,15 +29,15 @@ ROW = {
     "hardware": "cpu", "device": "Small CPU", "precision": "float32", "threads": 1,
     "status": "ok", "reason": "", "samples": [], "step": None,
 }  # fmt: skip
-SHELF = evidence.PUBLISHED
+DIGEST = evidence.DIGEST
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Be in an empty folder, where nothing is published."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evidence, "PUBLISHED", tmp_path / "published")
-    (tmp_path / "published").mkdir()
+    monkeypatch.setattr(evidence, "DIGEST", tmp_path / "digest.json")
+    publish(tmp_path, "none.jsonl")
     return tmp_path
 
 
@@ -59,7 +60,9 @@ def score_rows(model: str, accuracy: float, cell: str) -> list[dict[str, object]
 
 def publish(folder: Path, name: str, *rows: list[dict[str, object]]) -> None:
     lines = [json.dumps(row, separators=(",", ":")) for part in rows for row in part]
+    (folder / "published").mkdir(exist_ok=True)
     (folder / "published" / name).write_text("\n".join(lines) + "\n")
+    (folder / "digest.json").write_text(digest_of(folder / "published"))
 
 
 def test_a_screen_as_it_is_printed(
@@ -68,36 +71,70 @@ def test_a_screen_as_it_is_printed(
     publish(folder, "one.jsonl", cost_rows("linear", 0.25, "a"), score_rows("linear", 0.5, "b"))
     models = "model=softmax,sdpa,linear,fnet,reformer"
     limit = "hardware.memory_limit_bytes=100000000"
-    words = ["length=1024", "hardware=a100", "causal", models, limit]
+    words = ["length=1024", "hardware=a100", "task=listops", models, limit]
     monkeypatch.setattr("lra.terminal.progress.PATIENCE_S", 0.0)
     assert main(["choose", *words]) == 0
     text, progress = capsys.readouterr()
     assert "counting family 1 of 5\n" in progress
     assert text.startswith(
-        "1,024 tokens, causal, batch 1; 2 layers of width 64, 2 heads, networks of 128; "
-        "task=listops, hardware=a100 (bfloat16, 0.1 GiB)\nranked by the forecast time"
+        "1,024 tokens, bidirectional, batch 1; 2 layers of width 64, 2 heads, networks of 128 "
+        "(size=tiny, the default: another size may rank them otherwise); task=listops, "
+        "hardware=a100 (bfloat16, 0.1 GiB)\nranked by the forecast time"
     )
     table = text.split("\n\n")[1].splitlines()
-    assert " ".join(table[0].split()) == "model kMAC GiB state step x sdpa rows paper"
+    assert " ".join(table[0].split()) == "model kMAC reach GiB step prefill x sdpa rows paper"
     assert max(map(len, table)) < 80
     linear = next(line.split() for line in table if line.startswith("linear"))
-    assert re.fullmatch(r"0\.25\[\w\] 50\[\w\] 16\.1\[\w\]", " ".join(linear[5:]))
+    assert re.fullmatch(r"0\.25\[\w\] 50\[\w\] 16\.1\[\w\]", " ".join(linear[6:]))
     assert "512 tokens, bidirectional, Small CPU, float32: reports/published/one.jsonl" in text
     assert "accuracy after 640 training examples, generated, version 1: reports/pub" in text
     assert "] accuracy, arXiv:2011.04006, table 1" in text
-    assert "each new token reads all again: reformer" in text
-    assert text.endswith("cannot serve, two-sided only: fnet\n")
+    assert "kernels: ours" in text
     assert "does not fit" not in text
 
-    monkeypatch.setattr(evidence, "PUBLISHED", folder / "absent")
-    narrow = ["hardware.memory_limit_bytes=20000000", *words[:-1]]
-    assert main(["choose", *narrow, "--by", "operations"]) == 0
+    limit = "hardware.memory_limit_bytes=20000000"
+    words = ["length=1024", "hardware=a100", "task=text8", models, limit, "size=tiny"]
+    assert main(["choose", *words, "--by", "state"]) == 0
     text = capsys.readouterr().out
-    assert "does not fit: softmax" in text
-    assert text.split("\n\n")[1].splitlines()[-1].startswith("softmax")  # whatever it is ranked by
+    assert "default" not in text
+    table = text.split("\n\n")[1].splitlines()
+    assert "model kMAC reach GiB step prefill token state" in " ".join(table[0].split())
+    assert [line.split()[0] for line in table[1:]] == ["linear", "sdpa", "reformer", "softmax"]
+    assert "each new token reads all again: reformer" in text
+    assert text.endswith("cannot serve, two-sided only: fnet\n")
+    assert "does not fit: softmax" in text  # so that it is last, whatever it is ranked by
     assert re.search(r"softmax.* 0\.\d\d! ", text)
-    assert "not in this installation" in text
-    assert [path.name for path in folder.iterdir()] == ["published"]  # nothing is written
+    assert {path.name for path in folder.iterdir()} == {"digest.json", "published"}
+
+
+def test_scores_are_those_of_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    models = "model=linear,s5"
+    for words, said in (
+        (["length=256"], "no scores, for no task is named"),
+        (["length=256", "causal", "task=listops"], "those of listops are of models that see both"),
+    ):
+        assert main(["choose", *words, models]) == 0
+        text = capsys.readouterr().out
+        assert said in text
+        assert "kernels" not in text
+        assert not {"rows", "paper"} & {*text.split("\n\n")[1].splitlines()[0].split()}
+        assert main(["choose", *words, models, "--by", "quality"]) == 2
+        assert said in capsys.readouterr().err
+    with pytest.raises(ValueError, match="by=token ranks causal models: add the word causal"):
+        lra.choose(256, model="linear", by="token")
+
+
+def test_reach_and_the_time_of_a_token() -> None:
+    models = ("light_conv", "sdpa", "reformer", "cosformer")
+    frame = lra.choose(512, model=models, causal=True, by="token").set_index("model")
+    assert [*frame["reach"][[*models]]] == [2 * 30, 512, 512, 512]
+    whole = frame["token_s"] / frame["prefill_s"]
+    assert whole["reformer"] == 1  # which has no state
+    assert whole.drop("reformer").max() < 1
+    longer = lra.choose(4096, model=models[:2], causal=True).set_index("model")["token_s"]
+    grown = longer / frame["token_s"][longer.index]
+    assert grown["light_conv"] == pytest.approx(1, rel=0.02)  # its state is as large
+    assert grown["sdpa"] > 1.05
 
 
 def test_the_memory_of_ones_own_card_is_one_word(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +173,7 @@ def test_numbers_are_those_of_plan_and_of_show_cost(capsys: pytest.CaptureFixtur
 
 def test_states_are_those_that_were_measured() -> None:
     frame = lra.choose(4096, model=("linear", "sliding_window"), causal=True).set_index("model")
-    rows = lra.rows(SHELF / "decode-epyc-2026-11-22.jsonl")
+    rows = lra.rows(PUBLISHED / "decode-epyc-2026-11-22.jsonl")
     measured = rows[(rows["metric"] == "state_bytes") & (rows["length"] == 4096)]
     for model in frame.index:
         assert {frame["state_bytes"][model]} == set(measured["value"][measured["family"] == model])
@@ -186,7 +223,7 @@ def test_the_nearest_rows_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         score_rows("linear", 0.5, "e"),
         score_rows("fnet", 0.7, "f"),
     )
-    words = {"model": ("linear", "fnet", "sdpa", "identity"), "task": "listops"}
+    words: dict[str, Any] = {"model": ("linear", "fnet", "sdpa", "identity"), "task": "listops"}
     frame = lra.choose(1024, **words, by="quality").set_index("model")
     assert [*frame.index] == ["sdpa", "linear", "fnet", "identity"]  # papers, rows, nothing
     assert frame["time_ratio"]["linear"] == 0.3
@@ -230,7 +267,7 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
     assert frame["paper_score"][0] == 98.58
     assert pd.isna(frame["paper_score"][1])
     assert "arXiv:2011.04006" in frame["paper_score_source"][1]  # a failure is known
-    monkeypatch.setattr(evidence, "PUBLISHED", SHELF)
+    monkeypatch.setattr(evidence, "DIGEST", DIGEST)
     frame = lra.choose(256, task="text8", model=("linear", "softmax"), by="quality")
     assert frame["serves"].all()
     assert frame["score"].is_monotonic_increasing  # bits: the fewest first
