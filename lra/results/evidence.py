@@ -32,7 +32,7 @@ SHELF = "reports/published/"
 REFERENCE, MODE = "sdpa", "step"
 
 
-class Origin(NamedTuple):
+class Provenance(NamedTuple):
     """Where numbers come from."""
 
     task: str
@@ -47,10 +47,10 @@ class Origin(NamedTuple):
     """Of times."""
 
 
-class Record(NamedTuple):
+class Evidence(NamedTuple):
     """One number of rows."""
 
-    origin: Origin
+    origin: Provenance
     family: str
     length: int
     """Tokens of the timed sequences; 0 for scores."""
@@ -78,10 +78,10 @@ class Record(NamedTuple):
 
 
 @cache
-def shipped(file: Path) -> Sequence[Record]:
+def shipped(file: Path) -> Sequence[Evidence]:
     """Return what published rows tell."""
     return [
-        Record(Origin(*origin), family, int(length), value)
+        Evidence(Provenance(*origin), family, int(length), value)
         for origin, families in json.loads(file.read_text(encoding="utf-8"))
         for family, values in families.items()
         for length, value in values.items()
@@ -109,7 +109,7 @@ def on_record(
         with suppress(FileNotFoundError):  # begun, and without rows
             rows, _, damaged = stored(results, None)
             left_out += damaged
-            known += records(str(results), prepare(rows), tasks)
+            known += evidence_of(str(results), prepare(rows), tasks)
     known.sort(key=lambda each: each.distance(length, device, causal=causal))
     found: dict[str, dict[str, float | str | None]] = {}
     for run in runs:
@@ -131,7 +131,7 @@ def on_record(
     return found
 
 
-def records(place: str, frame: "pd.DataFrame", tasks: Mapping[str, Task]) -> Iterator[Record]:
+def evidence_of(place: str, frame: "pd.DataFrame", tasks: Mapping[str, Task]) -> Iterator[Evidence]:
     """Yield the times of rows, and their scores of tasks, which stand under their names."""
     yield from _times(place, frame)
     for name, task in tasks.items():
@@ -139,20 +139,22 @@ def records(place: str, frame: "pd.DataFrame", tasks: Mapping[str, Task]) -> Ite
         yield from _scores(place, frame, name, (*judged, ACCURACY))
 
 
-def _times(place: str, frame: "pd.DataFrame") -> Iterator[Record]:
+def _times(place: str, frame: "pd.DataFrame") -> Iterator[Evidence]:
     """Yield the times of training steps over those of exact attention."""
     timed = cost_rows(frame)
     for part in settings(timed) if len(timed) else ():
         first = part.rows.iloc[0]
         about = f"{first['device']}, {first['precision']}"
-        origin = Origin("", about, place, _device(str(first["hardware"])), bool(first["causal"]))
+        origin = Provenance(
+            "", about, place, _device(str(first["hardware"])), bool(first["causal"])
+        )
         families = dict(zip(part.rows["name"], part.rows["family"], strict=True))
         for point in cost_points(part.rows):
             ratio = point.time_ratio.get(REFERENCE)
             if point.mode != MODE or ratio is None or ratio.value is None:
                 continue
             if point.model == families[point.model]:
-                yield Record(origin, point.model, point.length, ratio.value)
+                yield Evidence(origin, point.model, point.length, ratio.value)
 
 
 def _device(hardware: str) -> str:
@@ -162,7 +164,7 @@ def _device(hardware: str) -> str:
 
 def _scores(
     place: str, frame: "pd.DataFrame", task: str, judged: Sequence[Score]
-) -> Iterator[Record]:
+) -> Iterator[Evidence]:
     """Yield the first score that a task has on the test split, means over seeds.
 
     A regime makes another task of a classification.
@@ -184,4 +186,4 @@ def _scores(
             examples = max((seen.get(cell, 0.0) for cell in entry.cells), default=0.0)
             after = f" after {examples:,.0f} training examples" if examples else ""
             about = f"{score.title.lower()}{after}, {column.title}{form}"
-            yield Record(Origin(task, about, place), family, 0, value)
+            yield Evidence(Provenance(task, about, place), family, 0, value)

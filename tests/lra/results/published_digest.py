@@ -7,7 +7,7 @@ from pathlib import Path
 from lra.composition.named import named_task
 from lra.errors import UnknownName
 from lra.reports.rows import prepare
-from lra.results.evidence import DIGEST, SHELF, Origin, records
+from lra.results.evidence import DIGEST, SHELF, Provenance, evidence_of
 from lra.results.stored import published_with_names
 
 PUBLISHED = Path(__file__).parents[3] / SHELF
@@ -15,7 +15,7 @@ PUBLISHED = Path(__file__).parents[3] / SHELF
 
 def digest_of(folder: Path) -> str:
     """Return what the files of rows in a folder tell: a line for each origin."""
-    found: dict[Origin, dict[str, dict[int, float]]] = {}
+    found: dict[Provenance, dict[str, dict[int, float]]] = {}
     for file in sorted(folder.glob("*.jsonl")):
         content = file.read_bytes()
         if b'"time_ratio"' not in content and b'"split":"test"' not in content:
@@ -24,7 +24,7 @@ def digest_of(folder: Path) -> str:
         for name in sorted(frame["task"].unique()):
             with suppress(UnknownName):
                 tasks[name] = named_task(name)
-        for origin, family, length, value in records(f"{SHELF}{file.name}", frame, tasks):
+        for origin, family, length, value in evidence_of(f"{SHELF}{file.name}", frame, tasks):
             families = found.setdefault(origin, {})
             families.setdefault(family, {})[length] = float(f"{value:.6g}")
     lines = (json.dumps(item) for item in sorted(found.items()))
