@@ -92,8 +92,7 @@ def main(argv: list[str]) -> int:
 
         for line in (*overview(sweep), *(growing.said() if growing else ())):
             print(line)
-        if isinstance(engine.engine, WritesScripts):
-            _print_scripts(sweep, engine)
+        _print_scripts(sweep, engine)
         return 0
     if sweep.control.shard is not None:
         raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
@@ -105,7 +104,9 @@ def main(argv: list[str]) -> int:
 
 
 def _print_scripts(sweep: Sweep, engine: ChosenEngine) -> None:
-    """Print how many workers of each size there would be, and the script of one of each."""
+    """Print how many workers of each size a cluster would start, and the script of one of each."""
+    if not isinstance(engine.engine, WritesScripts):
+        return
     from lra.sweep.estimate import forecasts
     from lra.sweep.planned import not_done
 
