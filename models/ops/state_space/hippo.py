@@ -3,6 +3,7 @@
     legs      the normal part of HiPPO-LegS: of A with A_nk = -sqrt((2n + 1) (2k + 1)) for n > k
               and -(n + 1) for n = k, that of A + P P^T with P_n = sqrt(n + 1/2); its input is
               B_n = sqrt(2n + 1)
+    legs_ones the same eigenvalues; inputs are 1
     inverse   -1/2 + i (N / pi) (N / (2p + 1) - 1), its limit for large N; inputs are 1
     linear    -1/2 + i pi p, Fourier's; inputs are 1
 
@@ -30,6 +31,7 @@ class Initial(StrEnum):
     """Which eigenvalues a state space starts from."""
 
     legs = auto()
+    legs_ones = auto()
     inverse = auto()
     linear = auto()
 
@@ -37,8 +39,9 @@ class Initial(StrEnum):
 def spectrum(initial: Initial, states: int) -> Spectrum:
     """Return the eigenvalues of a kind and their inputs, for an even number of real states."""
     pair = torch.arange(states // 2, dtype=torch.float64, device="cpu")
-    if initial == Initial.legs:
+    if initial in (Initial.legs, Initial.legs_ones):
         frequency, inputs = _legs(states)
+        inputs = inputs if initial == Initial.legs else torch.ones_like(pair)
     elif initial == Initial.inverse:
         frequency = states / math.pi * (states / (2 * pair.flip(0) + 1) - 1)
         inputs = torch.ones_like(pair)

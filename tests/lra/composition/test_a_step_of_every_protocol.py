@@ -19,7 +19,7 @@ MODELS = {
     "lru": "lru",
     "mega": "mega",
     "sgconv": "sgconv",
-    **dict.fromkeys(("s4", "s4_v3"), "s4"),
+    **dict.fromkeys(("s4", "s4_v3", "s4d"), "s4"),
     "s4_v1": "local",  # whose own model is not here
 }
 """Of those that the sources trained; of language models the first, else Performer."""

@@ -36,6 +36,8 @@ SIDES = {"image": 32, "pathfinder": 16, "pathx": 16}
 """Of a picture, where levels of grey are real numbers."""
 HIGHEST = {"listops": 15}
 """Ids of tokens, from 1; elsewhere as many as bytes or levels of grey."""
+S4D = ["model.layer.mode=diag", "model.layer.measure=diag-legs"]
+"""What makes S4D-LegS of S4, as words for the code of its tag v3.0.0."""
 HASH_SEED = 7
 SYMBOLS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
 """Words of ListOps, from id 1."""

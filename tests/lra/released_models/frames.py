@@ -3,14 +3,14 @@
     python -P tests/lra/released_models/frames.py s4 CHECKOUT LIBRARIES
 
 CHECKOUT is a clone of github.com/state-spaces/s4 (commit e757cef) for `s4`, the same at its tags
-v3.0.0 for `s4_v3` and v1 for `s4_v1`, of github.com/ctlllll/SGConv at its branch preview (commit
-0c2b3ab) for `sgconv`, and of github.com/IdoAmos/not-from-scratch (commit f919137) for
+v3.0.0 for `s4_v3` and `s4d` and v1 for `s4_v1`, of github.com/ctlllll/SGConv at its branch preview
+(commit 0c2b3ab) for `sgconv`, and of github.com/IdoAmos/not-from-scratch (commit f919137) for
 `self_pretraining`. LIBRARIES holds what they import, as `pip install --no-deps --target LIBRARIES
 einops opt_einsum pillow torchvision` leaves it; Hydra and transformers are installed.
 
 Each answer is what the trainer's own `forward` makes of a batch of its own loader (`trainers.py`):
-texts with their lengths, pictures as it normalises them. Of S4 there is S4D as well, its kernel put
-in the place of S4's. The S4 of the tag v1 is not among the models here: what stands around it is
+texts with their lengths, pictures as it normalises them. Of `s4` there is S4D as well, its
+kernel put in the place of S4's. The S4 of the tag v1 is not among the models here: what stands around it is
 compared, encoder, norms, residuals, pooling and classifier, around layers that hand on their input.
 """
 
@@ -26,8 +26,8 @@ sys.path.insert(0, str(HERE))
 import cases  # noqa: E402
 import trainers  # noqa: E402
 
-WORDS = {"s4_v1": ["~model.layer", "+model.layer._name_=id"]}
-DIAGONAL = {name: ["model.layer.mode=diag"] for name in ("s4", "s4_v3")}
+WORDS = {"s4_v1": ["~model.layer", "+model.layer._name_=id"], "s4d": cases.S4D}
+DIAGONAL = {"s4": ["model.layer.mode=diag"]}
 GIVEN = ("pe", "multiplier", "kernel_norm", "layer.decay")
 """Positions, and decays and norms of kernels, which are no weights."""
 

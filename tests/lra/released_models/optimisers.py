@@ -14,6 +14,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+import cases  # noqa: E402
 import trainers  # noqa: E402
 from frames import DIAGONAL, numbered  # noqa: E402
 
@@ -64,11 +65,12 @@ def main(protocol: str, checkout: Path, libraries: Path) -> None:
     """Store the optimisers of every task."""
     trainers.enter(checkout, libraries)
     found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    words = cases.S4D if protocol == "s4d" else []
     for task in trainers.tasks(protocol, checkout):
-        found[f"{protocol} {task}"] = stored(protocol, task, checkout, [])
+        found[f"{protocol} {task}"] = stored(protocol, task, checkout, words)
         if protocol in DIAGONAL:
-            words = DIAGONAL[protocol]
-            found[f"{protocol} {task} diagonal"] = stored(protocol, task, checkout, words)
+            more = DIAGONAL[protocol]
+            found[f"{protocol} {task} diagonal"] = stored(protocol, task, checkout, more)
     lines = [
         f"{json.dumps(case)}: {json.dumps(found[case], sort_keys=True)}" for case in sorted(found)
     ]

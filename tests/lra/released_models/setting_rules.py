@@ -187,7 +187,8 @@ def dropped(_, ours):
 S4_LAYER = {
     **S4,
     "model.layer._name_": lambda value, ours: ours.config["model"]["name"] == value == "s4",
-    "model.layer.mode": lambda value, ours: (value, ours.mixer["kernel"]) == ("nplr", "dplr"),
+    "model.layer.mode": lambda value, ours:
+        {"nplr": "dplr", "diag": "diagonal"}[value] == ours.mixer["kernel"],
     "model.layer.rank": lambda value, _: value == 1,
     "model.layer.channels": lambda value, _: value == 1,
     "model.layer.d_state": same("mixer", "states"),
@@ -202,7 +203,8 @@ S4_LAYER = {
     "model.layer.bidirectional": same("mixer", "bidirectional"),
     "model.layer.activation": lambda value, _: value == "gelu",
     "model.layer.final_act": same("mixer", "mixing"),
-    "model.layer.measure": lambda value, ours: value in (None, ours.mixer["init"]),  # at its tag
+    "model.layer.measure": lambda value, ours:  # at its tag
+        {"legs": "legs", "diag-legs": "legs_ones", None: "legs"}[value] == ours.mixer["init"],
     "model.layer.postact": lambda value, ours: value in (None, ours.mixer["mixing"]),  # at its tag
     "model.layer.lr": every_rate,
     "model.layer.lr.A": learns("rate"),

@@ -83,8 +83,8 @@ def arena(given, _):
 S4 = Source((CIFAR, PLAIN, PLAIN), loader, scored="whole batches")  # SequenceDataset, base.py
 SOURCES = {
     "s4": S4,
-    "s4_v3": S4._replace(pixels=(CIFAR, HALVES, HALVES)),
-    "s4_v1": S4._replace(pixels=(CIFAR, HALVES, HALVES)),  # SequenceDataset, datasets.py
+    # SequenceDataset, datasets.py
+    **dict.fromkeys(("s4_v3", "s4d", "s4_v1"), S4._replace(pixels=(CIFAR, HALVES, HALVES))),
     "sgconv": S4._replace(pixels=(CIFAR, HALVES, HALVES),
                           gpus=lambda given: given.get("trainer.gpus", 1)),
     "self_pretraining": S4._replace(

@@ -23,8 +23,8 @@ from tests.lra.released_models import cases
 
 HERE = Path(__file__).parent
 MODELS = {
-    "s4": "s4", "s4_v3": "s4", "s4_v1": "identity", "self_pretraining": "softmax",
-    "sgconv": "sgconv",
+    **dict.fromkeys(("s4", "s4_v3", "s4d"), "s4"), "s4_v1": "identity",
+    "self_pretraining": "softmax", "sgconv": "sgconv",
 }  # fmt: skip
 STORED = {name: np.load(HERE / f"{name}.npz") for name in MODELS}
 ROWS_THERE = 257
@@ -77,14 +77,12 @@ SGCONV = {
 }
 NAMES = {
     "s4": TODAY, "s4_v3": TAG, "s4_v1": FRAME, "self_pretraining": TRANSFORMER, "sgconv": SGCONV,
-    "s4 diagonal": TODAY, "s4_v3 diagonal": TAG_DIAGONAL,
+    "s4 diagonal": TODAY, "s4d": TAG_DIAGONAL,
 }  # fmt: skip
 """The released name of each of our parameters and buffers, but for the classifier."""
-DIAGONAL = {
-    "s4": ["model.mixer.kernel=diagonal"],
-    "s4_v3": ["model.mixer.kernel=diagonal", "model.mixer.discretisation=bilinear"],
-}
-"""S4D in the place of S4, by the rule that the code has."""
+DIAGONAL = {"s4": ["model.mixer.kernel=diagonal"]}
+"""S4D in the place of S4."""
+AT_THE_TAG = ("s4_v3", "s4d")
 
 
 def released_name(case: str, task: str, name: str, hidden_layers: int) -> str:
@@ -103,14 +101,14 @@ def released_name(case: str, task: str, name: str, hidden_layers: int) -> str:
 def in_theirs(case: str, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of a parameter in the released layer of S4."""
     if name.endswith("log_step") and case.startswith("s4"):
-        return shape if case.startswith("s4_v3") else (*shape, 1)
-    alone = (".skip",) if case == "s4_v3 diagonal" else (".entry", ".low_rank", ".skip")
+        return shape if case in AT_THE_TAG else (*shape, 1)
+    alone = (".skip",) if case == "s4d" else (".entry", ".low_rank", ".skip")
     return (1, *shape) if name.endswith(alone) else shape
 
 
 def in_ours(case: str, name: str, weight: torch.Tensor, module: nn.Module) -> torch.Tensor:
     """Return a released parameter of S4 as ours: Lambda of today is conjugate, dt a logarithm."""
-    today = not case.startswith("s4_v3")
+    today = case not in AT_THE_TAG
     if name.endswith("frequency"):
         return -weight if today else weight
     if name.endswith("log_step"):

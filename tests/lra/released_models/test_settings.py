@@ -15,7 +15,7 @@ import pytest
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
 from lra.sweep.trainings import trainings
-from tests.lra.released_models import language_rules as language
+from tests.lra.released_models import cases, language_rules as language
 from tests.lra.released_models.language_reasons import ELSEWHERE as NO_OPTION
 from tests.lra.released_models.setting_rules import (
     ARENA,
@@ -41,8 +41,7 @@ PAIRS = {
     "nystrom": ("softmax", "nystromformer", "linformer", "reformer", "performer", "linear"),
     "skyformer": ("softmax", "kernelised", "skyformer", "nystromformer", "linformer", "performer",
                   "reformer", "big_bird"),
-    "s4": ("s4",),
-    "s4_v3": ("s4",),
+    **dict.fromkeys(("s4", "s4_v3", "s4d"), ("s4",)),
     "s4_v1": ("local",),  # for the model of the source, which is not here
     "s5": ("s5",),
     "sgconv": ("sgconv",),
@@ -62,6 +61,11 @@ PAIRS = {
 
 @cache
 def stored(protocol):
+    if protocol == "s4d":  # files of s4_v3, and words
+        words = dict(word.split("=") for word in cases.S4D)
+        found = {task: {**settings, **words} for task, settings in stored("s4_v3").items()}
+        found["pathx"]["model.layer.dt_max"] = 0.01  # of commit 643a518, before the paper
+        return found
     return json.loads((HERE / f"{protocol}.json").read_text())
 
 
@@ -104,8 +108,7 @@ def test_settings_of_the_small_models(protocol, task):
 
 
 ONE_MODEL = {
-    "s4": (S4_LAYER, ELSEWHERE["s4"]),
-    "s4_v3": (S4_LAYER, ELSEWHERE["s4"]),
+    **dict.fromkeys(("s4", "s4_v3", "s4d"), (S4_LAYER, ELSEWHERE["s4"])),
     "s4_v1": (S4, ELSEWHERE["s4"]),
     "s5": (S5, BESIDE_S5),
     # batches are multiplied by the number of GPUs

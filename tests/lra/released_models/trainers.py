@@ -33,8 +33,8 @@ TASKS = {
     "pathfinder": "pathfinder", "pathx": "pathx",
 }  # fmt: skip
 FILES = {
-    "s4": "lra/s4-{}", "s4_v3": "lra/s4-lra-{}", "s4_v1": "s4-lra-{}", "sgconv": "lra/gconv-lra-{}",
-    "self_pretraining": "lra/transformer-lra-{}",
+    "s4": "lra/s4-{}", **dict.fromkeys(("s4_v3", "s4d"), "lra/s4-lra-{}"), "s4_v1": "s4-lra-{}",
+    "sgconv": "lra/gconv-lra-{}", "self_pretraining": "lra/transformer-lra-{}",
 }  # fmt: skip
 """Experiments of each checkout, by what it calls a task."""
 ROWS = 257

@@ -49,6 +49,7 @@ def test_legs_is_the_dense_recurrence_of_its_normal_part(rule, turns):
     ("initial", "lowest"),
     [
         (Initial.legs, [0.352, 1.372, 2.900]),
+        (Initial.legs_ones, [0.352, 1.372, 2.900]),
         (Initial.inverse, [0.340, 1.175, 2.315]),
         (Initial.linear, [0.0, 3.142, 6.283]),
     ],
@@ -59,6 +60,7 @@ def test_the_lowest_frequencies_of_sixteen_states(initial, lowest):
     assert rates.real.eq(-0.5).all()
     assert rates.imag.diff().gt(0).all()
     assert inputs.gt(0).all()
+    assert inputs.eq(1).all() == (initial != Initial.legs)
     torch.testing.assert_close(rates.imag[:3], torch.tensor(lowest).double(), atol=6e-4, rtol=0)
 
 
