@@ -144,11 +144,11 @@ def asked(given: Sequence[str], config_dirs: Sequence[Path]) -> tuple[list[str],
 
 
 def _of_any(name: str, by_word: Mapping[str, str], config_dirs: Sequence[Path]) -> list[Path]:
-    """Return the files of the choices of this name, or of what others call so, by group."""
+    """Return the files of the choices of this name and of what others call so, by group."""
     every = [file for group in groups(config_dirs) for file in choices(group, config_dirs)]
     stems = {file.stem for file in every}
-    wanted = name if name in stems else known_as(name, stems) or name
-    if matches := [file for file in every if file.stem == wanted]:
+    wanted = {name, known_as(name, stems), name if name in stems else name.lower()}
+    if matches := [file for file in every if file.stem in wanted]:
         return matches
     if name in by_word:
         raise UnknownName(f"got the group {name!r} behind a name: put it first, or leave it out")
