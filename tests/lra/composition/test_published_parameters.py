@@ -1,8 +1,8 @@
 """Every model of a protocol has the parameters of its source, but for terms that the docs explain.
 
-`published_parameters.csv` holds what the sources have: of `lra_code`, `skyformer`, `rotary`, `s4`
-and `s4_v3` counted by building their own modules, of `nystrom`, `self_pretraining` and `s5` from
-the shapes in their code.
+`published_parameters.csv` holds what the sources have: of `lra_code`, `skyformer`, `rotary`, `s4`,
+`s4_v3` and `s4d` counted by building their own modules, of `nystrom`, `self_pretraining` and `s5`
+from the shapes in their code.
 """
 
 import csv

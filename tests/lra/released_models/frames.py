@@ -9,9 +9,10 @@ v3.0.0 for `s4_v3` and `s4d` and v1 for `s4_v1`, of github.com/ctlllll/SGConv at
 einops opt_einsum pillow torchvision` leaves it; Hydra and transformers are installed.
 
 Each answer is what the trainer's own `forward` makes of a batch of its own loader (`trainers.py`):
-texts with their lengths, pictures as it normalises them. Of `s4` there is S4D as well, its
-kernel put in the place of S4's. The S4 of the tag v1 is not among the models here: what stands around it is
-compared, encoder, norms, residuals, pooling and classifier, around layers that hand on their input.
+texts with their lengths, pictures as it normalises them. Of `s4` there is S4D as well, its kernel
+put in the place of S4's. The S4 of the tag v1 is not among the models here: what stands around it
+is compared, encoder, norms, residuals, pooling and classifier, around layers that hand on their
+input.
 """
 
 import re
