@@ -50,6 +50,11 @@ def _metric(
     )
 
 
+COUNTED = frozenset({
+    "flops", "saved_bytes", "parameters", "state_bytes", "batch_size", "peak_tensor_bytes",
+    "prefill_peak_tensor_bytes", "reference_peak_tensor_bytes", "peak_tensor_bytes_ratio",
+})  # fmt: skip
+"""Metrics that a clock does not decide."""
 JUDGED_BY = ("bits_per_byte", "bits_per_character", "word_perplexity", "perplexity", "accuracy")
 """By which a cell, a comparison or a model is judged: the first of these that it has."""
 METRICS: dict[str, Metric] = {
@@ -128,6 +133,10 @@ METRICS: dict[str, Metric] = {
     "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),
     "reference_time": _metric("s", False, "the reference, interleaved; label reference"),
     "time_ratio": _metric("ratio", False, "model / reference, paired samples; label reference"),
+    "processor_time": _metric("s", False, "of the same passes as time: seconds of the processors "
+                              "over threads, or of the measuring thread, if more; median"),
+    "processor_time_ratio": _metric("ratio", False, "the same of the model / of the reference, "
+                                    "paired; label reference"),
     "tokens_per_second": _metric("token/s", True, "tokens of a batch / median time; in training, "
                                  "mean"),
     "peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one pass"),

@@ -283,7 +283,8 @@ class Runner(ABC):
         Args:
             mode: Of the cell.
             length: Of the cell.
-            took: `outcome` of shorter lengths on the same curve that nothing disturbed.
+            took: `outcome` of shorter lengths on the same curve, of disturbed ones by the
+                processors' clock.
             hardware: Of the run.
         """
         del mode, length, took, hardware

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lra.composition.runner_class import runner_of
+from lra.runners.metrics import COUNTED
 from lra.runners.records import DISTURBED, Cell, Measurement, Outcomes, Status, canonical
 from lra.runners.runner import OWN
 from lra.runners.storage.formats import read_bytes
@@ -24,7 +25,7 @@ NO_DATA = {"missing": "data"}
 """Labels of the row that stands for a cell whose data could not be had, before it or during it."""
 
 NOT_WHOLE = PARTS | {DISTURBED, *NO_DATA}
-"""Labels of rows that say nothing of longer sequences."""
+"""Labels of rows that say nothing of longer sequences; the processors' clock still does."""
 
 TELLING = frozenset({Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings of a sound run, whose curve up to there is true."""
@@ -140,12 +141,17 @@ def _beyond(planned: Planned, cells: Sequence[Cell], store: Store) -> str | None
     cell, kind = planned.cell, planned.run.runner
     if not kind.by_length:
         return None
-    line, took = curve(cell), {}
+    line = curve(cell)
+    took: dict[int, float] = {}
     for shorter in cells:
         length = shorter.columns["length"]
         if length < cell.columns["length"] and curve(shorter) == line and store.complete(shorter):
             for row in store.rows_of(shorter):
-                if row["metric"] != kind.outcome or not NOT_WHOLE.isdisjoint(row["labels"]):
+                if not NOT_WHOLE.isdisjoint(row["labels"]):
+                    continue
+                if row["metric"] == f"processor_{kind.outcome}" and row["value"]:
+                    took.setdefault(length, row["value"])
+                if row["metric"] != kind.outcome:
                     continue
                 if Status(row["status"]) in TOO_MUCH:
                     return (
@@ -214,7 +220,8 @@ def remains(
     """Return what is stored of a cell: all it yielded, or of a failed one its failure.
 
     A run that diverged, or met a limit of time or memory, keeps its curve too, which tells when and
-    how. Final values and per-example results go: a failed cell has no score.
+    how, and one that met a limit of time what was counted. Final values and per-example results go:
+    a failed cell has no score.
 
     Args:
         rows: What it yielded.
@@ -224,4 +231,6 @@ def remains(
     if ended is None:
         return [*rows], [*outcomes]
     curve = [row for row in rows if row.step is not None and ended.status in TELLING]
-    return [*curve, ended], []
+    late = ended.status is Status.timeout
+    counted = [row for row in rows if late and row.step is None and row.metric in COUNTED]
+    return [*curve, *counted, ended], []

@@ -38,6 +38,8 @@ class Shares:
     seconds: float
     processor: float
     """Processor time of the process, in seconds per second: up to the number of threads."""
+    thread: float = 0.0
+    """The same of the measuring thread alone: up to 1."""
     waiting: float | None = None
     """Threads were ready and had no processor; summed over threads, so it may exceed 1."""
     absent: float | None = None
@@ -74,6 +76,7 @@ def between(first: ProcessTimes, last: ProcessTimes) -> Shares:
     return Shares(
         seconds=seconds,
         processor=max(0.0, last.process - first.process) / seconds,
+        thread=max(0.0, last.thread - first.thread) / seconds,
         waiting=share(waited),
         absent=absent,
         throttled=share(_less(last.throttled, first.throttled)),

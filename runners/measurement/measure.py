@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 
 from lra.runners.isolation.progress import MEASURING_S, so_far
-from lra.runners.measurement.watch import Round, Watch, Watched
+from lra.runners.measurement.watch import Round, Sample, Watch, Watched
 
 Call = Callable[[], object]
 
@@ -48,6 +48,16 @@ def timed(call: Call, device: torch.device) -> float:
     call()
     synchronise(device)
     return time.perf_counter() - begin
+
+
+def tried(call: Call, watch: Watch) -> Sample:
+    """Call once, watched: what a limit is held against.
+
+    Args:
+        call: was called once before: compilation and other one-time costs are paid.
+        watch: looks at the machine.
+    """
+    return watch.sample(partial(timed, call, watch.device))
 
 
 def warm_up(

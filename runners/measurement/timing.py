@@ -2,15 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import torch
 
 from lra.conf.bounds import check_least, check_positive
 from lra.conf.choices import by_name
-from lra.runners.measurement.measure import Call, timed, warm_up
-from lra.runners.measurement.watch import Sample, Watch
+from lra.runners.measurement.measure import Call, warm_up
 
 REPEAT_LIMIT_S = 10.0
 """Seconds for repeating disturbed samples of one cell, unless asked otherwise."""
@@ -42,17 +40,6 @@ class Timing:
     def warm(self, call: Call, device: torch.device) -> float:
         """Call until the time is stable, once if it is long; return the seconds of the last."""
         return warm_up(call, device, least=self.warmup_steps, long_s=self.long_step_s)
-
-    def tried(self, call: Call, watch: Watch, limit_s: float | None) -> Sample:
-        """Call once more after the first call, and again while only the machine made it too slow.
-
-        Args:
-            call: was called once before: compilation and other one-time costs are paid.
-            watch: looks at the machine.
-            limit_s: seconds that a call may take; None: any.
-        """
-        once = partial(timed, call, watch.device)
-        return watch.within(once, limit_s, repeat_s=self.repeat_limit_s)
 
     def rounds(self, slowest: float) -> int:
         """Return how many samples of calls of up to `slowest` seconds are taken."""

@@ -108,6 +108,8 @@ LEAST_SHARE, LEAST_TAKEN = 1 / 2, 2 / 3
 """Where fewer of the rounds asked for, or of those taken, are undisturbed, all are kept and marked:
 on a machine that is disturbed so often, what lies between runs with cold caches."""
 LEAST_ROUNDS = 3
+WAIT_S = 2.0
+"""A load that lasts longer is not waited for: no repeated sample would be a quiet one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,20 @@ class Sample:
     shares: Shares
     reason: str
     """What disturbed it; "" for nothing."""
+    on_gpu: bool = False
+
+    def processor_s(self, threads: int) -> float:
+        """Return what a thread of the call had of the processors: its time without waits.
+
+        Those of all threads over their number, or those of the measuring thread where they are
+        more: not every operation uses all threads. On a GPU they say nothing of its work.
+        """
+        return self.shares.seconds * max(self.shares.thread, self.shares.processor / threads)
+
+    def computed_s(self, threads: int) -> float:
+        """Return the seconds that the call took, without its waits where something disturbed it."""
+        alone = not self.reason or self.on_gpu
+        return self.seconds if alone else min(self.seconds, self.processor_s(threads))
 
 
 Round = Mapping[str, Sample]
@@ -142,6 +158,12 @@ class Watched:
     def samples(self, name: str) -> tuple[float, ...]:
         """Return the seconds of one call in the rounds that are kept."""
         return tuple(turn[name].seconds for turn in self.retained)
+
+    def processor_samples(self, name: str) -> tuple[float, ...]:
+        """Return what the processors' clock gave the same calls; nothing on a GPU."""
+        samples = [turn[name] for turn in self.retained]
+        taken = tuple(sample.processor_s(self.threads) for sample in samples)
+        return taken if all(taken) and not any(sample.on_gpu for sample in samples) else ()
 
     @property
     def discarded(self) -> int:
@@ -239,28 +261,7 @@ class Watch:
         before = self._before(last)
         words = reason(shares, alone=self._alone(), on_gpu=self.on_gpu)
         words = with_quota(words, self.threads) or before
-        return Sample(seconds=seconds, shares=shares, reason=words)
-
-    def within(
-        self, timed: Callable[[], float], limit_s: float | None, *, repeat_s: float
-    ) -> Sample:
-        """Time something, again while it is over a limit and was disturbed; return the last sample.
-
-        Args:
-            timed: does it once it is warm, and returns the seconds: what a first call does besides
-                says nothing of later ones.
-            limit_s: seconds; None: no limit.
-            repeat_s: wall clock for further attempts in seconds, waits for quiet included.
-        """
-        sample = self.sample(timed)
-        end = time.perf_counter() + repeat_s
-        while limit_s is not None and sample.seconds > limit_s and sample.reason:
-            latest = end - sample.seconds
-            if time.perf_counter() > latest:
-                break
-            self._wait_for_quiet(latest)
-            sample = self.sample(timed)
-        return sample
+        return Sample(seconds=seconds, shares=shares, reason=words, on_gpu=self.on_gpu)
 
     def _alone(self) -> bool:
         """Tell whether every thread can have a processor: others wait for one another."""
@@ -299,7 +300,7 @@ class Watch:
         every = [[_within(turn, part) for turn in first] for part in parts]
         now = time.perf_counter()
         repeat_s = min(len(parts) * repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
-        end, number, waits = now + repeat_s, count, True
+        end, number, waited = now + repeat_s, count, False
 
         def lacking() -> list[int]:
             return [
@@ -313,9 +314,12 @@ class Watch:
             names = (
                 {name for part in wanted for name in part} if len(wanted) == len(short) else None
             )
-            if waits and self._wait_for_quiet(now + repeat_s / 2):
-                take(count, names)  # caches have cooled
-            waits = False
+            if not waited:
+                waited, looked = True, time.perf_counter()
+                if not self._becomes_quiet(now + min(WAIT_S, repeat_s / 2)):
+                    break
+                if time.perf_counter() - looked >= PAUSE_S:
+                    take(count, names)  # caches have cooled
             if time.perf_counter() + max(_seconds(_within(turn, names)) for turn in first) > end:
                 break
             turn = take(number, names)
@@ -355,17 +359,17 @@ class Watch:
                 return f"samples lost {share:.0%} of their time in the median"
         return ""
 
-    def _wait_for_quiet(self, until: float) -> bool:
-        """Sleep while others load the machine; return whether that was needed."""
-        slept = False
-        while time.perf_counter() + PAUSE_S < until and not self.on_gpu:
+    def _becomes_quiet(self, until: float) -> bool:
+        """Sleep while others load the machine; return whether they stopped in time."""
+        while not self.on_gpu:
             others = self._load(time.perf_counter())
             loaded = others is not None and others.others > OTHERS + others.unsure
             if not self._before(self._counters.process_times()) and not loaded:
                 break
+            if time.perf_counter() + PAUSE_S >= until:
+                return False
             time.sleep(PAUSE_S)
-            slept = True
-        return slept
+        return True
 
     def _clock(self) -> float | None:
         return clock_hertz() if self._gpu is None else self._gpu.clock_hertz()

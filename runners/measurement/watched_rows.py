@@ -1,10 +1,11 @@
 """The rows that say what the machine did during a measurement, and the label of a disturbed one.
 
-`disturbed` is a label of every row that such a measurement decided: reports mark the number, and
-draw no exponent and no crossover from it.
+`disturbed` is a label of every row that such a measurement decided. Reports mark the number; where
+its interval is wide, they read the processors' clock instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 
 from lra.runners.measurement.disturbance import scattered
 from lra.runners.measurement.watch import Sample, Watched
@@ -34,28 +35,62 @@ def over_limit(
     metric: str,
     what: str,
     sample: Sample,
+    threads: int,
     *,
     option: str,
-    limit_s: float,
+    limit_s: float | None,
     labels: Mapping[str, str] | None = None,
-) -> Measurement:
-    """Return the row of what was left out because one call took too long.
+) -> Measurement | None:
+    """Return the row of what is left out because one call took too long; None where it did not.
+
+    Of a disturbed call the seconds without its waits decide. On a GPU these are not known: the row
+    is marked as disturbed, and decides nothing about other cells.
 
     Args:
         metric: of the row.
         what: took how long.
-        sample: the call; where the machine disturbed it, the row is marked and decides nothing
-            about other cells.
+        sample: the call.
+        threads: that computed.
         option: that sets the limit.
-        limit_s: its value.
+        limit_s: its value; None: no limit.
         labels: of the row.
     """
-    every, disturbance = dict(labels or {}), ""
-    if sample.reason:
+    seconds = sample.computed_s(threads)
+    if limit_s is None or seconds <= limit_s:
+        return None
+    every, waits = dict(labels or {}), ""
+    if sample.reason and sample.on_gpu:
         every[DISTURBED] = sample.reason
-        disturbance = f" while the machine was disturbed ({sample.reason})"
-    reason = f"{what}{disturbance}, the limit is {limit_s:g} s (runner.{option})"
+        waits = f" while the machine was disturbed ({sample.reason})"
+    elif sample.reason:
+        waits = " without its waits for other processes"
+    reason = f"{what} took {seconds:.1f} s{waits}, the limit is {limit_s:g} s (runner.{option})"
     return Measurement(metric=metric, status=Status.skipped, reason=reason, labels=every)
+
+
+def processor_rows(
+    watched: Watched, name: str, references: Mapping[str, str]
+) -> Iterator[Measurement]:
+    """Yield what the processors' clock gave one call, and its ratios to those of references.
+
+    Args:
+        watched: the rounds.
+        name: of the call.
+        references: names of references, by their calls.
+    """
+    mine = watched.processor_samples(name)
+    if not mine:
+        return
+    yield Measurement(metric="processor_time", value=median(mine), samples=mine)
+    for call, reference in references.items():
+        pairs = zip(mine, watched.processor_samples(call), strict=True)
+        ratios = tuple(own / other for own, other in pairs)
+        yield Measurement(
+            metric="processor_time_ratio",
+            value=median(ratios),
+            samples=ratios,
+            labels={"reference": reference},
+        )
 
 
 def watch_rows(watched: Watched, labels: Mapping[str, str] | None = None) -> Iterator[Measurement]:

@@ -127,25 +127,33 @@ class Bench:
             with torch.set_grad_enabled(self.mode is CostMode.step):
                 return count_operations(once)
 
+    def counted(
+        self, name: str, call: Callable[[], object], seconds: float
+    ) -> Iterator[Measurement]:
+        """Yield what is counted of a model one of whose calls takes so many seconds."""
+        parameters = sum(p.numel() for p in self.models[name].parameters() if p.requires_grad)
+        for metric, value in (
+            ("flops", self.operations(name, call, seconds)),
+            ("parameters", parameters),
+        ):
+            yield Measurement(metric=metric, value=float(value))
+
     def model_facts(
         self, name: str, call: Callable[[], object], watched: Watched
     ) -> Iterator[Measurement]:
         """Yield counts and rates of a model, whose times are in `watched`."""
         samples = watched.samples(name)
         seconds = median(samples)
-        flops = self.operations(name, call, seconds)
-        rate = flops / seconds
+        flops, *others = self.counted(name, call, seconds)
+        yield from (flops, *others)
+        rate = (flops.value or 0.0) / seconds
         measured, bandwidth = machine_rates(self.device, DTYPES[self.hardware.precision])
         peak = self.hardware.peak_flops_per_second or measured
-        parameters = sum(p.numel() for p in self.models[name].parameters() if p.requires_grad)
         for metric, value in (
-            ("flops", flops),
             ("flops_per_second", rate),
             ("matrix_rate", measured),
             ("bandwidth", bandwidth),
             ("utilisation", rate / peak),
-            ("parameters", parameters),
-            ("batch_size", self.sequences),
         ):
             labels = marked({}, watched, samples) if metric in _RATES else {}
             yield Measurement(metric=metric, value=float(value), labels=labels)

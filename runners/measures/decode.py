@@ -37,6 +37,7 @@ from lra.runners.measurement.measure import (
     process_peak_bytes,
     stalls,
     timed,
+    tried,
     uncollected,
     warm_up,
 )
@@ -197,17 +198,19 @@ class TokenWriter:
         token = self.following(begun[0])
         if self.memory is not None:
             timed(token, self.device)
-        limit, once = config.token_limit_s, partial(timed, token, self.device)
-        sample = self.watch.within(once, limit, repeat_s=config.repeat_limit_s)
-        if limit is not None and sample.seconds > limit:
-            took = f"one token took {sample.seconds:.1f} s"
-            yield over_limit("token_time", took, sample, option="token_limit_s", limit_s=limit)
-            return
+        sample = tried(token, self.watch)
+        slow = over_limit(
+            "token_time", "one token", sample, self.watch.threads,
+            option="token_limit_s", limit_s=config.token_limit_s,
+        )  # fmt: skip
+        if slow is not None:
+            yield slow
         if self.hardware.compile:
             yield Measurement(metric="compile_time", value=first)
-        if first <= config.long_call_s:
-            warm_up(self.first_token, self.device, least=1, long_s=config.long_call_s)
-        warm_up(token, self.device, least=config.warmup_tokens, long_s=config.long_call_s)
+        if slow is None:
+            if first <= config.long_call_s:
+                warm_up(self.first_token, self.device, least=1, long_s=config.long_call_s)
+            warm_up(token, self.device, least=config.warmup_tokens, long_s=config.long_call_s)
 
         phase("measuring memory")
         held, kernels = observe(token, self.device)
@@ -217,6 +220,9 @@ class TokenWriter:
             yield Measurement(metric="prefill_peak_tensor_bytes", value=float(held))
             yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
         yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
+        if slow is not None:
+            yield from self.counted(token)
+            return
 
         with uncollected():
             openings = self.openings()
@@ -245,10 +251,14 @@ class TokenWriter:
         rate = config.batch_size / typical
         yield Measurement(metric="tokens_per_second", value=rate, labels=mark)
         yield from watch_rows(tokens)
+        yield Measurement(metric="timed_steps", value=float(len(samples)))
+        yield Measurement(metric="stalls", value=float(stalls(samples)))
+        yield from self.counted(token)
+
+    def counted(self, token: Callable[[], object]) -> Iterator[Measurement]:
+        """Yield what is counted of the call for one token."""
         for metric, value in (
-            ("timed_steps", len(samples)),
-            ("stalls", stalls(samples)),
-            ("batch_size", config.batch_size),
+            ("batch_size", self.config.batch_size),
             ("flops", count_operations(token)),
             ("parameters", sum(p.numel() for p in self.model.parameters() if p.requires_grad)),
         ):

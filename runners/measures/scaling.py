@@ -36,10 +36,11 @@ from lra.runners.measurement.measure import (
     stalls,
     synchronise,
     timed,
+    tried,
 )
 from lra.runners.measurement.timing import Timing, check_limit
-from lra.runners.measurement.watch import Watched
-from lra.runners.measurement.watched_rows import marked, over_limit, watch_rows
+from lra.runners.measurement.watch import Sample, Watched
+from lra.runners.measurement.watched_rows import marked, over_limit, processor_rows, watch_rows
 from lra.runners.measures.bench import Bench, CostMode
 from lra.runners.records import Measurement, Status
 from lra.runners.runner import OWN, Direction, Passes, Probed, Runner, Work, disturbed, values
@@ -80,8 +81,9 @@ class Scaling(Timing, Runner):
     batch_size: int | None = None
     """Sequences in a batch, for `batch: fixed` only."""
     step_limit_s: float | None = 30.0
-    """A model whose second call takes longer is left out, with a row that says so; so is a length
-    that by the curve's own growth takes `SURELY` times as long."""
+    """A model or a reference whose second call takes longer, waits for other processes left out,
+    is not timed, with a row that says so; so is a length that by the curve's own growth takes
+    `SURELY` times as long."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -233,6 +235,8 @@ class Reference(NamedTuple):
     call: str
     """Name of the call that is timed."""
     peak: int
+    too_slow: Measurement | None = None
+    """The row that says why it is not timed."""
 
 
 def scale(bench: Bench, config: Scaling, model: str) -> Iterator[Measurement]:
@@ -256,20 +260,34 @@ def _probed(
     call = bench.prepare(OWN)
     phase("first call")
     first = timed(call, bench.device)
-    sample = config.tried(call, bench.watch, limit := config.step_limit_s)
-    if limit is not None and sample.seconds > limit:
-        took = f"one {bench.mode} took {sample.seconds:.1f} s"
-        yield over_limit("time", took, sample, option="step_limit_s", limit_s=limit)
-        return None
+    sample = tried(call, bench.watch)
+    slow = _too_slow("time", sample, bench, config)
+    if slow is not None:
+        yield slow
     if bench.hardware.compile:
         yield Measurement(metric="compile_time", value=first)
+    yield Measurement(metric="batch_size", value=float(bench.sequences))
     phase("measuring memory")
     peak, kernel = observe(call, bench.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(peak))
     if bench.mode is CostMode.step:
         yield Measurement(metric="saved_bytes", value=float(bench.saved(OWN)))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
+    if slow is not None:  # what is counted is none the worse for it
+        phase("counting operations")
+        yield from bench.counted(OWN, call, sample.seconds)
+        return None
     return Contender(model=model, peak=peak, kernel=kernel, call=call, seconds=sample.seconds)
+
+
+def _too_slow(
+    metric: str, sample: Sample, bench: Bench, config: Scaling, **labels: str
+) -> Measurement | None:
+    """Return the row of a model or reference whose call is over the limit; None where it is not."""
+    return over_limit(
+        metric, f"one {bench.mode}", sample, bench.watch.threads,
+        option="step_limit_s", limit_s=config.step_limit_s, labels=labels,
+    )  # fmt: skip
 
 
 def _compared(
@@ -290,7 +308,10 @@ def _compared(
             if isinstance(found, Measurement):
                 yield key, found
             elif found is not None:
-                beside[key].append(found)
+                if found.too_slow is None:
+                    beside[key].append(found)
+                else:
+                    yield key, found.too_slow
                 yield from ((key, row) for row in _memory(contenders[key], found))
     compared = {key: (key, *(each.call for each in beside[key])) for key in contenders}
     rounds = {
@@ -351,9 +372,14 @@ def _reference(
     try:
         phase("first call")
         call = bench.prepare(name)
-        made[name] = Made(call, config.warm(call, bench.device))
+        seconds = config.warm(call, bench.device)
+        slow = None
+        if config.step_limit_s is not None and seconds > config.step_limit_s:
+            slow = _too_slow("time_ratio", tried(call, bench.watch), bench, config, **labels)
+        if slow is None:
+            made[name] = Made(call, seconds)
         phase("measuring memory")
-        return Reference(name, name, observe(call, bench.device).peak_tensor_bytes)
+        return Reference(name, name, observe(call, bench.device).peak_tensor_bytes, slow)
     except Unsupported as error:
         return failed(Status.unsupported, str(error))
     except (MemoryError, RuntimeError) as error:
@@ -385,6 +411,7 @@ def _times(
     yield Measurement(metric="timed_steps", value=float(len(samples)))
     yield Measurement(metric="stalls", value=float(stalls(samples)))
     yield from watch_rows(watched)
+    yield from processor_rows(watched, key, {each.call: each.name for each in beside})
     for reference in beside:
         theirs, labels = watched.samples(reference.call), {"reference": reference.name}
         ratios = tuple(mine / other for mine, other in zip(samples, theirs, strict=True))

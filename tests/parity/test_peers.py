@@ -20,7 +20,7 @@ from lra.models.families.sdpa import SDPA
 from lra.models.mixer import Unsupported
 from lra.runners.measurement.disturbance import Shares
 from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measurement.watch import Sample, Watch
+from lra.runners.measurement.watch import Sample
 from lra.runners.measures.bench import CostMode
 from lra.runners.records import Measurement, Status
 from lra.runners.runner import Direction
@@ -213,12 +213,12 @@ def test_a_length_that_a_peer_does_not_take_is_a_row(monkeypatch: pytest.MonkeyP
 
 def test_a_peer_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for why in ("", "load of other processes"):
-        found = Sample(seconds=9.0, shares=Shares(seconds=9.0, processor=1.0), reason=why)
-        monkeypatch.setattr(Watch, "within", lambda *_, found=found, **__: found)
+        shares = Shares(seconds=9.0, processor=1.0, thread=1.0)
+        found = Sample(seconds=9.0, shares=shares, reason=why)
+        monkeypatch.setattr("peers.runner.tried", lambda *_, found=found: found)
         (row,) = measured(monkeypatch, PEER, config=replace(QUICK, step_limit_s=3.0))
         assert row.status is Status.skipped
-        assert "took 9 s of ours and 9 s of the peer" in row.reason
-        assert row.labels.get("disturbed", "") == why
+        assert "one step of ours took 9.0 s" in row.reason
         assert "peer" in row.labels
 
 

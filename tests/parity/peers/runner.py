@@ -24,7 +24,7 @@ from lra.conf.system_errors import out_of_memory
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import phase, within
 from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measurement.measure import in_turns, peak_tensor_bytes, timed
+from lra.runners.measurement.measure import in_turns, peak_tensor_bytes, timed, tried
 from lra.runners.measurement.timing import Timing, check_limit
 from lra.runners.measurement.watch import Watch
 from lra.runners.measurement.watched_rows import marked, over_limit, watch_rows
@@ -207,22 +207,21 @@ def _compared(peer: Peer, case: PeerCase, mode: CostMode, config: Peers) -> Iter
         except (MemoryError, RuntimeError) as error:
             error.add_note(f"in the first {mode} of {'ours' if side == 'ours' else 'the peer'}")
             raise
-    limit = config.step_limit_s
-    tried = {side: config.tried(call, watch, limit) for side, call in calls.items()}
-    slower = max(tried.values(), key=lambda sample: sample.seconds)
-    if limit is not None and slower.seconds > limit:
-        took = {side: f"{sample.seconds:.2g}" for side, sample in tried.items()}
-        what = f"one {mode} took {took['ours']} s of ours and {took['peer']} s of the peer"
-        own = {"peer": peer.name, "setting": peer.setting}
-        yield over_limit(
-            "peer_speedup", what, slower, option="step_limit_s", limit_s=limit, labels=own
-        )
+    once = {side: tried(call, watch) for side, call in calls.items()}
+    whose, slower = max(once.items(), key=lambda item: item[1].computed_s(watch.threads))
+    slow = over_limit(
+        "peer_speedup", f"one {mode} of {'ours' if whose == 'ours' else 'the peer'}", slower,
+        watch.threads, option="step_limit_s", limit_s=config.step_limit_s,
+        labels={"peer": peer.name, "setting": peer.setting},
+    )  # fmt: skip
+    if slow is not None:
+        yield slow
         return
     slowest = max(
         config.warm(calls[side], case.device)
         if sample.seconds <= config.long_step_s
         else sample.seconds
-        for side, sample in tried.items()
+        for side, sample in once.items()
     )
     phase("comparing")
     apart = disagreement(pair, backward=mode is CostMode.step)

@@ -21,7 +21,7 @@ from lra.runners.measurement.disturbance import (
     spread,
 )
 from lra.runners.measurement.watch import GpuWatch, Round, Sample, Watch
-from lra.runners.measurement.watched_rows import marked, watch_rows
+from lra.runners.measurement.watched_rows import marked, processor_rows, watch_rows
 from lra.runners.measurement.witnesses import Counters, Machine, ProcessTimes
 from tests.fuzz import cases
 
@@ -108,7 +108,8 @@ def test_a_quiet_machine_marks_nothing_and_repeats_nothing(clock: SimpleNamespac
 def test_every_witness_marks_by_itself(clock: SimpleNamespace, name: str, share: float) -> None:
     found = rounds_of(clock, **{name: share})
     assert DISTURBED[name] in found.disturbed
-    assert len(found.every) > 10  # it tried
+    lasting = name in {"waiting", "throttled", "other_load"}
+    assert (len(found.every) == 10) is lasting  # what may pass is tried again
     assert found.discarded == 0  # nothing better was there: all is kept, and marked
     assert marked({}, found, found.samples("model"))["disturbed"] == found.disturbed
 
@@ -169,65 +170,40 @@ def test_samples_between_two_waits_are_disturbed_as_well(clock: SimpleNamespace,
 
 def test_repeats_end_with_their_budget(clock: SimpleNamespace) -> None:
     assert len(rounds_of(clock, waiting=0.5, repeat_s=0.0).every) == 10
-    assert 10 < len(rounds_of(clock, waiting=0.5, repeat_s=0.55).every) <= 15
+    assert 10 < len(rounds_of(clock, memory_stall=0.5, repeat_s=0.55).every) <= 15
     assert len(rounds_of(clock, memory_stall=0.5, repeat_s=100.0).every) == 20
-    assert 15 < len(rounds_of(clock, waiting=0.5, repeat_s=100.0).every) < 20  # it waits first
-    begun = clock.at
-    rounds_of(clock, other_load=0.5, repeat_s=100.0)  # a load is also waited for
-    assert clock.at - begun < 0.3 + 3 * 10 * 0.1 + 0.2
+    for lasting in ("waiting", "other_load"):  # it is waited for, and not for long
+        begun = clock.at
+        assert len(rounds_of(clock, **{lasting: 0.5}).every) == 10
+        assert clock.at - begun <= 0.3 + 10 * 0.1 + watching.WAIT_S
 
 
-def limited(
-    clock: SimpleNamespace, seconds: list[float], busy_until: float, repeat_s: float = 10.0
-) -> tuple[Sample, int]:
-    """Hold calls of these seconds, the last for ever, against a limit of 3 s; count them."""
-    played, calls = Played(lambda: clock.at), 0
-    watch = Watch(CPU, counters=played)
-    watch.threads = 1
-    quiet = played.machine
-
-    def machine() -> Machine | None:
-        found = quiet()
-        assert found is not None
-        return found._replace(idle=found.idle - min(clock.at, busy_until))  # one of two is taken
-
-    played.machine = machine  # type: ignore[method-assign]
-
-    def timed() -> float:
-        nonlocal calls
-        took = seconds[min(calls, len(seconds) - 1)]
-        calls += 1
-        clock.sleep(took)
-        return took
-
-    clock.sleep(0.3)
-    return watch.within(timed, 3.0, repeat_s=repeat_s), calls
-
-
-def test_a_call_that_is_too_long_on_a_quiet_machine_is_not_repeated(clock: SimpleNamespace) -> None:
-    found, calls = limited(clock, [3.6, 1.0], busy_until=0.0)
-    assert (found.seconds, found.reason, calls) == (3.6, "", 1)
-
-
-def test_a_call_that_is_short_enough_is_not_repeated_on_any(clock: SimpleNamespace) -> None:
-    found, calls = limited(clock, [2.9], busy_until=1e9)
-    assert (found.seconds, found.reason, calls) == (2.9, "load of other processes", 1)
-
-
-def test_a_disturbed_call_waits_for_quiet_and_is_repeated(clock: SimpleNamespace) -> None:
-    found, calls = limited(clock, [3.6, 1.0], busy_until=6.0)
-    assert (found.seconds, found.reason, calls) == (1.0, "", 2)
-    assert clock.at == pytest.approx(6.3 + 1.0, abs=0.3)
-
-
-@pytest.mark.parametrize(("repeat_s", "most"), [(10.0, 2), (3.0, 1), (0.0, 1)])
-def test_a_machine_that_stays_busy_ends_it(
-    clock: SimpleNamespace, repeat_s: float, most: int
+@pytest.mark.parametrize(
+    ("threads", "processor", "thread", "why", "computed"),
+    [
+        (2, 0.5, 0.25, "load of other processes", 1.0),  # two threads, each with a quarter
+        (2, 0.25, 0.25, "load of other processes", 1.0),  # what one thread alone can do
+        (2, 2.0, 1.0, "quartiles", 4.0),  # nothing waited
+        (2, 0.5, 0.25, "", 4.0),  # by the wall clock where nothing was disturbed
+    ],
+)
+def test_what_a_call_computed_is_held_against_limits(
+    threads: int, processor: float, thread: float, why: str, computed: float
 ) -> None:
-    found, calls = limited(clock, [3.6], busy_until=1e9, repeat_s=repeat_s)
-    assert (found.seconds, found.reason) == (3.6, "load of other processes")
-    assert calls == most
-    assert clock.at < 0.3 + 3.6 + repeat_s + 0.1
+    shares = Shares(seconds=4.0, processor=processor, thread=thread)
+    sample = Sample(seconds=4.0, shares=shares, reason=why)
+    assert sample.computed_s(threads) == computed
+    assert replace(sample, on_gpu=True).computed_s(threads) == 4.0
+
+
+def test_the_processors_clock_leaves_waits_out(clock: SimpleNamespace) -> None:
+    found = rounds_of(clock, waiting=0.75)
+    assert found.samples("model") == pytest.approx([0.1] * 10)
+    assert found.processor_samples("model") == pytest.approx([0.025] * 10)
+    rows = [*processor_rows(found, "model", {"model": "sdpa"})]
+    assert [row.metric for row in rows] == ["processor_time", "processor_time_ratio"]
+    assert rows[0].value == pytest.approx(0.025)
+    assert (rows[1].value, rows[1].labels) == (pytest.approx(1.0), {"reference": "sdpa"})
 
 
 def samples(reasons: list[str]) -> list[Round]:

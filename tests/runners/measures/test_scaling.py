@@ -17,7 +17,7 @@ from lra.models.mixer import Layout, Site, Unsupported
 from lra.runners.measurement.disturbance import Shares
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.measure import peak_tensor_bytes
-from lra.runners.measurement.watch import Sample, Watch
+from lra.runners.measurement.watch import Sample
 from lra.runners.measurement.watched_rows import REPORTED
 from lra.runners.measures import scaling
 from lra.runners.measures.bench import Bench, CostMode
@@ -108,7 +108,7 @@ def test_rows_are_complete_for_every_head(mode: CostMode, head: Head) -> None:
     assert set(own) - set(REPORTED) == {
         "time", "tokens_per_second", "timed_steps", "stalls", "peak_tensor_bytes",
         "process_peak_bytes", "flops", "flops_per_second", "matrix_rate", "bandwidth",
-        "utilisation", "parameters", "batch_size",
+        "utilisation", "parameters", "batch_size", "processor_time",
     } | ({"saved_bytes"} if mode is CostMode.step else set())  # fmt: skip
     assert own["batch_size"].value == 4
     for name in ("sdpa", "softmax"):
@@ -118,6 +118,7 @@ def test_rows_are_complete_for_every_head(mode: CostMode, head: Head) -> None:
         assert beside["time_ratio"].samples == pytest.approx(
             [mine / other for mine, other in pairs]
         )
+        assert len(beside["processor_time_ratio"].samples) == 3
     assert all(r.metric in METRICS and r.status is Status.ok for r in rows)
 
 
@@ -215,22 +216,32 @@ def test_batch_sizes() -> None:
     assert by_metric(rows)["batch_size"].value == 2
 
 
-def second_call(monkeypatch: pytest.MonkeyPatch, seconds: float, disturbed: str = "") -> None:
+def second_call(
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    disturbed: str = "",
+    share: float = 1.0,
+    *,
+    on_gpu: bool = False,
+) -> None:
     """Play the call that is held against the limit; the first one takes an hour."""
 
     def slow(call: Callable[[], object], device: torch.device) -> float:
         call()
         return 3600.0
 
-    found = Sample(seconds=seconds, shares=Shares(seconds=seconds, processor=1.0), reason=disturbed)
+    shares = Shares(seconds=seconds, processor=share, thread=share)
+    found = Sample(seconds=seconds, shares=shares, reason=disturbed, on_gpu=on_gpu)
     monkeypatch.setattr(scaling, "timed", slow)
-    monkeypatch.setattr(Watch, "within", lambda *_, **__: found)
+    monkeypatch.setattr(scaling, "tried", lambda *_: found)
 
 
 def test_a_slow_model_is_left_out_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     second_call(monkeypatch, 7.25)
-    (row,) = measured(step_limit_s=5.0)
+    row, *others = measured(step_limit_s=5.0)
     assert row.status is Status.skipped
+    counted = {"peak_tensor_bytes", "saved_bytes", "process_peak_bytes", "flops", "parameters"}
+    assert {each.metric for each in others} == counted | {"batch_size"}
     assert row.reason == "one step took 7.2 s, the limit is 5 s (runner.step_limit_s)"
     assert row.labels == {}
 
@@ -242,12 +253,33 @@ def test_a_first_call_that_is_slow_leaves_nothing_out(monkeypatch: pytest.Monkey
     assert len(rows["time"].samples) == 3
 
 
-def test_a_model_that_a_busy_machine_made_slow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    second_call(monkeypatch, 7.25, "load of other processes")
-    (row,) = measured(step_limit_s=5.0)
-    assert row.status is Status.skipped
-    assert row.labels == {"disturbed": "load of other processes"}
-    assert "disturbed (load of other processes), the limit is 5 s" in row.reason
+def test_a_limit_leaves_waits_for_other_processes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = "load of other processes"
+    second_call(monkeypatch, 72.5, busy, 0.05)
+    assert by_metric(measured(step_limit_s=5.0, references=[]))["time"].status is Status.ok
+    second_call(monkeypatch, 72.5, busy, 0.1)
+    row = by_metric(measured(step_limit_s=5.0))["time"]
+    assert row.reason.startswith("one step took 7.2 s without its waits for other processes, the")
+    assert row.labels == {}  # a quiet machine would say the same
+    second_call(monkeypatch, 72.5, busy, 0.05, on_gpu=True)
+    row = by_metric(measured(step_limit_s=5.0))["time"]
+    assert row.reason.startswith("one step took 72.5 s while the machine was disturbed (load of")
+    assert row.labels == {"disturbed": busy}
+
+
+def test_a_slow_reference_is_not_timed_and_costs_its_rows_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    second_call(monkeypatch, 0.01)
+    slow = Sample(seconds=9.0, shares=Shares(seconds=9.0, processor=1.0), reason="")
+    calls = iter([replace(slow, seconds=0.01), slow])
+    monkeypatch.setattr(scaling, "tried", lambda *_: next(calls))
+    monkeypatch.setattr(Scaling, "warm", lambda *_: 9.0)
+    rows = measured(step_limit_s=5.0, references=["sdpa"])
+    (lost,) = [row for row in rows if row.metric == "time_ratio"]
+    assert (lost.status, lost.labels) == (Status.skipped, {"reference": "sdpa"})
+    assert by_metric(rows)["time"].status is Status.ok
+    assert by_metric(rows, "sdpa")["peak_tensor_bytes_ratio"].value is not None
 
 
 SOFTMAX = {4096: 0.71, 8192: 2.77}
