@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lra.reports.labels import READ, worded
+from lra.reports.statistics.intervals import median_interval
 from lra.reports.stems import stem
 from lra.reports.style import chosen
 from lra.runners.records import COLUMNS, Status
@@ -26,6 +27,11 @@ MISSING = "missing"
 """Status of a place for which no row exists; the store has no such status."""
 AMBIGUOUS = "ambiguous"
 """Status of a place for which rows exist that must not be merged."""
+
+PROCESSOR, UNCERTAIN = "processor", "uncertain"
+"""Marks of a disturbed time: the processors' clock stands in its place; it may be far off."""
+WIDEST_FACTOR = 2.0
+"""Ratio of the ends of an interval, above which a time says little."""
 
 _OBJECTS = frozenset({"labels", "options", "departures"})
 """Columns of mappings and tuples."""
@@ -54,12 +60,39 @@ class Value:
     status: str = "ok"
     reason: str = ""
     disturbed: str = ""
-    """Why the number is not to be trusted; "" where it is."""
+    """What disturbed the machine; "" for nothing."""
+    mark: str = ""
+    """Of a disturbed number: PROCESSOR, UNCERTAIN, or "" where both clocks show it to be sound."""
 
     @property
     def ok(self) -> bool:
         """Whether there is a number."""
         return self.value is not None
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether it was disturbed so much that it enters no fit."""
+        return self.mark == UNCERTAIN
+
+    def scaled(self, factor: float) -> "Value":
+        """Return a multiple, samples included."""
+        number = None if self.value is None else self.value * factor
+        return replace(self, value=number, samples=tuple(s * factor for s in self.samples))
+
+    def or_processor(self, other: "Value | None") -> "Value":
+        """Return a disturbed number as sound, or that of the processors' clock in its place.
+
+        It is sound where its interval is narrower than `WIDEST_FACTOR`, and so far at most lies the
+        other clock.
+        """
+        if not self.disturbed or other is None or not self.value or not other.value:
+            return self
+        interval = median_interval(self.samples)
+        apart = max(self.value / other.value, other.value / self.value)
+        narrow = interval is not None and interval.high <= WIDEST_FACTOR * interval.low
+        if narrow and apart <= WIDEST_FACTOR:
+            return replace(self, mark="")
+        return replace(other, disturbed=self.disturbed, mark=PROCESSOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +116,17 @@ class CostPoint:
             return value
         if self.batch_size is None:
             return Value(status=MISSING, reason="no batch_size row, so no cost per sequence")
-        n = self.batch_size
-        samples = tuple(s / n for s in value.samples)
-        return replace(value, value=value.value / n, samples=samples)
+        return value.scaled(1 / self.batch_size)
 
 
 DAGGER = "†"
 """Stands behind a number that was measured while something disturbed the machine."""
+DIAMOND = "◇"
+"""Stands behind one of the processors' clock."""
+WAITING = 0.1
+"""`waiting_share` above which the time of a training is that of other processes, too."""
+TRAINED = ("train_step_time", "train_time", "tokens_per_second")
+"""Times of a training."""
 
 
 def values(rows: pd.DataFrame, column: str) -> list[Any]:
@@ -128,6 +165,12 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     given = {name: values(frame, name) for name in (*READ, "family", "options") if name in frame}
     for name, column in worded(given).items():
         frame[name] = pd.Series(column, dtype=object) if name in _OBJECTS else column
+    waited = frame[(frame["metric"] == "waiting_share") & (frame["value"] > WAITING)]
+    shares = dict(zip(waited["cell"], waited["value"], strict=True))
+    trained = (frame["runner"] == "train") & frame["metric"].isin(TRAINED)
+    for at in frame.index[trained & frame["cell"].isin(shares) & (frame["disturbed"] == "")]:
+        share = shares[frame.at[at, "cell"]]
+        frame.at[at, "disturbed"] = f"waited for a processor for {share:.0%} of its time"
     return frame
 
 
@@ -216,7 +259,8 @@ def merged(records: Sequence[Record]) -> Value:
     pooled = tuple(s for record in records for s in record["samples"])
     several = pooled if pooled and len(records) > 1 else [r["value"] for r in records]
     why = next((reason for record in records if (reason := record.get("disturbed", ""))), "")
-    return Value(value=float(np.median(several)), samples=pooled, disturbed=why)
+    value = float(np.median(several))
+    return Value(value=value, samples=pooled, disturbed=why, mark=UNCERTAIN if why else "")
 
 
 def ambiguous(sizes: Sequence[int], records: Sequence[Record]) -> Value | None:
@@ -279,17 +323,22 @@ def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) ->
     if (value := ambiguous(sizes, times)) is not None:
         return point(time=value, memory=value)
     time, peaks = merged(times), of_metric("peak_tensor_bytes")
-    if not time.ok:
-        return point(time=time, memory=time)
+    unknown = Value(status=MISSING, reason=_NO_PEAK) if time.ok else time
+    paired = _by_reference(records, "processor_time_ratio")
+    ratios = _by_reference(records, "time_ratio")
     return point(
-        time=time,
+        time=time.or_processor(
+            merged(computed) if (computed := of_metric("processor_time")) else None
+        ),
         batch_size=sizes[0] if sizes else None,
-        memory=merged(peaks) if peaks else Value(status=MISSING, reason=_NO_PEAK),
-        time_ratio=_by_reference(records, "time_ratio"),
+        memory=merged(peaks) if peaks and (time.ok or time.status in _TOO_SLOW) else unknown,
+        time_ratio={name: value.or_processor(paired.get(name)) for name, value in ratios.items()},
         memory_ratio=_by_reference(records, "peak_tensor_bytes_ratio"),
     )
 
 
+_TOO_SLOW = (Status.skipped, Status.timeout)
+"""Endings of cells whose counted numbers stay."""
 _FIRST = ("softmax", "sdpa")
 
 

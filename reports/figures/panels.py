@@ -24,7 +24,6 @@ from lra.reports.figures.scaling import (
     set_axes,
     why_absent,
     without_zeros,
-    zeros,
 )
 from lra.reports.rows import model_order
 from lra.reports.style import Surrounding, chosen
@@ -161,5 +160,5 @@ def panel_figure(
             subtitle="; ".join(filter(None, (subtitle, after_names()))),
             handles=[*greys, *handles] if named_outside else greys,
             legend_title="in every panel" if grey and not named_outside else "",
-            notes=[*why_absent(data), *zeros(data)],
+            notes=why_absent(data),
         )

@@ -1,6 +1,7 @@
 """Time and peak memory of one sequence against its length, on doubly logarithmic axes."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.ticks import in_bytes, length_axis, seconds
 from lra.reports.figures.words import drawable
-from lra.reports.rows import MARKS, CostPoint, Value, model_order
+from lra.reports.rows import DIAMOND, MARKS, PROCESSOR, UNCERTAIN, CostPoint, Value, model_order
 from lra.reports.statistics.intervals import percentiles
 from lra.reports.statistics.power_law import UNRESOLVED, PowerLaw, bounds, fit_exponent
 from lra.reports.style import chosen
@@ -23,13 +24,15 @@ from lra.reports.tables.costs import describe_pass
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
 COLUMNS = (
     "model", "mode", "quantity", "length", "value", "p20", "p80", "unit", "batch_size", "status",
-    "reason", "disturbed", "exponent", "exponent_low", "exponent_high",
+    "reason", "disturbed", "mark", "exponent", "exponent_low", "exponent_high",
     "exponent_interval_source",
 )  # fmt: skip
 PLOT = (4.6, 2.9)
 """Inches."""
-_NAMED = 8
+_NAMED = 4
 """Models that one note names."""
+_LINES, _LINE = 2, 110
+"""Lines of all notes, and letters of one."""
 _NAME = 6.5
 """Points of a name next to its crosses."""
 _STRIP = 0.052
@@ -79,7 +82,7 @@ def line_records(
         record |= {"model": model, "mode": mode, "quantity": quantity}
         record |= {"length": length, "value": cost.value, "unit": UNITS[quantity]}
         record |= {"batch_size": batch_size, "status": cost.status, "reason": cost.reason}
-        record["disturbed"] = cost.disturbed
+        record |= {"disturbed": cost.disturbed, "mark": cost.mark}
         records.append(record | _spread(cost, fit))
     return records
 
@@ -89,7 +92,7 @@ def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> PowerLaw | None:
         (n, c.value, c.samples)
         for n, c in zip(lengths, costs, strict=True)
         # nothing grows from zero, and a state may have no bytes
-        if c.value and not c.disturbed
+        if c.value and not c.uncertain
     ]
     if len(points) < 2:
         return None
@@ -146,7 +149,7 @@ def scaling_figure(
             subtitle=subtitle,
             handles=handles,
             legend_title=after_names(),
-            notes=[*why_absent(data), *zeros(data)],
+            notes=why_absent(data),
         )
 
 
@@ -159,16 +162,6 @@ def after_names() -> str:
 def without_zeros(data: pd.DataFrame) -> pd.DataFrame:
     """Leave out zeros, which a logarithmic axis cannot show."""
     return data[~(data["value"].astype(float) <= 0)]
-
-
-def zeros(data: pd.DataFrame) -> list[str]:
-    """Say where the zeros are: one note for all."""
-    none = data[data["value"].astype(float) <= 0]
-    positions = [
-        f"{model} at {' and '.join(f'{n:,}' for n in part['length'])}"
-        for model, part in none.groupby("model", sort=False)
-    ]
-    return [f"○ zero, so not on this axis: {'; '.join(positions)}"] if positions else []
 
 
 def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
@@ -197,10 +190,12 @@ def draw_line(
 ) -> Line2D:
     """Draw one model; its label is its name, with the fitted exponent unless that is unwanted.
 
-    A number that was disturbed is no point of the line, but an open circle on a thin dotted one.
+    What was disturbed has a bar of the same width as the band. A number that is uncertain is no
+    point of the line, but an open circle on a thin dotted one; one of the processors' clock has a
+    diamond around it.
     """
     good = data[data["value"].notna()]
-    sound = good.drop(circled(good).index)
+    sound = good.drop(marked(good, UNCERTAIN).index)
     (line,) = axes.plot(
         sound["length"].astype(float),
         sound["value"].astype(float),
@@ -221,8 +216,13 @@ def draw_line(
             linewidth=0.8,
             zorder=2,
         )
-    draw_disturbed(axes, good, look)
+    draw_marks(axes, good, look)
     band = sound[sound["p20"].notna()]
+    barred = band[band["disturbed"].fillna("") != ""] if "disturbed" in band else band[:0]
+    axes.vlines(
+        barred["length"].astype(float), barred["p20"].astype(float), barred["p80"].astype(float),
+        color=look.color, linewidth=1.2, zorder=3,
+    )  # fmt: skip
     if len(band):
         axes.fill_between(
             band["length"].astype(float),
@@ -236,27 +236,31 @@ def draw_line(
     return line
 
 
-def circled(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the numbers that were disturbed; data that were not timed say nothing of it."""
-    return data[data["disturbed"].fillna("") != ""] if "disturbed" in data else data[:0]
+def marked(data: pd.DataFrame, mark: str) -> pd.DataFrame:
+    """Return the numbers that have a mark; data that were not timed have none."""
+    if "mark" in data:
+        return data[data["mark"] == mark]
+    disturbed = "disturbed" in data and mark == UNCERTAIN
+    return data[data["disturbed"].fillna("") != ""] if disturbed else data[:0]
 
 
-def draw_disturbed(axes: Axes, good: pd.DataFrame, look: Look) -> None:
-    """Put an open circle in the place of each number that was measured while disturbed."""
-    disturbed = circled(good)
-    if disturbed.empty:
-        return
-    axes.plot(
-        disturbed["length"].astype(float),
-        disturbed["value"].astype(float),
-        linestyle="none",
-        marker="o",
-        markersize=7,
-        markerfacecolor="none",
-        markeredgecolor=look.color,
-        markeredgewidth=1.1,
-        zorder=4,
-    )
+def draw_marks(axes: Axes, good: pd.DataFrame, look: Look) -> None:
+    """Put an open circle in the place of what is uncertain, a square around the other clock's."""
+    for mark, shape, size in ((UNCERTAIN, "o", 7), (PROCESSOR, "D", 8.5)):
+        here = marked(good, mark)
+        if here.empty:
+            continue
+        axes.plot(
+            here["length"].astype(float),
+            here["value"].astype(float),
+            linestyle="none",
+            marker=shape,
+            markersize=size,
+            markerfacecolor="none",
+            markeredgecolor=look.color,
+            markeredgewidth=1.0,
+            zorder=4,
+        )
 
 
 def _label(name: str, good: pd.DataFrame) -> str:
@@ -265,8 +269,8 @@ def _label(name: str, good: pd.DataFrame) -> str:
         return f"{name}  no value"
     first = good.iloc[0]
     if pd.isna(first["exponent_low"]):
-        if len(circled(good)):
-            return f"{name}  no exponent (disturbed)"
+        if len(marked(good, UNCERTAIN)):
+            return f"{name}  no exponent (too uncertain)"
         return f"{name}  {UNRESOLVED}" if len(good) > 1 else name
     interval = bounds(float(first["exponent_low"]), float(first["exponent_high"]))
     if pd.isna(first["exponent"]):
@@ -351,41 +355,42 @@ def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None 
 
 
 def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = True) -> list[str]:
-    """Say why crosses and circles stand where they stand: one note per reason, which comes first.
-
-    Of many models the first are named: the CSV of the figure has them all.
+    """Say what crosses, circles and diamonds are, in two notes at most: the CSV has every reason.
 
     Args:
         data: what is drawn.
         along: what its `length` is.
-        exponent: whether lines have exponents, in which no disturbed number is.
+        exponent: whether lines have exponents, in which no uncertain number is.
     """
-    notes: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for row in data[data["value"].isna()].itertuples():
-        by_model = notes.setdefault((str(row.status), str(row.reason)), {})
-        by_model.setdefault(str(row.model), []).append(f"{row.length:,}")
-    disturbed: dict[str, dict[str, list[str]]] = {}
-    for row in circled(data).itertuples():
-        by_model = disturbed.setdefault(str(row.disturbed), {})
-        by_model.setdefault(str(row.model), []).append(f"{row.length:,}")
+    absent = data[data["value"].isna()]
     every = data["length"].nunique()
 
-    def positions(lengths: list[str]) -> str:
-        return f"every {along}" if len(lengths) == every > 1 else " and ".join(lengths)
-
-    def who(models: Mapping[str, list[str]]) -> str:
+    def who(rows: pd.DataFrame) -> str:
         by_lengths: dict[str, list[str]] = {}
-        for model, lengths in models.items():
-            by_lengths.setdefault(positions(lengths), []).append(model)
+        for model, part in rows.groupby("model", sort=False):
+            lengths = [f"{n:,}" for n in part["length"].unique()]
+            words = f"every {along}" if len(lengths) == every > 1 else " and ".join(lengths)
+            by_lengths.setdefault(words, []).append(str(model))
         return "; ".join(f"{_some(names)} at {words}" for words, names in by_lengths.items())
 
-    return [
-        f"× {MARKS.get(status, status)}, {reason}: {who(models)}"
-        for (status, reason), models in notes.items()
-    ] + [
-        f"○ disturbed{', in no exponent' if exponent else ''}, {reason}: {who(models)}"
-        for reason, models in disturbed.items()
+    notes = [
+        f"× {MARKS.get(str(status), status)}, {reason}: {who(part)}"
+        for (status, reason), part in absent.groupby(["status", "reason"], sort=False)
     ]
+    marks = []
+    if len(marked(data, PROCESSOR)):
+        marks.append(f"{DIAMOND} by the processors' clock, which leaves out waiting")
+    if len(marked(data, UNCERTAIN)):
+        marks.append(f"○ too uncertain{', in no exponent' if exponent else ''}")
+    zeros = data[data["value"].astype(float) <= 0]
+    if len(zeros):
+        marks.append(f"zero, so not on this axis: {who(zeros)}")
+    lines = sum(math.ceil(len(note) / _LINE) for note in notes) + bool(marks)
+    if lines > _LINES:
+        counts = absent.drop_duplicates(["model", "length", "status"])["status"].value_counts()
+        words = ", ".join(f"{n} {MARKS.get(str(status), status)}" for status, n in counts.items())
+        notes = [f"× no number: {words}; the CSV beside this figure has every reason"]
+    return [*notes, *filter(None, ["; ".join(marks)])]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lra.reports.rows import PROCESSOR, UNCERTAIN
+
 Number = float | int
+MARKED = ("", UNCERTAIN, PROCESSOR)
+"""Marks of points, as the page's script numbers them."""
+MARKS_ABOUT = (
+    "An open circle is a time that other processes made too uncertain; an open diamond is of the "
+    "processors' clock, which leaves out waiting."
+)
+"""What stands below a chart with such points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +43,8 @@ class ChartPoint:
     text: str = ""
     """What stands behind it: samples, seeds; of an absent one, why."""
     cells: tuple[str, ...] = ()
-    disturbed: bool = False
+    mark: str = ""
+    """Of a disturbed number: one of `MARKED`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +86,7 @@ class ChartPanel:
                     _six_digits(point.high),
                     point.text,
                     [cells[key] for key in point.cells if key in cells],
-                    int(point.disturbed),
+                    MARKED.index(point.mark),
                 ]
                 for point in self.points
             ],
@@ -95,6 +105,12 @@ class PageChart:
     about: str
     """How to read it."""
     panels: Sequence[ChartPanel]
+
+    @property
+    def read_as(self) -> str:
+        """Return how to read it, with what the marks of its points are, where it has any."""
+        marked = any(point.mark for panel in self.panels for point in panel.points)
+        return f"{self.about} {MARKS_ABOUT}" if marked else self.about
 
     @property
     def menus(self) -> tuple[str, ...]:

@@ -59,7 +59,8 @@ def cost_chart(frame: pd.DataFrame) -> PageChart | None:
     Args:
         frame: as `lra.reports.rows.prepare` returns it.
     """
-    metrics = {*TITLES, *PAIRED.values(), *TIMED, "batch_size"}
+    computed = ("processor_time", "processor_time_ratio")
+    metrics = {*TITLES, *PAIRED.values(), *TIMED, *computed, "batch_size"}
     rows = frame[
         frame["step"].isna() & frame["length"].notna() & (frame["baseline"] == "")
         & frame["metric"].isin(metrics)
@@ -173,20 +174,18 @@ def _point(
     failed = [record for record in timed if record["status"] != "ok"]
     if not measured and not failed:
         return None
+    failed = [] if measured else failed  # what is counted stays where a time failed
     batches = [r for r in records.get(("batch_size", ""), []) if r["status"] == "ok"]
     sizes = sorted({int(record["value"]) for record in batches})
     value = ambiguous(sizes if metric in BY_BATCH else (), measured) or merged(failed or measured)
+    if computed := records.get((f"processor_{metric}", "")):
+        value = value.or_processor(merged(computed))
     if metric in BY_BATCH and value.value is not None:
         if not sizes:
             value = Value(status="missing", reason="no batch_size row, so no cost per sequence")
         else:
-            value = _scaled(value, 1 / sizes[0])
+            value = value.scaled(1 / sizes[0])
     return _chart_point(place, value, measured or failed)
-
-
-def _scaled(value: Value, factor: float) -> Value:
-    number = None if value.value is None else value.value * factor
-    return replace(value, value=number, samples=tuple(s * factor for s in value.samples))
 
 
 def _chart_point(place: Place, value: Value, records: Sequence[Record]) -> ChartPoint:
@@ -205,7 +204,7 @@ def _chart_point(place: Place, value: Value, records: Sequence[Record]) -> Chart
         high=interval.high if interval else None,
         text=text,
         cells=tuple(dict.fromkeys(str(record["cell"]) for record in records)),
-        disturbed=bool(value.disturbed),
+        mark=value.mark,
     )
 
 
@@ -223,7 +222,10 @@ def _ratio(
             if other == reference and record["status"] != "ok"
         ]
     if paired:
-        return _chart_point(place, merged(paired), paired)
+        value = merged(paired)
+        if computed := records.get((f"processor_{metric}", reference)):
+            value = value.or_processor(merged(computed))
+        return _chart_point(place, value, paired)
     mine = [record for name in TIMED for record in records.get((name, ""), [])]
     failed = [record for record in mine if record["status"] != "ok"]
     if failed:

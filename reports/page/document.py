@@ -24,7 +24,17 @@ from lra.reports.page.learning import learning_chart
 from lra.reports.page.markup import embedded, render
 from lra.reports.page.scores import score_chart, scored_columns, trade_off_chart
 from lra.reports.page.tuning import tuning_chart
-from lra.reports.rows import MARKS, as_text, model_order, short, values
+from lra.reports.rows import (
+    MARKS,
+    as_text,
+    cost_points,
+    cost_rows,
+    model_order,
+    settings,
+    short,
+    values,
+)
+from lra.reports.tables.costs import busy
 from lra.reports.tables.table import (
     Entry,
     Table,
@@ -95,7 +105,14 @@ def markdown(
     """Return report.md; see `write_documents`."""
     absent = [*left_out, *failures(frame)]
     facts = provenance(frame)
-    lines = [f"# {escape_markdown(title)}", "", *(f"- {escape_markdown(f)}" for f in facts), ""]
+    remark = busy_machine(frame)
+    lines = [
+        f"# {escape_markdown(title)}",
+        "",
+        *([remark, ""] if remark else []),
+        *(f"- {escape_markdown(f)}" for f in facts),
+        "",
+    ]
     for section in sections:
         lines += [f"## {escape_markdown(section.heading)}", "", *_markdown(section), ""]
     lines += ["## Left out, and why", ""]
@@ -150,10 +167,11 @@ def page(
         "report.html.j2",
         title=title,
         facts=provenance(frame),
+        busy=busy_machine(frame),
         tiles=_tiles(frame),
         contents=_contents(charts, listed),
         charts=[
-            {"name": c.name, "heading": c.heading, "about": c.about, "files": [
+            {"name": c.name, "heading": c.heading, "about": c.read_as, "files": [
                 s.file for s in sections if s.table is None and _chart_of(s) == c.name
             ]}
             for c in charts
@@ -361,6 +379,14 @@ def _places(places: Iterable[tuple[Any, Any]]) -> str:
             text = ", ".join(words) + (f" and {rest} more" if rest > 0 else "")
             parts.append(f"{name}{'s' if len(numbers) > 1 else ''} {text}")
     return "; ".join(parts)
+
+
+def busy_machine(frame: pd.DataFrame) -> str:
+    """Return how far factors hold that were measured on a busy machine; "" of a quiet one."""
+    timed = cost_rows(frame)
+    if timed.empty or not (timed["disturbed"] != "").any():
+        return ""
+    return busy([point for part in settings(timed) for point in cost_points(part.rows)])
 
 
 def provenance(frame: pd.DataFrame) -> list[str]:

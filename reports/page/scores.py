@@ -7,6 +7,7 @@ import pandas as pd
 
 from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
 from lra.reports.page.costs import ABSOLUTE, TITLES
+from lra.reports.rows import UNCERTAIN
 from lra.reports.tables.scores import BASELINES, SCORES, Score, accuracy_table, splits
 from lra.reports.tables.table import Column, Table
 from lra.runners.metrics import METRICS
@@ -125,7 +126,10 @@ def trade_off_chart(
     for column in scored:
         if column.split != "test":
             continue
-        for about, axis, by_model in [*_training_costs(frame, column), *_measured_costs(costs)]:
+        for about, axis, by_model, marks in [
+            *_training_costs(frame, column),
+            *_measured_costs(costs),
+        ]:
             points = [
                 ChartPoint(
                     model=point.model,
@@ -133,8 +137,9 @@ def trade_off_chart(
                     y=point.x,
                     low=point.low,
                     high=point.high,
-                    text=point.text,
+                    text="; ".join(filter(None, (point.text, marks.get(point.model)))),
                     cells=point.cells,
+                    mark=UNCERTAIN if marks.get(point.model) else "",
                 )
                 for point in column.points
                 if by_model.get(point.model)
@@ -160,7 +165,8 @@ def trade_off_chart(
     )
 
 
-Costs = tuple[str, ChartAxis, dict[str, float]]
+Costs = tuple[str, ChartAxis, dict[str, float], dict[str, str]]
+"""What it is, the axis, numbers by model, and what disturbed those that are uncertain."""
 
 
 def _training_costs(frame: pd.DataFrame, column: ScoredColumn) -> Iterator[Costs]:
@@ -171,10 +177,13 @@ def _training_costs(frame: pd.DataFrame, column: ScoredColumn) -> Iterator[Costs
         & (frame["baseline"] == "")
     ]  # fmt: skip
     for metric in TRAINING_COSTS:
-        values = rows[rows["metric"] == metric].groupby("name")["value"].median()
+        here = rows[rows["metric"] == metric]
+        values = here.groupby("name")["value"].median()
         if len(values) > 1:
             axis = ChartAxis(title=TITLES[metric], unit=METRICS[metric].unit, scale="log")
-            yield TITLES[metric], axis, {str(k): float(v) for k, v in values.items()}
+            shaken = here[here["disturbed"] != ""]
+            marks = dict(zip(shaken["name"], shaken["disturbed"], strict=True))
+            yield TITLES[metric], axis, {str(k): float(v) for k, v in values.items()}, marks
 
 
 def _measured_costs(costs: PageChart | None) -> Iterator[Costs]:
@@ -188,7 +197,9 @@ def _measured_costs(costs: PageChart | None) -> Iterator[Costs]:
             continue
         lengths = sorted({point.x for point in panel.points if point.y}, reverse=True)
         for length in lengths[:MOST_LENGTHS]:
-            values = {p.model: float(p.y) for p in panel.points if p.y and p.x == length}
+            here = [p for p in panel.points if p.y and p.x == length]
+            values = {p.model: float(p.y) for p in here if p.y}
+            marks = {p.model: p.text for p in here if p.mark == UNCERTAIN}
             about = f"{choice['metric']}, {choice['of']} at {length:,} tokens"
             about += f" ({choice['setting']})" if several else ""
-            yield about, panel.y, values
+            yield about, panel.y, values, marks

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from lra.reports.figures.curves import PANELS
 from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import Sheet, arrange, chunks, sheet
-from lra.reports.figures.scaling import draw_disturbed
+from lra.reports.figures.scaling import draw_marks
 from lra.reports.rows import model_order
 from lra.reports.sections.approximation import (
     ROUNDING,
@@ -171,7 +171,7 @@ def time_figure(
                 times = line["time_ratio"].astype(float)
                 drawn = _draw_line(axes, times, line, looks[model], label, band=False)
                 drawn.set_markevery([n for n, why in enumerate(line["disturbed"]) if not why])
-                draw_disturbed(axes, line.assign(length=line["time_ratio"]), looks[model])
+                draw_marks(axes, line.assign(length=line["time_ratio"]), looks[model])
                 handles.setdefault(model, drawn)
                 if len(line) and not line["disturbed"].iloc[-1]:
                     last = line.iloc[-1]

@@ -101,10 +101,8 @@ def _figure(
     length = int(data["length"].iloc[0])
     reference = best_reference(points)
     against = f"; the CSV has speed relative to {reference}, too" if reference else ""
-    notes = [
-        f"disturbed while measured: {', '.join(group['model'])}: {reason}"
-        for reason, group in data.groupby("disturbed", sort=False)
-    ]
+    shaken = data["model"][data["disturbed"].notna()]
+    notes = [f"measured on a busy machine: {', '.join(shaken)}"] if len(shaken) else []
     if data["published"].notna().any():
         source, remark = cost_source()
         notes.append(

@@ -11,6 +11,7 @@ from lra.reports.rows import ComparableRows, CostPoint, cost_points, cost_rows, 
 from lra.reports.sections.section import LeftOut, LinesPart, Part, TablePart
 from lra.reports.stems import stem
 from lra.reports.tables.costs import (
+    busy,
     crossover_table,
     describe_pass,
     efficiency_table,
@@ -51,6 +52,8 @@ def _of_mode(
 ) -> Iterator[Part]:
     ending = f"{stem(mode)}{part.suffix}"
     table = efficiency_table(points, mode)
+    remark = busy([point for point in points if point.mode == mode])
+    subtitle = ". ".join(filter(None, (part.title, remark)))
     if table is not None:
         heading = f"Efficiency, {describe_pass(mode)}{where}"
         yield TablePart(f"efficiency-{ending}", heading, table)
@@ -58,5 +61,6 @@ def _of_mode(
         text = f"{words} against length, {describe_pass(mode)}"
         yield LinesPart(
             f"{quantity}-{ending}", f"{text[0].upper()}{text[1:]}{where}", text,
-            scaling_data(points, mode, quantity), partial(line_figures, subtitle=part.title),
+            scaling_data(points, mode, quantity),
+            partial(line_figures, subtitle=subtitle if quantity == "time" else part.title),
         )  # fmt: skip

@@ -41,7 +41,7 @@ OPTIONS = tuple(f"processes.{label}" for label in TOGETHER)
 """Names of the options that these are."""
 COLUMNS = (
     "mode", "quantity", "model", "processes", "value", "p20", "p80", "status", "reason",
-    "disturbed",
+    "disturbed", "mark",
 )  # fmt: skip
 LONGEST_COLUMNS = ("model", "processes", "value", "status", "reason", "beyond")
 _PLOT = (2.45, 1.95)
@@ -129,6 +129,7 @@ def _panel(rows: pd.DataFrame, mode: str, quantity: str) -> Iterator[dict[str, A
                 "mode": mode, "quantity": quantity, "model": line, "processes": processes,
                 "value": value.value, "p20": p20, "p80": p80, "status": value.status,
                 "reason": value.reason, "disturbed": value.disturbed,
+                "mark": value.mark,
             }  # fmt: skip
 
 
@@ -157,7 +158,7 @@ def parallel_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str
             for name, line in _draw_quantity(axes, part, looks_of, quantity).items():
                 handles.setdefault(name, line)
             axes.set_title(LOADS[mode], size=8.5)
-        notes = drawn.drop_duplicates(["model", "length", "status", "reason", "disturbed"])
+        notes = drawn.drop_duplicates(["model", "length", "status", "reason", "mark"])
         return arrange(
             grid,
             title="Training steps on several processes",

@@ -18,7 +18,7 @@ from lra.reports.figures.captions import panel_titles
 from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.ticks import seconds
-from lra.reports.rows import as_text, model_order
+from lra.reports.rows import WAITING, as_text, model_order
 from lra.reports.sections.score_data import PANEL, panel_facts, score_data
 from lra.reports.sections.section import PagesPart, SimpleSection
 from lra.reports.statistics.intervals import LEVEL
@@ -27,8 +27,6 @@ from lra.reports.tables.scores import SCORES, TASK
 _COUNTED = ("task", "task_version", "source", "length")
 _PLOT = (3.0, 2.3)
 """Inches."""
-_WAITING = 0.1
-"""Share of its time that a training may wait for a processor: beyond, steps are another's load."""
 
 
 class _Cost(NamedTuple):
@@ -51,7 +49,7 @@ MULTIPLY_ADDS = _Cost(
 )  # fmt: skip
 STEP_TIME = _Cost(
     "step_time", (*PANEL, "machine"), "time of a training step", "Score against time of a step",
-    f"median over the steps of trainings that waited for a processor at most {_WAITING:.0%} of the "
+    f"median over the steps of trainings that waited for a processor at most {WAITING:.0%} of the "
     "time", seconds,
 )  # fmt: skip
 
@@ -78,16 +76,13 @@ def score_cost_data(rows: pd.DataFrame) -> pd.DataFrame:
 def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return score and time of a training step of every model, by the machine that trained.
 
-    Trainings that waited for a processor, which others had, are left out.
+    Trainings whose time is that of other processes, too, are left out.
 
     Args:
         rows: as `lra.reports.rows.prepare` returns them.
     """
     trained = rows[(rows["runner"] == "train") & rows["step"].isna() & (rows["status"] == "ok")]
-    waited = trained[(trained["metric"] == "waiting_share") & (trained["value"] > _WAITING)]
-    timed = trained[
-        (trained["metric"] == "train_step_time") & ~trained["cell"].isin(waited["cell"])
-    ]
+    timed = trained[(trained["metric"] == "train_step_time") & (trained["disturbed"] == "")]
     parts = timed[["hardware", "device", "precision"]].to_numpy()
     machines = [", ".join(dict.fromkeys(map(as_text, part))) for part in parts]
     grouped = timed.assign(machine=machines).groupby([*TASK, "name", "machine"], dropna=False)

@@ -7,8 +7,21 @@ one process; a factor is never chained through a third model.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import median
 
-from lra.reports.rows import AMBIGUOUS, DAGGER, MARKS, MISSING, CostPoint, Value, model_order
+from lra.reports.rows import (
+    AMBIGUOUS,
+    DAGGER,
+    DIAMOND,
+    MARKS,
+    MISSING,
+    PROCESSOR,
+    UNCERTAIN,
+    WIDEST_FACTOR,
+    CostPoint,
+    Value,
+    model_order,
+)
 from lra.reports.statistics.intervals import Interval, median_interval
 from lra.reports.statistics.power_law import (
     FEWEST,
@@ -31,8 +44,6 @@ PASSES = {"step": "training step", "forward": "forward pass"}
 PARTS = {"step": "forward, backward, update"}
 """What a pass consists of, where that needs saying."""
 MEBIBYTE = 2**20
-WIDEST_FACTOR = 2.0
-"""Ratio of the ends of an interval around 1, above which no speed factor is printed."""
 UNRESOLVED_STATUS = "unresolved"
 """Status of an entry whose interval says nothing: it is printed in place of a number."""
 
@@ -74,25 +85,52 @@ def mark(value: Value, *further: str) -> Entry:
     return Entry(text=text, status=value.status, notes=(*further, value.reason))
 
 
+_BUSY = {
+    "": f"{DAGGER} measured while the machine was busy",
+    PROCESSOR: f"{DIAMOND} by the processors' clock, which leaves out waiting: by the wall "
+    f"clock it is uncertain by more than a factor of {WIDEST_FACTOR:g}",
+    UNCERTAIN: f"{DAGGER} measured while the machine was busy: too uncertain for exponents and "
+    "crossovers",
+}
+"""The note of a disturbed number, by its mark."""
+
+
 def trusted(entry: Entry, value: Value) -> Entry:
     """Return an entry as it is, or with a dagger and a note where its value was disturbed."""
     if not value.disturbed:
         return entry
-    note = f"{DAGGER} disturbed while it was measured: {value.disturbed}"
+    note = _BUSY[value.mark]
     return replace(
         entry,
-        text=f"{entry.text} {DAGGER}",
+        text=f"{entry.text} {note[0]}",
         notes=(*entry.notes, note),
-        facts={**entry.facts, "disturbed": value.disturbed},
+        facts={**entry.facts, "disturbed": value.disturbed, "clock": value.mark or "wall"},
+    )
+
+
+def busy(points: Sequence[CostPoint]) -> str:
+    """Return the sentence for the top of what a busy machine measured; "" of a quiet one."""
+    ratios = [ratio for point in points for ratio in point.time_ratio.values()]
+    errors = []
+    for ratio in ratios:
+        interval = median_interval(ratio.samples) if ratio.value and not ratio.uncertain else None
+        if interval is not None and ratio.disturbed and ratio.value:
+            errors.append(max(interval.high / ratio.value, ratio.value / interval.low) - 1)
+    if not errors:
+        disturbed = any(value.disturbed for value in (*ratios, *(p.time for p in points)))
+        return "This machine was busy." if disturbed else ""
+    return (
+        f"This machine was busy: factors hold to ±{100 * median(errors):.0f} % in the median, "
+        f"±{100 * max(errors):.0f} % at most."
     )
 
 
 def without(what: str, lengths: Sequence[int]) -> tuple[str, ...]:
-    """Return the note that a fit leaves out disturbed lengths; none where there are none."""
+    """Return the note that a fit leaves out uncertain lengths; none where there are none."""
     if not lengths:
         return ()
     at = " and ".join(f"{n:,}" for n in lengths)
-    return (f"{what} leaves out {at}: disturbed while it was measured {DAGGER}",)
+    return (f"{what} leaves out {at}, too uncertain on a busy machine {DAGGER}",)
 
 
 def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
@@ -131,11 +169,12 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     columns = tuple(Column(title=f"{n:,}", key=str(n)) for n in lengths)
     caption = (
         f"Columns are sequence lengths ({_batches(part)}). Speeds and memory "
-        " ratios are paired with the reference measured interleaved in the same process; "
+        "ratios are paired with the reference measured interleaved in the same process; "
         "≈ marks a factor whose 95 % interval from timing noise contains 1; where that interval "
         f"is wider than a factor of {WIDEST_FACTOR:g}, it stands in the factor's place. "
         "Intervals are in the CSV."
     )
+    caption = f"{busy(part)} {caption}".strip()
     title = f"Cost of one {describe_pass(mode)}"
     return Table(
         title=title,
@@ -224,8 +263,6 @@ def _rate(point: CostPoint) -> Entry:
 
 
 def _memory_entry(point: CostPoint) -> Entry:
-    if not point.time.ok:
-        return mark(point.time)
     if point.memory.value is None:
         return mark(point.memory)
     return Entry(
@@ -237,11 +274,9 @@ def _memory_entry(point: CostPoint) -> Entry:
 
 def _memory_ratio(reference: str) -> Callable[[CostPoint], Entry]:
     def entry(point: CostPoint) -> Entry:
-        if not point.time.ok:
-            return mark(point.time)
         ratio = point.memory_ratio.get(reference)
         if ratio is None:
-            return _no_pair(point, reference)
+            return _no_pair(point, reference) if point.time.ok else mark(point.time)
         if ratio.value is None:
             return mark(ratio, f"of {reference}")
         return Entry(text=significant(ratio.value, 2), value=ratio.value)
@@ -255,14 +290,14 @@ def _memory_ratio(reference: str) -> Callable[[CostPoint], Entry]:
 def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover:
     """Find where one model overtakes the reference, from its points in one mode.
 
-    Disturbed ones are left out.
+    Uncertain ones are left out.
     """
     ratios = [
         (p.length, p.time_ratio[reference])
         for p in sorted(points, key=lambda p: p.length)
         if reference in p.time_ratio
     ]
-    pairs = [(n, r.value, r.samples) for n, r in ratios if r.value is not None and not r.disturbed]
+    pairs = [(n, r.value, r.samples) for n, r in ratios if r.value is not None and not r.uncertain]
     return crossover([n for n, _, _ in pairs], [v for _, v, _ in pairs], [s for *_, s in pairs])
 
 
@@ -295,13 +330,15 @@ def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> 
     left_out = [
         p.length
         for p in sorted(points, key=lambda p: p.length)
-        if reference in p.time_ratio and p.time_ratio[reference].disturbed
+        if reference in p.time_ratio and p.time_ratio[reference].uncertain
     ]
     if crossing.reach is Reach.unknown:
         if name == reference:
             return Entry(text="ref.", status="reference", notes=("the reference itself",))
         if left_out:
-            return Entry(text=f"– {DAGGER}", status=MISSING, notes=("every length was disturbed",))
+            return Entry(
+                text=f"– {DAGGER}", status=MISSING, notes=("every length is too uncertain",)
+            )
         return absent("never measured beside the reference")
     lost: dict[str, list[str]] = {}
     for p in sorted(points, key=lambda p: p.length):
@@ -363,11 +400,11 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
         for p in sorted(points, key=lambda p: p.length)
     ]
     measured = [  # nothing grows from zero
-        (n, v.value, v.samples) for n, v in costs if v.value and not v.disturbed
+        (n, v.value, v.samples) for n, v in costs if v.value and not v.uncertain
     ]
-    notes = without("the exponent", [n for n, v in costs if v.disturbed])
+    notes = without("the exponent", [n for n, v in costs if v.uncertain])
     if len(measured) < 2:
-        few = "fewer than two lengths measured" + (" undisturbed" if notes else "")
+        few = "fewer than two lengths measured" + (" that are certain enough" if notes else "")
         entry = Entry(text="–", status=MISSING, notes=(few, *notes))
         return entry, entry
     lengths, values = [n for n, _, _ in measured], [v for _, v, _ in measured]

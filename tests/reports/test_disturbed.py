@@ -1,4 +1,4 @@
-"""What was measured while the machine was disturbed is marked everywhere, and no fit uses it."""
+"""What was measured on a busy machine is marked, and used as far as both clocks support it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,15 +8,17 @@ import pandas as pd
 import pytest
 
 from lra.reports.dashboard.plan import plan_runs
-from lra.reports.figures.drawing import looks, style
+from lra.reports.figures.drawing import looks
 from lra.reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent
-from lra.reports.figures.words import NOTES, wrap
 from lra.reports.page.document import to_html
+from lra.reports.page.scores import scored_columns, trade_off_chart
 from lra.reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
 from lra.reports.sections.approximation import approximation_data, approximation_table
 from lra.reports.sections.decoding import decode_data, decode_points, decode_table
+from lra.reports.sections.score_cost import score_time_data
 from lra.reports.statistics.power_law import Reach
 from lra.reports.tables.costs import (
+    busy,
     crossover_table,
     efficiency_table,
     growth_table,
@@ -107,7 +109,8 @@ def test_every_form_of_the_table_marks_it(make: SimpleNamespace, render: Any) ->
     table = efficiency_table(points(cells(make, disturbed=(512,)), make), "step")
     assert table is not None
     text = render(table)
-    assert "disturbed while it was measured: waited for a processor" in text
+    assert "measured while the machine was busy" in text
+    assert (WHY in text) is (render is to_csv)  # causes are in the CSV alone
     sign = r"\dag{}" if render is to_latex else DAGGER
     assert sign in text
     quiet = efficiency_table(points(cells(make), make), "step")
@@ -126,22 +129,94 @@ def test_the_figure_rings_it_and_says_why(make: SimpleNamespace) -> None:
     assert list(line.get_xdata()) == [256.0, 1024.0, 2048.0, 4096.0]
     assert list(through.get_xdata()) == list(data["length"])
     assert (line.get_marker() == "None", through.get_marker()) == (False, "None")
-    assert any(text.get_text().startswith("○ disturbed, in no exponent") for text in figure.texts)
+    assert any(
+        text.get_text().startswith("○ too uncertain, in no exponent") for text in figure.texts
+    )
     plt.close(figure)
 
 
-@pytest.mark.parametrize("status", ["disturbed", "skipped"])
-def test_a_note_begins_with_the_reason_and_counts_many_models(status: str) -> None:
-    names = [f"{'long_' * 40}{i}" for i in range(20)]
+def test_small_print_is_two_lines_whatever_happened() -> None:
+    names = [f"{'long_' * 4}{i}" for i in range(20)]
     rows = [dict.fromkeys(COLUMNS) | {"model": n, "length": 512, "mode": "step"} for n in names]
+    for number, row in enumerate(rows):
+        row |= {"status": "skipped", "reason": f"{WHY} {number}"}
+    for row, mark in zip(rows, ("processor", "uncertain", ""), strict=False):
+        row |= {"value": 1.0 if mark else 0.0, "status": "ok", "mark": mark}
+    few = pd.DataFrame(rows[3:4])
+    assert why_absent(few) == [f"× skipped, {WHY} 3: {names[3]} at 512"]
+    notes = why_absent(pd.DataFrame(rows))
+    assert notes[0] == "× no number: 17 skipped; the CSV beside this figure has every reason"
+    assert notes[1].startswith("◇ by the processors' clock")
+    assert f"zero, so not on this axis: {names[2]} at 512" in notes[1]
+    assert len(notes) == 2
+
+
+def computed(rows: list[Any], make: SimpleNamespace, times: float, samples: float = 1.0) -> Any:
+    """Add the processors' clock to cells: `times` the wall's, whose samples lie so far apart."""
+    for row in [row for row in rows if row["metric"] in ("time", "time_ratio")]:
+        clock = {"value": times * row["value"], "samples": [times * s for s in row["samples"]]}
+        rows.append(row | {"metric": f"processor_{row['metric']}"} | clock)
+        rows[-1]["labels"] = {k: v for k, v in row["labels"].items() if k != "disturbed"}
+        if "disturbed" in row["labels"]:
+            row["samples"] = [s * samples ** (i % 2) for i, s in enumerate(row["samples"])]
+    return points(rows, make)
+
+
+@pytest.mark.parametrize(
+    ("times", "apart", "mark"),
+    [(0.9, 1.5, ""), (0.9, 3.0, "processor"), (0.4, 1.0, "processor")],
+)
+def test_both_clocks_decide_what_stands(
+    make: SimpleNamespace, times: float, apart: float, mark: str
+) -> None:
+    rows = cells(make)
     for row in rows:
-        row["disturbed"] = WHY if status == "disturbed" else ""
-        row |= {"value": 1.0} if status == "disturbed" else {"status": status, "reason": WHY}
-    (note,) = why_absent(pd.DataFrame(rows))
-    with style():
-        first = " ".join(wrap(note, 6.0, NOTES, most=5)[:2])
-    assert WHY in first
-    assert note.endswith(f"{names[7]} and 12 more at 512")
+        if row["length"] == 512 and row["metric"] in TIMED:
+            row["labels"] = {**row["labels"], "disturbed": WHY}
+    found = computed(rows, make, times, apart)
+    data = scaling_data(found, "step", "time")
+    assert [*data["mark"]] == ["", mark, "", "", ""]
+    assert data["exponent_low"].iloc[0] < 1.0 < data["exponent_high"].iloc[0]
+    assert measured_crossover(found, "sdpa").longest == 4096
+    figure = scaling_figure(data, looks(["linear"]))
+    line, *others = figure.axes[0].lines
+    assert len(line.get_xdata()) == 5
+    around = [each for each in others if each.get_marker() == "D"]
+    assert [list(each.get_xdata()) for each in around] == [[512.0]] * bool(mark)
+    assert bool(mark) is any("processors' clock" in text.get_text() for text in figure.texts)
+    plt.close(figure)
+    table = efficiency_table(found, "step")
+    assert table is not None
+    assert ("◇" if mark else DAGGER) in table.rows[0].entries[1].text
+    assert table.caption.startswith("This machine was busy: factors hold to ±")
+    assert busy(points(cells(make), make)) == ""
+
+
+def test_memory_stays_where_a_time_was_too_long(make: SimpleNamespace) -> None:
+    rows = cells(make)
+    (time,) = [row for row in rows if row["length"] == 4096 and row["metric"] == "time"]
+    time |= {"value": None, "status": "skipped", "reason": "one step took 9 s", "samples": []}
+    last = points([row for row in rows if row["metric"] != "time_ratio"], make)[-1]
+    assert (last.time.ok, last.memory.ok) == (False, True)
+    assert scaling_data([last], "step", "memory")["value"].notna().all()
+
+
+def test_a_training_that_waited_is_marked_and_left_out(make: SimpleNamespace) -> None:
+    rows = []
+    for model, share in (("linear", 0.34), ("softmax", 0.02), ("sdpa", 0.0)):
+        rows.append(make.accuracy(model, 0, 0.5))
+        rows.append(make.row("train_step_time", 0.1, samples=[0.1] * 9, model=model))
+        rows.append(make.row("waiting_share", share, model=model))
+    frame = prepare(make.frame(*rows))
+    assert [*filter(None, frame["disturbed"])] == ["waited for a processor for 34% of its time"]
+    assert set(score_time_data(frame)["model"]) == {"softmax", "sdpa"}
+    chart = trade_off_chart(frame, [*scored_columns(frame)], None)
+    assert chart is not None
+    marks = {point.model: point.mark for panel in chart.panels for point in panel.points}
+    assert marks == {"linear": "uncertain", "softmax": "", "sdpa": ""}
+    assert "An open circle is a time" in chart.read_as
+    (waited,) = [p for panel in chart.panels for p in panel.points if p.mark]
+    assert "34% of its time" in waited.text
 
 
 def test_the_terminal_says_so(make: SimpleNamespace) -> None:

@@ -102,13 +102,13 @@ class Drawing {
     const panel = this.panel, logged = axis => this.scale(axis) === "log";
     const shown = [], absent = [], rank = new Map();
     panel.points.forEach((point, i) => {
-      const [model, x, y, low, high, , , disturbed] = point;
+      const [model, x, y, low, high, , , mark] = point;
       if (hidden.has(model)) return;
       const name = MODELS[model].name;
-      if (this.chart.kind === "dots") shown.push({i, model: name, label: name, x, low, high, disturbed});
+      if (this.chart.kind === "dots") shown.push({i, model: name, label: name, x, low, high, mark});
       else if (y !== null && !(logged("y") && y <= 0) && !(logged("x") && x <= 0)) {
         const floor = logged("y") && low !== null && low <= 0 ? null : low;
-        shown.push({i, model: name, x, y, low: floor, high: floor === null ? null : high, disturbed: !!disturbed, text: point[5]});
+        shown.push({i, model: name, x, y, low: floor, high: floor === null ? null : high, mark, text: point[5]});
       } else {
         if (!rank.has(name)) rank.set(name, rank.size);
         absent.push({i, model: name, x, py: -9 - 9 * (rank.get(name) % 8)});

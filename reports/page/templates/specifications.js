@@ -16,20 +16,23 @@ const layer = (data, type, mark, encoding, more) => ({data: {name: data}, mark: 
 // What is next to or under a mark: what the pointer meets, and a model's name.
 const hit = (size, places) => layer("points", "point", {size, filled: true, opacity: 0, cursor: "pointer"},
   {...places, color: ofModel(), tooltip: number("i")});
+// A ring in the place of an uncertain number, a diamond around one of the processors' clock.
+const marked = places => [[1, "circle", 90], [2, "diamond", 190]].map(([mark, shape, size]) =>
+  layer("points", "point", {filled: false, size, shape, strokeWidth: 1.3}, places, {transform: [{filter: `datum.mark === ${mark}`}]}));
 const named = x => layer("names", "text", {align: "left", baseline: "middle", dx: 9, fontSize: 12, limit: 150},
   {x, y: pixels("py"), color: ofModel(), text: nominal("model"), ...opacity(1, 0.15)});
 
 const SPECIFICATIONS = {
-  // Lines with bands and markers; rings on a dotted line: disturbed; crosses: absent.
+  // Lines with bands and markers; rings on a dotted line: uncertain; diamonds: the processors' clock; crosses: absent.
   lines() {
     const x = number("x", {axis: {grid: false}}), y = number("y");
-    const sound = {transform: [{filter: "!datum.disturbed"}]}, disturbed = {transform: [{filter: "datum.disturbed"}]};
+    const sound = {transform: [{filter: "datum.mark !== 1"}]};
     return [
       layer("points", "area", {}, {x, y: number("low"), y2: {field: "high"}, fill: ofModel(), ...opacity(0.13, 0.01)}, sound),
       layer("points", "line", {strokeWidth: 1, strokeDash: [1, 3]}, {x, y, color: ofModel(), detail: nominal("model"), ...opacity(1, 0.1)}),
       layer("points", "line", {strokeWidth: 2, strokeJoin: "round"}, {x, y, color: ofModel(), strokeDash: ofModel(), ...opacity(1, 0.1)}, sound),
       layer("points", "point", {filled: true, size: 52}, {x, y, color: ofModel(), shape: ofModel(), ...opacity(1, 0.1)}, sound),
-      layer("points", "point", {filled: false, size: 90, shape: "circle", strokeWidth: 1.3}, {x, y, color: ofModel()}, disturbed),
+      ...marked({x, y, color: ofModel()}),
       hit(380, {x, y}),
       layer("absent", "point", {filled: false, size: 60, shape: "M-.7,-.7L.7,.7M.7,-.7L-.7,.7", strokeWidth: 2, cursor: "pointer"},
         {x: number("x"), y: pixels("py"), color: ofModel(), tooltip: number("i")}),
@@ -54,7 +57,8 @@ const SPECIFICATIONS = {
     const x = number("x"), y = number("y");
     return [
       layer("points", "rule", {strokeWidth: 2, opacity: 0.3}, {x, y: number("low"), y2: {field: "high"}, color: ofModel()}),
-      layer("points", "point", {filled: true, size: 110}, {x, y, color: ofModel(), shape: ofModel(), ...opacity(1, 0.15)}),
+      layer("points", "point", {filled: true, size: 110}, {x, y, color: ofModel(), shape: ofModel(), ...opacity(1, 0.15)}, {transform: [{filter: "datum.mark !== 1"}]}),
+      ...marked({x, y, color: ofModel()}),
       hit(500, {x, y}),
       named(pixels("px")),
     ];

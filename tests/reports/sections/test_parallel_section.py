@@ -80,8 +80,8 @@ def test_the_figure_has_a_row_of_panels_for_each_load(some) -> None:
     assert sorted(tuple(line.get_xdata()) for line in crosses) == [(2.0,), (3.0,)]
     assert figure.axes[2].get_ylabel() == "sent by a process in a step (KiB)"
     notes = " ".join(" ".join(text.get_text().split()) for text in figure.texts)
-    assert notes.count("× crashed, why: softmax at 2") == 1
-    assert f"○ disturbed, {CROWDED}: linear at 3" in notes
+    assert "× no number: 1 crashed, 1 skipped" in notes
+    assert notes.count("○ too uncertain") == 1
 
 
 def test_one_process_alone_has_no_empty_panel(make: SimpleNamespace) -> None:
