@@ -7,12 +7,37 @@ processor time in a second. Version 2 of control groups says so in `cpu.max`, ve
 
 import os
 import re
+import time
 from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path("/")
 """What files of the system are read below."""
 _QUOTA = re.compile(r"([0-9]{1,18})\s+([0-9]{1,18})")
+
+
+SPIN = "GOMP_SPINCOUNT"
+_SHORT_SPIN = "3000"
+"""Turns, some 0.1 ms, for which a thread of OpenMP waits awake; by default a hundred times that."""
+_LOOKS, _LOOK_S = 5, 0.01
+
+
+def yield_processors() -> None:
+    """Let threads that wait for one another soon sleep, if others want the processors just now.
+
+    Beside a load, threads that wait awake take the time of those that they wait for: a step of two
+    threads on two processors becomes several times as long, and so by the processors' clock. A
+    quiet machine keeps the default, and its times. Must be called before PyTorch is imported.
+    """
+    if SPIN in os.environ or "OMP_WAIT_POLICY" in os.environ:
+        return
+    busy = 0
+    for _ in range(_LOOKS):
+        running = _text(ROOT, "/proc/loadavg").split()[3:4]
+        busy += bool(running) and int(running[0].partition("/")[0]) > 1  # one is this process
+        time.sleep(_LOOK_S)
+    if 2 * busy > _LOOKS:
+        os.environ[SPIN] = _SHORT_SPIN
 
 
 def processors() -> int:

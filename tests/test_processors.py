@@ -113,3 +113,21 @@ def test_waiting_for_quiet_is_no_advice_where_a_quota_holds_back(
     assert ("a quota of 1.5 processors" in line) == wanted
     assert ("raise the quota to 2, or set hardware.threads=1" in line) == wanted
     assert ("once it is quiet" in line) != wanted
+
+
+@pytest.mark.parametrize(
+    ("running", "set_before", "spin"),
+    [("1/155", "", None), ("3/155", "", "3000"), ("3/155", "9", "9"), (None, "", None)],
+)
+def test_threads_sleep_soon_where_others_compute(
+    system: System, monkeypatch: pytest.MonkeyPatch, running: str | None, set_before: str,
+    spin: str | None,
+) -> None:  # fmt: skip
+    monkeypatch.setenv(module.SPIN, set_before)
+    if not set_before:
+        monkeypatch.delenv(module.SPIN)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    system({} if running is None else {"proc/loadavg": f"0.50 0.40 0.30 {running} 4711\n"})
+    module.yield_processors()
+    assert os.environ.get(module.SPIN) == spin
+    assert environment().get(module.SPIN) == spin

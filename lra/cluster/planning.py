@@ -235,7 +235,9 @@ def _about(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:
     return {
         "sweep": sweep.name,
         "control": {
-            k: v for k, v in asdict(sweep.control).items() if k not in ("dry_run", "shard")
+            k: v
+            for k, v in asdict(sweep.control).items()
+            if k not in ("dry_run", "shard", "sweep_timeout_s")
         },
         "logger": asdict(sweep.logger),
         "groups": [asdict(group) for group in groups],

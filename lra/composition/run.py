@@ -33,6 +33,8 @@ class Control:
     that the machine disturbed while they were measured."""
     timeout_s: float | None = None
     """A cell that takes longer ends as a `timeout` row."""
+    sweep_timeout_s: float | None = None
+    """A sweep that takes longer stops; the same command goes on with what is left."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -40,11 +42,12 @@ class Control:
         for name in self.retry:
             if name not in statuses:
                 raise ConfigError("runner.retry: " + unknown("status", name, statuses))
-        if self.timeout_s is not None and not 0 < self.timeout_s <= LONGEST_S:
-            raise ConfigError(
-                f"runner.timeout_s: got {self.timeout_s}; wanted seconds above 0, at most "
-                f"{LONGEST_S:.0f}, or null for no limit"
-            )
+        for name in ("timeout_s", "sweep_timeout_s"):
+            if (limit := getattr(self, name)) is not None and not 0 < limit <= LONGEST_S:
+                raise ConfigError(
+                    f"runner.{name}: got {limit}; wanted seconds above 0, at most "
+                    f"{LONGEST_S:.0f}, or null for no limit"
+                )
         self.part()
 
     def part(self) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 `lra run` has a plan in memory, `lra work` one that is stored and that other workers share.
 """
 
+import math
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -101,8 +102,17 @@ class Running:
 class Executor:
     """Runs the cells of a plan; each ends as rows in the store, whatever happens to it."""
 
-    def __init__(self, plan: CellPlan, store: Store, board: ProgressBoard, live: LiveSweep) -> None:
+    def __init__(
+        self,
+        plan: CellPlan,
+        store: Store,
+        board: ProgressBoard,
+        live: LiveSweep,
+        until: float = math.inf,
+    ) -> None:
+        """Take a plan; `until`: by the monotonic clock, nothing is run any more."""
         self.plan, self.store, self.board, self.live = plan, store, board, live
+        self.until = until
         self.outcome = SweepOutcome()
         self.crowd = ""
         """Of the group that runs."""
@@ -116,9 +126,18 @@ class Executor:
         with closing(self.plan.groups()) as groups:
             for group in groups:
                 self._run(group)
-                if self.outcome.stopped_by is not None or self.outcome.refused is not None:
+                if self.outcome.stopped_by is not None or self._cause() is not None:
                     break
         return self.outcome
+
+    def _cause(self) -> str | None:
+        """Return what ends the work, other than a signal; None for nothing."""
+        if self.outcome.refused:
+            return "a storage that takes nothing"
+        if time.monotonic() < self.until:
+            return None
+        self.outcome.late = True
+        return "the sweep's limit of time (runner.sweep_timeout_s)"
 
     def _run(self, group: CellGroup) -> None:
         """Run cells, those of several processes before those of one."""
@@ -130,11 +149,12 @@ class Executor:
                 on_start=self._on_start,
                 on_message=self._on_message,
                 on_end=self._on_end,
-                stop=lambda: "a storage that takes nothing" if self.outcome.refused else None,
+                stop=self._cause,
             )
             for running in [*self.running.values()]:  # probed, and not compared any more
                 stopped = self.outcome.stopped_by
-                why = self.outcome.refused if stopped is None else f"interrupted by {stopped.name}"
+                why = self.outcome.refused or self._cause()
+                why = why if stopped is None else f"interrupted by {stopped.name}"
                 self._left(running, f"{STOPPED}: {why}")
         finally:
             while self.running:

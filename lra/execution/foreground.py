@@ -1,11 +1,14 @@
 """A command's sweep, planned and run in the foreground, with what a person wants to see of it."""
 
+import math
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from lra.composition.configuration import ReportChoice
 from lra.composition.run import Composed
+from lra.conf.processors import yield_processors
 from lra.results.finish import finish
 from lra.runners.isolation import isolate
 from lra.runners.records import Status
@@ -30,7 +33,8 @@ GOES_ON = "the same command goes on from here (training continues at its last ch
 
 
 def ready(volume: Volume) -> None:
-    """Settle how much is printed, and what cells find imported."""
+    """Settle how much is printed, and what cells find: before PyTorch is imported."""
+    yield_processors()
     progress.speaking = volume is not Volume.quiet
     isolate.prepare(*PRELOAD)
 
@@ -71,14 +75,16 @@ def execute(  # what a person sees of it, one after the other
     agent_of(sweep)  # which must be able to have the run, also of a cell that is complete
     if line := unheard(sweep):
         print(line, file=sys.stderr)
-    outcome, live = in_memory.execute(sweep, volume, growing.keep if growing else None)
-    while growing is not None and outcome.refused is None and outcome.stopped_by is None:
+    limit = sweep.control.sweep_timeout_s
+    until = math.inf if limit is None else time.monotonic() + limit
+    outcome, live = in_memory.execute(sweep, volume, growing.keep if growing else None, until)
+    while growing is not None and not (outcome.refused or outcome.stopped_by or outcome.late):
         before, sweep = sweep, growing.next_round()
         if {cell.key for cell in sweep.cells} <= {cell.key for cell in before.cells}:
             break
         if live is not None:
             live.close()  # the next one knows the cells of its round
-        following, live = in_memory.execute(sweep, volume)
+        following, live = in_memory.execute(sweep, volume, until=until)
         outcome = following.after(outcome)
     try:
         _tell(sweep, outcome, live, choice.write, style, growing=growing, multirun=multirun)
@@ -112,7 +118,13 @@ def _tell(
             finish(sweep, report_wanted, style, multirun=multirun, live=live)
             for line in growing.said() if growing else ():
                 print(line)
-        if outcome.stopped:
+        if outcome.late:
+            limit = sweep.control.sweep_timeout_s
+            print(
+                f"the limit of time is over (runner.sweep_timeout_s={limit:g}): {left} of "
+                f"{len(sweep.cells)} cells are left; {GOES_ON}"
+            )
+        elif outcome.stopped:
             _say_stopped(sweep, outcome.stopped, left)
 
 
@@ -124,7 +136,8 @@ def _exit_code(sweep: Sweep, outcome: SweepOutcome) -> int:
         return 128 + outcome.stopped_by
     failures = {status for status in outcome.endings.values() if status is not Status.ok}
     alone = len(sweep.cells) == 1
-    return 1 if outcome.stopped or Status.crashed in failures or (alone and failures) else 0
+    incomplete = outcome.stopped or outcome.late
+    return 1 if incomplete or Status.crashed in failures or (alone and failures) else 0
 
 
 def _say_stopped(sweep: Sweep, stopped: Mapping[str, str], left: int) -> None:

@@ -1,5 +1,6 @@
 """A sweep that one process runs by itself: its plan in memory, and its execution."""
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -34,7 +35,10 @@ from lra.terminal.volume import Volume
 
 
 def execute(
-    sweep: Sweep, volume: Volume = Volume.normal, begin: Callable[[], None] | None = None
+    sweep: Sweep,
+    volume: Volume = Volume.normal,
+    begin: Callable[[], None] | None = None,
+    until: float = math.inf,
 ) -> tuple[SweepOutcome, LiveSweep | None]:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
 
@@ -42,6 +46,7 @@ def execute(
         sweep: Its cells.
         volume: How much is printed.
         begin: Called once everything was checked, before the first cell.
+        until: By the monotonic clock, when it stops.
 
     Returns:
         What became of the cells, and what the dashboard got, to be closed once it has the report;
@@ -50,11 +55,11 @@ def execute(
     sweep.store.check_writable()
     data = any(planned.run.runner.data for planned in sweep.planned)
     with at_work(sweep.root, sweep.name, data=data):
-        return _executed(sweep, volume, begin)
+        return _executed(sweep, volume, begin, until)
 
 
 def _executed(
-    sweep: Sweep, volume: Volume, begin: Callable[[], None] | None
+    sweep: Sweep, volume: Volume, begin: Callable[[], None] | None, until: float
 ) -> tuple[SweepOutcome, LiveSweep | None]:
     store = sweep.store
     enter(sweep.name, sweep.planned, store)
@@ -79,7 +84,7 @@ def _executed(
     for look in dict.fromkeys(filter(None, (first_look(each.cell.config) for each in waiting))):
         board.say(look)
     live = LiveSweep(sweep, [planned.cell for planned in waiting])
-    executor = Executor(MemoryPlan(sweep, waiting, board, live), store, board, live)
+    executor = Executor(MemoryPlan(sweep, waiting, board, live), store, board, live, until)
     with board:
         try:
             _prepare(waiting, sweep.planned, board)
@@ -88,6 +93,8 @@ def _executed(
             if word := live.check():
                 board.say(word)
             executor.run()
+            left = {each.cell.key for each in waiting} - executor.outcome.endings.keys()
+            executor.outcome.late &= bool(left)
             if executor.outcome.stopped_by is None:
                 live.settle()
         except BaseException:

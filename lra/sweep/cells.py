@@ -12,7 +12,7 @@ from lra.composition import protocol
 from lra.composition.class_path import name_plugins
 from lra.composition.compose import bundled_family, core_of, facts, typed
 from lra.composition.run import Run
-from lra.conf.processors import cpu_quota
+from lra.conf.processors import SPIN, cpu_quota
 from lra.runners.isolation.progress import Begun, listening, phase
 from lra.runners.measurement.gpus import gpus
 from lra.runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
@@ -201,6 +201,7 @@ def environment() -> dict[str, str]:
         **{name: version(name) for name in names},
         "lra": lra_version(),
         **({} if (quota := cpu_quota()) is None else {"quota": f"{quota:g} processors"}),
+        **({SPIN: os.environ[SPIN]} if SPIN in os.environ else {}),
     }
 
 

@@ -104,7 +104,8 @@ def _config_number(node: Any, *path: str) -> float:
 def _alike_key(config: Mapping[str, Any]) -> str:
     """Return what else in a configuration makes cells alike: the model, the task, the runner."""
     parts = [config.get(name) for name in ("model", "task", "runner", "optim")]
-    steering = ("seed", "data_seed", "dry_run", "shard", "retry", "timeout_s", "peak_learning_rate")
+    steering = ("seed", "data_seed", "dry_run", "shard", "retry", "timeout_s", "sweep_timeout_s",
+                "peak_learning_rate")  # fmt: skip
     sized = [
         {k: v for k, v in part.items() if k not in steering}
         for part in parts

@@ -71,7 +71,10 @@ class SweepOutcome:
     may_pass: bool = False
     """Whether that may be over soon without anybody's doing."""
     stopped: dict[str, str] = field(default_factory=dict)
-    """Cells that somebody else stopped, by key, and how: they have no rows."""
+    """Cells that somebody else, or the sweep's own limit of time, stopped, by key, and how: they
+    have no rows."""
+    late: bool = False
+    """The sweep's limit of time is over: nothing more was run."""
 
     def after(self, before: "SweepOutcome") -> "SweepOutcome":
         """Return this with what became of cells before it."""

@@ -115,7 +115,7 @@ def test_what_is_typed_without_omegaconf_becomes_what_it_makes_of_it() -> None:
     ("target", "node", "named"),
     [
         (Control, {"timeout_s": -1}, "timeout_s: got -1"),
-        (Control, {"timeout_s": 0}, "timeout_s: got 0"),
+        (Control, {"sweep_timeout_s": 0}, "sweep_timeout_s: got 0"),
         (Control, {"timeout_s": 1e30}, "timeout_s: got 1e"),
         (Control, {"retry": ["nope"]}, "unknown status 'nope'"),
         (Control, {"retry": ["timeut"]}, "did you mean 'timeout'"),

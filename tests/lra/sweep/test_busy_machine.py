@@ -11,7 +11,7 @@ from lra.composition.hydra_entry import entries
 from lra.execution.executor import ClaimedCell, Executor, Running
 from lra.runners.records import DISTURBED, Measurement, Status
 from lra.sweep.cell_list import build
-from lra.sweep.planned import NO_DATA, done, ending, not_done
+from lra.sweep.planned import NO_DATA, done, ending, failed, not_done, remains
 from lra.sweep.sweep import Sweep
 
 WORDS = (
@@ -77,6 +77,10 @@ def test_only_undisturbed_growth_rules_out_longer_sequences(tmp_path: Path) -> N
     write(sweep, 0, replace(GOOD, value=0.7))
     write(sweep, 1, replace(SHAKEN, value=2.8))
     assert ending(longest, sweep.cells, sweep.store) is None
+    for seconds, tried in ((1.4, True), (2.8, False)):  # by the processors' clock
+        clock = Measurement(metric="processor_time", value=seconds)
+        sweep.store.write(sweep.planned[1].cell, [replace(SHAKEN, value=9.0), clock], [], {})
+        assert (ending(longest, sweep.cells, sweep.store) is None) is tried
     slower = Measurement(metric="time_ratio", value=0.1, labels={"reference": "sdpa"})
     sweep.store.write(sweep.planned[1].cell, [replace(GOOD, value=1.4), slower], [], {})
     assert ending(longest, sweep.cells, sweep.store) is None  # 2.8 s, by its own time
@@ -116,6 +120,31 @@ def test_a_dry_run_says_why(sweep: Sweep, capsys: pytest.CaptureFixture[str]) ->
     assert "was disturbed while it was measured, and runner.retry asks for it" in out
     assert "0 done, 1 to do" in out
     assert "the machine was busy" not in out
+
+
+def test_a_timeout_keeps_what_was_counted(sweep: Sweep) -> None:
+    peak = Measurement(metric="peak_tensor_bytes", value=9.0)
+    for status, kept in ((Status.timeout, [peak]), (Status.crashed, [])):
+        ended = failed(sweep.cells[0], status, "why")
+        assert remains([peak, GOOD], [], ended) == ([*kept, ended], [])
+
+
+def test_a_sweep_stops_at_its_limit_of_time(
+    sweep: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        *WORDS,
+        "runner.lengths=[8,16]",
+        f"results={sweep.root}",
+        "runner.sweep_timeout_s=0.01",
+    ]
+    assert main(["run", *words]) == 1
+    out = capsys.readouterr().out
+    assert "limit of time is over (runner.sweep_timeout_s=0.01): 2 of 2 cells are left" in out
+    assert "the same command goes on" in out
+    for at in (0, 1):
+        write(sweep, at, GOOD)
+    assert main(["run", *words]) == 0
 
 
 def test_a_sweep_of_several_runners_repeats_what_each_says(tmp_path: Path) -> None:
