@@ -154,6 +154,7 @@ class Growing:
         runner = {
             **group_file("runner", "search"),
             **{k: v for k, v in entry.config["runner"].items() if k in steering},
+            "search": self.record.name,
             "sampler": self.record.sampler,
             "study": chosen.study,
             "metric": first.metric,

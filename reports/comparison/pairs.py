@@ -285,11 +285,14 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
         line = replace(line, difference=alone, speed=speed, over=over, notes=())
     if len(groups) > 1:
         notes.append(f"means over {len(groups)} settings of {', '.join(varying)}")
-    elif len(shared) == 1 and line.difference and not speed and line.units == "seeds":
-        interval, count, words = _over_examples(numbers, *pairs[0])
-        over = f"{count:,} examples" if count else line.over
-        line = replace(line, difference=replace(line.difference, interval=interval), over=over)
-        notes.append(f"one seed: nothing can be said about the variation between seeds{words}")
+    elif len(shared) == 1 and line.difference and not speed:
+        words, one = "", line.over
+        if line.units == "seeds":
+            interval, count, words = _over_examples(numbers, *pairs[0])
+            over = f"{count:,} examples" if count else line.over
+            line = replace(line, difference=replace(line.difference, interval=interval), over=over)
+        nothing = f"nothing can be said about the variation between {line.units}{words}"
+        notes.append(f"{one}: {nothing}")
     notes += [UNTIMED] if numbers.metric in SPEEDS and not speed else []
     return replace(
         line, **_counts([a - b for a, b in values], numbers.score.higher),

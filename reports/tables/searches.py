@@ -42,6 +42,8 @@ Arm = tuple[Any, ...]
 class SearchChoice(NamedTuple):
     """What one search of an arm chose."""
 
+    search: str
+    """Its name; "" in rows of an earlier lra, which have none."""
     study: str
     trial: int | None
     """None: nothing could be chosen."""
@@ -92,7 +94,7 @@ class Searches:
         self.trials = self.trials[self.trials["cell"].isin(newest)].reset_index(drop=True)
         told = found[(found["metric"] == "chosen_trial") & found["cell"].isin(newest)]
         told = told.assign(model=self._arms(told))
-        self.studies = int(self.trials["study"].nunique())
+        self.studies = int(self.trials["study"].nunique() or self.led["study"].nunique())
         self.choices: dict[Arm, list[SearchChoice]] = {}
         for row in told.to_dict("records"):
             key = tuple(row[column] for column in ARM)
@@ -121,14 +123,15 @@ class Searches:
 
     @cached_property
     def led(self) -> pd.DataFrame:
-        """Rows of trainings that a search led to, with the columns `model`, the arm, and its own.
+        """Rows of trainings that searches led to: `model` is the arm, `search` says which one.
 
-        These are `study` and `trial`.
+        They have the columns `study` and `trial`, too.
         """
         led = self.rows[self.rows["runner"] == "train"]
         # one whose data were not there is no failure: it is tried again
         led = kept_rows(led, ("tuned" in each and "missing" not in each for each in led["labels"]))
         return led.assign(
+            search=[each["tuned"] for each in led["labels"]],
             study=[each["study"] for each in led["labels"]],
             trial=[int(each["trial"]) for each in led["labels"]],
             model=self._arms(led),
@@ -144,10 +147,15 @@ class Searches:
 
     def led_to(self, *, tuned: bool) -> dict[str, str]:
         """Return the cells of trainings with chosen options, or untuned ones, with their study."""
-        led = self.led[self.led["trial"] == 0]
-        if tuned:
-            chosen_rows = [self.chosen(_of_arm(self.led, arm), arm) for arm in self.choices]
-            led = pd.concat([led.iloc[:0], *chosen_rows])
+        here = {arm for arm, _ in self.trials.groupby([*ARM], dropna=False)}
+        parts = [self.led.iloc[:0]]
+        for arm, rows in self.led.groupby([*ARM], dropna=False):
+            if arm in here:
+                parts.append(self.chosen(rows, arm, tuned=tuned))
+            else:  # its options were chosen in another sweep
+                last = rows.groupby(["search", "study"])["trial"].transform("max")
+                parts.append(rows[rows["trial"] == (last if tuned else 0)])
+        led = pd.concat(parts)
         return dict(zip(led["cell"], led["study"], strict=True))
 
     def final(self, arm: Arm, metric: str, split: str, *, tuned: bool = True) -> pd.DataFrame:
@@ -167,8 +175,7 @@ class Searches:
 
     def _trained(self, arm: Arm, metric: str, split: str, *, tuned: bool) -> pd.DataFrame:
         """Return the final scores of an arm, one for each training."""
-        final = _of_arm(self.finals[metric, split], arm)
-        final = self.chosen(final, arm) if tuned else final[final["trial"] == 0]
+        final = self.chosen(_of_arm(self.finals[metric, split], arm), arm, tuned=tuned)
         lost, worst = final["status"] != "ok", bounds(metric)[0]
         if not lost.any():
             return final
@@ -192,11 +199,11 @@ class Searches:
         degrees = final.count() - 1
         return float(np.sqrt((final.var() * degrees).sum() / (degrees.sum() or np.nan)))
 
-    def chosen(self, rows: pd.DataFrame, arm: Arm) -> pd.DataFrame:
-        """Return the rows of an arm's chosen trials."""
-        wanted = {(choice.study, choice.trial) for choice in self.choices.get(arm, ())}
-        pairs = zip(rows["study"], rows["trial"], strict=True)
-        return kept_rows(rows, (pair in wanted for pair in pairs))
+    def chosen(self, rows: pd.DataFrame, arm: Arm, *, tuned: bool = True) -> pd.DataFrame:
+        """Return the rows of an arm's chosen trials, or of the untuned ones of these searches."""
+        wanted = {(c.search, c.study, c.trial if tuned else 0) for c in self.choices.get(arm, ())}
+        places = zip(rows["search"], rows["study"], rows["trial"], strict=True)
+        return kept_rows(rows, (not wanted.isdisjoint({p, ("", *p[1:])}) for p in places))
 
     def per_arm(self, metric: str) -> list[tuple[Arm, pd.DataFrame]]:
         """Return every arm that was searched by a metric, with its trials, place by place."""
@@ -289,6 +296,7 @@ def _trials(found: pd.DataFrame) -> pd.DataFrame:
     scored = scored.drop(repeats.index)
     return scored.assign(
         sampler=[each["search"] for each in scored["labels"]],
+        search=[each.get("search_name", "") for each in scored["labels"]],
         metric=[each["metric"] for each in scored["labels"]],
         point=[json.loads(each["options"]) for each in scored["labels"]],
         device=scored["hardware"] + ", " + scored["device"],
@@ -298,7 +306,8 @@ def _trials(found: pd.DataFrame) -> pd.DataFrame:
 def _choice(row: Mapping[Any, Any]) -> SearchChoice:
     labels = row["labels"]
     return SearchChoice(
-        labels["study"], None if row["status"] != "ok" else int(row["value"]),
+        labels.get("search_name", ""), labels["study"],
+        None if row["status"] != "ok" else int(row["value"]),
         json.loads(labels.get("options", "{}")), labels.get("words", ""),
         tuple((name, text) for name, text in json.loads(labels.get("marks", "[]"))),
         str(row["reason"]),

@@ -26,6 +26,8 @@ class SearchResult(Runner):
     data: ClassVar[bool] = False
     incidental: ClassVar[frozenset[str]] = frozenset({"costs"})
 
+    search: str = ""
+    """Its name, which the trainings of the chosen options bear, too."""
     sampler: str = ""
     study: int = 0
     metric: str = "accuracy"
@@ -47,7 +49,7 @@ class SearchResult(Runner):
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield a row of each trial and rung with its costs, and the choice."""
         del work
-        shared = {"search": self.sampler, "study": str(self.study)}
+        shared = {"search_name": self.search, "search": self.sampler, "study": str(self.study)}
         how = {"metric": self.metric, "better": self.better}
         for trial, cost in zip(self.trials, self.costs, strict=True):
             place = {**shared, "trial": str(trial["trial"]), "rung": trial["rung"]}

@@ -180,6 +180,18 @@ def test_from_three_studies_on_pairs_share_the_study(
     mixed = rows_file(tmp_path / "mixed.jsonl", [*search(("sdpa",), studies=3), *others])
     with pytest.raises(ValueError, match="sdpa has studies 0 and 1 and 2; local has seeds 1 and 2"):
         lra.compare(mixed, "sdpa", "local")
+    # two that have one study each
+    one = [row for row in made if row["seed"] < 1000 or row["family"] == "sdpa"]
+    one += [row for row in search(("lstm",)) if row["labels"].get("trial") != "0"]
+    text = lra.compare(rows_file(tmp_path / "one.jsonl", one), "lstm", "linear").verdicts[0]
+    assert text.endswith("over one study; one study: nothing can be said about the variation "
+                         "between studies.")  # fmt: skip
+    # options that a search in another sweep chose, of which there is no row here
+    led = rows_file(tmp_path / "led.jsonl", [r for r in made if r["cell"].startswith("final-")])
+    for untuned in (False, True):
+        assert lra.compare(led, "sdpa", "linear", untuned=untuned).verdicts == (
+            lra.compare(three, "sdpa", "linear", untuned=untuned).verdicts
+        )
     lost = [row for row in made if row["family"] == "sdpa" or row["labels"].get("trial") == "0"]
     lost = rows_file(tmp_path / "lost.jsonl", lost)
     assert "'linear': wanted final trainings with tuned options, got none" in printed(

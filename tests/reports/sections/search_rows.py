@@ -57,6 +57,7 @@ def searched(
     family: str,
     *,
     study: int = 0,
+    name: str = "demo",
     trials: int = 16,
     sampler: str = "halton",
     metric: str = "accuracy",
@@ -94,18 +95,18 @@ def searched(
     chosen = best_first[0]
     words = " ".join(f"{name}={value}" for name, value in points[chosen].items())
     result = SearchResult(
-        sampler=sampler, study=study, metric=metric, better=better, trials=table, costs=costs,
-        chosen=chosen, words=words, remarks=[*marks],
+        search=name, sampler=sampler, study=study, metric=metric, better=better, trials=table,
+        costs=costs, chosen=chosen, words=words, remarks=[*marks],
     )  # fmt: skip
     yield from chosen_rows(family, result, **columns)
     for trial in dict.fromkeys((chosen, 0)):
         true = level(family, whole[trial], metric)
         options = {name: str(whole[trial][name]) for name in only}
-        name = f"{family} ({', '.join(f'{k}={v}' for k, v in options.items())})"
-        place = {"tuned": "demo", "study": str(study), "trial": str(trial), "examples": "2000"}
+        model = f"{family} ({', '.join(f'{k}={v}' for k, v in options.items())})"
+        place = {"tuned": name, "study": str(study), "trial": str(trial), "examples": "2000"}
         for seed in final_seeds:
-            cell = f"final-{family}-{study}-{trial}-{seed}"
-            told = {"model": name, "family": family, "options": options, "cell": cell}
+            cell = f"final-{'' if name == 'demo' else name}{family}-{study}-{trial}-{seed}"
+            told = {"model": model, "family": family, "options": options, "cell": cell}
             told |= {"seed": seed + 1000 * study}
             for split in ("test", "validation"):
                 labels = {"split": split, **place}

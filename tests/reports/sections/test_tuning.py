@@ -223,6 +223,27 @@ def test_a_larger_search_of_the_same_name_takes_the_place_of_the_smaller() -> No
     assert choice == wanted
 
 
+def test_two_searches_of_one_arm_keep_their_trainings_apart() -> None:
+    rows = search(("linear",))
+    other = search(("linear",), name="other", trials=15, cell="choice-other")
+    for each in other:
+        if each["labels"].get("split"):
+            each["value"] = 0.0
+    alone, both = searches(*rows), searches(*other, *rows)
+    (one,), (two,) = (c for found in (alone, both) for c in found.choices.values())
+    assert (one.search, one.study, one.trial) == (two.search, two.study, two.trial)
+    ((smaller,),) = searches(*other).choices.values()
+    assert (one.study, one.trial) == (smaller.study, smaller.trial)  # only the name differs
+    for column in ("tuned", "untuned", "its options again"):
+        found = [line(tuned_table(each, "accuracy"), "linear")[column] for each in (alone, both)]
+        assert found[0] == found[1]
+    for tuned in (True, False):
+        assert both.led_to(tuned=tuned) == alone.led_to(tuned=tuned)
+    unnamed = [r for r in rows if r["labels"].pop("search_name", "")]  # of an earlier lra
+    assert unnamed
+    assert searches(*rows).led_to(tuned=True) == alone.led_to(tuned=True)
+
+
 def test_an_arm_without_a_choice_is_a_line_of_the_table() -> None:
     trials = [ended(number, {RATE: 0.1 + number}, None) for number in range(3)]
     none = SearchResult(sampler="halton", trials=trials, costs=[{}] * 3)
