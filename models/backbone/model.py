@@ -7,7 +7,6 @@ N(0, 1) as everywhere else, and the same matrix gives logits of sensible size.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
@@ -244,7 +243,7 @@ class Backbone(nn.Module):
 
     def _custom_stack(self, make: StackFactory, seed: int) -> nn.Module:
         stack, site = self._made(
-            lambda site: bound(make)(site, self.config), seed, "stack", partial(self._site, 0)
+            lambda site: bound(make)(site, self.config), "stack", seed, shared={}
         )
         check_custom_stack(self.config, stack)
         return self._checked_mixer(stack, site)
@@ -257,8 +256,9 @@ class Backbone(nn.Module):
             decodes = len(blocks) >= config.depth
             times = 0 if decodes else pooled[len(blocks)]
             factory = factories[-1 if decodes else len(blocks)]
-            site_of = partial(self._site, group, times=times)
-            mixer, site = self._made(factory, seed, f"mixer {group}", site_of, shared)
+            mixer, site = self._made(
+                factory, f"mixer {group}", seed, group, shared=shared, times=times
+            )
             mixer = self._checked_mixer(mixer, site)
             if len(config.block_layers) > 1:
                 check_pooled_mixer(
@@ -271,21 +271,23 @@ class Backbone(nn.Module):
     def _made(
         self,
         make: Callable[[Site], Any],
-        seed: int,
         part: str,
-        site_of: Callable[[int, dict[str, nn.Module]], Site],
-        shared: dict[str, nn.Module] | None = None,
+        seed: int,
+        layer: int = 0,
+        *,
+        shared: dict[str, nn.Module],
+        times: int = 0,
     ) -> tuple[nn.Module, Site]:
         """Return a mixer, or a stack, and its site; note which weights no seed changes."""
         torch.default_generator.manual_seed(derive(seed, part))
-        site = site_of(seed, {} if shared is None else shared)
+        site = self._site(layer, seed, shared, times)
         if torch.get_default_device().type == "meta":
             return make(site), site
         with SeedWatch(site.generator) as watch:
             made = make(site)
         if watch.drawn:  # by what may be another seed in another run
             torch.default_generator.manual_seed(derive(seed + 1, part))
-            equal = watch.equal_in(made, make(site_of(seed + 1, {})))
+            equal = watch.equal_in(made, make(self._site(layer, seed + 1, {}, times)))
             self.seedless |= {f"{part}: {name}": size for name, size in equal.items()}
         return made, site
 
