@@ -98,17 +98,17 @@ def numbers_of(
     broken_off = rows["cell"].isin([*lost]) if metric in SCORES else rows["status"] != "ok"
     rows = rows[~broken_off]
     columns = TASK if metric in SCORES else ("mode", "length", *FINAL_SETTING)
-    records = [
-        (
-            {**row, "unit": ("study", studies[c]) if c in studies else ("seed", int(row["seed"]))},
-            {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]},
-        )
-        for row in rows.to_dict("records")
-        for c in (str(row["cell"]),)
+    records: list[dict[Hashable, Any]] = rows.to_dict("records")
+    for row in records:
+        study = studies.get(str(row["cell"]))
+        row["unit"] = ("seed", int(row["seed"])) if study is None else ("study", study)
+    told = [
+        {**labels_of(row["labels"]), "runner": "" if row["baseline"] else row["runner"]}
+        for row in records
     ]
-    within = varying_options([row for row, _ in records], "cell", [labels for _, labels in records])
+    within = varying_options(records, "cell", told)
     places: dict[Place, dict[str, Row]] = {}
-    for row, labels in records:
+    for row, labels in zip(records, told, strict=True):
         place = [(column, as_text(row[column])) for column in columns]
         place += [(name, labels[name]) for name in ("runner", *sorted(within)) if name in labels]
         places.setdefault((*place,), {})[f"{row['cell']} {row['baseline']}".rstrip()] = row

@@ -36,7 +36,6 @@ from lra.reports.tables.scores import ACCURACY, CHANCE, TASK
 _MOST = 3
 """Further settings that a note names."""
 _PLURAL = {"seed": "seeds", "study": "studies"}
-_TWO = ", and 14 % of equal models that learn or fail by chance differ over two"
 Unit = tuple[str, int]
 """What the two of a pair share: `seed` or `study`, and its number."""
 Key = tuple[Any, ...]
@@ -73,7 +72,7 @@ class Line:
     """Corrected for `tests`; the interval and what is detectable have the level of this test."""
     tests: int = 1
     caution: str = ""
-    """What a difference that is significant rests on, where pairs are few."""
+    """What a difference that is significant rests on, where pairs are few: a sentence."""
     speed: Speed | None = None
     baseline: tuple[str, float] | None = None
     """The best one, by name."""
@@ -144,10 +143,14 @@ def _tested(lines: Sequence[Line]) -> list[Line]:
             fewest = 2 + math.floor(-math.log2(1 - level))
             if corrected < ALPHA and known.pairs < fewest:
                 caution = (
-                    f"the t test takes differences for normal, which they are not where some "
+                    "The t test takes differences for normal, which they are not where some "
                     f"trainings fail to learn; without that, no fewer than {fewest} {line.units} "
-                    "show a difference"
-                ) + _TWO * (known.pairs == 2)
+                    "show a difference."
+                )
+                if known.pairs == 2:
+                    caution += (
+                        " Over two, 14 % of equal models that learn or fail by chance differ."
+                    )
         found.append(replace(
             line, difference=known, p_holm=corrected, tests=len(lines), caution=caution
         ))  # fmt: skip
@@ -206,16 +209,14 @@ def _options(numbers: Numbers, places: Sequence[Place], first: Side, second: Sid
     """Say after a search which options two sides have."""
     if (final := numbers.trainings) is None:
         return ""
-    words = [
-        final.options
-        if any(str(row["cell"]) in final.studies for p in places for row in _rows(numbers, p, s))
-        else ""
-        for s in (first, second)
+    led = [
+        any(str(row["cell"]) in final.studies for p in places for row in _rows(numbers, p, side))
+        for side in (first, second)
     ]
-    if words[0] == words[1]:
-        return f"both {words[0]}" if words[0] else ""
-    named = zip((first, second), words, strict=True)
-    return ", ".join(f"{side.title} {word or 'not tuned'}" for side, word in named)
+    if led[0] == led[1]:
+        return f"both {final.options}" * led[0]
+    named = zip((first, second), led, strict=True)
+    return ", ".join(f"{s.title} {final.options if is_led else 'not tuned'}" for s, is_led in named)
 
 
 def _order(place: Place) -> list[str]:

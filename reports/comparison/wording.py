@@ -60,7 +60,7 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
         words = f"{at}; {line.notes[-1]}."
     elif p < ALPHA:
         words = f"{at}, {test}: {a if (found.mean > 0) == higher else b} is {word}."
-        words += _sentence(line.caution)
+        words += f" {line.caution}" * bool(line.caution)
     else:
         words = f"{at}, {test}: no difference is shown"
         if found.detectable is not None and numbers.score.shares and found.detectable > 1:
@@ -105,12 +105,8 @@ def _over_lines(numbers: Numbers, comparison: Comparison, options: str) -> str:
         sure = [x for x in tested if (x.p_holm or 0.0) < ALPHA]
         words += f"; {len(sure)} of {len(tested)} differences are significant"
         words += f" (Holm, {tested[0].tests} tests)" if tested[0].tests > 1 else ""
-        return f"{words}.{_sentence(sure[0].caution if sure else '')}"
+        return f"{words}. {sure[0].caution if sure else ''}".rstrip()
     return f"{words}." if speeds else f"{words}; none of them can be tested, as its notes say."
-
-
-def _sentence(caution: str) -> str:
-    return f" {caution[0].upper()}{caution[1:]}." if caution else ""
 
 
 def _corrected(line: Line) -> str:

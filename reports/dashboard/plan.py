@@ -55,8 +55,8 @@ _DESCRIBING = frozenset({
     "layers", "mixer.kernel", "mixer.orthogonal", "option", "padding", "percentile", "reference",
     "regime", "sentence", "sequences", "split", "stages", "start", "target", "targets", "tokenizer",
     "tokens", "trained_tokens", "unwatched", "variant", "version", "weights", "windows",
-    "tuned", "transferred", "study", "trial", "search", "search_name", "rung", "options", "metric", "better",
-    "words", "marks",
+    "tuned", "transferred", "study", "trial", "search", "search_name", "rung", "options", "metric",
+    "better", "words", "marks",
 })  # fmt: skip
 """Labels that tell no row of a cell from another: they describe it, or the key has them already."""
 _TAG_LIMIT = 64

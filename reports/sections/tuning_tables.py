@@ -59,7 +59,8 @@ def tuned_table(searches: Searches, metric: str) -> Table:
         again = float(searches.final(arm, metric, "validation")["value"].mean())
         beside = {count for other, count in finished.items() if other[:-1] == arm[:-1]}
         lines.append(_line(
-            arm, _marked(tuned, choices, beside), untuned, _difference(tuned, untuned, score),
+            arm, _marked(tuned, choices, beside), untuned,
+            _difference(searches, tuned, untuned, score),
             _with_deviation(_number(best, score), searches.deviation(arm, metric), score),
             _number(_fourth(there, score), score), _number(again, score),
             _number(best - again, score, sign="+"), _chosen_options(choices), *_costs(trials),
@@ -129,10 +130,15 @@ def _scored(searches: Searches, arm: Arm, score: Score, *, tuned: bool = True) -
     text = result.text.replace(f"; {count} seeds", "")  # which the caption says
     if many and interval is not None and interval.source is Uncertainty.seeds:
         interval, text = (
-            replace(interval, source=Uncertainty.studies),
+            replace(interval, source=_over(searches)),
             text.replace(" seeds", " studies"),
         )
     return replace(result, text=text, interval=interval)
+
+
+def _over(searches: Searches) -> Uncertainty:
+    """Return what an interval of tuned scores accounts for."""
+    return Uncertainty.studies if searches.studies >= STUDIES else Uncertainty.seeds
 
 
 def _marked(result: Entry, choices: Sequence[SearchChoice], finished: Collection[int]) -> Entry:
@@ -175,17 +181,18 @@ def _fourth(trials: pd.DataFrame, score: Score) -> float:
     return fmean(found) if found else math.nan
 
 
-def _difference(one: Entry, other: Entry, score: Score) -> Entry:
+def _difference(searches: Searches, one: Entry, other: Entry, score: Score) -> Entry:
     """Return the mean difference of two scores, paired by seed or study."""
     shared = sorted({*one.by_seed} & {*other.by_seed})
     if not shared:
         return absent()
-    result = mean_difference(*([each.by_seed[s] for s in shared] for each in (one, other)))
-    shown, facts = _number(result.mean, score, "+"), {"pairs": result.pairs}
+    values = ([each.by_seed[s] for s in shared] for each in (one, other))
+    result = mean_difference(*values, source=_over(searches))
+    shown = replace(_number(result.mean, score, "+"), facts={"pairs": result.pairs})
     if (ends := result.interval) is None:
-        return replace(shown, facts=facts)
+        return shown
     low, high = (_number(end, score, "+").text for end in (ends.low, ends.high))
-    return replace(shown, text=f"{shown.text} [{low}, {high}]", interval=ends, facts=facts)
+    return replace(shown, text=f"{shown.text} [{low}, {high}]", interval=ends)
 
 
 def _chosen_options(choices: Sequence[SearchChoice]) -> Entry:
@@ -356,7 +363,8 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
     found = [_scored(searches, curve.arm, score) for curve in curves]
     blocks = [(
         "tuned test score, row minus column",
-        [[Entry(text="") if a is b else _difference(a, b, score) for b in found] for a in found],
+        [[Entry(text="") if a is b else _difference(searches, a, b, score) for b in found]
+         for a in found],
     )]  # fmt: skip
     for budget, (words, _) in COSTS.items():
         if not any(math.isnan(curve.costs[budget]) for curve in curves):

@@ -358,6 +358,7 @@ def test_who_is_ahead_by_bands_and_by_studies() -> None:
     ((_, three),) = comparison_tables(searches(families=("sdpa", "linear"), studies=3), "accuracy")
     difference = three.rows[0].entries[1]
     assert difference.interval is not None
+    assert str(difference.interval.source) == "studies"
     assert difference.facts["pairs"] == 3
     assert difference.value == -(three.rows[1].entries[0].value or 0.0)
 
