@@ -128,7 +128,8 @@ def dimension(option: str, text: str) -> Dimension:
     values = tuple(map(Override._convert_value, word.sweep_iterator()))
     if len(words) < 2:
         raise ConfigError(
-            f"{where}: {len(words)} value is no choice; wanted two or more, or {RANGES}"
+            f"{where}: {'1 value' if words else 'an empty range'} is no choice; wanted two or more "
+            f"values, or {RANGES}"
         )
     if len({*words}) < len(words):
         double = next(one for one in words if words.count(one) > 1)

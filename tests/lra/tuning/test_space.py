@@ -139,6 +139,7 @@ def test_a_grid_has_every_combination_and_pairs_what_is_shared() -> None:
         ("choice(choice(1, 2), 3)", "a sweep within a sweep"),
         ("choice(64", "quoted as one text"),
         ("range(1, 2)", "1 value is no choice"),
+        ("range(10, 1)", "an empty range is no choice"),
     ],
 )
 def test_what_is_no_range_is_refused(text: str, said: str) -> None:
