@@ -2,8 +2,8 @@
 
 The file of a family, a protocol or a preset is meant for many runs. In some of them an option that
 it sets has nothing to act on: `pooling` where every token is answered, `qkv_bias` in a family
-without queries, `betas` of another optimiser. It is then put back to its default, which changes no
-number.
+without queries, `betas` of another optimiser, `positions=rotary` in a family that does not apply
+them. It is then put back to what the family's own file says, or to its default.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,16 @@ from functools import partial, reduce
 from typing import Any
 
 from lra.composition.binding import bind, defaults
+from lra.composition.catalogue import names
 from lra.composition.class_path import locate
-from lra.composition.compose import are_bundled, build_model, facts, idle_options, typed
+from lra.composition.compose import (
+    are_bundled,
+    build_model,
+    facts,
+    group_file,
+    idle_options,
+    typed,
+)
 from lra.composition.own_options import Tree, merged, nested
 from lra.composition.run import Run
 from lra.composition.warm_up import by_hand
@@ -26,6 +34,8 @@ from lra.tasks.errors import NotPrepared
 BACKBONE = "model.backbone"
 OF_FAMILY = ("head_width", "qkv_bias", "output_bias", "memory", "evaluation_memory")
 """Options of the backbone of which a family's layers say whether they read them."""
+OF_FILE = ("pooling", "positions")
+"""Options of the backbone that go back to what the family's file says, which changes numbers."""
 
 
 def fitting(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
@@ -39,6 +49,26 @@ def fitting(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
     while found := _found(config, words, memo):
         config = reduce(merged, (nested(key, value) for key, value in found.items()), config)
     return config
+
+
+def notes(pairs: Sequence[tuple[Tree, Tree]]) -> list[str]:
+    """Return a sentence for each option that gave way to another value, which changes numbers.
+
+    Args:
+        pairs: A configuration of each run, before and after `fitting`.
+    """
+    families: dict[tuple[str, str, str], dict[str, None]] = {}
+    for before, after in pairs:
+        was, now = (tree["model"].get("backbone") or {} for tree in (before, after))
+        for name in OF_FILE:
+            if was.get(name) != now.get(name) and (name, now.get(name)) != ("pooling", "cls"):
+                key = name, str(was.get(name)), str(now.get(name))
+                families.setdefault(key, {})[str(after["model"]["name"])] = None
+    return [
+        f"{BACKBONE}.{name}={now} for {', '.join(models)}: they do not support {name}={was}, "
+        "which a file sets"
+        for (name, was, now), models in families.items()
+    ]
 
 
 def _found(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
@@ -99,15 +129,28 @@ def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
     """Return options that the family has no use for, as building it without contents tells."""
     import torch
 
-    from lra.models.mixer import Idle
+    from lra.models.backbone.config import BackboneConfig
+    from lra.models.mixer import INSIDE, Idle, Positions
 
     model = config["model"]
     backbone = model.get("backbone") or {}
     usual: Tree = {
         f"{BACKBONE}.{name}": None for name in OF_FAMILY if backbone.get(name) is not None
     }
+    bundled = model["name"] in names("model")
+    own = group_file("model", model["name"]).get("backbone", {}) if bundled else {}
+    if backbone.get("positions") in (*INSIDE, Positions.none):
+        own = {"positions": Positions.learned.value, **own}
+    usual |= {
+        f"{BACKBONE}.{name}": own[name]
+        for name in OF_FILE
+        if name in own and backbone.get(name, own[name]) != own[name]
+    }
     core = "stack" if "stack" in model else "mixer"
     options = model.get(core) or {}
+    if core == "stack":
+        own = {**defaults(BackboneConfig), **own}
+        usual |= {f"{BACKBONE}.{k}": own[k] for k, v in backbone.items() if v != own.get(k, v)}
     if "class_path" in options:
         default = defaults(locate(options["class_path"], config["plugins"]))
         usual |= {
@@ -123,7 +166,8 @@ def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
         return {}
     try:
         with torch.device("meta"):
-            build_model(run)
+            length = run.task.spec.max_length if run.runner.by_length else None
+            build_model(run, max_length=length)
     except Idle as refused:
         keys = (f"model.{refused.option}", f"model.{core}.{refused.option}")
         return {key: usual[key] for key in keys if key in usual}

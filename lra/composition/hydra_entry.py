@@ -327,9 +327,10 @@ def _composed(
     models: bool = True,
 ) -> list[Composed]:
     from lra.composition.complaints import explained
-    from lra.composition.giving_way import fitting
+    from lra.composition.giving_way import fitting, notes
 
     composed, here, memo = list[Composed](), str(Path.cwd()), Memo()
+    pairs = list[tuple[Any, Any]]()
     place = {} if config_dir is None else {"config_dir": config_dir}
     for number, words in enumerate(counted(runs, "composing combination")):
         with explained(words, config_dir):
@@ -341,7 +342,9 @@ def _composed(
             tree = {**tree, "plugins": [*tree["plugins"], *packages]}
         check(tree, memo)
         see_plugins(tree["plugins"])
-        tree = fitting(tree, words, memo) if models else tree
+        pairs.append((tree, fitting(tree, words, memo) if models else tree))
+        tree = pairs[-1][1]
         at = {**place, "folder": here} if place or tree["plugins"] else place
         composed.append(Composed(tree, tuple(words), at))
+    loader.notes |= dict.fromkeys(notes(pairs))
     return composed

@@ -100,10 +100,14 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def _gave_way(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]]) -> set[str]:
-    """Return which options of the protocol nothing reads, so that they are as nothing sets them."""
+    """Return which options of the protocol nothing reads, so that they are as nothing sets them.
+
+    Positions that gave way are no such option: those in their place change numbers.
+    """
     whole, model = _file("config"), config["model"]["name"]
     own = _file(f"model/{model}") if model in _ours("model") else {}
     usual = {f"model.backbone.{k}": v for k, v in whole["model"]["backbone"].items()} | _USUAL
+    del usual["model.backbone.positions"]
     usual |= flat({k: own[k] for k in ("mixer", "stack") if k in own}, "model")
     unread = {k: theirs for k, (theirs, now) in changed.items() if k in usual and now == usual[k]}
     if not unread:
@@ -170,7 +174,7 @@ def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say what other words have changed of a protocol."""
+    """Say what is not as a protocol has it."""
     now: dict[str, set[str]] = {}
     for config in configs:
         for key, (_, value) in changes(config).items():
@@ -179,7 +183,7 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     words = [f"{key}={'|'.join(sorted(values))}" for key, values in now.items()]
     more = f" and {len(words) - MOST} more" if len(words) > MOST else ""
-    return [f"changed by other words, as each row says: {', '.join(words[:MOST])}{more}"]
+    return [f"not as published, as each row says: {', '.join(words[:MOST])}{more}"]
 
 
 @lru_cache(maxsize=512)

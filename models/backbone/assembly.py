@@ -186,9 +186,10 @@ def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
         ("pool_blocks", 1),
     ):
         if (value := getattr(config, name)) not in wanted and name not in reads:
-            raise Unsupported(
+            raise Idle(
                 f"this model has a stack of its own: model.backbone.{name} must be "
-                f"{' or '.join(map(format_value, wanted))}, got {format_value(value)}"
+                f"{' or '.join(map(format_value, wanted))}, got {format_value(value)}",
+                f"backbone.{name}",
             )
 
 

@@ -55,9 +55,10 @@ def checked_mixer(
     module = checked_module(mixer)
     traits = mixer.traits
     if positions in INSIDE and positions.value not in traits.positions:
-        raise Unsupported(
+        raise Idle(
             f"{family(mixer)} does not apply {positions.value} positions itself: got "
-            f"positions={positions.value}; choose positions=learned, sinusoidal, axial or none"
+            f"positions={positions.value}; choose positions=learned, sinusoidal, axial or none",
+            "backbone.positions",
         )
     for name, fact in SITE_OPTIONS.items() if site is not None else ():
         if (value := getattr(site, fact)) is not None and name not in traits.options:
@@ -74,9 +75,10 @@ def checked_mixer(
         )
     if pooling in READ_FIRST and traits.causal:
         where = "a CLS vector at position 0" if pooling == Pooling.cls else "the first token"
-        raise Unsupported(
+        raise Idle(
             f"{family(mixer)} looks at earlier tokens alone (traits.causal=True), so that {where} "
-            f"sees only itself: got model.backbone.pooling={pooling}; set it to last, or mean"
+            f"sees only itself: got model.backbone.pooling={pooling}; set it to last, or mean",
+            "backbone.pooling",
         )
     if padded and "keep" not in traits.supports and not (passed and traits.hides_others):
         ways = "attended, zeroed or passed" if traits.hides_others else "attended or zeroed"
@@ -152,11 +154,12 @@ def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> N
     if blind and not config.order_blind:
         names = ", ".join(dict.fromkeys(map(family, mixers)))
         pooling = f", pooling={config.pooling}" if once else ""
-        raise Unsupported(
+        raise Idle(
             f"to {names} tokens are a set (traits.sees_order=False), and nothing else in this "
             f"model tells their order: got model.backbone.positions=none{pooling}; choose "
             "positions=learned, sinusoidal or axial, a family that sees order, or "
-            "model.backbone.order_blind=true for a bag of tokens"
+            "model.backbone.order_blind=true for a bag of tokens",
+            "backbone.positions",
         )
     if config.order_blind and not blind:
         raise Unsupported(

@@ -37,6 +37,7 @@ from lra.models.mixer import (
     ByName,
     Flow,
     Growth,
+    Idle,
     Layout,
     PaddingRule,
     Positions,
@@ -238,9 +239,10 @@ def _refuse(site: Site, config: BackboneConfig) -> None:
     means = (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
     answers_tokens = config.pooling in WITH_CLS and not site.cls
     if not answers_tokens and config.pooling not in means:
-        raise Unsupported(
+        raise Idle(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
-            f"set model.backbone.pooling=mean, not {config.pooling}"
+            f"set model.backbone.pooling=mean, not {config.pooling}",
+            "backbone.pooling",
         )
     if config.feed_forward == FeedForward.none:
         raise Unsupported(
@@ -248,7 +250,8 @@ def _refuse(site: Site, config: BackboneConfig) -> None:
             "model.backbone.feed_forward=gelu, or another activation, not none"
         )
     if config.positions in INSIDE:
-        raise Unsupported(
+        raise Idle(
             f"TemporalLatentBottleneck adds positions per chunk: got {config.positions.value}; set "
-            "model.backbone.positions=none, or learned, sinusoidal or axial for the whole sequence"
+            "model.backbone.positions=none, or learned, sinusoidal or axial for the whole sequence",
+            "backbone.positions",
         )

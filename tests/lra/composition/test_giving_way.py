@@ -28,6 +28,9 @@ TASKS = {
     "encoder and decoder": "task=reversal model.backbone.decoder_depth=1",
     "prefix": "task=listops task.objective=prefix",
     "permutation modelling": "task=text task.objective=permutation",
+    "recall, with positions of a preset": "+experiment=diagnostics_train task=mqar",
+    "without positions, by a protocol": "+protocol=s5 task=listops",
+    "with a CLS vector of a preset": "+experiment=lra_figure3",
 }
 OF_AN_OPTION = re.compile(
     r"(got (model\.)?(backbone\.|mixer\.)?(\w+)=|has nothing to act on|has no use for|, not \w+$)"
@@ -102,6 +105,29 @@ def test_what_a_file_sets_gives_way_and_the_same_by_hand_is_refused(case):
         of_words(*words, f"{key}={json.dumps(by_file)}")
 
 
+OF_OTHERS = {
+    "rotary positions": ("+protocol=rotary task=text model=mamba2", "positions", "rotary",
+                         "learned"),
+    "no positions": ("+protocol=s5 task=listops model=linear", "positions", "none", "learned"),
+    "a CLS vector": ("+protocol=lra_code task=text model=hyena", "pooling", "cls", "last"),
+    "a mean with a CLS vector": ("+protocol=rotary task=text model=tlb", "pooling",
+                                 "mean_with_cls", "mean"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OF_OTHERS)
+def test_what_a_family_cannot_have_gives_way_and_the_command_and_the_rows_say_so(case, capsys):
+    line, name, by_file, own = OF_OTHERS[case]
+    words, key = line.split(), f"model.backbone.{name}"
+    config, _ = of_words(*words)
+    assert config["model"]["backbone"][name] == own
+    assert changes(config)[key] == (by_file, own)
+    family = config["model"]["name"]
+    assert f"{key}={own} for {family}: they do not support" in capsys.readouterr().err
+    with pytest.raises(Idle, match=f"{name}"):
+        of_words(*words, f"{key}={by_file}")
+
+
 def test_an_option_that_one_layer_of_a_hybrid_reads_stays():
     words = ["+protocol=lra_paper", "task=listops", "model=sdpa"]
     layers = "model.layers=[sdpa,sdpa,sdpa,lru]"
@@ -111,7 +137,7 @@ def test_an_option_that_one_layer_of_a_hybrid_reads_stays():
 
 def test_what_is_read_stays_as_it_is():
     for line in (
-        "+protocol=s4 task=listops",
+        "+protocol=s4 task=listops model=s4",
         "+protocol=lra_paper task=text",
         "+protocol=mega task=image model=mega",
         "+protocol=awd_lstm task=wikitext2 model=lstm",
