@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -127,6 +127,8 @@ WAITING = 0.1
 """`waiting_share` above which the time of a training is that of other processes, too."""
 TRAINED = ("train_step_time", "train_time", "tokens_per_second")
 """Times of a training."""
+EQUAL = " at equal positions"
+"""Stands behind a reference that has positions which score every pair, as the model has them."""
 
 
 def values(rows: pd.DataFrame, column: str) -> list[Any]:
@@ -303,14 +305,71 @@ def cost_points(rows: pd.DataFrame) -> list[CostPoint]:
     groups: dict[tuple[str, str, int], list[Record]] = {}
     needed = ["name", "mode", "length", "seed", "cell", "metric", "value", "status", "reason"]
     needed += ["samples", "reference", "disturbed"]
+    needed += [column for column in ("scored", "size") if column in rows]
     for record in cost_rows(rows)[needed].to_dict("records"):
         key = (str(record["name"]), str(record["mode"]), int(record["length"]))
         groups.setdefault(key, []).append({str(k): v for k, v in record.items()})
-    points = (_cost_point(*key, records) for key, records in sorted(groups.items()))
+    plain = _plain_references(groups)
+    points = (_cost_point(*key, records, plain) for key, records in sorted(groups.items()))
     return [point for point in points if point is not None]
 
 
-def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) -> CostPoint | None:
+class _Plain(NamedTuple):
+    """A reference as most models have it: without positions that score every pair of tokens."""
+
+    peak: float
+    """Tensor bytes of one pass."""
+    seconds: float
+    """Of one pass; the median over the models that it was measured with."""
+
+
+def _of_references(records: Sequence[Record], metric: str) -> dict[str, float]:
+    """Return a number of each reference at one place."""
+    chosen = [r for r in records if r["metric"] == metric and r["status"] == "ok"]
+    return {str(r["reference"]): float(r["value"]) for r in chosen}
+
+
+def _plain_references(groups: Mapping[Any, Sequence[Record]]) -> dict[Any, _Plain]:
+    """Return references without scored positions by name, mode, length and size of backbone."""
+    found: dict[Any, list[tuple[float, float]]] = {}
+    for (_, mode, length), records in groups.items():
+        if records[0].get("scored", ""):
+            continue
+        peaks = _of_references(records, "reference_peak_tensor_bytes")
+        for name, seconds in _of_references(records, "reference_time").items():
+            place = name, mode, length, records[0].get("size")
+            found.setdefault(place, []).append((peaks.get(name, np.nan), seconds))
+    return {place: _Plain(*map(float, np.median(pairs, axis=0))) for place, pairs in found.items()}
+
+
+def _with_one_reference(
+    point: CostPoint, time: Value, record: Record, plain: Mapping[Any, _Plain]
+) -> CostPoint:
+    """Return a point whose ratios of wall time are to the reference that the other models have.
+
+    Those to a reference with the positions of this model stay with them, as `EQUAL`.
+    """
+    times, memories = dict(point.time_ratio), dict(point.memory_ratio)
+    for name, ratio in point.time_ratio.items():
+        one = plain.get((name, point.mode, point.length, record.get("size")))
+        if not record.get("scored") or one is None or not (time.value and ratio.ok):
+            continue
+        times[name + EQUAL] = ratio
+        times[name] = Value(
+            value=time.value / one.seconds,
+            samples=tuple(sample / one.seconds for sample in time.samples),
+            reason=f"compared with times of {name} that were measured with other models",
+            disturbed=time.disturbed,
+        )
+        if name in memories and point.memory.value and one.peak > 0:
+            memories[name + EQUAL] = memories[name]
+            memories[name] = Value(value=point.memory.value / one.peak)
+    return replace(point, time_ratio=times, memory_ratio=memories)
+
+
+def _cost_point(
+    name: str, mode: str, length: int, records: Sequence[Record], plain: Mapping[Any, _Plain]
+) -> CostPoint | None:
     def of_metric(metric: str) -> list[Record]:
         return [r for r in records if r["metric"] == metric and not r["reference"]]
 
@@ -326,7 +385,7 @@ def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) ->
     unknown = Value(status=MISSING, reason=_NO_PEAK) if time.ok else time
     paired = _by_reference(records, "processor_time_ratio")
     ratios = _by_reference(records, "time_ratio")
-    return point(
+    whole = point(
         time=time.or_processor(
             merged(computed) if (computed := of_metric("processor_time")) else None
         ),
@@ -335,6 +394,7 @@ def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) ->
         time_ratio={name: value.or_processor(paired.get(name)) for name, value in ratios.items()},
         memory_ratio=_by_reference(records, "peak_tensor_bytes_ratio"),
     )
+    return _with_one_reference(whole, time, records[0], plain)
 
 
 _TOO_SLOW = (Status.skipped, Status.timeout)

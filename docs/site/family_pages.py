@@ -13,17 +13,19 @@ import pandas as pd
 from lra.choices.explain import choice_options, typed_value
 from lra.choices.traits import describe, growth
 from lra.composition.catalogue import choices
+from lra.composition.compose import group_file
 from lra.composition.selection import kinds
 from lra.composition.yaml_text import load
 from lra.reports.figures.drawing import looks, style
 from lra.reports.figures.panels import panel_figure
 from lra.reports.figures.scaling import scaling_data
-from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
+from lra.reports.rows import EQUAL, CostPoint, cost_points, cost_rows, prepare, settings
 from lra.reports.stems import stem as file_stem
 from lra.reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
 from lra.reports.tables.scores import accuracy_table, splits
 from lra.reports.tables.table import Entry, Table, escape_markdown, to_markdown
-from lra.results.stored import published
+from lra.results.stored import published, published_cells
+from lra.sweep.model_names import with_backbones
 from lra.runners.storage.fingerprint import sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -272,9 +274,11 @@ def measured(name: str, files: Sequence[tuple[Path, pd.DataFrame]], folder: Path
     How the numbers are read, and setting and command of each file, is in the overview.
     """
     tables, after, scored = list[Table](), list[str](), list[str]()
+    own_positions = "positions" in group_file("model", name).get("backbone", {})
     for source, frame in files:
         scored += scores(frame[frame["model"] == name], name)
-        timed = frame[frame["model"].isin([name, "sdpa"])]
+        # the reference with the positions of all others is in the rows of these
+        timed = frame if own_positions else frame[frame["model"].isin([name, "sdpa"])]
         for part in settings(cost_rows(timed)) if (timed["model"] == name).any() else []:
             points = cost_points(part.rows)
             way = "causal" if part.rows["causal"].all() else "bidirectional"
@@ -334,7 +338,7 @@ def by_length(points: Sequence[CostPoint], mode: str, way: str) -> Table | None:
     if all(entry.text.startswith("unsupported") for row in rows for entry in row.entries):
         return None
     paired = [
-        replace(row, title=f"{what}, {way}")
+        replace(row, title=f"{what}{EQUAL if EQUAL in row.title else ''}, {way}")
         for row in rows
         for what in ("speed", "memory")
         if what in row.title and "relative" in row.title
@@ -347,9 +351,9 @@ def facts(points: Sequence[CostPoint], way: str) -> list[str]:
     """Return crossover and growth of one kind of pass as a line."""
     crossover, rates = crossover_table(points), growth_table(points)
     found = [
-        f"faster from: {entry.text}"
+        f"faster{EQUAL if EQUAL in column.title else ''} from: {entry.text}"
         for row in (crossover.rows[:1] if crossover else ())
-        for entry in row.entries
+        for column, entry in zip(crossover.columns if crossover else (), row.entries, strict=True)
     ]
     if rates:
         exponents = [
@@ -415,7 +419,10 @@ def recorded(source: Path, frame: pd.DataFrame) -> str:
 def write_pages(folder: Path, published_files: Sequence[Path]) -> list[Path]:
     """Write a page for each family and their overview; return the paths."""
     files = {file.stem: file for file in choices("model")}
-    rows = [(source, prepare(published(source))) for source in published_files]
+    rows = [
+        (source, prepare(with_backbones(published(source), published_cells(source))))
+        for source in published_files
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     known = shared(files.values())
     texts = {name: page(name, file, rows, folder, known) for name, file in files.items()}

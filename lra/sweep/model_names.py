@@ -19,6 +19,9 @@ LABELLED = (
     "runner.transferred",
 )  # fmt: skip
 """What the labels or the mode of a row name already, and reports with them."""
+SCORED = ("alibi", "t5", "shaw", "transformer_xl")
+"""Positions without which attention runs in a fused kernel, and memory grows with the length."""
+SIZES = ("depth", "width", "heads", "head_width", "feed_forward_width")
 TRAININGS = "trainings."
 """Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""
 
@@ -92,7 +95,28 @@ def with_distinct_names(
     families = list(rows["model"])
     options = [by_cell.get(pair, {}) for pair in zip(families, rows["cell"], strict=True)]
     names = [display_name(f, o) if o else f for f, o in zip(families, options, strict=True)]
-    return rows.assign(model=names, family=families, options=pd.Series(options, rows.index, object))
+    named = rows.assign(model=names, family=families)
+    return with_backbones(named.assign(options=pd.Series(options, rows.index, object)), cells)
+
+
+def with_backbones(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
+    """Return rows with `scored`, positions that score every pair of tokens ("" of others), and
+    `size`, the sizes of the backbone: by both, references of one name are told apart.
+
+    Args:
+        rows: with the key of each row's cell.
+        cells: as of `with_distinct_names`, of which `identity` is read.
+    """
+    backbones = {key: cell.get("identity", {}).get("backbone", {}) for key, cell in cells.items()}
+    known = {
+        key: (
+            positions if (positions := str(node.get("positions", ""))) in SCORED else "",
+            str({name: node[name] for name in SIZES if name in node}),
+        )
+        for key, node in backbones.items()
+    }
+    found = [known.get(key, ("", "")) for key in rows["cell"]]
+    return rows.assign(scored=[s for s, _ in found], size=[size for _, size in found])
 
 
 def flat_options(described: Mapping[str, Any]) -> dict[str, str]:

@@ -44,6 +44,7 @@ PASSES = {"step": "training step", "forward": "forward pass"}
 PARTS = {"step": "forward, backward, update"}
 """What a pass consists of, where that needs saying."""
 MEBIBYTE = 2**20
+NO_INTERVAL = "a single pair: no interval"
 UNRESOLVED_STATUS = "unresolved"
 """Status of an entry whose interval says nothing: it is printed in place of a number."""
 
@@ -239,7 +240,7 @@ def _speed(reference: str) -> Callable[[CostPoint], Entry]:
             text=("≈ " if unsure else "") + significant(1 / ratio.value, 2),
             value=1 / ratio.value,
             interval=interval,
-            notes=() if interval else ("a single pair: no interval",),
+            notes=tuple(filter(None, [ratio.reason])) if interval else (NO_INTERVAL,),
             facts=facts,
         )
         return trusted(entry, ratio)

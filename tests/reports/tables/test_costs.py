@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
+from lra.reports.rows import EQUAL, CostPoint, cost_points, cost_rows, prepare, settings
 from lra.reports.statistics.power_law import Reach
 from lra.reports.tables.costs import (
     crossover_table,
@@ -15,6 +15,7 @@ from lra.reports.tables.costs import (
     significant,
 )
 from lra.reports.tables.table import Entry, Table
+from lra.sweep.model_names import with_backbones
 
 
 def points(rows: pd.DataFrame) -> list[CostPoint]:
@@ -225,3 +226,30 @@ def test_missing_batch_size_leaves_no_cost_per_sequence(make: SimpleNamespace) -
 )
 def test_significant_digits(value: float, digits: int, wanted: str) -> None:
     assert significant(value, digits) == wanted
+
+
+def test_a_table_has_one_reference_and_that_of_a_model_with_its_own_positions_beside_it(
+    make: SimpleNamespace,
+) -> None:
+    """Positions that score every pair make the reference of these models another computation."""
+    rows = make.frame(
+        *make.timing("linear", 1024, 0.005, references={"sdpa": 0.010}, cell="a"),
+        *make.timing("transformer_xl", 1024, 0.066, references={"sdpa": 0.060}, cell="b"),
+        *make.timing("wide", 1024, 0.400, references={"sdpa": 0.400}, cell="c"),
+    )
+    backbones = {"a": {}, "b": {"positions": "transformer_xl"}, "c": {"width": 512}}
+    cells = {key: {"identity": {"backbone": node}} for key, node in backbones.items()}
+    found = points(with_backbones(rows, cells))
+    assert references(found) == ["sdpa", f"sdpa{EQUAL}"]
+    table = efficiency_table(found, "step")
+    of_all = "speed relative to exact attention through SDPA"
+    plain = entry(table, of_all, "transformer_xl")
+    assert plain.value == pytest.approx(0.010 / 0.066)
+    assert plain.notes == ("compared with times of sdpa that were measured with other models",)
+    assert entry(table, f"speed relative to sdpa{EQUAL}", "transformer_xl").value == pytest.approx(
+        0.060 / 0.066
+    )
+    assert entry(table, of_all, "linear").value == pytest.approx(2.0)
+    assert entry(table, of_all, "wide").value == pytest.approx(1.0)
+    raw = efficiency_table(points(rows), "step")
+    assert entry(raw, of_all, "transformer_xl").value == pytest.approx(0.060 / 0.066)
