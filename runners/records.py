@@ -244,6 +244,11 @@ def baseline_of(model: str) -> str | None:
     return model.removeprefix(BASELINE) if model.startswith(BASELINE) else None
 
 
+def is_oracle(baseline: str) -> bool:
+    """Tell whether a baseline computes answers from the rule of the task: a bound, no rival."""
+    return baseline.startswith("oracle_")
+
+
 def legible(text: str, at_most: int = LONGEST_REASON) -> str:
     """Return any text as one line that can be stored, printed and set in a table.
 

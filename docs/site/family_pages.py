@@ -25,8 +25,8 @@ from lra.reports.tables.costs import crossover_table, efficiency_table, growth_t
 from lra.reports.tables.scores import accuracy_table, splits
 from lra.reports.tables.table import Entry, Table, escape_markdown, to_markdown
 from lra.results.stored import published, published_cells
-from lra.sweep.model_names import with_backbones
 from lra.runners.storage.fingerprint import sources
+from lra.sweep.model_names import with_backbones
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKGROUND = ("softmax", "sdpa", "identity")

@@ -100,8 +100,10 @@ def with_distinct_names(
 
 
 def with_backbones(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
-    """Return rows with `scored`, positions that score every pair of tokens ("" of others), and
-    `size`, the sizes of the backbone: by both, references of one name are told apart.
+    """Return rows with columns by which references of one name are told apart.
+
+    They are `scored`, positions that score every pair of tokens ("" of others), and `size`, the
+    sizes of the backbone.
 
     Args:
         rows: with the key of each row's cell.

@@ -12,8 +12,9 @@ from lra.reports.statistics.intervals import LEVEL
 from lra.reports.style import Spread, chosen
 from lra.reports.tables.marks import absent
 from lra.reports.tables.ranking import RANKS, ranked
-from lra.reports.tables.scores import ACCURACY, BASELINES, CAVEAT, behind_means
+from lra.reports.tables.scores import ACCURACY, BASELINES, CAVEAT, ORACLES, behind_means
 from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.runners.records import baseline_of, is_oracle
 
 PUBLISHED = "published"
 
@@ -52,7 +53,8 @@ def score_table(scores: ArenaScores) -> Table:
         entries = tuple(
             [scores.entries[name, column] for column in scores.columns] + [absent()] * len(rules)
         )
-        rows.append(TableRow(title=title, entries=entries, section=BASELINES))
+        section = ORACLES if is_oracle(baseline_of(name) or "") else BASELINES
+        rows.append(TableRow(title=title, entries=entries, section=section))
     return Table(
         title=f"Long Range Arena, table 1, {scores.runs.title}",
         caption=" ".join(_caption(scores, usual, used, marks)),

@@ -22,7 +22,7 @@ from lra.reports.statistics.intervals import Interval, wilson_interval
 from lra.reports.style import Spread, chosen
 from lra.reports.tables.scores import ACCURACY, CHANCE, entry, final_scores
 from lra.reports.tables.table import Entry
-from lra.runners.records import Status, baseline_model
+from lra.runners.records import Status, baseline_model, is_oracle
 
 AT_CHANCE = "at_chance"
 """Status of a score that is not significantly better than guessing."""
@@ -123,7 +123,12 @@ def arena_scores(runs: ProtocolRuns, frame: pd.DataFrame) -> ArenaScores | None:
     final = final.assign(column=_columns(final), parameters=final["cell"].map(sizes))
     columns = sorted(set(final["column"]), key=lambda c: ([*TASKS].index(c.task), c))
     baselines = _baselines(frame, columns)
-    lines = sorted({_arena_line(row) for row in final.to_dict("records")}, key=_order)
+    by_name: dict[str, ArenaLine] = {}
+    for row in final.to_dict("records"):  # an option may have been changed at one task alone
+        line = _arena_line(row)
+        changed = line.changed or (line.name in by_name and by_name[line.name].changed)
+        by_name[line.name] = replace(line, changed=changed)
+    lines = sorted(by_name.values(), key=_order)
     entries: dict[tuple[str, ArenaColumn], Entry] = {}
     for column in columns:
         here = baselines[baselines["column"] == column]
@@ -171,7 +176,9 @@ def _baselines(frame: pd.DataFrame, columns: Sequence[ArenaColumn]) -> pd.DataFr
 def _titles(baselines: pd.DataFrame) -> list[tuple[str, str]]:
     means = baselines[baselines["status"] == "ok"].groupby("line")["value"].mean()
     titles = dict(zip(baselines["line"], baselines["baseline"], strict=True))
-    ordered = sorted(titles, key=lambda name: (means.get(name, 0.0), name))
+    ordered = sorted(
+        titles, key=lambda name: (is_oracle(str(titles[name])), means.get(name, 0.0), name)
+    )
     return [(str(name), str(titles[name]).replace("_", " ")) for name in ordered]
 
 

@@ -32,6 +32,7 @@ from lra.reports.statistics.paired import (
     sign_flip_p,
 )
 from lra.reports.tables.scores import ACCURACY, CHANCE, TASK
+from lra.runners.records import is_oracle
 
 _MOST = 3
 """Further settings that a note names."""
@@ -399,7 +400,8 @@ def _baseline(numbers: Numbers, place: Place) -> tuple[str, float] | None:
         str(row["baseline"]).replace("_", " "): float(row["value"])
         for other, rows in numbers.places.items()
         for row in rows.values()
-        if row["baseline"] and row["status"] == "ok" and of_data.items() <= dict(other).items()
+        if row["baseline"] and not is_oracle(row["baseline"])
+        if row["status"] == "ok" and of_data.items() <= dict(other).items()
     }
     task = str(here["task"])
     if not scores and numbers.metric == ACCURACY.metric and task in CHANCE:

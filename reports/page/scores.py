@@ -8,7 +8,7 @@ import pandas as pd
 from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
 from lra.reports.page.costs import ABSOLUTE, TITLES
 from lra.reports.rows import UNCERTAIN
-from lra.reports.tables.scores import BASELINES, SCORES, Score, accuracy_table, splits
+from lra.reports.tables.scores import BASELINES, ORACLES, SCORES, Score, accuracy_table, splits
 from lra.reports.tables.table import Column, Table
 from lra.runners.metrics import METRICS
 
@@ -63,7 +63,7 @@ def _columns(table: Table, score: Score, split: str) -> Iterator[ScoredColumn]:
         points, baselines = [], []
         for row in table.rows:
             entry = row.entries[number]
-            if row.section == BASELINES:
+            if row.section in (BASELINES, ORACLES):
                 if entry.value is not None:
                     baselines.append((row.title, score.factor * entry.value))
                 continue

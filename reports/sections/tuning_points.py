@@ -29,6 +29,7 @@ from lra.reports.tables.searches import (
     score_of,
     whole,
 )
+from lra.runners.records import is_oracle
 
 POINT_PANEL = (*PLACE, "metric", "option")
 _PLOT = (2.9, 2.1)
@@ -74,6 +75,7 @@ def _baseline(rows: pd.DataFrame, arm: tuple[object, ...], metric: str) -> float
     here = rows[
         (rows["baseline"] != "") & (rows["metric"] == metric) & (rows["split"] == "validation")
         & (rows["task"] == task) & (rows["task_version"] == version) & (rows["source"] == source)
+        & ~rows["baseline"].map(is_oracle).astype(bool)
     ]["value"]  # fmt: skip
     return float(here.max() if higher_is_better(metric) else here.min())
 

@@ -12,10 +12,15 @@ DIFFERS = "*"
 """Stands behind a number that differs significantly from the best of its column."""
 RANKS = "Bold: best of the column; underlined: second. "
 """What a caption says where ranks are shown."""
+UNRANKED = "No ranks where the best is not shown to be better than chance and the baselines. "
 
 
 def ranked(
-    lines: Sequence[Sequence[Entry]], decimals: int, *, higher: bool
+    lines: Sequence[Sequence[Entry]],
+    decimals: int,
+    *,
+    higher: bool,
+    floors: Sequence[Sequence[float]] = (),
 ) -> tuple[list[list[Entry]], str]:
     """Rank the entries of every column, and say what the marks mean.
 
@@ -23,21 +28,41 @@ def ranked(
         lines: the entries of each line; what is no result, such as a baseline, is not among them.
         decimals: of a value as printed: what is equal then shares a rank.
         higher: whether higher values are better.
+        floors: of every column, scores that need no model: chance and baselines. A column whose
+            best is not better than all of these, with its interval, has no ranks.
     """
-    tests = [_tests(column) for column in zip(*lines, strict=True)]
+    given = [*zip(*lines, strict=True)]
+    beaten = [
+        _above(column, floor, higher=higher)
+        for column, floor in zip(given, floors or [()] * len(given), strict=True)
+    ]
+    tests = [_tests(column) for column in given]
     columns = [
-        _ranked(column, p, decimals, higher=higher)
-        for column, p in zip(zip(*lines, strict=True), tests, strict=True)
+        _ranked(column, p, decimals, higher=higher) if above else [*column]
+        for column, p, above in zip(given, tests, beaten, strict=True)
     ]
     result = [list(line) for line in zip(*columns, strict=True)]
+    missing = "" if all(beaten) else UNRANKED
     if not any(entry.rank for line in result for entry in line):
-        return result, ""
+        return result, missing
     if not any(tests):
-        return result, f"{RANKS}No two models share two seeds, so no difference is tested."
+        words = "No two models share two seeds, so no difference is tested."
+        return result, f"{RANKS}{missing}{words}"
     return result, (
-        f"{RANKS}{DIFFERS}: differs from the best: paired t test over the seeds that both have, "
-        f"p < {1 - LEVEL:.2g} by Holm's correction for all pairs of models of the column."
+        f"{RANKS}{missing}{DIFFERS}: differs from the best: paired t test over the seeds that both "
+        f"have, p < {1 - LEVEL:.2g} by Holm's correction for all pairs of models of the column."
     )
+
+
+def _above(column: Sequence[Entry], floor: Sequence[float], *, higher: bool) -> bool:
+    """Tell whether the best of a column is better than scores that need no model."""
+    entries = [e for e in column if e.status == "ok" and e.value is not None]
+    if not entries or not floor:
+        return True
+    sign = 1 if higher else -1
+    best = max(entries, key=lambda e: sign * (e.value or 0.0))
+    ends = (best.interval.low, best.interval.high) if best.interval else (best.value,)
+    return min(sign * (end or 0.0) for end in ends) > max(sign * each for each in floor)
 
 
 def _tests(column: Sequence[Entry]) -> Mapping[tuple[int, int], float]:

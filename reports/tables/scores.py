@@ -15,6 +15,7 @@ from lra.reports.tables.marks import absent
 from lra.reports.tables.ranking import DIFFERS, RANKS, ranked
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.metrics import METRICS
+from lra.runners.records import is_oracle
 
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -22,6 +23,7 @@ _USED = (*TASK, "name", "family", "options", "cell", "seed", "value", "status", 
          "baseline", "departures", "labels", "device", "precision")  # fmt: skip
 """Columns of a score: fewer are split faster."""
 BASELINES = "baselines: scores that need no long-range model"
+ORACLES = "oracles: answers computed by the rule of the task"
 CHANCE = {
     "listops": 0.1, "text": 0.5, "retrieval": 0.5, "image": 0.1, "pathfinder": 0.5,
     "pathfinder64": 0.5, "pathx": 0.5, "path256": 0.5,
@@ -124,7 +126,8 @@ def accuracy_table(
         str(r["name"]): display_name(r["baseline"].replace("_", " "), {}, r["departures"])
         for r in by_baseline
     }
-    baselines = sorted(titles, key=lambda n: (means.get(n, 0), n))
+    oracles = {str(r["name"]) for r in by_baseline if is_oracle(r["baseline"])}
+    baselines = sorted(titles, key=lambda n: (n in oracles, means.get(n, 0), n))
     lacking = _without_score(rows, final)
     models = model_order(
         [*(str(n) for n in final["name"][final["baseline"] == ""]), *(name for name, _ in lacking)]
@@ -142,14 +145,27 @@ def accuracy_table(
 
     lines, marks = [line(name) for name in models], several_settings(rows, final, score)
     if not marks:
-        lines, marks = ranked(lines, score.decimals, higher=score.higher)
+        rivals = [line(n) for n in baselines if n not in oracles]
+        floors = [
+            [each.value for each in column if each.value is not None] + chance
+            for column, chance in zip(
+                zip(*rivals, strict=True) if rivals else [()] * len(columns),
+                [[CHANCE[c[0]]] if c[0] in CHANCE and score.shares else [] for c in columns],
+                strict=True,
+            )
+        ]
+        lines, marks = ranked(lines, score.decimals, higher=score.higher, floors=floors)
     every = [entry for entries in lines for entry in entries]
     table_rows = [
         TableRow(title=name, entries=tuple(entries))
         for name, entries in zip(models, lines, strict=True)
     ]
     table_rows += [
-        TableRow(title=titles[name], entries=tuple(line(name)), section=BASELINES)
+        TableRow(
+            title=titles[name],
+            entries=tuple(line(name)),
+            section=ORACLES if name in oracles else BASELINES,
+        )
         for name in baselines
     ]
     percent = f"{100 * LEVEL:g} %"

@@ -197,6 +197,11 @@ def test_presets_that_change_other_options_by_task_split_no_line() -> None:
         table = only(*rows)
         assert table.rows[0].title == name
         assert [entry.value for entry in table.rows[0].entries] == [0.6, 0.6]
+    tiny = {"scale": "tiny"}
+    rows = score("linear", "listops", 0.6, marks=labels(**tiny))
+    rows += score("linear", "text", 0.7, marks=labels(changed="optim.steps", **tiny))
+    table = only(*rows)
+    assert [row.title for row in table.rows if "published" not in row.title] == ["linear"]
     other = score("linear", "listops", 0.3, seed=1, marks=labels(changed="optim.steps"))
     table = only(*other, *score("linear", "listops", 0.5, marks=labels(changed="seed")))
     assert table.rows[0].entries[0].text == "ambiguous"

@@ -276,6 +276,7 @@ def test_the_best_baseline_stands_beside_and_is_to_be_beaten(make: SimpleNamespa
     assert one_line(numbers(make.frame(*rows))).baseline == ("chance", 0.1)
     rows += [make.baseline("majority", 0.3, "x"), make.baseline("last_token", 0.7, "y")]
     rows += [make.baseline("other_data", 0.8, "z", source="sample")]
+    rows += [make.baseline("oracle_depth_3", 1.0, "a bound, and no rival")]
     found = numbers(make.frame(*rows))
     assert one_line(found).baseline == ("last token", 0.7)
     assert verdict(found, only(found)).endswith(

@@ -7,7 +7,8 @@ from lra.reports.page.document import to_html
 from lra.reports.rows import prepare
 from lra.reports.style import TableStyle
 from lra.reports.tables.latex_tables import to_latex
-from lra.reports.tables.scores import BASELINES, LANGUAGE, accuracy_table, splits
+from lra.reports.tables.ranking import UNRANKED
+from lra.reports.tables.scores import BASELINES, LANGUAGE, ORACLES, accuracy_table, splits
 from lra.reports.tables.table import Entry, Table, to_csv, to_markdown
 
 
@@ -163,7 +164,8 @@ def scores_of(make: SimpleNamespace, seeds: int) -> pd.DataFrame:
     """A good model, one like it, and one that is far worse at every seed."""
     spread = [0.01 * seed for seed in range(seeds)]
     return make.frame(
-        make.baseline("majority", 0.99, "It is no model, and has no rank."),
+        make.baseline("majority", 0.2, "It is no model, and has no rank."),
+        make.baseline("oracle_depth_3", 0.99, "It follows the rule of the task."),
         *(make.accuracy("sdpa", s, 0.90 + x) for s, x in enumerate(spread)),
         *(make.accuracy("linear", s, 0.89 + 1.1 * x) for s, x in enumerate(reversed(spread))),
         *(make.accuracy("identity", s, 0.30 + 1.01 * x) for s, x in enumerate(spread)),
@@ -197,10 +199,28 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
 
 def test_one_seed_is_ranked_and_not_tested(make: SimpleNamespace) -> None:
     found = table(scores_of(make, seeds=1))
-    assert [row.entries[0].rank for row in found.rows] == [1, 0, 2, 0]
+    assert [row.entries[0].rank for row in found.rows] == [1, 0, 2, 0, 0]
+    assert [row.section for row in found.rows[3:]] == [BASELINES, ORACLES]
     assert not any("*" in row.entries[0].text for row in found.rows)
     assert "No two models share two seeds, so no difference is tested" in found.caption
     assert "Bold" not in table(make.frame(make.accuracy("linear", 0, 0.3))).caption
+
+
+def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespace) -> None:
+    at_chance = [make.accuracy(m, s, 0.10 + x / 1000) for m, x in (("sdpa", 1), ("linear", 2))
+                 for s in (0, 1)]  # fmt: skip
+    assert "Bold" in table(make.frame(*at_chance)).caption  # 10.1 and 10.2, each of two alike
+    below = [make.accuracy("sdpa", 0, 0.30), make.accuracy("linear", 0, 0.20)]
+    for rows in (
+        [make.accuracy("sdpa", 0, 0.101), make.accuracy("linear", 0, 0.099)],
+        [*below, make.baseline("root_operator", 0.37, "x")],
+    ):
+        found = table(make.frame(*rows))
+        assert not any(row.entries[0].rank for row in found.rows)
+        assert UNRANKED.strip() in found.caption
+        assert "Bold" not in found.caption
+    found = table(make.frame(*below, make.baseline("oracle_depth_3", 0.99, "x")))
+    assert [row.entries[0].rank for row in found.rows] == [1, 2, 0]
 
 
 def test_without_baselines_the_caption_says_so(make: SimpleNamespace) -> None:
