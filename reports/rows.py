@@ -173,6 +173,9 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     for at in frame.index[trained & frame["cell"].isin(shares) & (frame["disturbed"] == "")]:
         share = shares[frame.at[at, "cell"]]
         frame.at[at, "disturbed"] = f"waited for a processor for {share:.0%} of its time"
+    # as stored, the size of a vocabulary reads like a length
+    text, legible = r"(\d+ pairs) of (\d+) tokens", r"\1, vocabulary \2"
+    frame["source"] = frame["source"].str.replace(text, legible, regex=True)
     return frame
 
 

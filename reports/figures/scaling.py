@@ -17,7 +17,7 @@ from lra.reports.figures.ticks import in_bytes, length_axis, seconds
 from lra.reports.figures.words import drawable
 from lra.reports.rows import DIAMOND, MARKS, PROCESSOR, UNCERTAIN, CostPoint, Value, model_order
 from lra.reports.statistics.intervals import percentiles
-from lra.reports.statistics.power_law import UNRESOLVED, PowerLaw, bounds, fit_exponent
+from lra.reports.statistics.power_law import FEWEST, UNRESOLVED, PowerLaw, bounds, fit_exponent
 from lra.reports.style import chosen
 from lra.reports.tables.costs import describe_pass
 
@@ -274,7 +274,9 @@ def _label(name: str, good: pd.DataFrame) -> str:
         return f"{name}  {UNRESOLVED}" if len(good) > 1 else name
     interval = bounds(float(first["exponent_low"]), float(first["exponent_high"]))
     if pd.isna(first["exponent"]):
-        return f"{name}  {UNRESOLVED} {interval}"
+        lengths = len(good) - len(circled(good))
+        why = f"({lengths} lengths)" if lengths < FEWEST else interval
+        return f"{name}  {UNRESOLVED} {why}"
     return f"{name}  {round(float(first['exponent']), 2) + 0.0:.2f} {interval}"
 
 

@@ -74,6 +74,15 @@ def test_figure_draws_the_data_and_marks_what_is_absent(make: SimpleNamespace) -
     assert [t.get_text() for t in axes.get_xticklabels()] == ["256", "512", "1,024", "2,048"]
 
 
+def test_two_lengths_are_named_as_the_reason_for_no_exponent(make: SimpleNamespace) -> None:
+    rows = [r for n in (1024, 2048)
+            for r in make.timing("sdpa", n, n * n / 1e9, noise=0.01)]  # fmt: skip
+    data = scaling_data(cost_points(prepare(make.frame(*rows))), "step", "time")
+    axes = drawn(scaling_figure(data, looks(["sdpa"])))
+    labels = [str(line.get_label()) for line in axes.get_lines()]
+    assert "sdpa  not resolved (2 lengths)" in labels
+
+
 def test_a_model_that_always_failed_is_named_without_a_value(make: SimpleNamespace) -> None:
     cell = {"runner": "scaling", "mode": "step", "length": 256}
     rows = make.frame(

@@ -206,6 +206,11 @@ def test_one_seed_is_ranked_and_not_tested(make: SimpleNamespace) -> None:
     assert "Bold" not in table(make.frame(make.accuracy("linear", 0, 0.3))).caption
 
 
+def test_the_size_of_a_vocabulary_does_not_read_like_a_length(make: SimpleNamespace) -> None:
+    rows = make.frame(make.accuracy("linear", 0, 0.3, source="generated, 4 pairs of 8192 tokens"))
+    assert "generated, 4 pairs, vocabulary 8192" in table(rows).columns[0].title
+
+
 def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespace) -> None:
     at_chance = [make.accuracy(m, s, 0.10 + x / 1000) for m, x in (("sdpa", 1), ("linear", 2))
                  for s in (0, 1)]  # fmt: skip
