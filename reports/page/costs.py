@@ -7,7 +7,17 @@ import pandas as pd
 
 from lra.reports.labels import TIMED
 from lra.reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
-from lra.reports.rows import MARKS, Record, Value, ambiguous, merged, model_order, settings, values
+from lra.reports.rows import (
+    EQUAL,
+    MARKS,
+    Record,
+    Value,
+    ambiguous,
+    merged,
+    model_order,
+    settings,
+    values,
+)
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import REFERENCES, mode_name
 from lra.runners.metrics import METRICS
@@ -65,6 +75,9 @@ def cost_chart(frame: pd.DataFrame) -> PageChart | None:
         frame["step"].isna() & frame["length"].notna() & (frame["baseline"] == "")
         & frame["metric"].isin(metrics)
     ]  # fmt: skip
+    if "scored" in rows and (rows["scored"] == "").any():  # one reference in one panel
+        own = (rows["scored"] != "") & (rows["reference"] != "")
+        rows = rows.assign(reference=rows["reference"].mask(own, rows["reference"] + EQUAL))
     panels = [panel for runner in _runners(rows) for panel in _chart_panels(rows, runner)]
     order = list(TITLES.values())
     panels.sort(key=lambda panel: order.index(panel.choice["metric"]))
