@@ -274,7 +274,7 @@ def _label(name: str, good: pd.DataFrame) -> str:
         return f"{name}  {UNRESOLVED}" if len(good) > 1 else name
     interval = bounds(float(first["exponent_low"]), float(first["exponent_high"]))
     if pd.isna(first["exponent"]):
-        lengths = len(good) - len(circled(good))
+        lengths = len(good) - len(marked(good, UNCERTAIN))
         why = f"({lengths} lengths)" if lengths < FEWEST else interval
         return f"{name}  {UNRESOLVED} {why}"
     return f"{name}  {round(float(first['exponent']), 2) + 0.0:.2f} {interval}"
