@@ -317,7 +317,7 @@ def cost_points(rows: pd.DataFrame) -> list[CostPoint]:
     return [point for point in points if point is not None]
 
 
-class _Plain(NamedTuple):
+class _PlainReference(NamedTuple):
     """A reference as most models have it: without positions that score every pair of tokens."""
 
     peak: float
@@ -332,7 +332,7 @@ def _of_references(records: Sequence[Record], metric: str) -> dict[str, float]:
     return {str(r["reference"]): float(r["value"]) for r in chosen}
 
 
-def _plain_references(groups: Mapping[Any, Sequence[Record]]) -> dict[Any, _Plain]:
+def _plain_references(groups: Mapping[Any, Sequence[Record]]) -> dict[Any, _PlainReference]:
     """Return references without scored positions by name, mode, length and size of backbone."""
     found: dict[Any, list[tuple[float, float]]] = {}
     for (_, mode, length), records in groups.items():
@@ -342,11 +342,14 @@ def _plain_references(groups: Mapping[Any, Sequence[Record]]) -> dict[Any, _Plai
         for name, seconds in _of_references(records, "reference_time").items():
             place = name, mode, length, records[0].get("size")
             found.setdefault(place, []).append((peaks.get(name, np.nan), seconds))
-    return {place: _Plain(*map(float, np.median(pairs, axis=0))) for place, pairs in found.items()}
+    return {
+        place: _PlainReference(*map(float, np.median(pairs, axis=0)))
+        for place, pairs in found.items()
+    }
 
 
 def _with_one_reference(
-    point: CostPoint, time: Value, record: Record, plain: Mapping[Any, _Plain]
+    point: CostPoint, time: Value, record: Record, plain: Mapping[Any, _PlainReference]
 ) -> CostPoint:
     """Return a point whose ratios of wall time are to the reference that the other models have.
 
@@ -371,7 +374,11 @@ def _with_one_reference(
 
 
 def _cost_point(
-    name: str, mode: str, length: int, records: Sequence[Record], plain: Mapping[Any, _Plain]
+    name: str,
+    mode: str,
+    length: int,
+    records: Sequence[Record],
+    plain: Mapping[Any, _PlainReference],
 ) -> CostPoint | None:
     def of_metric(metric: str) -> list[Record]:
         return [r for r in records if r["metric"] == metric and not r["reference"]]

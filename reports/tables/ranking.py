@@ -31,6 +31,8 @@ def ranked(
         floors: of every column, scores that need no model: chance and baselines. A column whose
             best is not better than all of these, with its interval, has no ranks.
     """
+    if not lines:  # of baselines alone
+        return [], ""
     given = [*zip(*lines, strict=True)]
     beaten = [
         _above(column, floor, higher=higher)

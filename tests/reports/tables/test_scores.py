@@ -226,6 +226,8 @@ def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespac
         assert "Bold" not in found.caption
     found = table(make.frame(*below, make.baseline("oracle_depth_3", 0.99, "x")))
     assert [row.entries[0].rank for row in found.rows] == [1, 2, 0]
+    alone = table(make.frame(make.baseline("root_operator", 0.37, "x")))
+    assert [row.title for row in alone.rows] == ["root operator"]
 
 
 def test_without_baselines_the_caption_says_so(make: SimpleNamespace) -> None:
