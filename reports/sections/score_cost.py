@@ -1,9 +1,11 @@
 """Final scores against cost: time of a training step, and multiply-adds of one example.
 
-The time is that of the trainings themselves. Multiply-adds are those of a forward pass at the same
-length, as in Lite Transformer's paper, which `runner=scaling` counts: both must be among the rows.
+The time is that of the trainings themselves, or of a step at a longer length. Multiply-adds are
+those of a forward pass at the same length, as in Lite Transformer's paper. Both others are what
+`runner=scaling` measures: its rows must be beside those of the trainings.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -18,7 +20,7 @@ from lra.reports.figures.captions import panel_titles
 from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.ticks import seconds
-from lra.reports.rows import WAITING, as_text, model_order
+from lra.reports.rows import WAITING, as_text, cost_points, cost_rows, model_order, settings
 from lra.reports.sections.score_data import PANEL, panel_facts, score_data
 from lra.reports.sections.section import PagesPart, SimpleSection
 from lra.reports.statistics.intervals import LEVEL
@@ -36,6 +38,7 @@ class _Cost(NamedTuple):
     panel: tuple[str, ...]
     """Columns whose values share a panel."""
     axis: str
+    """May name columns of the panel."""
     title: str
     subtitle: str
     label: Callable[[float], str]
@@ -51,6 +54,10 @@ STEP_TIME = _Cost(
     "step_time", (*PANEL, "machine"), "time of a training step", "Score against time of a step",
     f"median over the steps of trainings that waited for a processor at most {WAITING:.0%} of the "
     "time", seconds,
+)  # fmt: skip
+LONG_STEP_TIME = _Cost(
+    "long_step_time", (*PANEL, "machine", "tokens"), "time of a training step at {tokens:,} tokens",
+    "Score against time at a longer length", "medians, of one sequence; hollow: disturbed", seconds,
 )  # fmt: skip
 
 
@@ -89,6 +96,30 @@ def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     return _joined(rows, grouped["value"].median().rename("step_time").reset_index(), STEP_TIME)
 
 
+def score_long_time_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return score and time of a training step of one sequence at the longest length measured.
+
+    That length is the longest of those at which most models have a time.
+
+    Args:
+        rows: as `lra.reports.rows.prepare` returns them.
+    """
+    records = []
+    for part in settings(cost_rows(rows[rows["runner"] == "scaling"])):
+        place = part.rows.iloc[0][["task", "task_version", "source"]].to_dict()
+        points = [p for p in cost_points(part.rows) if p.mode == "step" and p.time.ok]
+        models = Counter(point.length for point in points)
+        longest = max(models, key=lambda length: (models[length], length), default=0)
+        for point in points:
+            time = point.per_sequence(point.time)
+            if point.length == longest and time.ok:
+                records.append({
+                    **place, "name": point.model, "machine": part.differences, "tokens": longest,
+                    "long_step_time": time.value, "disturbed": time.disturbed,
+                })  # fmt: skip
+    return _joined(rows, pd.DataFrame(records), LONG_STEP_TIME)
+
+
 def _joined(rows: pd.DataFrame, costs: pd.DataFrame, cost: _Cost) -> pd.DataFrame:
     """Return scores with costs, of panels with two models and more."""
     if costs.empty:
@@ -96,7 +127,7 @@ def _joined(rows: pd.DataFrame, costs: pd.DataFrame, cost: _Cost) -> pd.DataFram
     scores = score_data(rows)
     scores = scores[(scores["baseline"] == "") & scores["score"].notna()].drop(columns="baseline")
     costs = costs.rename(columns={"name": "model"})
-    keys = [column for column in costs.columns if column not in (cost.column, "machine")]
+    keys = [*{*costs.columns} & {*TASK, "model"}]
     data = scores.merge(costs, on=keys) if len(scores) else scores
     if data.empty:
         return data
@@ -125,10 +156,10 @@ def score_cost_figure(
                 axes.plot([x, x], [low, high], color=look.color, linewidth=1.0, marker="")
                 (handles[name],) = axes.plot(
                     [x], [middle], linestyle="none", marker=look.marker, color=look.color,
-                    label=legend_name(name),
+                    label=legend_name(name), fillstyle="none" if point.get("disturbed") else "full",
                 )  # fmt: skip
             axes.set_title(title, size=8.5)
-            axes.set_xlabel(cost.axis)
+            axes.set_xlabel(cost.axis.format(**key))
             axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
             _scale(axes, part[cost.column], cost)
         return arrange(
@@ -167,5 +198,15 @@ score_times = SimpleSection(
     figure=PagesPart(
         "score-by-step-time", STEP_TIME.title, "score against the time of a training step",
         partial(score_cost_figure, cost=STEP_TIME), panel=STEP_TIME.panel, number="score",
+    ),
+)  # fmt: skip
+score_long_times = SimpleSection(
+    name="score-by-long-step-time",
+    heading=LONG_STEP_TIME.title,
+    data=score_long_time_data,
+    figure=PagesPart(
+        "score-by-long-step-time", LONG_STEP_TIME.title,
+        "score against the time of a training step at a longer length",
+        partial(score_cost_figure, cost=LONG_STEP_TIME), panel=LONG_STEP_TIME.panel, number="score",
     ),
 )  # fmt: skip

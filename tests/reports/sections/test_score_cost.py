@@ -1,12 +1,19 @@
-"""Scores of language models beside their multiply-adds."""
+"""Scores of language models beside what they cost."""
 
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from lra.reports.figures.drawing import looks
 from lra.reports.rows import prepare
-from lra.reports.sections.score_cost import score_cost_data, score_time_data
+from lra.reports.sections.score_cost import (
+    LONG_STEP_TIME,
+    score_cost_data,
+    score_cost_figure,
+    score_long_time_data,
+    score_time_data,
+)
 from lra.reports.statistics.intervals import mean_interval
 from tests.reports.conftest import Report
 
@@ -68,3 +75,27 @@ def test_steps_of_a_training_that_waited_for_a_processor_are_no_cost(
             rows.append(make.row("waiting_share", waiting, **place))
     data = score_time_data(prepare(make.frame(*rows))).set_index("model")
     assert data["step_time"].to_dict() == {"linear": 0.1, "softmax": 0.2, "fnet": 0.3}
+
+
+def test_scores_meet_the_time_of_a_step_at_the_length_that_most_models_reach(
+    make: SimpleNamespace, report: Report
+) -> None:
+    rows = []
+    for model, step_s, disturbed in (("sdpa", 3.0, {}), ("linear", 1.0, {"disturbed": "load"})):
+        rows.append(make.row("perplexity", 90.0, model=model, labels={"split": "test"}, **TEXT))
+        for length in (512, 8192, 16384):
+            cell = f"{model} {length}"
+            place = {"task": "wikitext2", "source": "files", "runner": "scaling", "mode": "step"}
+            place |= {"model": model, "length": length, "cell": cell}
+            time = make.row("time", step_s * length / 512, labels=disturbed, **place)
+            if (model, length) == ("sdpa", 16384):
+                time |= {"value": None, "status": "skipped", "reason": "too long"}
+            rows += [time, make.row("batch_size", 2.0, **place)]
+    frame = prepare(make.frame(*rows))
+    data = score_long_time_data(frame).set_index("model")
+    assert data["long_step_time"].to_dict() == {"linear": 8.0, "sdpa": 24.0}
+    assert set(data["tokens"]) == {8192}
+    assert data["disturbed"].to_dict() == {"linear": "load", "sdpa": ""}
+    assert "score-by-long-step-time.csv" in report(frame)
+    figure = score_cost_figure(data.reset_index(), looks([*data.index]), LONG_STEP_TIME)
+    assert figure.axes[0].get_xlabel() == "time of a training step at 8,192 tokens"
