@@ -1,6 +1,7 @@
 """What works on this machine: each function here tries one thing for real and says how it went."""
 
 import base64
+import csv
 import hashlib
 import os
 import shutil
@@ -209,12 +210,15 @@ def installed_files() -> ProbeResult:
     from importlib.metadata import PackageNotFoundError, distribution, distributions
 
     try:
-        files = [file for file in distribution("lra").files or () if file.parts[0] == "lra"]
+        ours = distribution("lra")
     except PackageNotFoundError:
-        files = []
+        lines = []
+    else:  # not its `files`: from Python 3.12 on, these leave out what is missing
+        lines = [*csv.reader((ours.read_text("RECORD") or "").splitlines())]
+    files = {name: digest.partition("=")[2] for name, digest, _ in lines if name[:4] == "lra/"}
     if not files:
         return ProbeResult(True, "a checkout of the sources, which git knows")
-    wrong = [str(file) for file in files if file.hash and _digest(file.locate()) != file.hash.value]
+    wrong = [name for name, d in files.items() if d and _digest(ours.locate_file(name)) != d]
     if not wrong:
         return ProbeResult(True, f"{len(files):,} files are those of the wheel")
     packages = (each for each in distributions() if each.name != "lra")

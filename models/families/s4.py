@@ -84,10 +84,12 @@ class S4(StateSpace):
         BOTH_WAYS,
         Need("discretisation", kernel=Matrices.diagonal),
         Need("init", kernel=(Matrices.diagonal, Matrices.dss_exp)),
+        Need("init", words="kernel=diagonal for legs_ones, as DSS has no inputs of its own",
+             holds=lambda _, o: (o.init, o.kernel) != (Initial.legs_ones, Matrices.dss_exp)),
         Need("input_limit", kernel=(Matrices.diagonal, Matrices.dplr)),
         Need("input_limit", init=Initial.legs),
         Need("tied_dropout", words="dropout above 0", holds=lambda _, chosen: chosen.dropout > 0),
-    )
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ def test_everything_that_the_rows_allow(
                  "crossover", "growth"):  # fmt: skip
         wanted |= {f"{stem}.{form}" for form in ("md", "csv", "tex")}
     for stem in ("scores", "time-step", "time-forward", "memory-step", "memory-forward",
-                 "training-loss"):  # fmt: skip
+                 "training-loss", "score-by-long-step-time"):  # fmt: skip
         wanted |= {f"{stem}.{form}" for form in ("pdf", "svg", "png", "csv")}
     assert names == wanted
     assert all(p.is_file() and p.stat().st_size > 100 for p in paths)

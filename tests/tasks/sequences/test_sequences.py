@@ -105,6 +105,7 @@ class Copies(torch.nn.Module):
     """Answers right but for the first answer of every third example."""
 
     traits = ()
+    seed_remark = ""
 
     def forward(self, tokens, target, keep, state, *, layout):
         from lra.models.backbone.model import Outcome
