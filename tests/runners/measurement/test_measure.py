@@ -1,7 +1,5 @@
 """Counted things are exact; times are only checked for their book-keeping."""
 
-import mmap
-
 import pytest
 import torch
 
@@ -10,10 +8,10 @@ from lra.runners.measurement.measure import (
     in_turns,
     machine_rates,
     peak_tensor_bytes,
-    process_peak_bytes,
     stalls,
 )
 from lra.runners.measurement.watch import Watch
+from tests.lra_process import python
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -96,13 +94,17 @@ def test_the_fused_kernel_is_named() -> None:
 
 
 def test_process_peak_grows_with_use() -> None:
-    before = process_peak_bytes()
-    size = 200 * MIB
-    with mmap.mmap(-1, size) as region:
-        region.write(b"x" * size)
-        grown = process_peak_bytes() - before
-    assert grown > 0
-    assert process_peak_bytes() >= size
+    """In a process of its own: what other tests used may be a higher peak."""
+    done = python(
+        "-c",
+        "import mmap\n"
+        "from lra.runners.measurement.measure import process_peak_bytes\n"
+        "before, size = process_peak_bytes(), 200 * 2**20\n"
+        "with mmap.mmap(-1, size) as region:\n"
+        "    region.write(b'x' * size)\n"
+        "    print(size / 2 < process_peak_bytes() - before < 3 * size)\n",
+    )
+    assert done.stdout.strip() == "True", done.stderr
 
 
 def test_machine_rates_are_sensible_and_measured_once() -> None:
