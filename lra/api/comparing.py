@@ -9,6 +9,7 @@ from typing import Any
 from lra.api.plain_errors import plainly
 from lra.api.results import DamagedCell
 from lra.api.tabling import ResultTable
+from lra.results.stored import file_of_rows
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -41,7 +42,8 @@ def compare(
     """Tell whether one model is better than another: paired differences with intervals and tests.
 
     Args:
-        path: The folder of a store, a file of published rows (`.jsonl`), or several such files.
+        path: The folder of a store, a file of published rows (`.jsonl`), or several such files;
+            `example`, as of `lra.rows`.
         names: Two or more: a model as reports name it, its family, or KEY=VALUE of any option or
             column; several words are separated by spaces, as in `linear optim.steps=400`.
         sweep: Name of a sweep of the store; None: all that is stored.
@@ -73,7 +75,7 @@ def compare(
     from lra.results.comparing import compared
 
     paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(each) for each in path]
-    in_store = len(paths) == 1 and not paths[0].is_file()
+    in_store = len(paths) == 1 and not file_of_rows(paths[0]).is_file()
     numbers, comparisons, left_out = compared(
         names, root=paths[0], sweep=sweep, files=[] if in_store else paths, metric=metric,
         split=split, where=where, best=best, untuned=untuned,

@@ -135,6 +135,11 @@ def test_what_is_no_range_is_refused(given) -> None:
         lra.search("model=linear task=mqar", params={"optim.clip": given})
 
 
+def test_the_example_is_compared_as_it_is_read(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert lra.compare("example", "linear", "sdpa").verdicts[0].startswith("linear − sdpa at ")
+
+
 def test_a_model_is_that_of_a_run_and_hydra_stays_its_callers() -> None:
     words = ["model=performer", "task=mqar", "seed=3", "model.mixer.features=8"]
     words += ["model.backbone.depth=1"]
