@@ -137,8 +137,8 @@ def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
     usual: Tree = {
         f"{BACKBONE}.{name}": None for name in OF_FAMILY if backbone.get(name) is not None
     }
-    bundled = model["name"] in names("model")
-    own = group_file("model", model["name"]).get("backbone", {}) if bundled else {}
+    name = model.get("name")  # none in a file of the user's that does not say it
+    own = group_file("model", name).get("backbone", {}) if name in names("model") else {}
     if backbone.get("positions") in (*INSIDE, Positions.none):
         own = {"positions": Positions.learned.value, **own}
     usual |= {

@@ -39,7 +39,7 @@ def check_values(file: Path, own: Sequence[Option], found: Sequence[Option]) -> 
     if file.parent.name in TYPED:
         node = yaml.safe_load(file.read_text())
         node = node.get("mixer") or node.get("stack") or node
-        steering = {"dry_run", "shard", "retry", "timeout_s"}
+        steering = {"dry_run", "shard", "retry", "timeout_s", "sweep_timeout_s"}
         wanted = {*node} - {"name", "about", "class_path", "section"}
         wanted |= steering if file.parent.name == "runner" else set()
         assert {option.key.rpartition(".")[2] for option in own} == wanted, file

@@ -124,7 +124,8 @@ def built(protocol: str, task: str, more: str = "") -> tuple[nn.Module, Task]:
     (entry,) = entries(words)
     backbone = entry.config["model"]["backbone"]
     identity = MODELS[protocol] == "identity"
-    backbone["order_blind"] = identity and backbone["pooling"] != "last"  # so it is, without S4
+    if identity and backbone["pooling"] != "last":  # so it is, without S4
+        backbone |= {"order_blind": True, "positions": "none"}
     run, case = typed(entry.config), f"{protocol} {more}".strip()
     length = cases.SIDES[task] ** 2 if task in cases.SIDES else cases.LENGTH
     short = replace(facts(run), max_length=length)
