@@ -2,7 +2,7 @@
 #
 #   make quickstart   train and measure every mixer, write tables and figures
 #   make gallery      docs/gallery.md: every kind of figure, from published rows
-#   make pages        docs/families: a page per family, from its code and published rows
+#   make pages        docs/families, a page per family, and tables of the quickstart, from published rows
 #   make test         linters, types, import rules, tests; FAMILY=gla: the quick tests of one family alone
 #   make parity       outputs and gradients beside other public implementations
 #   make slurm      sweeps on a real SLURM, on a machine that can be thrown away (root; apt-get install slurm-wlm munge)
@@ -33,13 +33,14 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 quickstart: $(VENV)/.runtime
-	$(BIN)/lra run -m +experiment=quickstart
+	$(BIN)/lra run +experiment=quickstart
 
 gallery: $(VENV)/.runtime
 	$(BIN)/python docs/site/gallery.py
 
 pages: $(VENV)/.runtime
 	$(BIN)/python docs/site/family_pages.py
+	$(BIN)/python docs/site/quickstart.py
 
 # Types and documents are checked beside the tests, which leave a core idle now and then.
 test: lint $(VENV)/.dev

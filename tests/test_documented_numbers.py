@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from gallery import published_file
 from lra.reports.rows import prepare
 from lra.reports.sections.tuning_tables import comparison_tables, window_table
 from lra.reports.tables.searches import Searches
 from lra.results.stored import published_with_names
+from quickstart import PAGES, written
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "reports" / "published"
@@ -26,51 +28,12 @@ def rows_of(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (PUBLISHED / name).read_text().splitlines()]
 
 
-def test_speed_of_the_quickstart() -> None:
-    ratios = [
-        1 / row["value"]
-        for row in rows_of("quickstart-epyc-2026-11-22.jsonl")
-        if (row["metric"], row["length"]) == ("time_ratio", 8192)
-        and row["value"]
-        and row["model"] in {"linear", "performer", "sliding_window"}
-        and row["labels"]["reference"] == "sdpa"
-    ]
-    assert len(ratios) == 3
-    said = f"is {min(ratios):.1f} to {max(ratios):.1f} times faster"
-    assert said in (ROOT / "README.md").read_text()
-
-
-def test_table_of_the_readme() -> None:
-    rows = rows_of("quickstart-epyc-2026-11-22.jsonl")
-
-    def ratio(model: str, metric: str, length: int) -> str:
-        (value,) = [
-            row["value"]
-            for row in rows
-            if (row["model"], row["metric"], row["length"]) == (model, metric, length)
-            and row["labels"].get("reference") == "sdpa"
-        ]
-        return f"{value:.2f}" if value > 0.1 else f"{value:.3f}"
-
-    text = (ROOT / "README.md").read_text()
-    for title, model in (
-        ("linear attention", "linear"),
-        ("Performer, 64 features", "performer"),
-        ("sliding window, ±16", "sliding_window"),
-    ):
-        (accuracy,) = [
-            row["value"]
-            for row in rows
-            if (row["model"], row["metric"], row["step"]) == (model, "accuracy", None)
-            and row["labels"]["split"] == "test"
-        ]
-        cells = [
-            f"{100 * accuracy:.1f}",
-            ratio(model, "time_ratio", 1024),
-            ratio(model, "time_ratio", 8192),
-            ratio(model, "peak_tensor_bytes_ratio", 8192),
-        ]
-        assert f"| {title} | {' | '.join(cells)} |" in text
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_of_the_quickstart(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert "<!-- quickstart: table -->" in text
+    rows = prepare(published_with_names(published_file("quickstart")))
+    assert written(text, rows) == text, "make pages writes these tables"
 
 
 def test_windows_of_the_tuned_families() -> None:

@@ -93,7 +93,7 @@ HEAVY = frozenset(
     {"torch", "torch._dynamo", "numpy", "pandas", "matplotlib", "scipy", "wandb", "hydra", "sympy",
      "omegaconf", "datasets", "transformers", "vl_convert"}
 )  # fmt: skip
-SHELF = "reports/published/quickstart-epyc-2026-11-22.jsonl"
+SHELF = "reports/published/quickstart-epyc-2026-11-29.jsonl"
 ANSWERS = (
     ("--version", "--help", "list", "list models", "clean", "completion bash",
      "completion --words run model=performer model.mixer.kernel="),
@@ -104,7 +104,7 @@ ANSWERS = (
      "numpy", "omegaconf"),
     ("run model=linear task=listops runner.dry_run=true", "plan model=linear task=listops",
      "hydra", "torch", "sympy", "numpy", "omegaconf"),
-    (f"compare linear softmax --rows {SHELF}", "pandas", "scipy", "numpy"),
+    (f"compare linear sdpa --rows {SHELF}", "pandas", "scipy", "numpy"),
 )  # fmt: skip
 """Commands, and which heavy packages their answers need. PyTorch's shapes bring sympy."""
 BEGUN = "import lra.execution.in_memory, lra.sweep.live_process\n"

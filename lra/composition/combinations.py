@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, O
 from omegaconf import DictConfig, OmegaConf
 
 from lra.composition.loader import Loader
+from lra.composition.runner_class import runner_class
 from lra.errors import ConfigError
 
 MOST = 100_000
@@ -114,6 +115,23 @@ def with_trained(combinations: list[list[str]], loader: Loader) -> list[list[str
         for words in combinations
         if (protocol := _chosen(words, "protocol")) not in trained
         or _chosen(words, "model") in trained[protocol]
+    ]
+
+
+def with_first_seed(combinations: list[list[str]]) -> list[list[str]]:
+    """Return the combinations whose runner reads no clock, and of the others those of one seed.
+
+    A preset's seeds are those of its trainings: a time does not depend on them.
+    """
+    first = _chosen(combinations[0], "seed")
+    timed = {
+        runner: bool(runner) and runner_class({"name": runner}).timed
+        for runner in {_chosen(words, "runner") for words in combinations}
+    }
+    return [
+        words
+        for words in combinations
+        if not timed[_chosen(words, "runner")] or _chosen(words, "seed") == first
     ]
 
 

@@ -265,7 +265,13 @@ def _combinations(
     """Return the words of each combination of a sweep, those of `ranged` left out."""
     from hydra.types import RunMode
 
-    from lra.composition.combinations import expand, with_options, with_settings, with_trained
+    from lra.composition.combinations import (
+        expand,
+        with_first_seed,
+        with_options,
+        with_settings,
+        with_trained,
+    )
 
     swept = [word for word in _of_preset(loader, flags, hydra) if word not in ranged]
     typed = [word for word in typed if word not in ranged]
@@ -276,6 +282,9 @@ def _combinations(
         runs = with_settings(runs, loader)
     if {"protocol", "model"} <= {word.key_or_group for word in swept}:
         runs = with_trained(runs, loader)
+    of_preset = {word.key_or_group for word in swept} - {word.key_or_group for word in typed}
+    if {"runner", "seed"} <= of_preset:
+        runs = with_first_seed(runs)
     runs = [[w for w in run if not w.lstrip("+~").startswith(("hydra.", "hydra/"))] for run in runs]
     return with_options(runs, loader)
 

@@ -117,12 +117,14 @@ def busy(points: Sequence[CostPoint]) -> str:
         interval = median_interval(ratio.samples) if ratio.value and not ratio.uncertain else None
         if interval is not None and ratio.disturbed and ratio.value:
             errors.append(max(interval.high / ratio.value, ratio.value / interval.low) - 1)
+    times = [point.time for point in points if point.time.ok]
+    marked = sum(bool(time.disturbed) for time in times)
     if not errors:
-        disturbed = any(value.disturbed for value in (*ratios, *(p.time for p in points)))
+        disturbed = marked or any(ratio.disturbed for ratio in ratios)
         return "This machine was busy." if disturbed else ""
     return (
-        f"This machine was busy: factors hold to ±{100 * median(errors):.0f} % in the median, "
-        f"±{100 * max(errors):.0f} % at most."
+        f"This machine was busy during {marked} of {len(times)} times ({DAGGER}, {DIAMOND}): "
+        f"their factors hold to ±{100 * median(errors):.0f} % in the median."
     )
 
 

@@ -191,7 +191,7 @@ def test_every_protocol_is_built_at_tiny_scale(name):
         ("-m model=linear seed=0,1", True),
         ("size=base", False),
         ("model.backbone.depth=3", False),
-        ("+experiment=quickstart", False),
+        ("+experiment=families_train", False),
         ("+protocol=lra_code", False),
         ("runner=scaling", False),
     ],

@@ -188,7 +188,7 @@ def test_both_clocks_decide_what_stands(
     table = efficiency_table(found, "step")
     assert table is not None
     assert ("◇" if mark else DAGGER) in table.rows[0].entries[1].text
-    assert table.caption.startswith("This machine was busy: factors hold to ±")
+    assert table.caption.startswith("This machine was busy during ")
     assert busy(points(cells(make), make)) == ""
 
 

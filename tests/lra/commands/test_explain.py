@@ -103,8 +103,8 @@ def test_one_name_in_two_groups_and_a_group_before_it(capsys: pytest.CaptureFixt
 def test_a_preset_lists_what_it_sets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "quickstart"]) == 0
     text = capsys.readouterr().out
-    assert "optim.steps=400" in text
-    assert "takes: about 5 minutes" in text
+    assert "optim.steps=750" in text
+    assert "takes: about 4 minutes" in text
     assert main(["list", "base"]) == 0
     assert "model.backbone.width=256" in capsys.readouterr().out
 

@@ -14,7 +14,7 @@ RECORDED = {
     "-m model=linear,performer,fnet task=listops,text seed=range(0,3) task.source=sample":
         "18 4d0edf2efd16ee72 b7b688d662935241",
     "-m +experiment=quickstart hardware.threads=2":
-        "49 c96c8e44cfb9f614 3a773ab4296f0d96",
+        "64 0e2759de83e7c2fa 97b9a7c720c0fb2e",
     "-m +experiment=transfer task.source=sample task.path=null":
         "9 d3bc5ee7a15d9f35 f1fe1d1b850fa20a",
     "+protocol=nystrom task=listops model=nystromformer":
