@@ -85,7 +85,7 @@ usage: lra VERB [arguments]      lra VERB --help      lra --version
 {verbs}
 
 examples:
-  lra run -m +experiment=quickstart           every mixer, trained and measured, with figures
+  lra run +experiment=quickstart              seven mixers, trained and measured, with figures
   lra run model=performer task=listops        one run
   lra list models                             the names to choose from
   lra doctor                                  is this machine ready?
@@ -109,7 +109,7 @@ examples:
   lra run model=performer task=listops                     one training run
   lra run -m model=linear,softmax seed=0,1,2               a sweep: every combination
   lra run -m model=all; model=causal; model=exact_attention  every model, or those of a kind
-  lra run -m +experiment=quickstart                        a preset; those that sweep need no -m
+  lra run +experiment=quickstart                           a preset; those that sweep need no -m
   lra run +experiment=lra_table1 scale=tiny seed=0         a published table in small forms
   lra run model=linear optim.steps=500 model.mixer.chunk=64  single values
   lra run -m +experiment=quickstart runner.dry_run=true    the cells, done and to do

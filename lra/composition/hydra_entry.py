@@ -282,8 +282,7 @@ def _combinations(
         runs = with_settings(runs, loader)
     if {"protocol", "model"} <= {word.key_or_group for word in swept}:
         runs = with_trained(runs, loader)
-    of_preset = {word.key_or_group for word in swept} - {word.key_or_group for word in typed}
-    if {"runner", "seed"} <= of_preset:
+    if "seed" in {word.key_or_group for word in swept} - {word.key_or_group for word in typed}:
         runs = with_first_seed(runs)
     runs = [[w for w in run if not w.lstrip("+~").startswith(("hydra.", "hydra/"))] for run in runs]
     return with_options(runs, loader)

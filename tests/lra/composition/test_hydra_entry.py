@@ -18,6 +18,7 @@ def test_quickstart_sweeps_and_gives_single_families_their_own_options() -> None
     assert len(found) == 21 + 21 + 7
     assert [e.config["seed"] for e in found if e.config["runner"]["name"] == "scaling"] == [0] * 7
     assert len(words("-m", "+experiment=quickstart", "seed=1,2")) == 3 * 7 * 2
+    assert len(words("-m", "+experiment=quickstart", "runner=scaling")) == 7
     by_name = {(e.config["runner"]["name"], e.config["model"]["name"]): e.config for e in found}
     assert by_name["train", "sliding_window"]["model"]["mixer"]["window"] == [8]
     assert by_name["train", "performer"]["model"]["mixer"]["features"] == 64
