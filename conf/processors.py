@@ -17,13 +17,14 @@ _QUOTA = re.compile(r"([0-9]{1,18})\s+([0-9]{1,18})")
 
 
 SPIN = "GOMP_SPINCOUNT"
-_SHORT_SPIN = "3000"
-"""Turns, some 0.1 ms, for which a thread of OpenMP waits awake; by default a hundred times that."""
+_NO_SPIN = "0"
+"""Turns for which a thread of OpenMP waits awake. Beside one loop on two processors, a step of 15 ms
+takes 38 ms with the default, 69 ms with 3,000 turns, and 25 ms with none."""
 _LOOKS, _LOOK_S = 5, 0.01
 
 
 def yield_processors() -> None:
-    """Let threads that wait for one another soon sleep, if others want the processors just now.
+    """Let threads that wait for one another sleep at once, if others want the processors just now.
 
     Beside a load, threads that wait awake take the time of those that they wait for: a step of two
     threads on two processors becomes several times as long, and so by the processors' clock. A
@@ -37,7 +38,7 @@ def yield_processors() -> None:
         busy += bool(running) and int(running[0].partition("/")[0]) > 1  # one is this process
         time.sleep(_LOOK_S)
     if 2 * busy > _LOOKS:
-        os.environ[SPIN] = _SHORT_SPIN
+        os.environ[SPIN] = _NO_SPIN
 
 
 def processors() -> int:

@@ -117,7 +117,7 @@ def test_waiting_for_quiet_is_no_advice_where_a_quota_holds_back(
 
 @pytest.mark.parametrize(
     ("running", "set_before", "spin"),
-    [("1/155", "", None), ("3/155", "", "3000"), ("3/155", "9", "9"), (None, "", None)],
+    [("1/155", "", None), ("3/155", "", "0"), ("3/155", "9", "9"), (None, "", None)],
 )
 def test_threads_sleep_soon_where_others_compute(
     system: System, monkeypatch: pytest.MonkeyPatch, running: str | None, set_before: str,
