@@ -3,8 +3,7 @@
 Axis letters are fixed for the project: b batch, p sequences per example, l length, d width,
 h heads, k and v key and value width per head, c classes. One mask convention: `keep`, True = real
 token. Of this project a family imports this module, `lra.models.multi_head`,
-`lra.models.positions`, `lra.models.relative`, `lra.models.context` and `lra.models.ops`, and
-nothing else.
+`lra.models.positions`, `lra.models.relative` and `lra.models.ops`, and nothing else.
 """
 
 import math
@@ -28,7 +27,6 @@ from lra.conf.choices import (
     ByName as ByName,  # noqa: PLC0414  # handed on
     by_name,
 )
-from lra.models.context import Context
 from lra.models.idle import (
     Need as Need,  # noqa: PLC0414  # handed on
     idle_in,
@@ -37,7 +35,6 @@ from lra.models.positions import (
     INSIDE as INSIDE,  # noqa: PLC0414  # handed on
     SCORED as SCORED,  # noqa: PLC0414  # handed on
     Positions as Positions,  # noqa: PLC0414  # handed on
-    Spacing,
 )
 from lra.models.tuning import (
     Roles as Roles,  # noqa: PLC0414  # handed on
@@ -302,8 +299,8 @@ class Layout(NamedTuple):
     """Read-only facts of one pass. None means nothing special, and the fast path.
 
     The model makes `keep` of a task's padding and `start` of a state along time; `document`,
-    `prefix` and `order` are those of a batch; `context` comes from the runner; `is_global` has no
-    producer among the tasks. A stack refuses a fact that some mixer does not support.
+    `prefix` and `order` are those of a batch; `is_global` has no producer among the tasks. A stack
+    refuses a fact that some mixer does not support.
     """
 
     keep: Bool[Tensor, "b l"] | None = None
@@ -318,8 +315,6 @@ class Layout(NamedTuple):
     """Prefix language model: the first `prefix` tokens see each other."""
     order: Int[Tensor, "b l"] | None = None
     """Ranks, for a mixer that looks both ways: a token sees those of no higher rank."""
-    context: Context | None = None
-    """Ranks that share each sequence: `x`, and all facts by token, are this rank's part."""
     derived: MadeOnce | None = None
     """No fact, but what layers make of them; None: each makes its own."""
     unread: bool = False
@@ -342,13 +337,6 @@ class Layout(NamedTuple):
         # A fill by a mask that is the same for all channels takes three times as long.
         rows = self.once("rows", (keep,), lambda: (~keep).flatten().nonzero()[:, 0])
         return x.flatten(0, 1).index_fill(0, rows, 0.0).view_as(x)
-
-    @property
-    def place(self) -> Int[Tensor, " b"] | Spacing | None:
-        """Where the first token of each row stands, or all of them; None: at position 0."""
-        if self.context is None or self.start is not None:
-            return self.start
-        return Spacing(self.context.offset)
 
 
 FACTS = tuple(name for name in Layout._fields if name not in {"derived", "unread"})

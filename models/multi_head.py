@@ -255,7 +255,7 @@ class MultiHead(Family):
         """Return queries, keys and values by head, with the positions that are applied here."""
         if self.weighs_padding or not layout.unread:
             x = blanked(x, layout, self.traits)
-        place = layout.place
+        place = layout.start
         placed = infused(x, place) if self.infused else x
         turned: Place = rotation(x, self.key_width, place) if self.rotary else place
         return self.queries(placed, turned), self.keys(placed, turned), self.split(self.v_proj(x))
@@ -280,11 +280,7 @@ class MultiHead(Family):
         y = self.merge(self.gated(self.core(q, k, v, layout), x, layout))
         if layout.keep is None or not self.mean_at_padding:
             return y
-        if layout.context is None:
-            mean = x.mean(1, keepdim=True)
-        else:
-            mean = layout.context.total(x.sum(1, keepdim=True)) / layout.context.whole
-        return y.where(layout.keep[..., None], self.out_proj(self.v_proj(mean)))
+        return y.where(layout.keep[..., None], self.out_proj(self.v_proj(x.mean(1, keepdim=True))))
 
     def attend(
         self,

@@ -9,7 +9,7 @@ less the key's; those of keys that lie out of sight may be anything.
 
 A key behind its query, at a negative distance, is in sight where a model looks both ways, and in
 a causal one under a prefix mask. It adds what the encoding says of that distance, however many
-tokens follow and on however many ranks:
+tokens follow:
 
     transformer_xl   the vector of its sinusoid, R_-t
     shaw, t5         looking both ways, its own vector or bucket; causal, where the table has one

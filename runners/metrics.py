@@ -126,6 +126,7 @@ METRICS: dict[str, Metric] = {
     "bytes_sent_per_step_in_total": _metric("B", False, "the same, of all processes together"),
     "scaling_efficiency": _metric("ratio", True, "of n processes, paired samples: weak t1 / tn, "
                                   "strong t1 / (n tn)", least=0.0),
+    # of stored rows alone: no runner measures it any more
     "fitting_length": _metric("token", True, "tokens of a sequence of which a training step fits "
                               "into the memory of its processes"),
     "initial_parameters": _metric("1", None, "parameters by where they came from; label origin"),

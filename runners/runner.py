@@ -239,14 +239,6 @@ class Runner(ABC):
         """Return options by group that these trainings have other than the run."""
         return {}
 
-    def check_hardware(self, hardware: "HardwareProfile") -> None:
-        """Refuse hardware on which the cells would say nothing.
-
-        Raises:
-            ValueError: with the option's dotted name, the value seen, the value wanted.
-        """
-        del hardware
-
     def check_packages(self) -> None:  # noqa: B027 - most need none
         """Refuse options that need a package which is not installed, before any work.
 

@@ -88,7 +88,7 @@ def _remembered(function: Callable[..., Any]) -> Callable[..., Any]:
     several = any(parameters[each].kind in SEVERAL for each in shaped - {"return"})
     places = [place for place, name in enumerate(parameters) if name in shaped]
     met: dict[object, set[object]] = {}
-    results = local()  # ranks may be threads
+    results = local()  # of each thread
 
     @wraps(function)
     def given(*_: Any, **__: Any) -> Any:

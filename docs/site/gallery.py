@@ -85,8 +85,6 @@ EXHIBITS = (
             "tuning-curve-accuracy", "Tuning curves"),
     Exhibit("reports.sections.parallel.parallel_figure", "parallel", "paper_full", "parallel",
             "Steps on several processes"),
-    Exhibit("reports.sections.parallel.longest_figure", "parallel", "paper_column",
-            "parallel-longest", "Longest sequence that fits"),
     Exhibit("reports.sections.compression.compression_figure", "compress", "paper_full",
             "compression-trade-off", "Compression"),
     Exhibit("reports.sections.approximation_figures.budget_figure", "random_features", "paper_full",

@@ -356,7 +356,7 @@ def build_model(
         check_batch_parts(
             model.by_batch,
             TrainingStages(getattr(run.runner, "stages", ()), run.optim),
-            run.hardware.processes // run.hardware.context,
+            run.hardware.processes,
         )
     if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
         for option, sentence in idle_options(run, task_facts).items():

@@ -17,7 +17,7 @@ def check_processes(
     optim: "OptimConfig",
     name: str,
 ) -> None:
-    """Refuse several processes where they cannot do the work of one, and what a runner cannot use.
+    """Refuse several processes where they cannot do the work of one.
 
     Args:
         hardware: Says how many.
@@ -28,10 +28,6 @@ def check_processes(
     Raises:
         ConfigError: with the value seen, what was wanted and the way out.
     """
-    try:
-        runner.check_hardware(hardware)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     ranks = hardware.processes
     if ranks == 1:
         return
@@ -41,7 +37,7 @@ def check_processes(
             "each; wanted 1, or runner=train (hardware.training_processes sets how many cells run "
             "side by side)"
         )
-    _check_batches(runner, optim, ranks // hardware.context, hardware.sharded)
+    _check_batches(runner, optim, ranks, hardware.sharded)
 
 
 def check_one_number(first: Run, other: Run) -> None:

@@ -18,7 +18,6 @@ import torch
 
 from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
-from lra.models.context import Context
 from lra.models.contract.trace import Operator, TooManyOperators, Trace, Tracer
 from lra.models.mixer import Growth, Layout, Unsupported
 from lra.runners.measurement.device import DTYPES
@@ -286,7 +285,6 @@ def call_of(
     *,
     rows: int,
     memory: int,
-    context: Context | None = None,
 ) -> Callable[[], object]:
     """Return a pass itself, on a batch without contents.
 
@@ -294,10 +292,9 @@ def call_of(
         model: Without contents.
         facts: What the task tells it.
         precision: Of numbers that a task gives as they are.
-        passes: What it is; its length is that of what this process has.
+        passes: What it is.
         rows: Of the batch.
         memory: Tokens that a state along time keeps.
-        context: Ranks that share each sequence.
     """
     from lra.models.backbone.config import TOKEN_HEADS, Head
 
@@ -315,7 +312,7 @@ def call_of(
         state = model.initial_state(rows, memory)
 
     def call() -> None:
-        layout = Layout(**cast(Any, masked), context=context)
+        layout = Layout(**cast(Any, masked))
         outcome = model(tokens, target, keep, state, layout=layout)
         if passes.step:
             torch.autograd.backward(whole_batch(outcome))

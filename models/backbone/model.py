@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lra.conf.choices import bound
 from lra.conf.shown import listed
-from lra.models.backbone import placing, shared
+from lra.models.backbone import placing
 from lra.models.backbone.assembly import (
     block_of,
     check_custom_stack,
@@ -48,6 +49,7 @@ from lra.models.backbone.heads import (
     TokenHead,
     interact,
     judge,
+    pool,
 )
 from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.norms import NormKind
@@ -55,7 +57,6 @@ from lra.models.backbone.pooled import check_pooled_mixer, pooled_length, poolin
 from lra.models.backbone.requirements import checked_mixer, query_for
 from lra.models.backbone.seeding import SeedWatch, derive, drawing, redraw
 from lra.models.backbone.stack import Stack, TransformerBlock
-from lra.models.context import Context
 from lra.models.mixer import (
     INSIDE,
     Flow,
@@ -356,7 +357,7 @@ class Backbone(nn.Module):
         if isinstance(self.head, TokenHead):
             nll, hit = self.head.judge(flow.x, target, label_smoothing)
         else:
-            logits = self.classify(flow.x, keep, tokens.shape[1], layout.context)
+            logits = self.classify(flow.x, keep, tokens.shape[1])
             nll, hit = judge(logits, target, label_smoothing, training=self.training)
         for part in self.penalised:
             for name, value in part.penalties().items():
@@ -374,7 +375,7 @@ class Backbone(nn.Module):
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         if isinstance(self.head, TokenHead):
             return self.head(flow.x), flow.state
-        return self.classify(flow.x, keep, tokens.shape[1], layout.context), flow.state
+        return self.classify(flow.x, keep, tokens.shape[1]), flow.state
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty state of `batch_size` streams that remember `memory` tokens.
@@ -407,7 +408,6 @@ class Backbone(nn.Module):
         """
         self.facts.check(tokens)
         layout = placing.masks_of(layout, self.facts, state)
-        shared.check_shared(layout, self, state)
         if state is not None and keep is not None:
             raise ValueError(
                 "a state continues full rows only: got a keep mask as well; group rows of equal "
@@ -422,13 +422,13 @@ class Backbone(nn.Module):
             x = x * self.outer_scale
         if self.has_cls:
             copied = self.config.cls_keep == ClsKeep.first_token
-            x, keep, layout = shared.behind_cls(self.cls, x, keep, layout, copied=copied)
+            x, keep = placing.behind_cls(self.cls, x, keep, copied=copied)
         if self.config.padding == Padding.attended:
             keep = None
         parts = placing.parts_of(x, layout, restarts=getattr(self.stack, "restarts", False))
-        x = self.embedding_dropout(self.add_positions(x, count, parts, layout.context))
+        x = self.embedding_dropout(self.add_positions(x, count, parts))
         flow = Flow(x, layers)
-        first = to_answer and self.reads_first and layout.context is None
+        first = to_answer and self.reads_first
         placed = layout._replace(
             keep=keep, start=count, derived=MadeOnce(), unread=first and self.leaves_padding
         )
@@ -449,32 +449,41 @@ class Backbone(nn.Module):
         x: Float[Tensor, "b l d"],
         start: Int[Tensor, " b"] | None,
         document: Int[Tensor, "b l"] | None = None,
-        context: Context | None = None,
     ) -> Float[Tensor, "b l d"]:
         """Add the positions that belong to the input; they restart with each document."""
         if self.positions is None and self.config.positions != Positions.sinusoidal:
             return x
         encode = self.positions or placing.sinusoid_like
-        place = shared.beginning(context, x, start, self.positions, cls=self.has_cls)
-        return placing.encoded_at(x, encode, *place, document=document, context=context)
+        return placing.encoded_at(x, encode, start, cls=self.has_cls, document=document)
 
     def classify(
         self,
         x: Float[Tensor, "n placed d"],
         keep: Bool[Tensor, "b p l"] | None,
         parts: int,
-        context: Context | None = None,
     ) -> Float[Tensor, "b c"]:
         """Pool each sequence, join the towers of a pair, and return logits."""
         real = None
         if self.config.pooling not in READ_FIRST:
-            if self.has_cls:
-                keep, context = shared.with_cls(keep, context)
-            real = shared.real_of(self.stack, keep, x)
-        pooled = shared.pool_shared(x, real, self.config.pooling, context)
+            real = self._real(keep, x)
+        pooled = pool(x, real, self.config.pooling)
         features = pooled.view(-1, parts, pooled.shape[-1])
         if self.facts.head == Head.pair:
             joined = interact(features, self.config.interaction)
         else:
             joined = features.squeeze(1)
         return cast(Tensor, self.head(joined))
+
+    def _real(
+        self, keep: Bool[Tensor, "b p l"] | None, x: Float[Tensor, "n placed d"]
+    ) -> Bool[Tensor, "n placed"] | None:
+        """Return which outputs of the stack are real; None: all."""
+        if keep is None:
+            return None
+        if self.has_cls:
+            keep = F.pad(keep, (1, 0), value=True)
+        flat = keep.flatten(0, 1)
+        if isinstance(self.stack, Stack):
+            return self.stack.mask_out(flat)
+        # Another length is that of a stack that answers with tokens of its own, all of them real.
+        return flat if flat.shape[1] == x.shape[1] else None

@@ -7,7 +7,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lra.models.backbone.config import BackboneConfig, TaskFacts
-from lra.models.context import Context
 from lra.models.mixer import MASKS, Layout, Positions, State, Unsupported
 from lra.models.positions import AxialPositions, LearnedPositions, position_ids, precise, sinusoid
 
@@ -31,7 +30,7 @@ def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
         )
     if given and state is not None:
         raise ValueError(f"a state continues rows without {', '.join(given)}: got both")
-    return PLAIN._replace(**given, context=layout.context)
+    return PLAIN._replace(**given)
 
 
 def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:
@@ -81,27 +80,12 @@ def parts_of(
     return (torch.arange(x.shape[1], device=x.device) >= layout.prefix[:, None]).long()
 
 
-def document_positions(
-    document: Int[Tensor, "b l"], context: Context | None = None
-) -> Int[Tensor, "b l"]:
-    """Return the position of each token in its document, tokens of which follow one another.
-
-    Of ranks, each has its part of the documents, which may begin on an earlier one.
-    """
+def document_positions(document: Int[Tensor, "b l"]) -> Int[Tensor, "b l"]:
+    """Return the position of each token in its document, tokens of which follow one another."""
     place = torch.arange(document.shape[1], device=document.device).expand_as(document)
     begins = torch.ones_like(document, dtype=torch.bool)
     begins[:, 1:] = document[:, 1:] != document[:, :-1]
-    if context is None:
-        return place - place.where(begins, 0).cummax(1).values
-    wide, neighbours = context.halo(document, 1, 0, 1)
-    if neighbours.before:
-        begins[:, 0] = wide[:, 1] != wide[:, 0]
-    place = place + context.offset
-    start = place.where(begins, 0).cummax(1).values
-    earlier = context.collected(start[:, -1])[: context.rank]
-    if context.rank:
-        start = torch.maximum(start, earlier.amax(0)[:, None])
-    return place - start
+    return place - place.where(begins, 0).cummax(1).values
 
 
 def sinusoid_like(ids: Int[Tensor, "#b l"], x: Float[Tensor, "b l d"]) -> Float[Tensor, "#b l d"]:
@@ -113,10 +97,9 @@ def encoded_at(
     x: Float[Tensor, "b l d"],
     encode: nn.Module | Callable[[Tensor, Tensor], Tensor],
     start: Int[Tensor, " b"] | None,
-    cls: bool,
     *,
+    cls: bool,
     document: Int[Tensor, "b l"] | None,
-    context: Context | None = None,
 ) -> Float[Tensor, "b l d"]:
     """Return `x` with the codes of its positions.
 
@@ -124,9 +107,8 @@ def encoded_at(
         x: Embedded tokens.
         encode: A table of positions, or `sinusoid_like`.
         start: Position of each row's first token; None: 0.
-        document: Positions restart with each; None: they do not.
         cls: Whether position 0 holds a CLS vector.
-        context: Ranks that share each sequence.
+        document: Positions restart with each; None: they do not.
     """
     table = encode if isinstance(encode, LearnedPositions | AxialPositions) else None
     # elsewhere a look at `start` would wait for the device, whose own index check is loud
@@ -145,6 +127,6 @@ def encoded_at(
         return x + table.first(x.shape[1])
     ids = position_ids(x.shape[1], start, x)
     if document is not None:
-        ids = document_positions(document, context)
+        ids = document_positions(document)
     codes: Tensor = encode(ids, x) if table is None else table(ids)
     return x + codes

@@ -255,12 +255,6 @@ class Stack(nn.Module):
         facts = {name for name in FACTS if getattr(layout, name) is not None}
         for layer, (name, supports) in enumerate(self.supported):
             if ignored := sorted(facts - supports):
-                if "context" in ignored:
-                    raise Unsupported(
-                        f"{name} (layer {layer}) cannot share sequences between ranks with these "
-                        "options: its traits do not list context; choose another family (docs/"
-                        "parallel.md lists them), or set hardware.context=1"
-                    )
                 raise Unsupported(
                     f"{name} (layer {layer}) does not support {', '.join(ignored)}: it supports "
                     f"{', '.join(sorted(supports)) or 'nothing'}; choose another family, or a task "

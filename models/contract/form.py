@@ -18,7 +18,6 @@ EXERCISED: Mapping[str, str] = {
     "document": "document",
     "prefix": "prefix",
     "order": "ranks",
-    "context": "context",
 }
 """The check that holds a mixer to its claim to support a field of `Layout`."""
 BEYOND = 3

@@ -16,7 +16,6 @@ import torch
 
 from lra.models.contract.case import AGREEMENT, Case, Check, Finding, Result, seeded
 from lra.models.contract.causality import check_no_lookahead
-from lra.models.contract.context import check_context
 from lra.models.contract.costs import check_memory, check_operations
 from lra.models.contract.effects import (
     check_calls,
@@ -72,9 +71,8 @@ from lra.models.mixer import MixerFactory, Traits, Unsupported
 
 __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
 
-ON_A_CPU = {"operations", "memory", "context"}
-"""Checks of what is the same on every device. Ranks are threads there, whose backward passes wait
-for each other, and those of one GPU share a thread."""
+ON_A_CPU = {"operations", "memory"}
+"""Checks of what is the same on every device."""
 CHECKS: dict[str, Check] = {
     "traits": check_traits,
     "lengths": check_lengths,
@@ -101,7 +99,6 @@ CHECKS: dict[str, Check] = {
     "document": check_document,
     "prefix": check_prefix,
     "ranks": check_ranks,
-    "context": check_context,
     "is_global": check_is_global,
     "sight": check_sight,
     "no_lookahead": check_no_lookahead,

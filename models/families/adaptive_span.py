@@ -78,7 +78,6 @@ class SpanCore(nn.Module):
             nn.init.normal_(self.keys, std=width**-0.5)
             nn.init.normal_(self.values, std=persistent**-0.5)
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "context"}),
             causal=site.causal,
             operations=Growth(1.0),
             memory=Growth(1.0),
@@ -106,16 +105,7 @@ class SpanCore(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend to what lies before each query, the last l of s tokens; `keep` is of all keys."""
-        window = min(self.window(), k.shape[2] if layout.context is None else self.limit)
-        if layout.context is not None:
-            right = 0 if self.traits.causal else window
-            k, neighbours = layout.context.halo(k, window, right)
-            v, _ = layout.context.halo(v, window, right)
-            keep = layout.context.kept_around(layout.keep, window, right)
-            # Behind the queries follow as many that nobody reads as there are later keys.
-            more = torch.nn.functional.pad(q, (0, 0, 0, neighbours.behind))
-            o: Tensor = self(more, k, v, Layout(keep=keep))
-            return o[:, :, : q.shape[2]]
+        window = min(self.window(), k.shape[2])
         columns = window if self.traits.causal else 2 * window + 1
         first = self.limit - window
         persistent = None

@@ -79,7 +79,6 @@ class BasedCore(FeatureCore):
 
     def __init__(self, site: Site, chunk: int) -> None:
         traits = Traits(
-            supports=Traits().supports | {"context"},
             causal=site.causal,
             row_stochastic=True,
             cross=not site.causal,

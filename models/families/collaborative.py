@@ -72,14 +72,6 @@ class CollaborativeCore(ExactCore):
         super().__init__(site, attend, memory=Growth(2.0), value_heads=site.heads)
         added = frozenset({Positions.alibi.value, Positions.t5.value})
         self.traits = replace(self.traits, positions=added)
-        self.scale = (site.heads / key_width) ** 0.5
-
-    def products(
-        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b 1 s k"]
-    ) -> Float[Tensor, "b h l s"]:
-        """Return the scaled products of queries and the shared keys."""
-        scores: Tensor = (q * self.scale) @ k.mT
-        return scores
 
 
 class CollaborativeAttention(MultiHead):

@@ -98,7 +98,6 @@ class MixedAttention(Family):
         self.convolved_proj = projection(inner, width, bias=False)
         traits = self.attention.traits
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "context"}),
             positions=traits.positions,
             options=traits.options,
             causal=site.causal,
@@ -115,9 +114,7 @@ class MixedAttention(Family):
         attended = self.attention.extend(Flow(flow.x, before), layout)
         x = blanked(flow.x, layout, self.traits)
         c = blanked(self.values_proj(x), layout, self.traits)
-        x_seen, c_seen = (
-            self._behind(before, part, layout) for before, part in ((tokens, x), (values, c))
-        )
+        x_seen, c_seen = (self._behind(before, part) for before, part in ((tokens, x), (values, c)))
         span = F.conv1d(x_seen.mT, self.span, groups=x.shape[-1]).mT
         logits = self.kernel_proj(self.attention.q_proj(x) * self.span_proj(span))
         taps = self.normalise(torch.unflatten(logits, -1, (self.heads, -1)).transpose(1, 2))
@@ -137,13 +134,9 @@ class MixedAttention(Family):
         return flow._replace(x=attended.x + y, state=state)
 
     def _behind(
-        self, before: Float[Tensor, "b m w"] | None, x: Float[Tensor, "b l w"], layout: Layout
+        self, before: Float[Tensor, "b m w"] | None, x: Float[Tensor, "b l w"]
     ) -> Float[Tensor, "b n w"]:
-        """Return `x` with what kernels see around it: other ranks' tokens, zeros, a stream's."""
-        if layout.context is not None:
-            x, neighbours = layout.context.halo(x, *self.margins, 1)
-            missing = (wanted - seen for wanted, seen in zip(self.margins, neighbours, strict=True))
-            return F.pad(x, (0, 0, *missing))
+        """Return `x` with what kernels see around it: zeros, or a stream's last tokens."""
         if before is None:
             return F.pad(x, (0, 0, *self.margins))
         return torch.cat((before.to(x.dtype), x), dim=1)

@@ -104,7 +104,7 @@ class CosformerCore(FeatureCore):
         fixed = self.horizon is not None
         standard = Traits().supports
         traits = Traits(
-            supports=standard | {"context"} if fixed else standard - {"keep"},
+            supports=standard if fixed else standard - {"keep"},
             causal=site.causal,
             max_length=self.horizon,
             selection_leak=site.causal and not fixed,
@@ -117,13 +117,11 @@ class CosformerCore(FeatureCore):
     ) -> FeatureMaps:
         """Return the maps at the positions of these queries and keys."""
         longest = max(q.shape[2], k.shape[2])
-        if layout.context is not None:
-            longest = layout.context.whole
         if self.horizon is not None:
             check_positions(longest, layout.start, self.horizon)
         return cosine_maps(
-            position_ids(q.shape[2], layout.place, q),
-            position_ids(k.shape[2], layout.place, k),
+            position_ids(q.shape[2], layout.start, q),
+            position_ids(k.shape[2], layout.start, k),
             width=q.shape[3],
             horizon=self.horizon or longest,
             dtype=sum_dtype(q),

@@ -101,12 +101,7 @@ class Differential(MultiHead):
         heads = HeadCounts(2 * site.heads, 2 * site.heads, site.heads, site.heads)
         maps = TwoMaps(site.head_width, site.layer, deviation)
         core = ExactCore(site, maps, memory=Growth(1.0), value_heads=site.heads)
-        core.traits = replace(
-            core.traits,
-            supports=core.traits.supports - {"context"},
-            positions=frozenset(),
-            row_stochastic=False,
-        )
+        core.traits = replace(core.traits, positions=frozenset(), row_stochastic=False)
         super().__init__(
             site, core, bias=bias, bias_default=False, heads=heads, key_width=site.head_width // 2
         )

@@ -22,8 +22,6 @@ Differs    All tokens are of one segment: pairs are two towers here. Queries may
            Scores in half precision are float32.
 """
 
-from dataclasses import replace
-
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -118,5 +116,3 @@ class Funnel(MultiHead):
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory, relative=relative)
         super().__init__(site, core, bias=bias)
-        # It stands in stacks that pool, and CLS has distances of its own.
-        self.traits = replace(self.traits, supports=self.traits.supports - {"context"})

@@ -21,7 +21,7 @@ class Identity(Family):
     def __init__(self, site: Site, *, bias: bool = True) -> None:
         super().__init__()
         self.traits = Traits(
-            supports=Traits().supports | {"document", "context"},
+            supports=Traits().supports | {"document"},
             options=APPLIED,
             causal=site.causal,
             row_stochastic=True,

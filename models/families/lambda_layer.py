@@ -32,7 +32,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.context import Context
 from lra.models.mixer import (
     Family,
     Flow,
@@ -47,7 +46,7 @@ from lra.models.mixer import (
 )
 from lra.models.multi_head import projection
 from lra.models.ops.convolution.dynamic import dynamic_convolution
-from lra.models.ops.linear.causal_content import CausalContent, causal_content, content_before
+from lra.models.ops.linear.causal_content import CausalContent, causal_content
 from lra.models.ops.numerics import NEVER, full_precision, sum_dtype
 
 WINDOW = 31
@@ -59,17 +58,11 @@ def content_lambda(
     logits: Float[Tensor, "b u l k"],
     v: Float[Tensor, "b u l v"],
     keep: Bool[Tensor, "b l"] | None,
-    context: Context | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Apply the map of the whole content, on all ranks; values at padding are 0."""
+    """Apply the map of the whole content; values at padding are 0."""
     if keep is not None:
         logits = logits.masked_fill(~keep[:, None, :, None], NEVER)
-    if context is None:
-        content = (logits.softmax(2).mT @ v).sum(1)
-    else:
-        weights = (logits - context.largest(logits.amax(2, keepdim=True))).exp()
-        total = context.total(weights.sum(2))
-        content = (context.total(weights.mT @ v) / total[..., None]).sum(1)
+    content = (logits.softmax(2).mT @ v).sum(1)
     return q @ content[:, None]
 
 
@@ -165,10 +158,7 @@ class LambdaLayer(Family):
         self.offsets = nn.Parameter(torch.empty(shape))
         nn.init.normal_(self.offsets, std=(key_width * summed) ** -0.5)
         growth = Growth(2.0 if window is None else 1.0)
-        # A vector for every distance is one for each pair of ranks' tokens.
-        shared = set[str]() if window is None else {"context"}
         self.traits = Traits(
-            supports=frozenset({"keep", "start"} | shared),
             causal=site.causal,
             max_length=site.max_length if window is None else None,
             operations=growth,
@@ -189,25 +179,18 @@ class LambdaLayer(Family):
                 past, before = cast(tuple[State, Tensor], state or self._empty(len(x), v))
                 before = before.to(dtype)
                 sums = CausalContent(*(part.to(dtype) for part in cast(CausalContent, past)))
-                if layout.context is not None:
-                    sums = content_before(logits, v, layout.keep, layout.context)
                 y, after = causal_content(q, logits, v, layout.keep, sums)
-                if layout.context is None:
-                    v = torch.cat((before, v), dim=2)
+                v = torch.cat((before, v), dim=2)
                 if state is not None:  # cloned: a view would hold the whole segment
                     state = (tuple(after), v[:, :, v.shape[2] - before.shape[2] :].clone())
             else:
-                y = content_lambda(q, logits, v, layout.keep, layout.context)
+                y = content_lambda(q, logits, v, layout.keep)
             offsets = self.offsets.to(dtype)
             if self.window is None:
                 y = y + global_lambda(q, v, offsets, causal=self.causal)
             else:
-                left, behind = self.window - 1 if self.causal else self.window // 2, 0
-                if layout.context is not None:
-                    v, (_, behind) = layout.context.halo(v, left, self.window - 1 - left)
-                # Behind the queries stand as many that nobody reads as there are later values.
-                near = local_lambda(F.pad(q, (0, 0, 0, behind)), v, offsets, left)
-                y = y + near[:, :, : q.shape[2]]
+                left = self.window - 1 if self.causal else self.window // 2
+                y = y + local_lambda(q, v, offsets, left)
         return flow._replace(x=y.transpose(1, 2).flatten(2).to(flow.x.dtype), state=state)
 
     def _split(self, x: Float[Tensor, "b l w"], parts: int) -> Float[Tensor, "b p l k"]:

@@ -46,7 +46,7 @@ from lra.models.multi_head import APPLIED, Core, Place, biases, projection
 from lra.models.ops import kv_cache
 from lra.models.ops.exact import ExactCore, refuse_in_stream
 from lra.models.ops.latents import absorbed_attention, absorbs, padded_sdpa
-from lra.models.positions import At, Spacing, rotate, rotation
+from lra.models.positions import At, rotate, rotation
 
 NORM_EPSILON = 1e-6
 
@@ -139,7 +139,7 @@ class LatentAttention(Family):
         """Fold the width of all heads into heads."""
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
-    def placed(self, x: Float[Tensor, "b l d"], place: Int[Tensor, " b"] | Spacing | None) -> Place:
+    def placed(self, x: Float[Tensor, "b l d"], place: Int[Tensor, " b"] | None) -> Place:
         """Return the rotation that queries and keys of one place share, where there is one."""
         return rotation(x, self.rotary_width, place) if self.rotary_width else place
 
@@ -183,7 +183,7 @@ class LatentAttention(Family):
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
         x = blanked(x, layout, self.traits)
-        place = self.placed(x, layout.place)
+        place = self.placed(x, layout.start)
         k, v = self.heads_of(*self.latents(x, place))
         return self.merge(self.core(self.queries(x, place), k, v, layout))
 

@@ -27,7 +27,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lra.models.context import Context
 from lra.models.mixer import Layout, Need, Site, Traits, Unsupported, Variant
 from lra.models.multi_head import MultiHead
 from lra.models.ops.linear.causal_product import causal_product
@@ -79,16 +78,13 @@ FEATURES: Mapping[FeatureChoice, FeatureMap] = {
 
 
 def log_shares(
-    k: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None, context: Context | None = None
+    k: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None
 ) -> Float[Tensor, "b h s k"]:
     """Return the logarithm of each kept key's share of its channel's softmax over the length."""
     k = k.to(sum_dtype(k))
     if keep is not None:
         k = k.masked_fill(~keep[:, None, :, None], torch.finfo(k.dtype).min)
-    if context is None:
-        return k.log_softmax(2)
-    level = context.largest(k.amax(2, keepdim=True))
-    return k - level - context.total((k - level).exp().sum(2, keepdim=True)).log()
+    return k.log_softmax(2)
 
 
 def check_direction(feature_map: FeatureChoice, causal: bool) -> None:
@@ -155,7 +151,7 @@ class LinearCore(FeatureCore):
                 "variant=lra hides nothing from earlier tokens: it cannot be causal; choose "
                 "variant=faithful"
             )
-        supports = Traits().supports | {"context"}
+        supports = Traits().supports
         super().__init__(
             Traits(
                 supports=supports - {"keep"} if lra else supports,
@@ -185,12 +181,11 @@ class LinearCore(FeatureCore):
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
         if self.feature_map == FeatureChoice.softmax_dims:
-            k = log_shares(k, layout.keep, layout.context)
+            k = log_shares(k, layout.keep)
         o = super().forward(q, k, v, layout)
         if not self.by_length:
             return o
-        length = k.shape[2] if layout.context is None else layout.context.whole
-        scaled: Tensor = o * length**-0.5
+        scaled: Tensor = o * k.shape[2] ** -0.5
         return scaled
 
 

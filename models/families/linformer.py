@@ -32,7 +32,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lra.models.context import Context
 from lra.models.mixer import Layout, Need, Site, Traits, Unsupported, Variant, blanked
 from lra.models.multi_head import MultiHead
 from lra.models.ops.exact import sdpa
@@ -48,7 +47,7 @@ class LinformerCore(nn.Module):
         matrix, pools = length_map.projection in MATRIX, length_map.projection in POOL
         alone, together = length_map.window == 1, length_map.window >= site.max_length
         self.traits = Traits(
-            supports=frozenset({"keep"} if masked else ()) | ({"context"} if matrix else set()),
+            supports=frozenset({"keep"} if masked else ()),
             max_length=site.max_length,
             row_stochastic=length_map.projection == Projection.mean_pool,
             weight_dropout=True,
@@ -65,13 +64,11 @@ class LinformerCore(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
-        keep, context = self.checked_keep(layout, k.shape[2]), layout.context
-        slots = self.reduced(k, 0, keep, context), self.reduced(v, 1, keep, context)
-        return self.attend(q, *slots, keep)
+        keep = self.checked_keep(layout, k.shape[2])
+        return self.attend(q, self.reduced(k, 0, keep), self.reduced(v, 1, keep), keep)
 
     def checked_keep(self, layout: Layout, length: int) -> Bool[Tensor, "b n"] | None:
         """Return the mask of padding, if any; refuse more tokens than the maps have columns."""
-        length = length if layout.context is None else layout.context.whole
         if length > self.length_map.max_length:
             raise ValueError(
                 f"Linformer maps at most max_length={self.length_map.max_length} tokens: got "
@@ -80,17 +77,13 @@ class LinformerCore(nn.Module):
         return layout.keep if "keep" in self.traits.supports else None
 
     def reduced(
-        self,
-        x: Float[Tensor, "b h n c"],
-        number: int,
-        keep: Bool[Tensor, "b n"] | None,
-        context: Context | None,
+        self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
     ) -> Float[Tensor, "b h s c"]:
-        """Map the tokens of every head, on all ranks, to slots."""
+        """Map the tokens of every head to slots."""
         if not self.length_map.joined:
-            return cast(Tensor, self.length_map(x, number, keep, context))
+            return cast(Tensor, self.length_map(x, number, keep))
         side_by_side = x.transpose(1, 2).flatten(-2)[:, None]
-        slots: Tensor = self.length_map(side_by_side, number, keep, context)
+        slots: Tensor = self.length_map(side_by_side, number, keep)
         return slots.reshape(len(x), -1, x.shape[1], x.shape[3]).transpose(1, 2)
 
     def attend(
@@ -186,19 +179,17 @@ class Linformer(MultiHead):
 
         Where there are more slots than tokens, it is the tokens that are projected.
         """
-        length = x.shape[1] if layout.context is None else layout.context.whole
-        if not self.early or length < self.core.length_map.slots:
+        if not self.early or x.shape[1] < self.core.length_map.slots:
             return super().forward(x, layout)
         x = blanked(x, layout, self.traits)
         keep, length_map = self.core.checked_keep(layout, x.shape[1]), self.core.length_map
         layers = (self.k_proj, self.v_proj)
-        facts = keep, layout.context
-        slots = [length_map(x[:, None], number, *facts)[:, 0] for number in range(length_map.maps)]
+        slots = [length_map(x[:, None], number, keep)[:, 0] for number in range(length_map.maps)]
         k, v = (layer(slots[min(i, length_map.maps - 1)]) for i, layer in enumerate(layers))
         if self.k_proj.bias is not None:
             # The layers add their bias to a slot once: it holds as many as E maps ones to.
             ones = torch.ones_like((x[:1] if keep is None else x)[:, None, :, :1])
-            times = [length_map(ones, i, *facts)[:, 0] - 1 for i in range(2)]
+            times = [length_map(ones, i, keep)[:, 0] - 1 for i in range(2)]
             k, v = k + times[0] * self.k_proj.bias, v + times[1] * self.v_proj.bias
         q, k, v = self.split(self.q_proj(x)), self.split(k), self.split(v)
         return self.merge(self.core.attend(q, k, v, keep))

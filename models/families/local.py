@@ -36,7 +36,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.context import Context
 from lra.models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Variant
 from lra.models.multi_head import MultiHead
 from lra.models.ops import window_cache
@@ -161,7 +160,7 @@ class LocalCore(nn.Module):
         everything = seen >= others and not site.causal
         itself = block == 1 and not (look_back or look_forward)
         self.traits = Traits(
-            supports=frozenset({"start"} if comb else {"keep", "start", "context"}),
+            supports=frozenset({"start"} if comb else {"keep", "start"}),
             hides_others=comb,
             positions=frozenset({Positions.alibi.value}),
             causal=site.causal,
@@ -180,8 +179,6 @@ class LocalCore(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend within the block and those it looks at."""
-        if layout.context is not None:
-            return self.among_ranks(q, k, v, layout, layout.context)
         dropout = self.dropout if self.training else 0.0
         if self.longest is None:
             return local_attention(
@@ -205,34 +202,6 @@ class LocalCore(nn.Module):
         return comb_attention(
             q, k, v, block=self.block, longest=self.longest, dropout=dropout, **facts
         )
-
-    def among_ranks(
-        self,
-        q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h l k"],
-        v: Float[Tensor, "b h l v"],
-        layout: Layout,
-        context: Context,
-    ) -> Float[Tensor, "b h l v"]:
-        """Attend among blocks of which those of other ranks are fetched; no block is cut.
-
-        Raises:
-            Unsupported: A part ends within a block.
-        """
-        if any(length % self.block for length in context.lengths[:-1]):
-            raise Unsupported(
-                f"a block is not cut between ranks: got block={self.block} with parts of "
-                f"{[*context.lengths]} tokens; set model.mixer.block to a divisor of them, or "
-                "hardware.context to another number"
-            )
-        left, right = self.look_back * self.block, self.look_forward * self.block
-        neighbours = context.around(left, right)
-        if left or right:
-            k, v = (context.halo(x, left, right)[0] for x in (k, v))
-            layout = layout._replace(keep=context.kept_around(layout.keep, left, right))
-            q = F.pad(q, (0, 0, *neighbours))  # of these nobody reads what they find
-        o: Tensor = self(q, k, v, layout._replace(context=None))
-        return o[:, :, neighbours.before : neighbours.before + context.length]
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty state: the keys and values that a later token may see, and their count.

@@ -225,8 +225,6 @@ class Longformer(MultiHead):
             )
         if sees_cls or global_mask:
             self.traits = replace(self.traits, reach=None)
-        if sees_cls:  # all ranks would have to hear of it, and it of all
-            self.traits = replace(self.traits, supports=self.traits.supports - {"context"})
         if global_mask:
             self.traits = replace(self.traits, supports=self.traits.supports | {"is_global"})
 
@@ -237,11 +235,6 @@ class Longformer(MultiHead):
                 raise Unsupported(
                     "layout.is_global was given to a Longformer without projections for it: set "
                     "global_mask=true"
-                )
-            if layout.context is not None:
-                raise Unsupported(
-                    "global tokens are seen by all, and Longformer tells ranks their neighbours: "
-                    "got layout.is_global with hardware.context above 1; set it to 1"
                 )
             is_global = layout.is_global
             if self.sees_cls:

@@ -29,10 +29,9 @@ from functools import partial
 from typing import Any, TypeAlias, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lra.models.mixer import Site, State, check_share
 from lra.models.ops.numerics import full_precision, sum_dtype
@@ -56,12 +55,9 @@ class LSTMCells(nn.Module):
         self.weight_drop = weight_drop
 
     def forward(
-        self, x: Float[Tensor, "b l d"], state: State, real: Int[Tensor, " b"] | None = None
+        self, x: Float[Tensor, "b l d"], state: State
     ) -> tuple[Float[Tensor, "b l h"], State]:
-        """Return h of every token, and (h, c) behind the last.
-
-        With `real`, behind as many of each row, at least one; h of the others are zeros.
-        """
+        """Return h of every token, and (h, c) behind the last."""
         weights: dict[str, Tensor] = dict(self.lstm.named_parameters())
         if self.weight_drop and self.training:
             dropped = nn.functional.dropout(weights["weight_hh_l0"], self.weight_drop)
@@ -69,7 +65,7 @@ class LSTMCells(nn.Module):
         given = None if state is None else tuple(part[None] for part in cast(Pair, state))
         if x.device.type != "cpu":
             with _cudnn_for(self.training):
-                y, (h, c) = self._read(weights, x, given, real)
+                y, (h, c) = self._read(weights, x, given)
             return y, (h[0], c[0])
         # oneDNN has no layer in half precision on most CPUs
         dtype, kind = sum_dtype(x), x.dtype
@@ -77,7 +73,7 @@ class LSTMCells(nn.Module):
         if given is not None:
             given = tuple(part.to(dtype) for part in given)
         with full_precision(x):
-            y, after = self._read(weights, x.to(dtype), given, real)
+            y, after = self._read(weights, x.to(dtype), given)
         h, c = (part[0].to(kind) for part in after)
         return y.to(kind), (h, c)
 
@@ -86,17 +82,9 @@ class LSTMCells(nn.Module):
         weights: dict[str, Tensor],
         x: Float[Tensor, "b l d"],
         given: tuple[Tensor, ...] | None,
-        real: Int[Tensor, " b"] | None,
     ) -> tuple[Tensor, Pair]:
-        if real is None:
-            output: tuple[Tensor, Pair] = functional_call(self.lstm, weights, (x, given))
-            return output
-        packed = pack_padded_sequence(
-            x, real.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
-        )
-        y, after = functional_call(self.lstm, weights, (packed, given))
-        y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
-        return y, after
+        output: tuple[Tensor, Pair] = functional_call(self.lstm, weights, (x, given))
+        return output
 
     def empty(self, batch_size: int) -> State:
         """Return zeros for h and c."""

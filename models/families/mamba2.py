@@ -129,7 +129,6 @@ class Mamba2(LogLinearMixer):
         self.complete(
             site, state=(site.heads, states, width // site.heads), bidirectional=bidirectional
         )
-        self.whole_rows = quasi_separable
         if log_linear:
             self.add_levels(site)
 

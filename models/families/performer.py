@@ -174,8 +174,6 @@ class PerformerOptions:
             # The reference's guard of small denominators is a step away from a mean.
             positive = self.kernel != Kernel.trigonometric and self.epsilon == 0
             leak = causal and self.key_max == KeyMax["global"]
-        if not leak and not self.by_projection:  # else keys refer to all keys
-            standard |= {"context"}
         original = self.padding == PaddingRule.original
         return Traits(
             supports=standard - {"keep"} if self.variant == Variant.lra or original else standard,

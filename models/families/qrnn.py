@@ -23,7 +23,7 @@ from functools import partial
 from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.mixer import Need, Site, State, check_share
@@ -81,12 +81,9 @@ class QRNNCells(nn.Module):
         self.gates = nn.Linear(kernel * width, self.maps * hidden)
 
     def forward(
-        self, x: Float[Tensor, "b l d"], state: State, real: Int[Tensor, " b"] | None = None
+        self, x: Float[Tensor, "b l d"], state: State
     ) -> tuple[Float[Tensor, "b l h"], State]:
-        """Return h of every token, and behind the last c and the tokens that gates still see.
-
-        With `real`, behind as many of each row, at least one.
-        """
+        """Return h of every token, and behind the last c and the tokens that gates still see."""
         c, before = cast(tuple[Tensor, Tensor], self.empty(len(x)) if state is None else state)
         before = before.to(x.dtype)
         seen = x if self.kernel == 1 else last_tokens(x, before)
@@ -102,12 +99,6 @@ class QRNNCells(nn.Module):
         if others:
             h = others[0].sigmoid() * h
         few = self.kernel - 1
-        if real is not None:
-            last = real.clamp(min=1)[:, None, None]
-            end = cells.gather(1, (last - 1).expand(-1, 1, self.hidden))[:, 0]
-            token = last + torch.arange(few, device=x.device)[:, None]
-            whole = torch.cat((before, x), dim=1)
-            return h, (end, whole.gather(1, token.expand(-1, -1, self.width)))
         tail = torch.cat((before, x[:, -few:]), dim=1)[:, -few:] if few else before
         return h, (cells[:, -1], tail)
 

@@ -37,7 +37,7 @@ from enum import StrEnum, auto
 from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_least
@@ -48,7 +48,7 @@ from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, gated, normed_he
 from lra.models.ops.gated.paired_product import is_cheaper, paired_product
 from lra.models.ops.numerics import sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
-from lra.models.positions import Spacing, rotate, rotation
+from lra.models.positions import rotate, rotation
 
 EPSILON = 1e-6
 SLOWEST = 1e-5
@@ -94,18 +94,13 @@ def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Floa
     return -factor * torch.exp2(head * (-8 / heads))
 
 
-def counted(layout: Layout) -> Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None:
+def counted(layout: Layout) -> Int[Tensor, "b l"] | Int[Tensor, " b"] | None:
     """Return where tokens stand among the real ones alone: a state does not decay over padding."""
-    keep, context = layout.keep, layout.context
-    if keep is None:
-        return layout.place
-    real = keep.long()
+    if layout.keep is None:
+        return layout.start
+    real = layout.keep.long()
     before = real.cumsum(1) - real
-    if layout.start is not None:
-        return before + layout.start[:, None]
-    if context is not None:
-        before = before + context.collected(real.sum(1))[: context.rank].sum(0)[:, None]
-    return before
+    return before if layout.start is None else before + layout.start[:, None]
 
 
 class RetNet(Family):
@@ -161,7 +156,6 @@ class RetNet(Family):
         )
         self.out_proj = projection(values, site.width, bias=has.output)
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "context"}),
             causal=site.causal or not bidirectional,
             options=APPLIED,
         )
@@ -171,9 +165,7 @@ class RetNet(Family):
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def project(
-        self,
-        x: Float[Tensor, "b l d"],
-        place: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None,
+        self, x: Float[Tensor, "b l d"], place: Int[Tensor, "b l"] | Int[Tensor, " b"] | None
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l v"]]:
         """Return queries, keys and values, rotated where they are to be."""
         act = ACTIVATIONS.get(self.activation, nn.Identity())
@@ -198,16 +190,16 @@ class RetNet(Family):
         """Mix along the length."""
         x = blanked(x, layout, self.traits)
         q, k, v = self.project(x, counted(layout) if self.rotary else None)
-        causal, alone = self.traits.causal, layout.keep is None and layout.context is None
-        if alone and is_cheaper(q, v, self.chunk, causal=causal):
+        causal, keep = self.traits.causal, layout.keep
+        if keep is None and is_cheaper(q, v, self.chunk, causal=causal):
             g = log_decays(q, self.factor)
             return self.merge(paired_product(q, k, v, g, scale=self.scale, causal=causal), x)
         k = k * self.scale
-        o = self._retain(q, k, v, layout)
+        o = self._retain(q, k, v, keep)
         if not causal:
             # Read before a token, a state has decayed once less than by the distance.
             gamma = log_decays(q, self.factor)[:, None, None].exp().to(o.dtype)
-            o = o + gamma * self._retain(q, k, v, layout, backwards=True)
+            o = o + gamma * self._retain(q, k, v, keep, backwards=True)
         return self.merge(o, x)
 
     def _retain(
@@ -215,31 +207,17 @@ class RetNet(Family):
         q: Float[Tensor, "b h l k"],
         k: Float[Tensor, "b h l k"],
         v: Float[Tensor, "b h l v"],
-        layout: Layout,
+        keep: Bool[Tensor, "b l"] | None,
         *,
         backwards: bool = False,
     ) -> Float[Tensor, "b h l v"]:
         """Read from the first token to the last; or from the last, without the token itself."""
-        keep, context, reads = layout.keep, layout.context, Reads.after
+        reads = Reads.after
         if backwards:
             q, k, v = q.flip(2), k.flip(2), v.flip(2)
             keep, reads = None if keep is None else keep.flip(1), Reads.before
-        state = None
-        if context is not None:
-            empty = self._empty(len(q))
-            (state,) = context.received((empty,), (q, k, v), backwards=backwards)
-        o, after = decayed_product(
-            q,
-            k,
-            v,
-            log_decays(q, self.factor),
-            state=state,
-            chunk=self.chunk,
-            keep=keep,
-            reads=reads,
-        )
-        if context is not None:
-            o = context.handed_on(o, (after,), backwards=backwards)
+        g = log_decays(q, self.factor)
+        o, _ = decayed_product(q, k, v, g, chunk=self.chunk, keep=keep, reads=reads)
         return o.flip(2) if backwards else o
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
@@ -253,14 +231,11 @@ class RetNet(Family):
         o, after = decayed_product(q, k * self.scale, v, g, state=before, chunk=self.chunk)
         return flow._replace(x=self.merge(o, flow.x), state=(after, start + q.shape[2]))
 
-    def _empty(self, batch_size: int) -> Float[Tensor, "b h k v"]:
-        like = self.q_proj.weight
-        value_width = self.value_expansion * self.head_width
-        shape = (batch_size, self.heads, self.head_width, value_width)
-        return like.new_zeros(shape, dtype=sum_dtype(like))
-
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return zeros, and the position of the next token: of one size for any memory."""
         del memory
-        state = self._empty(batch_size)
+        like = self.q_proj.weight
+        value_width = self.value_expansion * self.head_width
+        shape = (batch_size, self.heads, self.head_width, value_width)
+        state = like.new_zeros(shape, dtype=sum_dtype(like))
         return state, state.new_zeros(batch_size, dtype=torch.int64)

@@ -80,9 +80,7 @@ class TalkingCore(ExactCore):
         self.logits_map = mixing_map(site.heads, key_heads, mixing)
         self.weights_map = mixing_map(value_heads, site.heads, mixing)
         added = frozenset({Positions.alibi.value, Positions.t5.value})
-        # Weights that other heads share are no sums over parts of the keys.
-        supports = self.traits.supports - {"context"}
-        self.traits = replace(self.traits, supports=supports, row_stochastic=False, positions=added)
+        self.traits = replace(self.traits, row_stochastic=False, positions=added)
 
     def talk(
         self,

@@ -91,13 +91,7 @@ class TransformerXL(SegmentRecurrence):
         core = ExactCore(site, attend, memory=memory, relative=relative)
         super().__init__(site, core, bias=bias, bias_default=False)
         self.same_length_when = same_length
-        # Sinusoids that are dropped could not be dropped alike when scores are recomputed.
-        refused = {"context"} if position_dropout else set[str]()
-        self.traits = replace(
-            self.traits,
-            supports=self.traits.supports - refused,
-            by_segment=same_length == SameLength.never,
-        )
+        self.traits = replace(self.traits, by_segment=same_length == SameLength.never)
 
     @property
     def same_length(self) -> bool:

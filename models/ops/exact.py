@@ -31,7 +31,6 @@ from lra.models.mixer import (
 from lra.models.multi_head import MultiHead
 from lra.models.ops import kv_cache
 from lra.models.ops.numerics import sum_dtype
-from lra.models.ops.ring import ring_attention, spread_heads
 from lra.models.positions import At, alibi_slopes
 from lra.models.relative import RelativeScores, relative_scores
 
@@ -226,7 +225,7 @@ class ExactCore(nn.Module):
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.relative = relative_scores(site) if relative is None else relative
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "document", "prefix", "context"})
+            supports=frozenset({"keep", "start", "document", "prefix"})
             | ({"order"} if not site.causal else set()),
             positions=frozenset(each.value for each in SCORED),
             causal=site.causal,
@@ -249,8 +248,6 @@ class ExactCore(nn.Module):
         ranks: Int[Tensor, "b l"] | None = None,
     ) -> Float[Tensor, "b o l v"]:
         """Attend over the sequence, or over another one; `at` says where both stand."""
-        if layout.context is not None:
-            return ring_attention(self, q, k, v, layout)
         causal = self.traits.causal
         length, facts = (
             q.shape[2],
@@ -272,13 +269,6 @@ class ExactCore(nn.Module):
         else:
             q, arguments["bias"] = self.between(q, k.shape[2], at, later=later)
         return self.attend(q, k, v, **arguments)
-
-    def products(
-        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b g s k"]
-    ) -> Float[Tensor, "b h l s"]:
-        """Return the scaled products of queries and keys, where they are written out."""
-        scores: Tensor = (q * q.shape[-1] ** -0.5) @ spread_heads(k, q.shape[1]).mT
-        return scores
 
     def between(
         self, q: Float[Tensor, "b h l k"], keys: int, at: At, *, later: bool

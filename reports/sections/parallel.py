@@ -1,4 +1,4 @@
-"""What several processes gain: rates, efficiency and bytes sent, and the longest length that fits.
+"""What several processes gain: rates, efficiency and bytes sent.
 
 A line is a model, with how its processes work together where they do more than share a batch; one
 process alone begins each line of its model, for there is nothing to share.
@@ -31,11 +31,10 @@ QUANTITIES = {
 }
 """Panels of each load, and what stands on their axes."""
 LOADS = {"weak": "weak: each has a batch", "strong": "strong: all share a batch"}
-LONGEST, FITS = "longest", "fitting_length"
-FIRST = (*QUANTITIES, FITS, "tokens_per_second_per_device", "bytes_sent_per_step_in_total",
+FIRST = (*QUANTITIES, "tokens_per_second_per_device", "bytes_sent_per_step_in_total",
          "peak_tensor_bytes")  # fmt: skip
 """Metrics that come first in the table."""
-TOGETHER = ("processes", "sharded", "context")
+TOGETHER = ("processes", "sharded")
 """Labels of rows of several processes."""
 OPTIONS = tuple(f"processes.{label}" for label in TOGETHER)
 """Names of the options that these are."""
@@ -43,7 +42,6 @@ COLUMNS = (
     "mode", "quantity", "model", "processes", "value", "p20", "p80", "status", "reason",
     "disturbed", "mark",
 )  # fmt: skip
-LONGEST_COLUMNS = ("model", "processes", "value", "status", "reason", "beyond")
 _PLOT = (2.45, 1.95)
 """Inches."""
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
@@ -66,7 +64,8 @@ def parallel_rows(rows: pd.DataFrame) -> pd.DataFrame:
     for row in final.to_dict("records"):
         record = {str(key): value for key, value in row.items()}
         record["processes"] = int(row["labels"].get("processes", 1))
-        record["line"] = named(row, *_sharing(row["labels"]), without=OPTIONS)
+        sharing = ("sharded",) if row["labels"].get("sharded") == "true" else ()
+        record["line"] = named(row, *sharing, without=OPTIONS)
         records.append(record)
         if record["processes"] > 1:
             lines.setdefault(_model(record), {})[record["line"]] = None
@@ -85,18 +84,6 @@ def parallel_rows(rows: pd.DataFrame) -> pd.DataFrame:
 def _model(record: dict[str, Any]) -> tuple[str, ...]:
     """Return what the lines of one model have in common."""
     return str(record["task"]), str(record["mode"]), named(record, without=OPTIONS)
-
-
-def _sharing(labels: dict[str, str]) -> tuple[str, ...]:
-    """Return in words what processes share in addition to the batch."""
-    context = labels.get("context", "1")
-    sharing = "all share each sequence" if context == labels.get("processes") else (
-        f"{context} share each sequence"
-    )  # fmt: skip
-    return (
-        *(("sharded",) if labels.get("sharded") == "true" else ()),
-        *((sharing,) if context != "1" else ()),
-    )
 
 
 def parallel_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -219,95 +206,6 @@ def _processes_axis(axes: Axes, data: pd.DataFrame) -> None:
     axes.set_xlabel("processes")
 
 
-def longest_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the longest length that fits, for each line and number of processes.
-
-    `beyond` says how the next length ended; empty where none was tried. Where no length fits,
-    `status` and `reason` are those of the shortest.
-
-    Args:
-        rows: As `parallel_rows` returns them, of one setting.
-    """
-    measured = rows[(rows["mode"] == LONGEST) & rows["metric"].isin((FITS, "tokens_per_second"))]
-    measured = measured[(measured["metric"] == FITS) | (measured["status"] != "ok")]
-    records = []
-    for line in model_order([str(name) for name in measured["line"]]):
-        for processes, part in measured[measured["line"] == line].groupby("processes"):
-            at = {
-                int(str(length)): _value(tried.to_dict("records"))
-                for length, tried in part.groupby("length", sort=True)
-            }
-            fitting = [length for length, value in at.items() if value.ok]
-            record: dict[str, Any] = {"model": line, "processes": processes}
-            if fitting:
-                longer = [value for length, value in at.items() if length > fitting[-1]]
-                beyond = longer[0].status if longer else ""
-                record |= {"value": float(fitting[-1]), "status": "ok", "reason": ""}
-            else:
-                first = next(iter(at.values()))
-                beyond = first.status
-                record |= {"value": None, "status": first.status, "reason": first.reason}
-            records.append(record | {"beyond": beyond})
-    return pd.DataFrame(records, columns=list(LONGEST_COLUMNS))
-
-
-def longest_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str = "") -> Figure:
-    """Draw what `longest_data` returned; ≥ marks a length whose next one might fit."""
-    drawn = data.assign(length=data["processes"], p20=None, p80=None)
-    with style():
-        grid = sheet(1, plot=(3.4, 2.3))
-        (axes,) = grid.axes
-        names = list(dict.fromkeys(drawn["model"]))
-        handles = [
-            draw_line(axes, drawn[drawn["model"] == name], looks_of[name], name, exponent=False)
-            for name in names
-        ]
-        _processes_axis(axes, drawn)
-        lengths = sorted(drawn["value"].dropna())
-        share, _ = strip(drawn[drawn["value"].isna()]["model"].nunique())
-        low, high = lengths[0] / 1.5, lengths[-1] * 1.5
-        axes.set_yscale("log", base=2)
-        axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
-        axes.yaxis.set_major_locator(FixedLocator(sorted({*lengths})))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        draw_crosses(axes, drawn, looks_of, names)
-        axes.set_ylabel("longest length that fits (tokens)")
-        open_ended = _open(drawn)
-        for row in open_ended.to_dict("records"):
-            axes.annotate(
-                "≥", (row["length"], row["value"]), xytext=(0, 4), textcoords="offset points",
-                ha="center", va="bottom", size=8, color=looks_of[row["model"]].color,
-            )  # fmt: skip
-        return arrange(
-            grid,
-            title="Longest sequence of which a training step fits",
-            subtitle=subtitle,
-            handles=handles,
-            notes=[
-                *why_absent(drawn, along="number of processes", exponent=False),
-                *_beyond(open_ended),
-            ],
-        )
-
-
-def _open(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the lengths that no lack of memory ended."""
-    return data[data["value"].notna() & (data["beyond"] != "out_of_memory")]
-
-
-def _beyond(data: pd.DataFrame) -> list[str]:
-    notes = []
-    for status, part in data.groupby("beyond", sort=False):
-        why = f"the next length ended as {status!s}" if status else "no longer one was tried"
-        places = [
-            f"{model} at {' and '.join(str(n) for n in group['processes'])}"
-            for model, group in part.groupby("model", sort=False)
-        ]
-        notes.append(f"≥ {why}: {'; '.join(places)}")
-    return notes
-
-
 def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield the figures of every setting, and the table of all metrics."""
     stepped = parallel_rows(rows)
@@ -330,12 +228,6 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
                 "tokens per second, efficiency and bytes sent by processes",
                 alike(partial(parallel_figure, looks_of=looks_of, subtitle=subtitle)), data=data,
             )  # fmt: skip
-        yield PagesPart(
-            f"parallel-longest{part.suffix}", f"Longest sequence that fits{where}",
-            "longest sequence of which a training step fits, by processes",
-            alike(partial(longest_figure, looks_of=looks_of, subtitle=part.title)),
-            data=longest_data(part.rows),
-        )  # fmt: skip
     measured = rows[rows["runner"] == "parallel"]
     plain = [named(row, without=OPTIONS) for row in measured.to_dict("records")]
     yield from generic_tables(measured.assign(name=plain), {"parallel": FIRST})

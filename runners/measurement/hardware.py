@@ -121,8 +121,6 @@ class HardwareProfile:
     """Processes of one training cell, each with a GPU, or with training_threads of a CPU."""
     sharded: bool = False
     """Whether they share the weights out (FSDP2); otherwise each holds all of them (DDP)."""
-    context: int = 1
-    """Processes that share each sequence; the others share the batch: processes / context parts."""
     memory_limit_bytes: int | None = None
     """A cell that needs more ends as out_of_memory. None: the GPU's memory, or 90 % of the main
     memory that is available, shared by the cells side by side."""
@@ -141,7 +139,6 @@ class HardwareProfile:
             ("training_threads", 1, MOST_PARALLEL, ""),
             ("training_processes", 0, MOST_PARALLEL, "; 0 takes as many as the cores allow"),
             ("processes", 1, MOST_PARALLEL, ""),
-            ("context", 1, MOST_PARALLEL, ""),
             ("memory_limit_bytes", LEAST_MEMORY_BYTES, None, "; null sets no limit of its own"),
             ("token_budget", 1, None, ""),
         ):
@@ -155,15 +152,10 @@ class HardwareProfile:
                     f"{name}: got {peak}; wanted a number above 0; null has it measured"
                 )
         check_typical(self.typical)
-        self._check_processes()
+        self._check_sharded()
 
-    def _check_processes(self) -> None:
-        """Refuse processes that cannot work together. Raises ValueError."""
-        if self.processes % self.context:
-            raise ValueError(
-                f"context: got {self.context}; wanted a divisor of processes={self.processes}: "
-                f"set hardware.processes={self.context}, or a multiple of it"
-            )
+    def _check_sharded(self) -> None:
+        """Refuse weights that cannot be shared out. Raises ValueError."""
         if not self.sharded:
             return
         for name, wrong, way_out in (
@@ -186,7 +178,6 @@ class HardwareProfile:
         return {
             "processes": str(self.processes),
             **({"sharded": "true"} if self.sharded else {}),
-            **({"context": str(self.context)} if self.context > 1 else {}),
         }
 
     def timing_threads(self) -> int:

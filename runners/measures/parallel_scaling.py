@@ -9,12 +9,8 @@ while the others wait. A pair of neighbours in time gives the efficiency, t alon
 - `strong`: all devices share the tokens of one batch; what is divided by the number of devices as
   well, so that ideal is 1 again.
 
-`longest` asks what fits: one sequence for each group of `hardware.context` processes, and a row for
-a length of which a step fits into the memory. Of rising `lengths` the first that does not ends the
-cell as `out_of_memory`, whichever process ran out, and with it its line of lengths.
-
 The batch of one is `token_budget // length` sequences of random tokens, at least one. With
-`hardware.context` processes share each sequence; with `hardware.sharded` the weights (FSDP2).
+`hardware.sharded` processes share the weights out (FSDP2).
 Ranks of one processor share its memory's bandwidth: their efficiency says more of that than of
 what is sent. Where they have more threads than cores, it would say nothing: there is a row with the
 reason, and times are marked as disturbed.
@@ -35,7 +31,7 @@ from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import MEASURING_S, phase, so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.disturbance import scattered
-from lra.runners.measurement.hardware import Device, HardwareProfile
+from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.inputs import random_inputs
 from lra.runners.measurement.measure import observe, timed, uncollected
 from lra.runners.measurement.timing import Timing
@@ -60,8 +56,6 @@ class ScalingLoad(StrEnum):
     """The tokens of a device."""
     strong = auto()
     """The tokens of all."""
-    longest = auto()
-    """One sequence for each group of processes that share it: how long may it be?"""
 
 
 @by_name
@@ -72,8 +66,7 @@ class ParallelScaling(Timing, Runner):
     outcome: ClassVar[str] = "tokens_per_second"
     tabled: ClassVar[tuple[str, ...]] = (
         "tokens_per_second", "tokens_per_second_per_device", "scaling_efficiency",
-        "fitting_length", "bytes_sent_per_step", "bytes_sent_per_step_in_total",
-        "peak_tensor_bytes",
+        "bytes_sent_per_step", "bytes_sent_per_step_in_total", "peak_tensor_bytes",
     )  # fmt: skip
     data: ClassVar[bool] = False
     timed: ClassVar[bool] = True
@@ -91,20 +84,7 @@ class ParallelScaling(Timing, Runner):
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
         if not self.modes:
-            raise ValueError("modes is empty: wanted weak, strong, longest or some of them")
-
-    def check_hardware(self, hardware: HardwareProfile) -> None:
-        """Refuse to look for what fits where nothing says how much there is."""
-        if (
-            ScalingLoad.longest in self.modes
-            and hardware.device is Device.cpu
-            and hardware.memory_limit_bytes is None
-        ):
-            raise ValueError(
-                "hardware.memory_limit_bytes: got null with runner.modes=[longest] on a processor, "
-                "whose memory the processes have in common; wanted the bytes that each of them may "
-                "use, as in hardware.memory_limit_bytes=2000000000"
-            )
+            raise ValueError("modes is empty: wanted weak, strong or both")
 
     def passes(self, work: Work) -> Sequence[Passes]:
         """Refuse a batch that leaves a process without a part; how long a step takes is unknown.
@@ -146,7 +126,7 @@ def measure(
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     together = _step(work, model, ranks, sequences, device)
     calls, crowd = {"together": together}, crowded(ranks, device)
-    compared = config.alone and not ranks.alone and load is not ScalingLoad.longest
+    compared = config.alone and not ranks.alone
     if compared and not crowd:
         calls["alone"] = _waiting
         if ranks.first:
@@ -189,8 +169,6 @@ def measure(
         yield Measurement(
             metric="scaling_efficiency", status=Status.skipped, reason=reason, labels=labels
         )
-    if load is ScalingLoad.longest:
-        yield Measurement(metric="fitting_length", value=float(length), labels=labels)
     for metric, value in (
         ("bytes_sent_per_step", max(sent)),
         ("bytes_sent_per_step_in_total", sum(sent)),
@@ -206,22 +184,14 @@ def batch_of(load: ScalingLoad, length: int, hardware: HardwareProfile) -> int:
     """Return how many sequences all processes together have in a step.
 
     Raises:
-        Unsupported: they are too few, or too short, for each process to have a part.
+        Unsupported: they are too few for each process to have one.
     """
-    parts = hardware.processes // hardware.context
-    if length < hardware.context:
+    processes, single = hardware.processes, max(1, hardware.token_budget // length)
+    sequences = single * processes if load is ScalingLoad.weak else single
+    if sequences < processes:
         raise Unsupported(
-            f"sequences of {length:,} tokens for {hardware.context} processes that share each: "
-            f"wanted at least a token for each; lower hardware.context, or raise runner.lengths"
-        )
-    if load is ScalingLoad.longest:
-        return parts
-    single = max(1, hardware.token_budget // length)
-    sequences = single * hardware.processes if load is ScalingLoad.weak else single
-    if sequences < parts:
-        raise Unsupported(
-            f"{sequences} sequences of {length:,} tokens for {parts} devices that share "
-            f"them: raise hardware.token_budget to {parts * length:,}, or set hardware.context"
+            f"{sequences} sequences of {length:,} tokens for {processes} devices that share "
+            f"them: raise hardware.token_budget to {processes * length:,}"
         )
     return sequences
 
@@ -231,7 +201,7 @@ def _step(work: Work, model: Backbone, ranks: Ranks, sequences: int, device: tor
     hardware, length = work.hardware, work.length
     optim = OptimConfig(clip=None)
     model.train()
-    part_loss = PartLoss(model, model, 0.0, ranks.sequences)
+    part_loss = PartLoss(model, model, 0.0)
     if ranks.sharded:
         shard(model, optim, device)
     synchronised = None if ranks.alone else Synchronised(part_loss, sharded=ranks.sharded)

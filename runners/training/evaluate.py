@@ -79,7 +79,7 @@ def evaluate(
         whole = task.batches(split, batch_size=batch_size, seed=0)
         some = whole if examples is None else first_of(whole, examples)
         for turn, (batch, last) in enumerate(_with_last(some)):
-            if turn % ranks.parts == 0 or batch.reset is not None:
+            if turn % ranks.size == 0 or batch.reset is not None:
                 before_batch()
             so_far(f"evaluating {split}", judged, size if size > judged else 0, "example")
             judged += len(batch.tokens)
@@ -91,16 +91,13 @@ def evaluate(
             if batch.reset is not None and bool(batch.reset.any()):
                 memory = remembered(model.config, task, training=False)
                 state = initial_state(model, len(part.tokens), memory)
-            if ranks.sequences is None:
-                layout = masks_of(moved)
-                outcome = model(moved.tokens, moved.target, moved.keep, state, layout=layout)
-            else:
-                outcome = ranks.sequences.judged(model, moved, state)
+            layout = masks_of(moved)
+            outcome = model(moved.tokens, moved.target, moved.keep, state, layout=layout)
             state = detach(outcome.state)
             assert outcome.hit is not None, "every head knows its hits outside training"
             nll = outcome.nll.detach()
             tally = task.tally(nll.float().cpu(), outcome.hit.cpu(), part)
-            kept.extend([(turn, ranks.part, tally)] if counts else [])
+            kept.extend([(turn, ranks.rank, tally)] if counts else [])
             if learn is not None:
                 learn(outcome, moved)
     tallies = _in_order(kept, ranks)
@@ -153,15 +150,15 @@ def _rank_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch
     Where weights are shared out, every rank takes part in every pass: one that has no rows
     judges some that another does, in vain.
     """
-    if ranks.parts == 1:
+    if ranks.alone:
         return batch, True
     if batch.reset is not None:
         rows = ranks.rows(len(batch.target))
         counts = rows.stop > rows.start
         rows = rows if counts else slice(0, 1)
         return rows_of(batch, rows) if counts or ranks.sharded else None, counts
-    counts = turn % ranks.parts == ranks.part
-    idle = ranks.sharded and last and ranks.part > turn % ranks.parts
+    counts = turn % ranks.size == ranks.rank
+    idle = ranks.sharded and last and ranks.rank > turn % ranks.size
     return batch if counts or idle else None, counts
 
 

@@ -86,13 +86,11 @@ class Trainer:
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
-        check_batch_parts(model.by_batch, self.stages, self.ranks.parts)
+        check_batch_parts(model.by_batch, self.stages, self.ranks.size)
         self.stage = self.stages.at(0)
         self.window = self.stage.window(self.task)
         """Tokens of a training window of the stage."""
-        self.part_loss = PartLoss(
-            model, judge or model, optim.label_smoothing, self.ranks.sequences
-        )
+        self.part_loss = PartLoss(model, judge or model, optim.label_smoothing)
         if self.ranks.sharded:
             shard(model, optim, self.device)
         self.updates = WeightUpdates(model, optim, half=hardware.precision is Precision.float16)

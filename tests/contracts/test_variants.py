@@ -14,7 +14,7 @@ from tests.contracts.choices_of_configs import MODELS
 
 LEFT_OUT = {
     "traits", "empty", "half", "meta", "strides", "copies", "hooks", "repeatable", "calls",
-    "untouched", "recomputation", "random_draws", "batch", "heads", "order", "context", "content",
+    "untouched", "recomputation", "random_draws", "batch", "heads", "order", "content",
     "large_inputs", "flow", "operations", "memory",
 }  # fmt: skip
 """Checks of what an option rarely moves, or another test tries with each, and of growth."""

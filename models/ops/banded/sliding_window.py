@@ -6,9 +6,7 @@
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from lra.models.context import Context
 from lra.models.mixer import Layout, Positions, Site, State, Traits
 from lra.models.ops import window_cache
 from lra.models.ops.banded.attention import BandedAttention, attend_in_sight
@@ -135,7 +133,6 @@ class SlidingWindowCore(nn.Module):
         everything = dilation == 1 and min(window, back) >= site.max_length - 1 and not site.causal
         itself = dilation >= site.max_length or (site.causal and not back)
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "context"}),
             causal=site.causal,
             reach=(back if site.causal else max(window, back)) * dilation,
             positions=frozenset({Positions.alibi.value}),
@@ -153,8 +150,6 @@ class SlidingWindowCore(nn.Module):
         beyond: GlobalKeys | None = None,
     ) -> Float[Tensor, "b h l v"]:
         """Attend; s > l means that the keys begin with tokens of the past."""
-        if layout.context is not None:
-            return self.among_ranks(q, k, v, layout, layout.context)
         return window_attention(
             q,
             k,
@@ -169,35 +164,6 @@ class SlidingWindowCore(nn.Module):
             slopes=self.slopes,
             beyond=beyond,
         )
-
-    def among_ranks(
-        self,
-        q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h l k"],
-        v: Float[Tensor, "b h l v"],
-        layout: Layout,
-        context: Context,
-    ) -> Float[Tensor, "b h l v"]:
-        """Attend to the neighbours on other ranks as well.
-
-        Behind the queries follow as many that nobody reads as there may be keys of later ranks.
-        """
-        step = self.dilation
-        reaches = (self.window if self.behind is None else self.behind) * step, self.window * step
-        left, right = reaches[0], 0 if self.traits.causal else reaches[1]
-        k, neighbours = context.halo(k, left, right)
-        v, _ = context.halo(v, left, right)
-        keep = context.kept_around(layout.keep, left, right)
-        # Whole steps before the queries, and behind them all in reach: a band may look as far.
-        missing = -neighbours.before % step, right - neighbours.behind
-        if any(missing):
-            if keep is None:
-                keep = torch.ones(len(k), k.shape[2], dtype=torch.bool, device=k.device)
-            k, v = (F.pad(x, (0, 0, *missing)) for x in (k, v))
-            keep = F.pad(keep, missing)
-        alone = layout._replace(keep=keep, context=None)
-        o: Tensor = self(F.pad(q, (0, 0, 0, right)), k, v, alone)
-        return o[:, :, : q.shape[2]]
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty state: the last keys and values in reach, and how many are filled.

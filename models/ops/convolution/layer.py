@@ -75,7 +75,6 @@ class GatedConvolution(Family):
         self.out_proj = projection(inner, site.width, bias=True)
         self.add_taps(inner)
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "context"}),
             causal=site.causal,
             reach=max(self.left, taps - 1 - self.left),
             weight_dropout=True,
@@ -88,14 +87,8 @@ class GatedConvolution(Family):
         """Make the parameters that taps come from."""
 
     @abstractmethod
-    def convolve(
-        self, z: Float[Tensor, "b h l v"], past: int, behind: int
-    ) -> Float[Tensor, "b h l v"]:
-        """Convolve.
-
-        Outputs of the first `past` tokens, and of the last `behind`, are not read: those are
-        remembered ones, or stand on other ranks.
-        """
+    def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
+        """Convolve; outputs of the first `past` tokens, which are remembered ones, are not read."""
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the last `kernel - 1` tokens, which are the state; None: zeros."""
@@ -110,11 +103,8 @@ class GatedConvolution(Family):
             z, past = torch.cat((before.to(z.dtype), z), dim=1), before.shape[1]
             # Cloned: a view would hold the whole segment.
             state = z[:, z.shape[1] - past :].to(before.dtype).clone()
-        behind = 0
-        if layout.context is not None:
-            z, (past, behind) = layout.context.halo(z, self.left, self.taps - 1 - self.left, 1)
         heads = torch.unflatten(z, -1, (self.heads, -1)).transpose(1, 2)
-        y = self.convolve(heads, past, behind)[:, :, past : z.shape[1] - behind]
+        y = self.convolve(heads, past)[:, :, past:]
         y = y.transpose(1, 2).flatten(2).to(z.dtype)
         return flow._replace(x=self.out_proj(y), state=state)
 
@@ -143,11 +133,9 @@ class LightConvolution(GatedConvolution):
         self.weight = nn.Parameter(torch.empty(self.heads, 1, self.taps))
         nn.init.xavier_uniform_(self.weight)
 
-    def convolve(
-        self, z: Float[Tensor, "b h l v"], past: int, behind: int
-    ) -> Float[Tensor, "b h l v"]:
+    def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
         """Convolve every head's channels with its kernel."""
-        del past, behind
+        del past
         taps = self.normalise(self.weight[:, 0])
         if not self.dropping():
             return shared_convolution(z, taps, self.left)
@@ -162,14 +150,12 @@ class DynamicConvolution(GatedConvolution):
         """Make the map from a token to its kernels."""
         self.kernel_proj = nn.Linear(width, self.heads * self.taps, bias=False)
 
-    def convolve(
-        self, z: Float[Tensor, "b h l v"], past: int, behind: int
-    ) -> Float[Tensor, "b h l v"]:
+    def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
         """Convolve every head's channels with the kernels of its tokens."""
-        tokens = z[:, :, past : z.shape[2] - behind].transpose(1, 2).flatten(2)
+        tokens = z[:, :, past:].transpose(1, 2).flatten(2)
         logits = torch.unflatten(self.kernel_proj(tokens), -1, (self.heads, self.taps))
         taps = self.dropped(self.normalise(logits.transpose(1, 2)))
-        return dynamic_convolution(z, F.pad(taps, (0, 0, past, behind)), self.left)
+        return dynamic_convolution(z, F.pad(taps, (0, 0, past, 0)), self.left)
 
 
 class TapSoftmax(nn.Module):

@@ -9,7 +9,7 @@ Two-sided, the same weights read a row once more from its end; a token reads its
 
 A family says what is read, and of what shape a row's states are; its convolutions' last inputs are
 remembered too. Rows are read document after document and then padding, see `reading`, so that
-nothing stands in a gap. Ranks that share rows hand on what a row is remembered by.
+nothing stands in a gap.
 """
 
 from collections.abc import Sequence
@@ -81,14 +81,12 @@ class GatedMixer(Family):
     """Of what is projected, which `read` hands on; may be none."""
     norm: GatedHeadNorm
     out_proj: nn.Linear
-    whole_rows = False
-    """Whether ranks that share rows must read all of them."""
 
     def complete(self, site: Site, *, state: tuple[int, ...], bidirectional: bool) -> None:
         """Say what the layer guarantees, and the shape of a row's states."""
         self.state_shape = state
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "document", "context"}),
+            supports=frozenset({"keep", "start", "document"}),
             causal=directions(site, bidirectional=bidirectional) == 1,
             options=APPLIED,
         )
@@ -96,7 +94,10 @@ class GatedMixer(Family):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return what tokens read, and what is remembered behind the last real one."""
+        """Return what tokens read, and what is remembered behind the last one.
+
+        Whoever asks for the latter has no padding.
+        """
         raise NotImplementedError
 
     def output_gate(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l e"] | None:
@@ -121,26 +122,10 @@ class GatedMixer(Family):
         Behind a state, documents stand one after the other, the first being that of the state.
         """
         x = blanked(flow.x, layout, self.traits)
-        context = layout.context
-        if context is not None and (self.whole_rows or layout.document is not None):
-            # Tokens of one document may lie on any ranks.
-            keep, document = (
-                None if fact is None else context.joined(fact)
-                for fact in (layout.keep, layout.document)
-            )
-            rows, _ = context.halo(x, context.whole, context.whole, 1)
-            o, _ = self._from_all_ends(rows, None, Layout(keep=keep, document=document))
-            return flow.with_x(self.merged(context.part(o), x))
-        o, after = self._from_all_ends(x, flow.state, layout)
-        return flow._replace(x=self.merged(o, x), state=after)
-
-    def _from_all_ends(
-        self, x: Float[Tensor, "b l d"], state: State, layout: Layout
-    ) -> tuple[Float[Tensor, "b l e"], State]:
-        o, after = self._from_one_end(x, state, layout, backwards=False)
+        o, after = self._from_one_end(x, flow.state, layout, backwards=False)
         if not self.traits.causal:
             o = o + self._from_one_end(x, None, layout, backwards=True)[0]
-        return o, None if state is None else after
+        return flow._replace(x=self.merged(o, x), state=None if flow.state is None else after)
 
     def _from_one_end(
         self, x: Float[Tensor, "b l d"], state: State, layout: Layout, *, backwards: bool
@@ -151,17 +136,9 @@ class GatedMixer(Family):
         keep, document = (
             None if fact is None else order.of(fact) for fact in (layout.keep, layout.document)
         )
-        context = layout.context
-        here = Borders(keep, document, backwards, state is None and context is None)
-        if context is None:
-            o, after = self.read(order.of(x), before, here)
-            return order.back(o), after
-        tied = (x, *self.parameters())
-        received = context.received(before, tied, backwards=backwards)
-        o, after = self.read(order.of(x), received, here)
-        # A rank without a real token hands on what it got: padding changes nothing.
-        handed_on = [new.to(old.dtype) for new, old in zip(after, before, strict=True)]
-        return order.back(context.handed_on(o, handed_on, backwards=backwards)), after
+        here = Borders(keep, document, backwards, whole=state is None)
+        o, after = self.read(order.of(x), before, here)
+        return order.back(o), after
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return what nothing is remembered by, of one size for any memory."""
@@ -198,7 +175,7 @@ class ShortConvolution(Roles):
         *,
         centred: bool = False,
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b m d"]]:
-        """Return the convolved inputs, and the last `taps - 1` real ones.
+        """Return the convolved inputs, and the last `taps - 1`.
 
         With `centred`, half of the taps are for later tokens, and `before` is not looked at; a row
         that is read from its end gets what it gets from its beginning.
@@ -208,17 +185,6 @@ class ShortConvolution(Roles):
         if centred:
             return self._centred(x, borders), before
         y, after = short_convolution(x, self.weight, self.bias, before, borders.document)
-        if borders.keep is not None:
-            place = borders.keep.sum(1)[:, None] + torch.arange(self.taps - 1, device=x.device)
-            whole = torch.cat((before.to(x.dtype), x), 1)
-            after = whole.gather(1, place[..., None].expand(-1, -1, x.shape[2])).to(before.dtype)
-            if borders.document is not None:
-                last = (borders.keep.sum(1)[:, None] - 1).clamp(min=0)
-                ids = torch.cat(
-                    (borders.document[:, :1].expand(-1, self.taps - 1), borders.document), 1
-                )
-                same = ids.gather(1, place) == borders.document.gather(1, last)
-                after = after * same[..., None]
         return y.to(x.dtype), after
 
     def _centred(self, x: Float[Tensor, "b l d"], borders: Borders) -> Float[Tensor, "b l d"]:

@@ -165,9 +165,8 @@ def log_linear_steps(
     place: Int[Tensor, " b"],
     w: Float[Tensor, "b h l k"] | None = None,
     chunk: int = 64,
-    keep: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h s k v"], Int[Tensor, " b"]]:
-    """Return the same behind a state, the state behind the last real token, and the next place.
+    """Return the same behind a state, the state behind the last token, and the next place.
 
     Args:
         q: As those of `log_linear_product`, and so are the others.
@@ -179,18 +178,13 @@ def log_linear_steps(
         place: How many tokens stand before it.
         w: Keys that write in place of `k`.
         chunk: Tokens that are worked on at once.
-        keep: False for padding, which stands behind all tokens.
     """
     number, dtype = weights.shape[3], state.dtype
-    k, g = without_padding(k, keep), decays_of_tokens(g, keep)
-    real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
-    streams = [q, k, v, g, weights]
-    if w is not None:
-        streams.append(without_padding(w, keep))
+    streams = [q, k, v, g, weights] if w is None else [q, k, v, g, weights, w]
     inputs = [torch.split(x.to(dtype), chunk, 2) for x in streams]
     outputs = []
     with full_precision(q):
-        for *parts, kept in zip(*inputs, torch.split(real, chunk, 1), strict=True):
+        for parts in zip(*inputs, strict=True):
             q, k, v, g, weights, *more = parts
             here = _chunks(q, k, g, *more)
             tokens = place[:, None] + torch.arange(g.shape[2], device=g.device)
@@ -200,7 +194,7 @@ def log_linear_steps(
             held = here.reads[:, :, None] @ state
             o = o + (held * weights.gather(3, seen).mT[..., None]).sum(2)
             outputs.append(o)
-            after = place + kept.sum(1)
+            after = place + g.shape[2]
             token_level = levels(after[:, None], tokens, number).clamp(min=1)
             gained = F.one_hot(token_level - 1, number - 1).to(dtype).mT[:, None, ..., None]
             gained = (here.ends[:, :, None] * gained).mT @ v[:, :, None]

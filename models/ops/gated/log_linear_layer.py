@@ -46,7 +46,6 @@ class LogLinearMixer(GatedMixer):
             memory=Growth(1.0, log=True),
             summarises=self.traits.causal,
         )
-        self.whole_rows = True
 
     def held(self, before: Parts) -> tuple[Parts, Parts]:
         """Part what is remembered into states, with the next place, and inputs of convolutions."""
@@ -66,13 +65,12 @@ class LogLinearMixer(GatedMixer):
         w: Float[Tensor, "b h l k"] | None = None,
     ) -> tuple[Float[Tensor, "b h l v"], Parts]:
         """Return what queries read, in float32 at least, and what is held behind the last token."""
-        chunk, keep, weights = self.chunk, borders.keep, self._weights(x)
+        chunk, weights = self.chunk, self._weights(x)
         if borders.whole:
-            return log_linear_product(q, k, v, g, weights, w=w, chunk=chunk, keep=keep), held
+            o = log_linear_product(q, k, v, g, weights, w=w, chunk=chunk, keep=borders.keep)
+            return o, held
         state, place = held
-        o, *left = log_linear_steps(
-            q, k, v, g, weights, w=w, state=state, place=place, chunk=chunk, keep=keep
-        )
+        o, *left = log_linear_steps(q, k, v, g, weights, w=w, state=state, place=place, chunk=chunk)
         return o, tuple(left)
 
     def _weights(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l n"]:

@@ -100,14 +100,9 @@ def of_own_token(
 def shifted(
     x: Float[Tensor, "b l d"], token: Float[Tensor, "b 1 d"], borders: Borders
 ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b 1 d"]]:
-    """Return the token before each, 0 before a document's first, and the last real one."""
+    """Return the token before each, 0 before a document's first, and the last one."""
     whole = torch.cat((token.to(x.dtype), x), 1)
     begins, previous = borders.begins(), whole[:, :-1]
     if begins is not None:
         previous = previous.masked_fill(begins[..., None], 0)
-    if borders.keep is None:
-        last = whole[:, -1:].clone()
-    else:
-        real = borders.keep.sum(1)[:, None, None]
-        last = whole.gather(1, real.expand(-1, 1, x.shape[2]))
-    return previous, last.to(token.dtype)
+    return previous, whole[:, -1:].clone().to(token.dtype)

@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from lra.models.context import Context
 from lra.models.ops.numerics import NEVER
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 
@@ -35,33 +34,6 @@ class CausalContent(NamedTuple):
     """The logarithm of its normaliser."""
     seen: Float[Tensor, "b u k"]
     """1 where there is one."""
-
-
-def content_before(
-    logits: Float[Tensor, "b u l k"],
-    v: Float[Tensor, "b u l v"],
-    keep: Bool[Tensor, "b l"] | None,
-    context: Context,
-) -> CausalContent:
-    """Return what the tokens of all earlier ranks leave.
-
-    Args:
-        logits: Of this rank's keys, by map.
-        v: Its values, 0 at padding.
-        keep: True for its real tokens.
-        context: The ranks.
-    """
-    if keep is not None:
-        logits = logits.masked_fill(~keep[:, None, :, None], NEVER)
-    level = logits.logsumexp(2)
-    content = (logits - level[:, :, None]).exp().mT @ v
-    contents, levels = context.collected(content), context.collected(level)
-    earlier = torch.arange(context.ranks, device=v.device) < context.rank
-    levels = levels.masked_fill(~earlier.view(-1, 1, 1, 1), NEVER)
-    whole = levels.logsumexp(0)
-    seen = (whole > NEVER / 2).to(v.dtype)
-    share = (levels - whole).exp()[..., None]
-    return CausalContent((contents * share).sum(0) * seen[..., None], whole * seen, seen)
 
 
 def causal_content(

@@ -266,23 +266,6 @@ def _pull_block(
     return dq, dk, dv, dsums
 
 
-def causal_sums(
-    q: Float[Tensor, "b h l k"],
-    k: Float[Tensor, "b h l k"],
-    v: Float[Tensor, "b h l v"],
-    *,
-    keep: Bool[Tensor, "b l"] | None,
-    past: Memory,
-    maps: FeatureMaps,
-    chunk: int,
-) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l"]]:
-    """Return what queries find up to each, and 1 / their sums of weights; `past` has one level."""
-    o, _, _, inverse = _CausalProduct.apply(  # type: ignore[no-untyped-call]
-        q, k, v, keep, *past, maps, min(chunk, q.shape[2])
-    )
-    return o, inverse
-
-
 def causal_product(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],

@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.mixer import Layout, State, Traits, Unsupported
-from lra.models.ops.linear.among_ranks import product_among_ranks
 from lra.models.ops.linear.causal_product import Memory, causal_product, empty_memory
 from lra.models.ops.linear.feature_product import feature_product
 from lra.models.ops.linear.features import FeatureMaps
@@ -47,11 +46,6 @@ class FeatureCore(nn.Module, ABC):
         if "keep" not in self.traits.supports:
             layout = layout._replace(keep=None)
         maps = self.maps(q, k, layout)
-        if layout.context is not None:
-            return product_among_ranks(
-                q, k, v, maps, layout.context,
-                causal=self.traits.causal, chunk=self.chunk, keep=layout.keep,
-            )  # fmt: skip
         causal = self.traits.causal
         if is_cheaper(q, k, v, maps, self.chunk if causal else None):
             return pair_product(q, k, v, maps, causal=causal, keep=layout.keep)

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lra.models.context import Context
 from lra.models.mixer import Site
 
 
@@ -113,9 +112,8 @@ class LengthMap(nn.Module):
         x: Float[Tensor, "b h n c"],
         number: int,
         keep: Bool[Tensor, "b n"] | None,
-        context: Context | None = None,
     ) -> Float[Tensor, "b h s c"]:
-        """Apply map `number`, or the only one; of ranks, that of a matrix alone."""
+        """Apply map `number`, or the only one."""
         nothing = -torch.inf if self.projection == Projection.max_pool else 0.0
         if keep is not None:
             x = x.masked_fill(~keep[:, None, :, None], nothing)
@@ -123,8 +121,8 @@ class LengthMap(nn.Module):
             matrix = self.of(number)
             # All columns are not sliced: the gradient of a slice fills and copies the matrix.
             if x.shape[2] < self.max_length:
-                matrix = matrix.narrow(-1, 0 if context is None else context.offset, x.shape[2])
-            return self.multiplied(x, matrix, keep, context)
+                matrix = matrix.narrow(-1, 0, x.shape[2])
+            return self.multiplied(x, matrix, keep)
         windows = self.windows(x, nothing)
         if self.projection == Projection.conv:
             return windows.flatten(-2) @ self.of(number)
@@ -143,13 +141,10 @@ class LengthMap(nn.Module):
         x: Float[Tensor, "b h n c"],
         matrix: Float[Tensor, "#h s n"],
         keep: Bool[Tensor, "b n"] | None,
-        context: Context | None,
     ) -> Float[Tensor, "b h s c"]:
         """Return E x, divided by the norms of E's rows over real tokens if `row_normalise`."""
         # A shared matrix has two axes: one product over the examples instead of a batch.
         slots = (matrix.flatten(0, 1) @ x.flatten(1, 2))[:, None] if self.joined else matrix @ x
-        if context is not None:
-            slots = context.total(slots)
         if not self.row_normalise:
             return slots
         squares = matrix.square()
@@ -157,8 +152,6 @@ class LengthMap(nn.Module):
             total = squares.sum(-1)[None]
         else:
             total = torch.einsum("hsn,bn->bhs", squares, keep.to(squares.dtype))
-        if context is not None:
-            total = context.total(total)
         return slots / total.clamp(min=torch.finfo(total.dtype).tiny).sqrt()[..., None]
 
     def windows(self, x: Float[Tensor, "b h n c"], nothing: float) -> Float[Tensor, "b h s w c"]:

@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from lra.models.context import Context
 from lra.models.mixer import Family, Flow, Layout, Need, Site, State, Traits, blanked, check_share
 
 LAST = torch.iinfo(torch.int64).max
@@ -160,14 +159,7 @@ class RecurrentMixer(Family):
         noisy = (
             noisy or self.regularisation.input_dropout > 0 or self.regularisation.output_dropout > 0
         )
-        # Ranks would drop other channels of a row each, and costs are means over all tokens.
-        shared = set[str]() if noisy or self.penalised else {"context"}
-        self.traits = Traits(
-            supports=frozenset({"keep", "start"} | shared),
-            causal=sides == 1,
-            training_noise=noisy,
-            reversible=not self.penalised,
-        )
+        self.traits = Traits(causal=sides == 1, training_noise=noisy, reversible=not self.penalised)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, from an empty one."""
@@ -177,9 +169,6 @@ class RecurrentMixer(Family):
         outputs, state = [], flow.state
         for number, cell in enumerate(self.cells):
             order: Reading = reading(layout.keep, backwards=number == 1)
-            if layout.context is not None:
-                outputs.append(self._among_ranks(cell, x, order, layout, layout.context))
-                continue
             y, after = cell(order.of(x), flow.state)
             outputs.append(order.back(y))
             state = state if flow.state is None else after
@@ -190,31 +179,6 @@ class RecurrentMixer(Family):
             x=handed_on if self.out_proj is None else self.out_proj(handed_on), state=state
         )
         return self._with_penalties(flow, y, handed_on, layout.keep)
-
-    def _among_ranks(
-        self,
-        cell: nn.Module,
-        x: Float[Tensor, "b l d"],
-        order: Reading,
-        layout: Layout,
-        context: Context,
-    ) -> Float[Tensor, "b l h"]:
-        """Read on from where the rank before ends, and let the next one do so.
-
-        What a rank hands on is the state behind its last real token, since padding is read last.
-        """
-        way = order.backwards
-        empty: tuple[Tensor, ...] = cell.empty(len(x))  # type: ignore[operator]
-        state = context.received(empty, (x, *cell.parameters()), backwards=way)
-        real = None if layout.keep is None else layout.keep.sum(1)
-        y, after = cell(order.of(x), state, real)
-        if real is not None:  # a rank without a real token hands on what it got
-            after = tuple(
-                new.where((real > 0).view(-1, *(1 for _ in new.shape[1:])), old.to(new.dtype))
-                for new, old in zip(after, state, strict=True)
-            )
-        after = [new.to(old.dtype) for new, old in zip(after, empty, strict=True)]
-        return order.back(context.handed_on(y, after, backwards=way))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the cell's empty state, whose size is the same for any memory."""

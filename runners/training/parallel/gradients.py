@@ -20,7 +20,6 @@ from lra.runners.training.learned_spans import LearnsSpans
 from lra.runners.training.objective import objective
 from lra.runners.training.optim import OptimConfig, Optimiser
 from lra.runners.training.parallel.enclosed import Enclosed, HeardOf
-from lra.runners.training.parallel.sequences import SharedSequences
 from lra.runners.training.prefetch import masks_of
 from lra.tasks.task import Batch
 
@@ -35,26 +34,12 @@ class PartLoss(nn.Module):
         model: What is trained.
         judged: Makes an outcome of rows: the model, or what calls it.
         label_smoothing: Of the training.
-        sequences: What is done with sequences that ranks share.
-
-    Raises:
-        Unsupported: Another than the model makes outcomes of sequences that are shared.
     """
 
     def __init__(
-        self,
-        model: Backbone,
-        judged: Callable[..., Outcome],
-        label_smoothing: float,
-        sequences: SharedSequences | None = None,
+        self, model: Backbone, judged: Callable[..., Outcome], label_smoothing: float
     ) -> None:
         super().__init__()
-        if sequences is not None and judged is not model:
-            raise Unsupported(
-                "a teacher judges whole sequences: got a training by distillation with "
-                f"hardware.context={sequences.transport.ranks}; set it to 1"
-            )
-        self.sequences = sequences
         self.model, self.label_smoothing = model, label_smoothing
         self.judged = [judged]  # in a list, for a module would be registered twice
 
@@ -62,14 +47,9 @@ class PartLoss(nn.Module):
         self, part: Batch, state: State, total: Tensor | float, share: float
     ) -> tuple[Tensor, State]:
         """Return loss and state; see `lra.runners.training.objective.objective`."""
-        layout = masks_of(part)
-        if self.sequences is not None:
-            part, layout = self.sequences.part(part)
         outcome = self.judged[0](
-            part.tokens, part.target, part.keep, state, self.label_smoothing, layout=layout
+            part.tokens, part.target, part.keep, state, self.label_smoothing, layout=masks_of(part)
         )
-        if self.sequences is not None:
-            outcome = self.sequences.counted_once(outcome)
         return objective(outcome, part.weight, total, share), detach(outcome.state)
 
 

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from lra.runners.measurement.hardware import Device, HardwareProfile
 from lra.runners.training.parallel.enclosed import Enclosed
-from lra.runners.training.parallel.sequences import SharedSequences, sharing
 from lra.runners.training.prefetch import rows_of
 from lra.tasks.task import Batch
 
@@ -28,24 +27,11 @@ class Ranks:
     Args:
         rank: Its number, from 0.
         size: Processes in all.
-        context: Neighbours that share each sequence; they take the same rows.
         sharded: Whether weights are shared out.
-        sequences: What is done with sequences that neighbours share; None: each has its own.
     """
 
-    def __init__(
-        self,
-        rank: int = 0,
-        size: int = 1,
-        *,
-        context: int = 1,
-        sharded: bool = False,
-        sequences: SharedSequences | None = None,
-    ) -> None:
-        self.sequences = sequences
-        self.rank, self.size, self.context, self.sharded = rank, size, context, sharded
-        self.part, self.parts = rank // context, size // context
-        """Which rows of a batch are this rank's, and among how many they are shared out."""
+    def __init__(self, rank: int = 0, size: int = 1, *, sharded: bool = False) -> None:
+        self.rank, self.size, self.sharded = rank, size, sharded
         self._sent: Callable[[], Tensor] | None = None
         self._decided = [False, False]
 
@@ -61,13 +47,13 @@ class Ranks:
 
     def rows(self, count: int) -> slice:
         """Return which of `count` rows are this rank's; shares differ by 1 at most."""
-        share, more = divmod(count, self.parts)
-        begin = self.part * share + min(self.part, more)
-        return slice(begin, begin + share + (self.part < more))
+        share, more = divmod(count, self.size)
+        begin = self.rank * share + min(self.rank, more)
+        return slice(begin, begin + share + (self.rank < more))
 
     def part_of(self, batch: Batch) -> Batch:
         """Return this rank's rows of a batch."""
-        if self.parts == 1:
+        if self.alone:
             return batch
         return rows_of(batch, self.rows(len(batch.target)))
 
@@ -175,13 +161,7 @@ def joined(hardware: HardwareProfile) -> Iterator[Ranks]:
     if not initialised:
         dist.init_process_group(backend)
     try:
-        yield Ranks(
-            dist.get_rank(),
-            started,
-            context=hardware.context,
-            sharded=hardware.sharded,
-            sequences=sharing(hardware.context),
-        )
+        yield Ranks(dist.get_rank(), started, sharded=hardware.sharded)
     finally:
         # What holds a group must be gone before it: a later end aborts the process.
         gc.collect()

@@ -92,8 +92,8 @@ class Together(Synchronised):
         random = {name: state[name] for name in ("random", "cuda_random") if name in state}
         streams = map_state(Tensor.cpu, state["streams"])
         joined: dict[str, Any] = whole(state, keep=keep)
-        every = ranks.gathered((random, streams if ranks.part * ranks.context == ranks.rank else 0))
-        parts: list[State] = [part for _, part in every if not isinstance(part, int)]
+        every = ranks.gathered((random, streams))
+        parts: list[State] = [part for _, part in every]
         joined["streams"] = None if parts[0] is None else join(*parts)
         joined[RANKS] = [rank_random for rank_random, _ in every]
         if "gradients" in state and not ranks.sharded:

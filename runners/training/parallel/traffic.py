@@ -22,7 +22,6 @@ SHARES: Mapping[str, Share] = {
     "alltoall": lambda n: (n - 1) / n,
     "all_to_all": lambda n: (n - 1) / n,
     "broadcast": lambda n: (n - 1) / n,
-    "send": lambda n: 1.0,  # noqa: ARG005
 }
 """As rings have it, which send no byte twice; by the name of an operation, or its beginning."""
 

@@ -131,7 +131,6 @@ def test_what_is_typed_without_omegaconf_becomes_what_it_makes_of_it() -> None:
         (HardwareProfile, {"name": "x", "threads": -1}, "threads"),
         (HardwareProfile, {"name": "x", "training_processes": -1}, "training_processes"),
         (HardwareProfile, {"name": "x", "processes": 0}, "processes: got 0"),
-        (HardwareProfile, {"name": "x", "processes": 4, "context": 3}, "divisor of processes=4"),
         (HardwareProfile, {"name": "x", "sharded": True}, "sharded: got true with processes=1"),
         (HardwareProfile, {"name": "x", "memory_limit_bytes": -1}, "memory_limit_bytes"),
         (HardwareProfile, {"name": "x", "memory_limit_bytes": 0}, "memory_limit_bytes"),

@@ -1,6 +1,5 @@
 """What a cell will take: more for more, corrected by what was stored, and unknown by name."""
 
-import logging
 import re
 import time
 from pathlib import Path
@@ -210,39 +209,22 @@ def test_what_is_not_known_says_why() -> None:
     assert "lra doctor --rates" in nothing.reason
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("model=luna",), "Luna .* traits do not list context"),
-        (("model=tlb",), "a family with a stack of its own"),
-        (("model=local",), r"a block is not cut between ranks: got block=64 with parts of \["),
-        (("model=softmax", "model.backbone.attention_dropout=0.1"), "attention_dropout"),
-        (("model=lstm", "runner=parallel", "runner.lengths=[1]"), "1 tokens for 2 processes"),
-        (("model=linear", "runner=parallel", "hardware.processes=4", "runner.modes=[strong]",
-          "runner.lengths=[64]", "hardware.token_budget=64"), "1 sequences of 64 tokens"),
-    ],
-)  # fmt: skip
-def test_a_split_of_sequences_that_cannot_be_is_refused_before_it_runs(words, reason) -> None:
-    found = forecast("hardware.processes=2", "hardware.context=2", *words)
+def test_a_batch_without_a_row_for_each_process_is_refused_before_it_runs() -> None:
+    found = forecast(
+        "model=linear", "runner=parallel", "hardware.processes=4", "runner.modes=[strong]",
+        "runner.lengths=[64]", "hardware.token_budget=64",
+    )  # fmt: skip
     assert found.basis == "refused"
-    assert re.search(reason, found.reason)
+    assert "1 sequences of 64 tokens" in found.reason
 
 
 def test_refused_cells_are_named_with_their_reasons() -> None:
-    split = ("hardware.processes=2", "hardware.context=2")
-    cells = [*planned("model=luna", *split), *planned("model=softmax", *split)]
+    masked = "model.backbone.padding=masked"
+    cells = [*planned("model=fnet", masked), *planned("model=softmax", masked)]
     found = [(cell, Forecaster(costs=Costs(until=0.0)).of(cell)) for cell in cells]
     titles = {each.cell.key: each.cell.columns["model"] for each in cells}
     (line,) = refusals(found, titles)
-    assert line.startswith("refused  luna: Luna (layer 0) cannot share")
-
-
-@pytest.mark.parametrize("model", ["softmax", "convbert", "lambda_layer"])
-def test_a_split_of_sequences_that_can_be_is_asked_and_not_refused(model, caplog) -> None:
-    caplog.set_level(logging.DEBUG, "lra.sweep.trial_builds")
-    words = ("hardware.processes=2", "hardware.context=2", "hardware=h100", f"model={model}")
-    assert forecast(*words).basis == "counted"
-    assert not caplog.records
+    assert re.match(r"refused  fnet: .*padding", line)
 
 
 def test_contents_that_decide_shapes_are_named_as_unknown(monkeypatch) -> None:

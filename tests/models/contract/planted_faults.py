@@ -1,7 +1,6 @@
 """Every fault that is planted for the contract kit: the mixer, the check that must name it, how."""
 
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ from tests.models.contract import (
     spoilt_mixers as mixers,
     spoilt_numbers as numbers,
     spoilt_passes as passes,
-    spoilt_ranks as ranks,
     spoilt_sight as sight,
     spoilt_streams as streams,
     spoilt_ways as ways,
@@ -154,25 +152,6 @@ PLANTED = [
     core("ranks", "against the causal form", layouts.HidesRankZero),
     whole("ranks", "queries below rank", layouts.QueriesForgetTheirRanks),
     core("ranks", "looks both ways", layouts.OrderBesideCausality, causal=True),
-    whole("context", "output, parts of [32, 32]", ranks.IgnoresOtherRanks),
-    whole("context", "positions=position_infused", ranks.CountsFromItsOwnPart),
-    whole("context", "gradient of x", ranks.KeepsItsGradients),
-    whole("context", "keep", ranks.PassesNoMask, causal=True),
-    whole("context", "document, positions=none", ranks.DropsDocumentsOnRanks),
-    whole("context", "order, positions=none", ranks.DropsOrderOnRanks),
-    whole("context", "prefix, positions=none", ranks.PrefixOfItsOwnPart, causal=True),
-    whole("context", "keep and document and order", ranks.OneMaskOnRanks),
-    whole("context", "in training", ranks.IgnoresOtherRanksInTraining),
-    whole("context", "in training", ranks.ExtendIgnoresOtherRanks),
-    whole("context", "in float32", ranks.IgnoresOtherRanksInFloat32),
-    whole("context", "no mask", ranks.IgnoresOtherRanksWithoutGradient),
-    Fault(
-        "ReachesOneRank",
-        "context",
-        "parts of [2, 1, 1]",
-        partial(ranks.ReachesOneRank, kernel=[7]),
-    ),
-    whole("context", "keep", ranks.MissesALonePart),
     core("is_global", "is not applied", layouts.IgnoresGlobal),
     core("is_global", "is not seen by", layouts.GlobalSeesOnly),
     core("is_global", "does not see", layouts.GlobalIsSeenOnly),
@@ -298,7 +277,6 @@ PLANTED = [
     ),
 ]
 RAISED = [
-    whole("context", "the first rank stops", ranks.StopsHalfway),
     whole("meta", "raised", mixers.Bytes),
     whole("lengths", "length must be even", mixers.Raises),
     core("calls", "Inference tensors", passes.KeepsAnInferenceTensor),

@@ -145,7 +145,7 @@ class Reader(KernelCore):
     reach, has_window = 8, True
 
     def __init__(self, site: Site) -> None:
-        fields = frozenset(FACTS) - {"context"} - ({"order"} if site.causal else set())
+        fields = frozenset(FACTS) - ({"order"} if site.causal else set())
         super().__init__(site, supports=fields, operations=Growth(2.0))
 
     def window(self, place: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ class OrderBesideCausality(Reader):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self.traits = replace(self.traits, supports=frozenset(FACTS) - {"context"})
+        self.traits = replace(self.traits, supports=frozenset(FACTS))
 
 
 class IgnoresGlobal(Reader):

@@ -118,7 +118,7 @@ def test_the_current_horizon_counts_padding_and_attends_to_it():
     x = torch.randn(2, 20, 12, dtype=torch.float64)
     assert torch.equal(mixer(x, Layout(keep=holes(20))), mixer(x, Layout()))
     assert mixer.traits.supports == {"start"}
-    assert make().traits.supports == {"keep", "start", "context"}
+    assert make().traits.supports == {"keep", "start"}
 
 
 def test_positions_beyond_the_horizon_are_refused():

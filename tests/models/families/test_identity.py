@@ -28,6 +28,6 @@ def test_every_parameter_has_a_gradient_and_a_name_of_the_attentions() -> None:
 
 def test_supports_what_hides_tokens_and_claims_no_sight() -> None:
     traits = built(causal=True).traits
-    assert traits.supports == {"keep", "start", "document", "context"}
+    assert traits.supports == {"keep", "start", "document"}
     assert traits.positions == frozenset()
     assert traits.causal

@@ -82,7 +82,7 @@ def test_the_lra_variant_adds_an_epsilon_and_attends_to_padding():
     for keep in (None, holes(24)):
         compare(lambda keep=keep: mixer.core(q, k, v, Layout(keep=keep)), wanted, (q, k, v))
     assert (wanted() - literal(elu1(q), elu1(k), v)).abs().max() > 1e-9
-    assert mixer.traits.supports == {"start", "context"}
+    assert mixer.traits.supports == {"start"}
     assert not mixer.traits.row_stochastic
 
 

@@ -222,7 +222,7 @@ def test_the_lra_variant_of_relu_has_no_projection_scale_or_mask():
             (q, k, v),
         )
     assert mixer.core.projection is None
-    assert mixer.traits.supports == {"start", "context"}
+    assert mixer.traits.supports == {"start"}
 
 
 def test_the_lra_variant_of_softmax_is_the_released_code():

@@ -8,8 +8,6 @@ import pytest
 from lra.reports.figures.drawing import looks
 from lra.reports.rows import prepare
 from lra.reports.sections.parallel import (
-    longest_data,
-    longest_figure,
     parallel_data,
     parallel_figure,
     parallel_rows,
@@ -22,7 +20,7 @@ CROWDED = "3 processes with 3 threads in all have 2 cores"
 def cell(make, model, processes, mode="weak", *, bad=None, length=1024, **labels):
     """The rows of one cell; names tell numbers of processes apart, as those of the store do."""
     told = {"processes": str(processes), **labels} if processes > 1 else {}
-    options = {f"processes.{k}": told.get(k, "none") for k in ("processes", "context")}
+    options = {f"processes.{k}": told.get(k, "none") for k in ("processes", "sharded")}
     about = {"runner": "parallel", "mode": mode, "model": model, "family": model}
     about |= {"options": options, "labels": told, "length": length}
     about["cell"] = f"{model}-{mode}-{length}-{told}"
@@ -32,8 +30,6 @@ def cell(make, model, processes, mode="weak", *, bad=None, length=1024, **labels
         make.row("tokens_per_second", 100.0 * processes, **about),
         make.row("bytes_sent_per_step", 4096.0 * (processes - 1), **about),
     ]
-    if mode == "longest":
-        return [*rows, make.row("fitting_length", float(length), **about)]
     if processes > 2:
         rows[0]["labels"] = told | {"disturbed": CROWDED}
         rows.append(make.row("scaling_efficiency", None, status="skipped", reason=CROWDED, **about))
@@ -46,7 +42,7 @@ def cell(make, model, processes, mode="weak", *, bad=None, length=1024, **labels
 def some(make: SimpleNamespace) -> pd.DataFrame:
     cells = [
         *(cell(make, "linear", n, mode) for n in (1, 2, 3) for mode in ("weak", "strong")),
-        cell(make, "linear", 2, context="2"),
+        cell(make, "linear", 2, sharded="true"),
         cell(make, "softmax", 1),
         cell(make, "softmax", 2, bad="crashed"),
     ]
@@ -55,7 +51,7 @@ def some(make: SimpleNamespace) -> pd.DataFrame:
 
 def test_lines_begin_with_one_process_and_have_each_failure_in_each_panel(some) -> None:
     data = parallel_data(parallel_rows(some)).set_index(["mode", "quantity", "model"])
-    shared = "linear (all share each sequence)"
+    shared = "linear (sharded)"
     rates = data.loc[("weak", "tokens_per_second", shared)]
     assert [*rates["processes"]] == [1, 2]
     assert [*rates["value"]] == [100.0, 200.0]
@@ -91,38 +87,9 @@ def test_one_process_alone_has_no_empty_panel(make: SimpleNamespace) -> None:
     assert len(parallel_figure(data, looks(["linear"])).axes) == 1
 
 
-def test_the_longest_length_is_a_limit_only_where_memory_ended_it(make: SimpleNamespace) -> None:
-    longest = {"mode": "longest"}
-    cells = [
-        cell(make, "linear", 1, **longest),
-        cell(make, "linear", 1, bad="out_of_memory", length=2048, **longest),
-        cell(make, "linear", 1, bad="skipped", length=4096, **longest),
-        cell(make, "linear", 2, length=2048, **longest),
-        cell(make, "softmax", 1, bad="out_of_memory", **longest),
-        cell(make, "softmax", 2, **longest),
-        cell(make, "softmax", 2, bad="crashed", length=2048, **longest),
-    ]
-    rows = parallel_rows(prepare(make.frame(*(row for rows in cells for row in rows))))
-    assert parallel_data(rows).empty
-    data = longest_data(rows)
-    found = data.set_index(["model", "processes"])
-    assert found.loc[("linear", 1), "value"] == 1024
-    assert pd.isna(found.loc[("softmax", 1), "value"])
-    assert found.loc[("softmax", 1), "status"] == "out_of_memory"
-    beyond = {key: found.loc[key, "beyond"] for key in found.index if key != ("softmax", 1)}
-    assert beyond == {("linear", 1): "out_of_memory", ("linear", 2): "", ("softmax", 2): "crashed"}
-    figure = longest_figure(data, looks(["linear", "softmax"]))
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts.count("≥") == 2
-    notes = " ".join(text.get_text() for text in figure.texts)
-    assert "≥ no longer one was tried: linear at 2" in notes
-    assert "≥ the next length ended as crashed: softmax at 2" in notes
-
-
 def test_the_report_has_figure_and_table(some, report: Report) -> None:
     names = report(some)
     assert {"parallel.svg", "parallel.csv", "metrics-parallel.md"} <= names.keys()
-    assert "parallel-longest.svg" not in names
     table = names["metrics-parallel.md"].read_text()
-    assert "| linear, context=2, processes=2 |" in table
+    assert "| linear, processes=2, sharded=true |" in table
     assert "processes.processes" not in names["report.md"].read_text()

@@ -1,13 +1,11 @@
 """A training step on two processes beside one: rows, what is sent, and keys."""
 
 import os
-from dataclasses import replace
 from statistics import median
 
 import pytest
 
 from lra.composition.hydra_entry import entries
-from lra.errors import ConfigError
 from lra.execution.in_memory import execute
 from lra.models.mixer import Unsupported
 from lra.runners.measurement.hardware import HardwareProfile
@@ -45,10 +43,7 @@ def test_two_processes_are_timed_beside_one_and_send_each_gradient_once(tmp_path
 
 
 def test_processes_are_part_of_the_key_where_they_are_what_is_measured():
-    words = [
-        (), ("hardware.processes=2",), ("hardware.processes=2", "hardware.sharded=true"),
-        ("hardware.processes=2", "hardware.context=2"),
-    ]  # fmt: skip
+    words = [(), ("hardware.processes=2",), ("hardware.processes=2", "hardware.sharded=true")]
     keys = [planned.cell.key for each in words for planned in swept(*each).planned]
     assert len(keys) == len(set(keys)) == 2 * len(words)
 
@@ -67,45 +62,20 @@ def test_processes_without_a_core_each_have_no_efficiency(tmp_path):
     assert "disturbed" not in found["bytes_sent_per_step"]["labels"]  # which are as they are
 
 
-def test_the_longest_length_ends_where_the_memory_does(tmp_path):
-    words = ("runner.modes=[longest]", "runner.lengths=[128,8192]", f"results={tmp_path}")
-    sweep = swept(*words, "model=softmax", "hardware.memory_limit_bytes=500000000")
-    execute(sweep, Volume.quiet)
-    short, long = (
-        {row["metric"]: row for row in sweep.store.rows_of(planned.cell)}
-        for planned in sorted(sweep.planned, key=lambda each: each.cell.columns["length"])
-    )
-    assert short["fitting_length"]["value"] == 128
-    assert short["batch_size"]["value"] == 1
-    assert set(long) == {"tokens_per_second"}
-    assert long["tokens_per_second"]["status"] == "out_of_memory"
-    assert "500,000,000 bytes" in long["tokens_per_second"]["reason"]
-
-
-def test_what_fits_a_processor_needs_a_limit():
-    with pytest.raises(ConfigError, match=r"hardware\.memory_limit_bytes: got null .*longest"):
-        swept("runner.modes=[longest]")
-
-
-@pytest.mark.parametrize(
-    ("load", "processes", "context", "wanted"),
-    [("weak", 4, 1, 16), ("strong", 4, 1, 4), ("longest", 4, 2, 2), ("longest", 4, 4, 1)],
-)
-def test_a_batch_is_as_large_as_its_load_says(load, processes, context, wanted):
-    hardware = HardwareProfile(name="x", processes=processes, context=context, token_budget=128)
+@pytest.mark.parametrize(("load", "wanted"), [("weak", 16), ("strong", 4)])
+def test_a_batch_is_as_large_as_its_load_says(load, wanted):
+    hardware = HardwareProfile(name="x", processes=4, token_budget=128)
     assert batch_of(ScalingLoad[load], 32, hardware) == wanted
 
 
-def test_a_length_that_has_no_token_for_each_process_is_refused():
-    hardware = HardwareProfile(name="x", processes=4, context=4, token_budget=128)
-    with pytest.raises(Unsupported, match="3 tokens for 4 processes that share each"):
-        batch_of(ScalingLoad.strong, 3, hardware)
+def test_a_batch_that_has_no_sequence_for_each_process_is_refused():
+    hardware = HardwareProfile(name="x", processes=4, token_budget=128)
     with pytest.raises(Unsupported, match="1 sequences of 128 tokens for 4 devices"):
-        batch_of(ScalingLoad.strong, 128, replace(hardware, context=1))
+        batch_of(ScalingLoad.strong, 128, hardware)
 
 
 def test_loads_that_make_no_sense_are_refused():
-    with pytest.raises(ValueError, match="modes is empty: wanted weak, strong, longest or some"):
+    with pytest.raises(ValueError, match="modes is empty: wanted weak, strong or both"):
         ParallelScaling(modes=[])
     with pytest.raises(ValueError, match=r"positive numbers: got \[0\]"):
         ParallelScaling(lengths=[0])

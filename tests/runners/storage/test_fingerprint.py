@@ -66,8 +66,7 @@ def test_other_packages_do_not_count():
 
 def test_a_family_does_not_depend_on_its_siblings():
     found = set(sources(["models.mixer"]))
-    names = ("context", "idle", "positions", "transport", "tuning")
-    below = {f"models.{name}" for name in names}
+    below = {f"models.{name}" for name in ("idle", "positions", "tuning")}
     assert found == {
         "models",
         "models.mixer",

@@ -20,12 +20,10 @@ from lra.models.backbone.model import (
     Backbone,
     BackboneConfig,
     Head,
-    Pooling,
     Residual,
     TaskFacts,
 )
 from lra.models.families.linear import LinearAttention
-from lra.models.families.lstm import LSTM
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import MixerFactory
 from lra.models.positions import Positions
@@ -69,21 +67,6 @@ def streams() -> Task:
     return task
 
 
-def windows() -> Task:
-    """Return the same text in windows by themselves, of a length that two does not divide."""
-    characters.SAMPLE_BYTES = 1200
-    task = characters.Characters(
-        corpus=characters.CharacterCorpus.text8,
-        source=characters.CharacterSource.sample,
-        length=LENGTH - 1,
-        evaluation_length=LENGTH - 1,
-        regime=Regime.sliding,
-        stride=5,
-    )
-    task.prepare()
-    return task
-
-
 def language_model(mixer: MixerFactory, **options: Any) -> Backbone:
     """Return a small causal model."""
     config = BackboneConfig(
@@ -119,11 +102,6 @@ MODELS: dict[str, Callable[[], Backbone]] = {
     "remembering": partial(
         language_model, SoftmaxAttention, positions=Positions.none, tied_embeddings=True
     ),
-    "ring": partial(
-        language_model, SoftmaxAttention, positions=Positions.shaw, activation_checkpointing=True
-    ),
-    "handed on": partial(language_model, LSTM, positions=Positions.none),
-    "mean": partial(classifier, pooling=Pooling.mean),
     "reversible": partial(language_model, LinearAttention, residual=Residual.reversible,
                           positions=Positions.none),
     "recomputing": partial(language_model, SoftmaxAttention, activation_checkpointing=True,
@@ -133,7 +111,6 @@ TASKS: dict[str, Callable[[], Task]] = {
     "tiny": Tiny,
     "weighted": Weighted,
     "streams": streams,
-    "windows": windows,
 }
 CURVE = {"train_loss", "accuracy", "loss"}
 
@@ -146,7 +123,6 @@ class Asked:
     task: str = "tiny"
     processes: int = 1
     sharded: bool = False
-    context: int = 1
     folder: str | None = None
     optim: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
@@ -254,12 +230,7 @@ def _train(asked: Asked, send: Send) -> None:
             | {"evaluation_batch_size": 2}
             | asked.config
         ),
-        hardware=HardwareProfile(
-            name="cpu",
-            processes=asked.processes,
-            sharded=asked.sharded,
-            context=asked.context,
-        ),
+        hardware=HardwareProfile(name="cpu", processes=asked.processes, sharded=asked.sharded),
         seed=3,
         checkpoints=None if asked.folder is None else Path(asked.folder),
     ):

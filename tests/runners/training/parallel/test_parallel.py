@@ -1,4 +1,4 @@
-"""Several ranks beside one: the same numbers, the same ends, one checkpoint; shared sequences."""
+"""Several ranks beside one: the same numbers, the same ends, one checkpoint."""
 
 import signal
 from collections.abc import Iterator
@@ -40,18 +40,7 @@ EVEN = {
     for optimiser in ("adam", "radam", "sgd", "lion")
 }
 RESUMED = Asked(optim={"batch_size": 6, "ema_decay": 0.9})
-
-
-SEQUENCES = {
-    "classifier": Asked(optim={"batch_size": 4}),
-    "mean": Asked("mean", "weighted", optim={"batch_size": 7, "micro_batch_size": 2}),
-    "ring": Asked("ring", "windows", optim={"batch_size": 4}, config={"keep": "last"}),
-    "handed on": Asked("handed on", "windows", optim={"batch_size": 3}, config={"keep": "last"}),
-}
-"""Of each sequence a rank has a part."""
 SHARDED = {f"even {name}": replace(asked, sharded=True) for name, asked in EVEN.items()}
-SHARED = {name: replace(asked, context=2) for name, asked in SEQUENCES.items()}
-SHARED["ring, sharded"] = replace(SHARED["ring"], sharded=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,13 +54,13 @@ def ready() -> Iterator[None]:
 def alone() -> dict[str, Found]:
     """What one process finds."""
     even = {f"even {name}": asked for name, asked in EVEN.items()}
-    return done_in_turn({**KINDS, **even, **SEQUENCES, "resumed": RESUMED})
+    return done_in_turn({**KINDS, **even, "resumed": RESUMED})
 
 
 @pytest.fixture(scope="module")
 def two() -> dict[str, Found]:
     """What two ranks find."""
-    many = {**KINDS, **SHARDED, **SHARED}
+    many = {**KINDS, **SHARDED}
     return done_in_turn({name: replace(asked, processes=2) for name, asked in many.items()})
 
 
@@ -126,20 +115,6 @@ def test_weights_shared_out_find_what_one_process_finds(
     name: str, alone: dict[str, Found], two: dict[str, Found]
 ) -> None:
     assert_like(two[name], alone[name])
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_two_ranks_share_sequences(
-    name: str, alone: dict[str, Found], two: dict[str, Found]
-) -> None:
-    found = two[name]
-    assert_like(found, alone[name.removesuffix(", sharded")])
-    assert found.gradients or "sharded" in name
-    assert any(row.metric == "bytes_sent_per_step" and row.value > 0 for row in found.rows)
-
-
-def test_sequences_are_shared_beside_batches(alone: dict[str, Found]) -> None:
-    assert_like(done(replace(SHARED["ring"], processes=4)), alone["ring"])
 
 
 @pytest.mark.parametrize(
