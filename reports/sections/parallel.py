@@ -31,9 +31,9 @@ QUANTITIES = {
 }
 """Panels of each load, and what stands on their axes."""
 LOADS = {"weak": "weak: each has a batch", "strong": "strong: all share a batch"}
-FIRST = (*QUANTITIES, "tokens_per_second_per_device", "bytes_sent_per_step_in_total",
-         "peak_tensor_bytes")  # fmt: skip
-"""Metrics that come first in the table."""
+FIRST = (*QUANTITIES, "fitting_length", "tokens_per_second_per_device",
+         "bytes_sent_per_step_in_total", "peak_tensor_bytes")  # fmt: skip
+"""Metrics that come first in the table; the fourth is of older rows."""
 TOGETHER = ("processes", "sharded")
 """Labels of rows of several processes."""
 OPTIONS = tuple(f"processes.{label}" for label in TOGETHER)
@@ -229,5 +229,6 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
                 alike(partial(parallel_figure, looks_of=looks_of, subtitle=subtitle)), data=data,
             )  # fmt: skip
     measured = rows[rows["runner"] == "parallel"]
-    plain = [named(row, without=OPTIONS) for row in measured.to_dict("records")]
+    labelled = (*OPTIONS, "processes.context")  # of older rows, whose labels say it too
+    plain = [named(row, without=labelled) for row in measured.to_dict("records")]
     yield from generic_tables(measured.assign(name=plain), {"parallel": FIRST})

@@ -314,4 +314,5 @@ def test_runs_under_bfloat16(averaging):
 def test_codes_of_positions_are_added_to_the_tokens():
     x = torch.randn(2, 5, 8)
     codes = sinusoid_like(torch.arange(5)[None], x)
-    torch.testing.assert_close(encoded_at(x, sinusoid_like, None, False, document=None), x + codes)
+    placed = encoded_at(x, sinusoid_like, None, cls=False, document=None)
+    torch.testing.assert_close(placed, x + codes)

@@ -44,7 +44,7 @@ def as_released(family: type, case: str) -> None:
         weight.copy_(released.weight(name, taps))
     x = released.tokens().requires_grad_()
     heads = x.unflatten(-1, (released.HEADS, -1)).transpose(1, 2)
-    y = mixer.convolve(heads, 0, 0).transpose(1, 2).flatten(2)
+    y = mixer.convolve(heads, 0).transpose(1, 2).flatten(2)
     by_x, by_weight = torch.autograd.grad(y, (x, weight), released.direction())
     for key, value in {"y": y, "x": by_x, "weight": by_weight}.items():
         np.testing.assert_allclose(value.detach(), STORED[f"{case}: {key}"], atol=1e-12)
