@@ -6,9 +6,6 @@ attention core) keeps its precision, as do norms, embeddings and positions; a he
 the embedding is one.
 """
 
-from collections.abc import Callable
-from typing import cast
-
 from torch import nn
 
 from lra.models.backbone.model import Backbone
@@ -42,24 +39,3 @@ def _ordinary(name: str) -> bool:
     if first == "head":
         return True
     return CORE not in path and (path[-1:] != [] and (path[-1] in PROJECTIONS or "network" in path))
-
-
-def replace_maps(
-    model: Backbone, make: Callable[[nn.Linear], nn.Module], *, head: bool = True
-) -> list[str]:
-    """Put another module in the place of every map; return their names.
-
-    Args:
-        model: Changed.
-        make: Returns the module that stands for a map.
-        head: Whether those of the head are replaced, too.
-    """
-    names = [name for name in linear_maps(model) if head or not name.startswith("head.")]
-    for name in names:
-        _put(model, name, make(cast(nn.Linear, model.get_submodule(name))))
-    return names
-
-
-def _put(model: nn.Module, name: str, module: nn.Module) -> None:
-    parent, _, attribute = name.rpartition(".")
-    setattr(model.get_submodule(parent), attribute, module)

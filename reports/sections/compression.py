@@ -30,7 +30,7 @@ OPTIONS = frozenset(
     f"runner.{name}"
     for name in (
         "weights", "method", "amounts", "importance_examples", "scope", "gradual", "prune_every",
-        "form", "library", "calibration_examples", "steps", "learning_rate",
+        "form", "steps", "learning_rate",
         "student_layers", "temperature", "taught_share", "hidden_weight", "attention_weight",
         "evaluate_splits", "evaluation_batch", "batch_size", "warmup_steps",
         "timed_steps", "long_step_s", "long_timed_steps", "repeat_limit_s",

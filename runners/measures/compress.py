@@ -1,18 +1,16 @@
 """Compression of a trained model: what it costs in quality, and what it saves.
 
 A cell is one method with some amounts: heads removed by importance, weights pruned by magnitude,
-linear maps in 8 bits or with codebooks, heads on shared columns, a student with fewer layers. Each
-variant, and first the model as it was trained, has
-its scores, the bytes of its file, its numbers, its operations, and its time next to that of the
-uncompressed model. With `steps`, a copy of each variant is fine-tuned by the one training loop and
-measured again.
+linear maps in 8 bits, heads on shared columns, a student with fewer layers. Each variant, and first
+the model as it was trained, has its scores, the bytes of its file, its numbers, its operations, and
+its time next to that of the uncompressed model. With `steps`, a copy of each variant is fine-tuned
+by the one training loop and measured again.
 """
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
-from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -21,7 +19,6 @@ import torch
 from lra.conf.bounds import check_least, check_positive
 from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone, Outcome
-from lra.models.compression.codebook import code_weights
 from lra.models.compression.head_importance import (
     Examples,
     attention_layers,
@@ -30,7 +27,7 @@ from lra.models.compression.head_importance import (
     least_important,
     remove_heads,
 )
-from lra.models.compression.int8 import Int8Form, Int8Library, quantise
+from lra.models.compression.int8 import Int8Form, quantise
 from lra.models.compression.layers import keep_layers, unshare
 from lra.models.compression.magnitude import (
     MagnitudePruning,
@@ -68,8 +65,6 @@ class CompressionMethod(StrEnum):
     """Small weights set to zero (arXiv:1506.02626, arXiv:1710.01878)."""
     int8 = auto()
     """Linear maps in 8 bits."""
-    codebook = auto()
-    """Linear maps with a codebook of 256 numbers each (arXiv:1510.00149)."""
     shared_heads = auto()
     """Queries and keys on columns that all heads share (arXiv:2006.16362)."""
     distillation = auto()
@@ -93,8 +88,7 @@ NEEDS = (
     Need("importance_examples", method=CompressionMethod.heads),
     Need("scope", "gradual", method=CompressionMethod.magnitude),
     Need("prune_every", gradual=True),
-    Need("form", "library", method=CompressionMethod.int8),
-    Need("calibration_examples", form=Int8Form.static),
+    Need("form", method=CompressionMethod.int8),
     Need(
         "student_layers",
         "temperature",
@@ -134,9 +128,6 @@ class Compress(Timing, TrainedRunner):
     prune_every: int = 10
     """Steps after which a gradual pruning chooses the weights again."""
     form: Int8Form = Int8Form.weight_only
-    library: Int8Library = Int8Library.own
-    calibration_examples: int = 256
-    """Of the training split, for the static form."""
     student_layers: int | None = None
     """Layers of the trained model that the student has; None: half of them."""
     temperature: float = 2.0
@@ -164,7 +155,6 @@ class Compress(Timing, TrainedRunner):
         check_least(
             1,
             importance_examples=self.importance_examples,
-            calibration_examples=self.calibration_examples,
             prune_every=self.prune_every,
             evaluation_batch=self.evaluation_batch,
             batch_size=self.batch_size,
@@ -180,11 +170,10 @@ class Compress(Timing, TrainedRunner):
         _ = self.taught
 
     def check_packages(self) -> None:
-        """Refuse torchao's kernels where torchao is missing. Raises ValueError."""
-        if self.library is Int8Library.torchao and find_spec("torchao") is None:
+        """Refuse 8 bits where torchao is missing. Raises ValueError."""
+        if self.method is CompressionMethod.int8 and find_spec("torchao") is None:
             raise ValueError(
-                "runner.library=torchao: torchao is not installed: "
-                "pip install 'lra[quantisation]', or set runner.library=own"
+                "runner.method=int8: torchao is not installed: pip install 'lra[quantisation]'"
             )
 
     @property
@@ -279,9 +268,7 @@ class Compress(Timing, TrainedRunner):
             case CompressionMethod.magnitude:
                 yield from without_weights(model, self)
             case CompressionMethod.int8:
-                yield from in_eight_bits(model, work.task, self, work.hardware)
-            case CompressionMethod.codebook:
-                yield from with_codebooks(model)
+                yield in_eight_bits(model, self.form, work.hardware)
             case CompressionMethod.shared_heads:
                 yield from with_shared_columns(model, self)
             case CompressionMethod.unshare:
@@ -503,26 +490,10 @@ def with_separate_layers(model: Backbone) -> CompressedModel:
     return CompressedModel(model=unshared, labels={"amount": "0"})
 
 
-def in_eight_bits(
-    model: Backbone, task: Task, config: Compress, hardware: HardwareProfile
-) -> Iterator[CompressedModel]:
-    """Yield the model with 8-bit linear maps."""
+def in_eight_bits(model: Backbone, form: Int8Form, hardware: HardwareProfile) -> CompressedModel:
+    """Return the model with 8-bit linear maps."""
     coded = copied(model).eval()
-    device = torch.device(str(hardware.device))
-    calls = []
-    if config.form is Int8Form.static:
-        batches = examples_of(
-            task, coded, config.calibration_examples, hardware, batch_size=config.evaluation_batch
-        )
-        calls = [partial(coded.predict, b.tokens, b.keep, None, b.layout) for b in batches]
     with torch.no_grad():
-        quantise(coded, config.form, library=config.library, calibration=calls, device=device)
-    labels = {"amount": "8", "bits": "8", "form": config.form.value}
-    yield CompressedModel(model=coded, labels={**labels, "library": config.library.value})
-
-
-def with_codebooks(model: Backbone) -> Iterator[CompressedModel]:
-    """Yield the model with a codebook of 256 numbers for each linear map."""
-    coded = copied(model)
-    code_weights(coded)
-    yield CompressedModel(model=coded, labels={"amount": "8", "bits": "8", "form": "codebook"})
+        quantise(coded, form, torch.device(str(hardware.device)))
+    labels = {"amount": "8", "bits": "8", "form": form.value, "library": "torchao"}
+    return CompressedModel(model=coded, labels=labels)

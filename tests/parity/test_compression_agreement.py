@@ -1,12 +1,13 @@
-"""Eight bits beside torchao, the decomposition of heads beside tensorly."""
+"""Eight bits by torchao, and the decomposition of heads beside tensorly."""
 
 import pytest
 import torch
-from torch import nn
 
 from lra.models.compression.canonical import CanonicalFactors, decompose_heads
-from lra.models.compression.int8 import Int8Form, Int8Linear
+from lra.models.compression.int8 import Int8Form
+from lra.runners.measures.compress import CompressionMethod
 from peers.peer import package
+from tests.runners.measures.test_compress import by_variant, rows
 
 pytestmark = [
     pytest.mark.parity,
@@ -14,23 +15,19 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("form", [Int8Form.weight_only, Int8Form.dynamic])
-@pytest.mark.parametrize("bias", [True, False])
-def test_our_eight_bits_are_torchao_s(form: Int8Form, bias: bool) -> None:
-    library = package("torchao.quantization")
-    torch.manual_seed(0)
-    theirs = nn.Sequential(nn.Linear(96, 48, bias=bias))
-    ours = Int8Linear(theirs[0], form)
-    kind = (
-        library.Int8WeightOnlyConfig
-        if form is Int8Form.weight_only
-        else library.Int8DynamicActivationInt8WeightConfig
-    )
-    library.quantize_(theirs, kind())
-    assert torch.equal(ours.codes, theirs[0].weight.qdata)
-    assert torch.equal(ours.scale, theirs[0].weight.scale[:, 0])
-    x = torch.randn(3, 7, 96)
-    torch.testing.assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("form", list(Int8Form))
+def test_torchao_s_eight_bits_are_a_smaller_file_of_the_same_operations(form: Int8Form) -> None:
+    package("torchao.quantization")
+    found = rows(method=CompressionMethod.int8, form=form)
+    one, other = ("0", "trained"), ("8", "compressed")
+    sizes = by_variant(found, "disk_bytes", storage="dense")
+    maps = 2 * 6 * 16 * 16 + 3 * 16
+    assert 2 * maps < sizes[one] - sizes[other] < 3 * maps  # less scales, and names of tensors
+    for metric in ("parameters", "flops"):
+        counted = by_variant(found, metric)
+        assert counted[one] == counted[other]
+    losses = by_variant(found, "loss", split="validation")
+    assert 0 < abs(losses[one] - losses[other]) < 0.05
 
 
 @pytest.mark.parametrize("rank", [6, 16])

@@ -154,12 +154,8 @@ def plain_state(model: Backbone) -> dict[str, Tensor]:
 
 
 def numbers_of(model: Backbone) -> tuple[int, int]:
-    """Return how many numbers a model has, codes of 8 bits among them, and how many are not 0.
-
-    Codes all count as not 0: that of a codebook is a place in it.
-    """
-    tensors: list[Tensor] = [*model.parameters()]
-    tensors += [value for name, value in model.named_buffers() if name.endswith(".codes")]
+    """Return how many numbers a model has, and how many are not 0; codes of 8 bits all count."""
+    tensors = [*model.parameters()]
     zeros = sum(
         int((value == 0).sum())
         for value in tensors

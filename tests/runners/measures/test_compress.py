@@ -7,7 +7,6 @@ import pytest
 
 from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
 from lra.models.backbone.model import Backbone
-from lra.models.compression.int8 import Int8Form
 from lra.models.compression.magnitude import share_of_zeros
 from lra.models.families.linear import LinearAttention
 from lra.models.families.softmax import SoftmaxAttention
@@ -118,26 +117,6 @@ def test_zeros_stay_in_a_fine_tuning_or_come_on_the_way(gradual):
     assert sparse["0.5", "fine-tuned"] < dense["0", "trained"] - 1.5 * maps
     assert {row.labels["products"] for row in found if "products" in row.labels} == {"dense"}
     assert share_of_zeros(model) == 0
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [
-        (CompressionMethod.codebook, {}),
-        *((CompressionMethod.int8, {"form": form}) for form in Int8Form),
-    ],
-)
-def test_eight_bits_are_a_smaller_file_of_the_same_operations(method, options):
-    found = rows(method=method, **options)
-    sizes = by_variant(found, "disk_bytes", storage="dense")
-    numbers, flops = by_variant(found, "parameters"), by_variant(found, "flops")
-    one, other = ("0", "trained"), ("8", "compressed")
-    if method is CompressionMethod.int8:
-        assert sizes[other] < sizes[one]
-    assert numbers[one] == numbers[other]
-    assert flops[one] == flops[other]
-    accuracy = by_variant(found, "accuracy", split="validation")
-    assert abs(accuracy[one] - accuracy[other]) <= 0.2
 
 
 def test_shared_columns_at_full_width_change_nothing_and_then_learn():

@@ -42,9 +42,8 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
     ],
     Compress: [
         ({"method": CompressionMethod.int8, "amounts": [0.5]}, "amounts"),
-        ({"method": CompressionMethod.codebook, "steps": 5}, "steps"),
+        ({"method": CompressionMethod.int8, "steps": 5}, "steps"),
         ({"scope": Scope.layer}, "scope"),
-        ({"calibration_examples": 5, "method": CompressionMethod.int8}, "calibration_examples"),
         ({"gradual": True, "method": CompressionMethod.magnitude}, "gradual"),
         ({"learning_rate": 0.1}, "learning_rate"),
         ({"amounts": [1.0]}, "every layer keeps one"),
