@@ -31,7 +31,7 @@ class Style:
     contrast: float
     """Of the dashes of long snakes; discs have 1, and the brightest pixel becomes 255."""
     distractor_contrast: float
-    """Of the dashes of short snakes, in `drawing=published`."""
+    """Of the dashes of short snakes."""
 
 
 STYLES = {

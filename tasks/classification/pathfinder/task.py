@@ -11,8 +11,7 @@ archive's, by the dashes of a snake: 6 (curv_baseline), 9 and 14 (hard, the Long
 Parameters are published for 14; with another `contour` the number of short snakes stays, and their
 length is a third.
 
-    drawing=published   the law of the authors' generator: dashes nearly touch, snakes may cross
-    drawing=separated   one of our own: no two snakes touch, so that the lines alone prove a label
+They are drawn by the law of the authors' generator: dashes nearly touch, snakes may cross.
 
 Length and difficulty are separate axes: `side` alone scales everything as published; `canvas` lays
 a picture into a larger black one, which adds length and nothing else; `contour` and `distractors`
@@ -27,7 +26,7 @@ from dataclasses import asdict, replace
 from enum import StrEnum, auto
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, UInt8
@@ -36,12 +35,10 @@ from lra.tasks.classification.base import baseline
 from lra.tasks.classification.gray import Encoding, GrayTask, rows_of
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.pathfinder import (
-    dashes,
     disc_distance,
     files as pathfinder_files,
     ink as pathfinder_ink,
     published as pathfinder_published,
-    separated as pathfinder_separated,
     trace as pathfinder_trace,
 )
 from lra.tasks.classification.pathfinder.division import Division, divided
@@ -61,7 +58,6 @@ NAMES = {32: "pathfinder", 64: "pathfinder64", 128: "pathx", 256: "path256"}
 BLOCK = 500
 """Pictures of one job."""
 SAMPLE_SIZES = (200, 50, 100)
-Picture: TypeAlias = pathfinder_trace.TracedPicture | pathfinder_separated.SeparatedPicture
 
 
 class PathfinderSource(StrEnum):
@@ -73,10 +69,9 @@ class PathfinderSource(StrEnum):
 
 
 class Drawing(StrEnum):
-    """How pictures are generated."""
+    """How pictures are generated: the one law, which stored trainings name."""
 
     published = auto()
-    separated = auto()
 
 
 class Pathfinder(GrayTask):
@@ -88,7 +83,7 @@ class Pathfinder(GrayTask):
             unpacked archive.
         partial: Whether `path` holds a part of a set, or another one; every row then says so.
         split: files: how pictures are divided: seeded, tfds (the released code) or s4.
-        drawing: How pictures are generated: published or separated.
+        drawing: How pictures are generated: published.
         side: Pixels of a side: 32, 64, 128 or 256.
         contour: Dashes of a long snake; 6, 9 and 14 are published.
         distractor: Dashes of a short snake; null: a third of `contour`.
@@ -269,7 +264,6 @@ class Pathfinder(GrayTask):
         first, number = self._first(split), self.numbers[SPLITS.index(split)]
         jobs = (
             (
-                self.drawing,
                 self.style,
                 self.data_seed,
                 range(start, min(start + BLOCK, first + number)),
@@ -303,11 +297,11 @@ class Pathfinder(GrayTask):
             pixels = np.pad(pixels, ((0, 0), (before, after), (before, after)))
         return rows_of(pixels, labels)
 
-    def picture(self, split: str, index: int) -> Picture:
+    def picture(self, split: str, index: int) -> pathfinder_trace.TracedPicture:
         """Draw a generated picture again, with what proves its label."""
         if self.path is not None:
             raise ValueError("pictures from files come without the paths that prove their labels")
-        return draw(self.drawing, self.style, self.data_seed, self._first(split) + index)
+        return pathfinder_published.draw(self.style, self.data_seed, self._first(split) + index)
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines; on generated pictures also the search along the snakes."""
@@ -330,31 +324,24 @@ class Pathfinder(GrayTask):
     def _searches(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Baseline]:
         """Compute the baselines that know how each picture was drawn."""
         drawn = [self.picture(split, index) for index in range(len(targets))]
-        results = [
+        return [
             baseline(
                 "path_search",
-                np.array([joined(picture) for picture in drawn]) == targets,
+                np.array([pathfinder_trace.joined(picture) for picture in drawn]) == targets,
                 "follows the drawn snakes from one disc: every label is right, and the task has a "
                 "solution",
-            )
+            ),
+            baseline(
+                "straightest_dashes",
+                np.array([pathfinder_trace.straightest(picture) for picture in drawn]) == targets,
+                "knows the dashes but not which snake they belong to, and goes straight on: "
+                "where snakes cross, a viewer cannot always tell",
+            ),
         ]
-        if self.drawing is Drawing.published:
-            published = (p for p in drawn if isinstance(p, pathfinder_trace.TracedPicture))
-            results.append(
-                baseline(
-                    "straightest_dashes",
-                    np.array([pathfinder_trace.straightest(p) for p in published]) == targets,
-                    "knows the dashes but not which snake they belong to, and goes straight on: "
-                    "where snakes cross, a viewer cannot always tell",
-                )
-            )
-        return results
 
     def _disc(self) -> UInt8[np.ndarray, "d d"]:
         """Return the levels of one disc."""
         radius, side = self.style.marker_radius, self.style.side
-        if self.path is None and self.drawing is Drawing.separated:
-            return (255 * dashes.disc(radius)).astype(np.uint8)
         return pathfinder_ink.disc((side // 2, side // 2), radius, side)[1]
 
     def levels(self, row: np.ndarray) -> np.ndarray:
@@ -366,23 +353,9 @@ class Pathfinder(GrayTask):
         return "on one path" if target else "on two paths"
 
 
-def draw(drawing: Drawing, style: Style, seed: int, index: int) -> Picture:
-    """Draw one picture of a data set."""
-    if drawing is Drawing.published:
-        return pathfinder_published.draw(style, seed, index)
-    return pathfinder_separated.draw(style, seed, index)
-
-
-def joined(picture: Picture) -> bool:
-    """Return whether the discs are joined, found on the drawn snakes."""
-    if isinstance(picture, pathfinder_trace.TracedPicture):
-        return pathfinder_trace.joined(picture)
-    return pathfinder_separated.joined(picture)
-
-
-def _draw_some(job: tuple[Drawing, Style, int, range]) -> tuple[np.ndarray, np.ndarray]:
+def _draw_some(job: tuple[Style, int, range]) -> tuple[np.ndarray, np.ndarray]:
     """Draw some pictures of a data set."""
-    drawing, style, seed, numbers = job
-    drawn = [draw(drawing, style, seed, number) for number in numbers]
+    style, seed, numbers = job
+    drawn = [pathfinder_published.draw(style, seed, number) for number in numbers]
     labels = np.array([picture.label for picture in drawn], np.uint8)
     return np.stack([picture.pixels for picture in drawn]), labels

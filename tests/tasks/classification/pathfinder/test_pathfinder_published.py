@@ -8,19 +8,14 @@ import pytest
 from PIL import Image
 
 from lra.tasks.baselines.seen import Pictures
-from lra.tasks.classification.pathfinder import (
-    disc_distance,
-    ink as pathfinder_ink,
-    separated as pathfinder_separated,
-)
+from lra.tasks.classification.pathfinder import disc_distance, ink as pathfinder_ink
 from lra.tasks.classification.pathfinder.published import draw
-from lra.tasks.classification.pathfinder.styles import STYLES, RandomNumbers
-from lra.tasks.classification.pathfinder.task import Drawing, Pathfinder
+from lra.tasks.classification.pathfinder.styles import STYLES
+from lra.tasks.classification.pathfinder.task import Pathfinder
 from lra.tasks.classification.pathfinder.trace import Dash, joined, straightest
 from tests.tasks.classification.pathfinder.pathfinder_authors import AUTHORS, RECORDED
 from tests.tasks.classification.pathfinder.pathfinder_measures import (
     digest,
-    mean_and_error,
     measures,
     readings,
     table,
@@ -50,16 +45,6 @@ def test_every_figure_of_the_authors_is_met(pictures):
     for label in (0, 1):
         assert set(found[label]) == set(AUTHORS[label])
         assert strange(found[label], label) == {}
-
-
-def test_the_separated_drawing_would_be_noticed():
-    drawn = [pathfinder_separated.draw(STYLES[32], 7, index) for index in range(60)]
-    rows = [picture.pixels for picture in drawn if picture.label]
-    found = {
-        "mean level": mean_and_error([row.mean() for row in rows]),
-        "empty pixels": mean_and_error([np.mean(row == 0) for row in rows]),
-    }
-    assert set(strange(found, 1)) == set(found)
 
 
 @pytest.mark.parametrize(
@@ -163,18 +148,13 @@ def test_bytes_are_resampled_as_an_image_library_does():
     np.testing.assert_array_equal(pathfinder_ink.resampled(weights, points, weights), expected)
 
 
-@pytest.mark.parametrize("drawing", Drawing)
-def test_discs_are_found_in_the_pixels(drawing):
-    task = Pathfinder(drawing=drawing)
+def test_discs_are_found_in_the_pixels():
+    task = Pathfinder()
     drawn = [task.picture("train", index) for index in range(40)]
     found = disc_distance.disc_positions(np.stack([p.pixels for p in drawn]), task._disc())
     right = 0
     for picture, places in zip(drawn, found.tolist(), strict=True):
-        marks = picture.marks
-        if drawing is Drawing.separated:
-            board = pathfinder_separated.SeparatedBoard(task.style, 1, RandomNumbers(0, 0))
-            marks = tuple(board.pixel(mark) for mark in marks)
-        right += {tuple(place) for place in places} == set(marks)
+        right += {tuple(place) for place in places} == set(picture.marks)
     assert right >= 39
 
 
