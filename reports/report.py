@@ -170,7 +170,7 @@ def write_report(
         )  # fmt: skip
         write_documents(
             draft.folder, frame, draft.sections(), title=title,
-            left_out=[*left_out, *draft.left_out], cells=cells, looks=draft.looks,
+            left_out=[*left_out, *draft.left_out], cells=cells,
         )  # fmt: skip
         names = sorted(path.name for path in draft.folder.iterdir())
         install(draft.folder, folder, names)

@@ -29,7 +29,6 @@ from functools import cache
 from multiprocessing import util
 from pathlib import Path
 from typing import IO, Any, NamedTuple
-from unittest import mock
 
 HOME = Path(__file__).resolve().parent.parent
 IMPORTED = (
@@ -266,13 +265,6 @@ def become(call: Call, files: list[int]) -> None:
     sys.argv[1:] = call.words
 
 
-def bundle() -> None:
-    """Have this process know the script of Vega: bundled once, and kept beside other builds."""
-    scripts = importlib.import_module("lra.reports.page.scripts")
-    with mock.patch.dict(os.environ, LRA_DATA=str(HOME / "build/kept")):
-        scripts.vega()
-
-
 def warm_up() -> None:
     """Plan a sweep of one cell: what its composition and its count keep serves every call."""
     before = [signal.getsignal(number) for number in signal.valid_signals()]
@@ -289,7 +281,6 @@ if __name__ == "__main__":
         for name in IMPORTED:
             importlib.import_module(name)
         importlib.import_module("lra.runners.storage.fingerprint").digests(HASHED)
-        bundle()
         warm_up()
         if threading.active_count() > 1:
             raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")

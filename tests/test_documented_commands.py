@@ -21,7 +21,6 @@ from lra.commands import data, doctor, generate, report, verify
 from lra.results.stored import published_with_names
 from lra.sweep import overview
 from lra.sweep.forecast import Forecast
-from tests import lra_process
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -164,7 +163,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Make the folder, with a store of one training that every command finds."""
     folder = tmp_path_factory.mktemp("home")
     own_files(folder)
-    lra_process.bundle()
     for name in ("tests/parity", "reports/published"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).symlink_to(ROOT / name)

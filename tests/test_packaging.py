@@ -48,7 +48,7 @@ def test_the_wheel_holds_every_source_choice_and_data_file_and_nothing_else(whee
     assert {"lra/conf/config.yaml", "lra/conf/model/softmax.yaml", "lra/__main__.py"} <= wanted
     assert any(name.endswith(".mplstyle") for name in wanted)
     assert {
-        f"lra/reports/page/templates/{name}" for name in ("report.html.j2", "charts.js", "page.css")
+        f"lra/reports/page/templates/{name}" for name in ("report.html.j2", "tables.js", "page.css")
     } <= wanted
     wanted |= {"lra/py.typed", "lra/results/published_rows.json"}  # types are for others, too
     assert wanted - packed == set()

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from lra.reports.figures.captions import Caption
 from lra.reports.figures.processes import submit
+from lra.reports.figures.titles import title_points
 from lra.reports.rows import model_order
 from lra.reports.stems import fitting
 from lra.reports.style import Format, chosen
@@ -197,6 +198,7 @@ def _pictures(figure: Figure, folder: Path, stem: str) -> list[Path]:
             dpi = min(rcParams["savefig.dpi"], _PIXELS / max(figure.get_size_inches()))
             for form, path in paths.items():
                 figure.savefig(path, format=form, metadata=_METADATA[form], dpi=dpi)
+            title_points(figure, paths[Format.svg])
 
     submit(draw)
     return [*paths.values()]

@@ -259,6 +259,7 @@ def draw_marks(axes: Axes, good: pd.DataFrame, look: Look) -> None:
             markerfacecolor="none",
             markeredgecolor=look.color,
             markeredgewidth=1.0,
+            label=legend_name(str(here["model"].iloc[0])),
             zorder=4,
         )
 

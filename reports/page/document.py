@@ -1,6 +1,5 @@
 """A report's two documents: report.md, and report.html, which needs no network."""
 
-import colorsys
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,27 +8,20 @@ from typing import Any
 
 import pandas as pd
 
-from lra.reports.figures.drawing import Look
 from lra.reports.labels import TIMED, labels_of
 from lra.reports.page import scripts
-from lra.reports.page.chart import PageChart
 from lra.reports.page.configurations import (
     CellAccount,
     cells_json,
     environment_table,
     listed_cells,
 )
-from lra.reports.page.costs import cost_chart
-from lra.reports.page.learning import learning_chart
 from lra.reports.page.markup import embedded, render
-from lra.reports.page.scores import score_chart, scored_columns, trade_off_chart
-from lra.reports.page.tuning import tuning_chart
 from lra.reports.rows import (
     MARKS,
     as_text,
     cost_points,
     cost_rows,
-    model_order,
     settings,
     short,
     values,
@@ -44,17 +36,10 @@ from lra.reports.tables.table import (
     to_markdown,
 )
 
-MOST_DRAWN = 1_500_000
+MOST_DRAWN = 3_000_000
 """Bytes of drawings that the page holds; further ones are linked."""
-NO_CHARTS = (
-    "charts of this page: the memory limit of the process that wrote it (ulimit -v) leaves no room "
-    "for the program that draws them; the figures show the same numbers"
-)
 MOST_FAILED = 1_500
 """Lines of failures on the page."""
-INSTEAD = {"time": "costs", "memory": "costs", "decode": "costs", "training": "learning",
-           "loss": "learning"}  # fmt: skip
-"""Charts that show the numbers of figures, by the first word of a figure's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +65,6 @@ def write_documents(
     title: str,
     left_out: Sequence[str],
     cells: Mapping[str, CellAccount],
-    looks: Mapping[str, Look],
 ) -> None:
     """Write report.md and report.html into the folder of the sections.
 
@@ -91,11 +75,10 @@ def write_documents(
         title: heading of the report.
         left_out: what is not among the rows, and why.
         cells: what is stored of each cell, by key.
-        looks: how models are drawn.
     """
     text = markdown(frame, sections, title=title, left_out=left_out)
     (folder / "report.md").write_text(text, encoding="utf-8")
-    html = page(folder, frame, sections, title=title, left_out=left_out, cells=cells, looks=looks)
+    html = page(folder, frame, sections, title=title, left_out=left_out, cells=cells)
     (folder / "report.html").write_text(html, encoding="utf-8")
 
 
@@ -139,29 +122,10 @@ def page(
     title: str,
     left_out: Sequence[str],
     cells: Mapping[str, CellAccount],
-    looks: Mapping[str, Look],
 ) -> str:
     """Return report.html; see `write_documents`."""
-    keys = listed_cells(frame)
-    costs = cost_chart(frame)
-    scored = list(scored_columns(frame))
-    candidates = (
-        score_chart(scored),
-        costs,
-        trade_off_chart(frame, scored, costs),
-        learning_chart(frame),
-        tuning_chart(frame),
-    )
-    charts = [chart for chart in candidates if chart is not None]
-    vega = scripts.vega() if charts else ""
-    if vega is None:
-        charts, left_out = [], [*left_out, NO_CHARTS]
-    models = model_order([p.model for c in charts for panel in c.panels for p in panel.points])
-    drawn = [looks.get(name, _UNKNOWN) for name in models]
-    data = _data(frame, charts=charts, models=models, drawn=drawn, keys=keys, accounts=cells)
+    listed = cells_json(frame, listed_cells(frame), cells)
     failed = failed_lines(frame)
-    named = {chart.name for chart in charts}
-    listed = [s for s in sections if s.table is not None or _chart_of(s) not in named]
     tables, sheet = scripts.data_tables()
     return render(
         "report.html.j2",
@@ -169,57 +133,18 @@ def page(
         facts=provenance(frame),
         busy=busy_machine(frame),
         tiles=_tiles(frame),
-        contents=_contents(charts, listed),
-        charts=[
-            {"name": c.name, "heading": c.heading, "about": c.read_as, "files": [
-                s.file for s in sections if s.table is None and _chart_of(s) == c.name
-            ]}
-            for c in charts
-        ],
-        sections=_rendered(folder, listed, _reasons(frame)),
+        contents=_contents(sections),
+        sections=_rendered(folder, sections, _reasons(frame)),
         failed=failed[:MOST_FAILED],
         more_failed=max(0, len(failed) - MOST_FAILED),
         left_out=left_out,
-        more_cells=data["cells"]["more"],
+        more_cells=listed["more"],
         machine=_machine(frame, cells),
-        colors=[{"light": look.color, "dark": on_dark(look.color)} for look in drawn],
-        data=embedded(data),
-        scripts={"vega": vega or "", "tables": tables, "own": scripts.page_script()},
+        data=embedded(listed),
+        scripts={"tables": tables, "own": scripts.page_script()},
         sheets={"tables": sheet, "own": scripts.page_style()},
         link=link,
     )  # fmt: skip
-
-
-_UNKNOWN = Look("#5C6370", "o", ())
-"""Of what no figure draws."""
-
-
-def _data(
-    frame: pd.DataFrame,
-    *,
-    charts: Sequence[PageChart],
-    models: Sequence[str],
-    drawn: Sequence[Look],
-    keys: Sequence[str],
-    accounts: Mapping[str, CellAccount],
-) -> dict[str, Any]:
-    """Return what the page's script reads, all of it."""
-    model_places = {name: place for place, name in enumerate(models)}
-    cell_places = {key: place for place, key in enumerate(keys)}
-    return {
-        "models": [
-            {"name": name, "color": f"var(--m{place})", "light": look.color,
-             "marker": look.marker, "dashes": list(look.dashes)}
-            for place, (name, look) in enumerate(zip(models, drawn, strict=True))
-        ],
-        "charts": [chart.json(model_places, cell_places) for chart in charts],
-        "cells": cells_json(frame, keys, accounts),
-    }  # fmt: skip
-
-
-def _chart_of(section: ReportSection) -> str:
-    """Return the chart that shows a figure's numbers; empty where none does."""
-    return "" if section.table is not None else INSTEAD.get(section.file.split("-")[0], "")
 
 
 def _rendered(
@@ -251,10 +176,9 @@ def _reasons(frame: pd.DataFrame) -> set[str]:
 
 
 def _contents(
-    charts: Sequence[PageChart], sections: Sequence[ReportSection]
+    sections: Sequence[ReportSection],
 ) -> list[tuple[str, list[tuple[str, str]]]]:
     groups = [
-        ("Charts", [(chart.name, chart.heading) for chart in charts]),
         ("Tables", [(f"s-{s.file}", s.heading) for s in sections if s.table is not None]),
         ("Figures", [(f"s-{s.file}", s.heading) for s in sections if s.table is None]),
         ("Record", [("failed", "Failed and left out"), ("cells", "Every cell"),
@@ -285,23 +209,6 @@ def _machine(
     columns = ("hardware", "device", "precision", "threads", "schema", "fingerprint")
     settings = [(name, sorted({as_text(v) for v in frame[name].unique()})) for name in columns]
     return [*settings, *environment_table(accounts)]
-
-
-def on_dark(color: str) -> str:
-    """Return a colour of the same hue that is read on a dark page.
-
-    Args:
-        color: as #RRGGBB; any other is returned as it is.
-    """
-    if not re.fullmatch(r"#[0-9a-fA-F]{6}", color):
-        return color
-    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    hue, light, rich = colorsys.rgb_to_hls(red, green, blue)
-    if rich < 0.05 and light < 0.5:  # black and dark grey change places with white and light grey
-        light = 0.95 - 0.6 * light
-    light = max(light, 0.62 if 0.5 < hue < 0.95 else 0.55)
-    channels = colorsys.hls_to_rgb(hue, light, min(rich, 0.9))
-    return "#" + "".join(f"{round(255 * part):02X}" for part in channels)
 
 
 def _inline_svg(text: str, file: str) -> str:

@@ -1,47 +1,13 @@
-"""Scripts and styles of the page, all inside it: Vega, DataTables, and those of the page."""
+"""Scripts and styles of the page, all inside it: DataTables, and those of the page."""
 
 import re
-import resource
-import subprocess
-import sys
 from functools import cache
-from importlib import metadata, resources
+from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-from lra.conf.kept import data_root, keep, read_kept
-
-PAGE_SCRIPTS = ("shell.js", "specifications.js", "charts.js", "cells.js", "tables.js")
+PAGE_SCRIPTS = ("shell.js", "cells.js", "tables.js")
 """In this order; what one defines the next may use."""
-
-
-_BUNDLE = "import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle())"
-
-
-@cache
-def vega() -> str | None:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, which vl-convert brings.
-
-    To bundle them takes about two seconds, so the text is kept in the cache, by the version of
-    vl-convert. None where it cannot: its V8 reserves some forty gigabytes of addresses and ends the
-    process under a limit (`ulimit -v`) that has no room for them. So under any limit it is asked
-    in a separate process.
-    """
-    file = data_root() / f"vega-{metadata.version('vl-convert-python')}.js"
-    script = read_kept(file)
-    if script is None and (script := _bundled()) is not None:
-        keep(file, script)
-    return script and inline(script)
-
-
-def _bundled() -> str | None:
-    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
-        import vl_convert
-
-        return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub is wrong
-    asked = [sys.executable, "-P", "-c", _BUNDLE]
-    done = subprocess.run(asked, capture_output=True, encoding="utf-8", check=False)
-    return done.stdout if done.returncode == 0 else None
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: reports of one format, one Vega, one data cache."""
+"""What the tests of the command line share: reports of one format, one data cache."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,13 +6,6 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
-from tests import lra_process
-
-
-@pytest.fixture(autouse=True, scope="session")
-def bundled() -> None:
-    """Know the script of Vega, as every report needs it."""
-    lra_process.bundle()
 
 
 @pytest.fixture(scope="session")

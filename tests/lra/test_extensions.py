@@ -30,9 +30,8 @@ ONE_AFTER_ANOTHER = """\
 import contextlib, io, json, sys
 from lra.cli import main
 from lra.composition.selection import sets
-from tests.lra_process import bundle, count_short
+from tests.lra_process import count_short
 
-bundle()
 answers = []
 for words in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -15,7 +15,6 @@ from lra.composition.runner_class import sections
 from lra.reports.report import write_report
 from lra.runners.metrics import METRICS
 from lra.runners.records import COLUMNS
-from tests import lra_process
 
 Report = Callable[[pd.DataFrame], dict[str, Path]]
 
@@ -165,12 +164,6 @@ def _realistic() -> pd.DataFrame:
                  "show learning, but rank no mixer.")
     )  # fmt: skip
     return frame(*rows)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def bundled() -> None:
-    """Take the script of Vega from where tests keep it: to bundle it takes two seconds."""
-    lra_process.bundle()
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,6 @@ from lra.reports.dashboard.plan import plan_runs
 from lra.reports.figures.drawing import looks
 from lra.reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent
 from lra.reports.page.document import to_html
-from lra.reports.page.scores import scored_columns, trade_off_chart
 from lra.reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
 from lra.reports.sections.approximation import approximation_data, approximation_table
 from lra.reports.sections.decoding import decode_data, decode_points, decode_table
@@ -210,13 +209,6 @@ def test_a_training_that_waited_is_marked_and_left_out(make: SimpleNamespace) ->
     frame = prepare(make.frame(*rows))
     assert [*filter(None, frame["disturbed"])] == ["waited for a processor for 34% of its time"]
     assert set(score_time_data(frame)["model"]) == {"softmax", "sdpa"}
-    chart = trade_off_chart(frame, [*scored_columns(frame)], None)
-    assert chart is not None
-    marks = {point.model: point.mark for panel in chart.panels for point in panel.points}
-    assert marks == {"linear": "uncertain", "softmax": "", "sdpa": ""}
-    assert "An open circle is a time" in chart.read_as
-    (waited,) = [p for panel in chart.panels for p in panel.points if p.mark]
-    assert "34% of its time" in waited.text
 
 
 def test_the_terminal_says_so(make: SimpleNamespace) -> None:

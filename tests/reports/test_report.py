@@ -1,6 +1,4 @@
 import re
-import resource
-import sys
 import xml.dom.minidom
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +10,6 @@ from matplotlib.figure import Figure
 
 from lra.composition.runner_class import sections
 from lra.reports.install import MANIFEST, Occupied
-from lra.reports.page import scripts
 from lra.reports.report import write_report
 from lra.reports.rows import NoRows
 
@@ -162,22 +159,3 @@ def test_settings_whose_names_are_long_are_written_under_short_names(
     assert sum(name.startswith("time-") and name.endswith(".svg") for name in names) == 4
     shown = (tmp_path / "report" / "report.md").read_text()
     assert all(name in shown for name in names if name.endswith(".csv"))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="addresses are counted in /proc")
-def test_under_a_limit_of_addresses_all_but_the_charts_is_written(
-    small: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`ulimit -v`, as schedulers set it: what has no room in it must not end the report."""
-    monkeypatch.setattr(scripts, "vega", scripts.vega.__wrapped__)
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + 4 * 2**30, hard))
-    try:
-        written(small, tmp_path / "report", "small")
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    page = (tmp_path / "report" / "report.html").read_text()
-    assert "charts of this page: the memory limit" in page
-    assert "<svg" in page  # the figures that the charts would have stood for
-    assert (tmp_path / "report" / "report.md").exists()

@@ -1,5 +1,4 @@
 // The dialog of one cell: what it was, what came out, how to repeat it. Everything is set as text.
-const CELLS = DATA.cells;
 const PLACES = new Map(CELLS.keys.map((key, place) => [key, place]));
 const dialog = document.getElementById("cell");
 

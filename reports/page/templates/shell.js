@@ -1,6 +1,6 @@
 "use strict";
-// What all parts of the page share: its data, small makers of elements, theme, contents.
-const DATA = JSON.parse(document.getElementById("data").textContent);
+// What all parts of the page share: its cells, small makers of elements, theme, contents.
+const CELLS = JSON.parse(document.getElementById("data").textContent);
 
 function make(tag, options, ...children) {
   const element = document.createElement(tag);
@@ -15,10 +15,9 @@ function make(tag, options, ...children) {
 }
 
 function save(name, type, content) {
-  const url = typeof content === "string" && content.startsWith("data:")
-    ? content : URL.createObjectURL(new Blob([content], {type}));
+  const url = URL.createObjectURL(new Blob([content], {type}));
   make("a", {href: url, download: name}).click();
-  if (url.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(url), 1000);
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 // A spreadsheet runs text that begins like a formula: an apostrophe keeps it text, as in the files.
@@ -73,11 +72,7 @@ const digits = value => {
   return value.toLocaleString("en-US", {maximumSignificantDigits: size >= 1000 ? 6 : 4});
 };
 function written(value, unit) {
-  if (value === null || value === undefined) return "–";
   if (unit === "s") { const [name, size] = TIMES.find(([, s]) => Math.abs(value) >= s * 0.9999) || TIMES[3]; return digits(value / size) + " " + name; }
   if (unit === "B") { const found = SIZES.find(([, s]) => Math.abs(value) >= s * 0.9999); return found ? digits(value / found[1]) + " " + found[0] : digits(value) + " B"; }
-  if (unit === "×") return digits(value) + " ×";
-  if (unit === "%") return value.toFixed(1) + " %";
-  if (unit === "tokens") return value.toLocaleString("en-US");
   return digits(value) + (unit && unit !== "1" && unit !== "fraction" ? " " + unit : "");
 }

@@ -7,16 +7,11 @@ from typing import Any
 
 import pytest
 
-from lra.composition.runner_class import sections
-from lra.reports.report import write_report
-from tests.reports.conftest import frame
 from tests.reports.page.awkward_page import PERCENT, SCRIPT
-from tests.reports.sections.search_rows import search
 
 pytestmark = pytest.mark.browser
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRAWN = "document.querySelectorAll('.plot:not([data-drawn])').length === 0"
-READY = f"document.documentElement.dataset.tables === 'ready' && {DRAWN}"
+READY = "document.documentElement.dataset.tables === 'ready'"
 
 
 @pytest.fixture(scope="module")
@@ -69,20 +64,6 @@ def column(page: Any, table: str, number: int) -> list[str]:
     return found
 
 
-def axis_title(page: Any) -> str:
-    return str(page.locator("#costs .plot svg").text_content())
-
-
-def redrawn(page: Any, act: Callable[[], Any], chart: str = "costs") -> None:
-    """Act, and wait until a chart was drawn anew."""
-    before = page.get_attribute(f"#{chart} .plot", "data-drawn")
-    act()
-    page.wait_for_function(
-        "([chart, before]) => document.querySelector(`#${chart} .plot`).dataset.drawn !== before",
-        arg=[chart, before],
-    )
-
-
 def test_tables_sort_as_numbers_filter_and_are_saved(opened: Callable[..., Any]) -> None:
     page = opened(1400)
     table = "table-efficiency-step-bidirectional"
@@ -114,69 +95,13 @@ def test_tables_sort_as_numbers_filter_and_are_saved(opened: Callable[..., Any])
     assert f",{PERCENT}," in lines[1]
 
 
-def test_charts_answer_to_menus_legend_and_pointer(opened: Callable[..., Any]) -> None:
+def test_a_point_shows_its_numbers(opened: Callable[..., Any]) -> None:
     page = opened(1400)
-    costs = page.locator("#costs")
-    assert "time per sequence" in axis_title(page)
-    redrawn(page, lambda: costs.locator("[data-menu=scale]", has_text="÷ sdpa").click())
-    assert "time per sequence ÷ sdpa" in axis_title(page)
-    redrawn(
-        page, lambda: costs.locator("select[data-menu=metric]").select_option("tokens per second")
-    )
-    assert "tokens per second" in axis_title(page)
-    redrawn(
-        page, lambda: costs.locator("select[data-menu=metric]").select_option("time per sequence")
-    )
-    redrawn(page, lambda: costs.locator("[data-log=y]").click())
-    assert costs.locator("[data-log=y]").get_attribute("aria-pressed") == "false"
-
-    lines = "[...document.querySelectorAll('#costs .mark-line path')].length"
-    before = page.evaluate(lines)
-    chip = costs.locator(".legend button", has_text=SCRIPT)
-    faded = (
-        "[...document.querySelectorAll('#costs .mark-line path')]"
-        ".some(path => Number(path.getAttribute('opacity')) === 0.1)"
-    )
-    chip.hover()
-    page.wait_for_function(faded)
-    redrawn(page, chip.click)
-    assert page.evaluate(lines) < before
-    page.mouse.move(5, 5)
-    chip.hover()  # of a line that is hidden: the others stay as they are
-    assert not page.evaluate(faded)
-    redrawn(page, costs.locator(".legend .all").click)
-    assert page.evaluate(lines) == before
-
-    hits = costs.locator(".mark-symbol").last  # crosses: lengths without a number
-    hits.locator("path").first.hover(force=True)
-    tip = page.locator("#tip")
-    assert "OOM: needs 5 GiB & </script><b>more</b>" in tip.inner_text()
-    assert "lra run model='linear'" in tip.inner_text()
-    hits.locator("path").first.click(force=True)
-    dialog = page.locator("dialog#cell")
-    assert dialog.is_visible()
-    assert "linear · listops · step · length 1,024" in dialog.inner_text()
-
-
-def test_a_box_across_an_axis_keeps_the_lines_through_it(
-    opened: Callable[..., Any], tmp_path: Path, one_format: None
-) -> None:
-    write_report(frame(*search(("sdpa", "lstm"))), tmp_path, title="search", sections=sections())
-    page = opened(1400, tmp_path)
-    opacities = (
-        "[...document.querySelectorAll('#trials .mark-line path')]"
-        ".map(path => Number(path.getAttribute('opacity')))"
-    )
-    assert set(page.evaluate(opacities)) == {0.8}
-    plot = page.locator("#trials .plot svg path.background").first
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 2)  # the upper half of the last axis
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"], box["y"] + box["height"] / 2, steps=4)
-    page.mouse.up()
-    page.wait_for_function(f"new Set({opacities}).size === 2")
-    assert page.evaluate(opacities).count(0.8) < page.evaluate(opacities).count(0.06)
+    point = page.locator("#s-time-step-causal use:has(title)").first
+    point.hover()  # refused where something lies over it
+    assert point.text_content().splitlines()[1:] == [
+        "sequence length (tokens): 256", "time per sequence: 2.5 ms",
+    ]  # fmt: skip
 
 
 def test_a_configuration_is_one_click_away(opened: Callable[..., Any]) -> None:

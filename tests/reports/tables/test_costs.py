@@ -3,7 +3,6 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lra.reports.page.costs import TITLES, cost_chart
 from lra.reports.rows import EQUAL, CostPoint, cost_points, cost_rows, prepare, settings
 from lra.reports.statistics.power_law import Reach
 from lra.reports.tables.costs import (
@@ -252,16 +251,5 @@ def test_a_table_has_one_reference_and_that_of_a_model_with_its_own_positions_be
     )
     assert entry(table, of_all, "linear").value == pytest.approx(2.0)
     assert entry(table, of_all, "wide").value == pytest.approx(1.0)
-    longer = make.frame(
-        *make.timing("linear", 2048, 0.010, references={"sdpa": 0.020}, cell="a"),
-        *make.timing("transformer_xl", 2048, 0.066, references={"sdpa": 0.060}, cell="b"),
-    )
-    both = pd.concat([with_backbones(rows, cells), with_backbones(longer, cells)])
-    chart = cost_chart(prepare(both))
-    assert chart is not None
-    drawn = {panel.choice["scale"]: {p.model for p in panel.points} for panel in chart.panels
-             if panel.choice["metric"] == TITLES["time"]}  # fmt: skip
-    assert "transformer_xl" not in drawn["÷ sdpa"]
-    assert drawn[f"÷ sdpa{EQUAL}"] == {"transformer_xl"}
     raw = efficiency_table(points(rows), "step")
     assert entry(raw, of_all, "transformer_xl").value == pytest.approx(0.060 / 0.066)
