@@ -185,6 +185,8 @@ def dispatch(argv: list[str]) -> int:
             f"{short(ascii(ended[0]))} ends with a carriage return, as each line of a script with "
             "Windows line ends does: save the script with Unix line ends (sed -i 's/\\r$//' FILE)"
         )
+    if "_ARGCOMPLETE" in os.environ:  # the script of a shell asks, by a call without words
+        argv = ["completion"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {name:10} {verb.summary}" for name, verb in VERBS.items())
         print(HELP.format(verbs=verbs), end="")

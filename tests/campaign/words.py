@@ -8,15 +8,16 @@ comes is an answer in a few lines with exit code 2, or, where the slip did no ha
 import io
 import os
 import random
+import re
 import shlex
 import signal
 import time
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
 
 from lra import cli
-from lra.commands.completion import flags
 from tests.campaign.part import Found, Settings
 from tests.campaign.sweeps import SHORT, undisturbed
 
@@ -102,14 +103,23 @@ def line(verb: str, draw: random.Random) -> list[str]:
     return [verb, *words]
 
 
+@cache
+def flags(verb: str) -> list[str]:
+    """Return the flags that the help of a verb names."""
+    help_text = io.StringIO()
+    with redirect_stdout(help_text), suppress(SystemExit):
+        cli.main([verb, "--help"])
+    return sorted({*re.findall(r"(?<![\w-])--[a-z][a-z-]*", help_text.getvalue())})
+
+
 def _slip(verb: str, words: list[str], draw: random.Random) -> list[str]:
     """Return a line with one slip: a word left out, doubled, misspelt, of another kind or verb."""
     at = draw.randrange(len(words)) if words else 0
     before, own, after = words[:at], words[at : at + 1], words[at + 1 :]
     key, equals, _ = (own or [""])[0].partition("=")
     value = draw.choice(VALUES)
-    strange = flags(draw.choice([each for each in SOUND if each in cli.VERBS])) or ["--x"]
-    misspelt = [_typo(draw.choice(flags(verb) or ["--help"]), draw)]
+    strange = flags(draw.choice([each for each in SOUND if each in cli.VERBS]))
+    misspelt = [_typo(draw.choice(flags(verb)), draw)]
     ways = [
         [*before, *after],
         [*before, *own, *own, *after],

@@ -12,7 +12,6 @@ import pytest
 import lra
 from lra.api.results import DamagedCell
 from lra.cli import main
-from lra.commands.completion import candidates
 from lra.results import evidence
 from lra.runners.measurement.hardware import Device
 from lra.runners.records import Measurement
@@ -295,10 +294,3 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
 def test_bad_words_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["choose", *words.split()]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_completion() -> None:
-    assert candidates(["choose", "len"]) == ["length="]
-    assert candidates(["choose", "hardware=a"]) == ["hardware=a100"]
-    assert candidates(["choose", "--by", "qu"]) == ["quality"]
-    assert {"--by", "--json", "--results"} <= {*candidates(["choose", "--"])}
