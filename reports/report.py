@@ -1,7 +1,7 @@
 """Write every table and figure that the rows allow, and a page that shows them."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -96,13 +96,8 @@ class _Draft:
                     self.figures(part, drawn, len(drawn))
                 case PagesPart():
                     pages = pages_of(part)
-                    self.figures(part, self._drawn(part, pages), len(pages))
-
-    def _drawn(
-        self, part: PagesPart, pages: Sequence[pd.DataFrame]
-    ) -> Iterator[tuple[pd.DataFrame, Figure]]:
-        for page in pages:
-            yield part.written(page) if part.written else page, part.draw(page, self.looks)
+                    drawn = ((page, part.draw(page, self.looks)) for page in pages)
+                    self.figures(part, drawn, len(pages))
 
     def sections(self) -> list[ReportSection]:
         """Return what was written, once all files are there."""

@@ -1,81 +1,212 @@
-"""What a report shows of the approximation lab."""
+"""What a report shows of the approximation lab: errors and times by family, budget and layer."""
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
-from lra.reports.rows import COST_SETTING, settings
-from lra.reports.sections.approximation import (
-    approximation_data,
-    approximation_rows,
-    approximation_table,
-    describe,
-    further_words,
-)
-from lra.reports.sections.approximation_figures import (
-    budget_figure,
-    feature_data,
-    feature_figure,
-    feature_pages,
-    length_figure,
-    shared_budgets,
-    time_figure,
-)
-from lra.reports.sections.section import PagesPart, Part, TablePart, alike
+from lra.reports.rows import COST_SETTING, Value, model_order, settings, short
+from lra.reports.sections.section import TablePart
 from lra.reports.stems import stem
+from lra.reports.tables.costs import significant, trusted
+from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.table import Column, Entry, Table, TableRow
 
-PANEL = ("length",)
-"""Columns whose values share a panel."""
+RUNNER = "approximation"
+ROUNDING = 1e-9
+"""Relative errors below are rounding."""
+MEASURES = {
+    "output_error": "output error",
+    "matrix_error": "matrix error",
+    "topk_mass_recall": "mass of the heaviest",
+}
+"""Metrics of a budget, and their titles; mass follows a number of keys."""
+POINT = ("mode", "length", "model", "option", "budget")
+COLUMNS = (
+    *POINT, "layer", "measure", "k", "value", "low", "high", "draws", "status", "reason",
+    "core_time", "time_ratio", "disturbed",
+)  # fmt: skip
 
 
-def section(rows: pd.DataFrame) -> Iterator[Part]:
-    """Yield table and figures of every setting and mode."""
-    measured = approximation_rows(rows)
-    if measured.empty:
-        return
-    parts = settings(measured, COST_SETTING)
+def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one line for each mode, length, model, budget, layer and measure of one setting.
+
+    `value` is the mean over draws and seeds, `low` and `high` their extremes; times are medians,
+    the same in all lines of a budget. `time_ratio` is of the paired ratios core / exact attention.
+    """
+    measured = rows[rows["runner"] == RUNNER]
+    labels = pd.DataFrame(list(measured["labels"]), index=measured.index)
+    for name in ("budget", "option", "layer", "k"):
+        measured = measured.assign(**{name: labels.get(name)})
+    measured = measured.assign(model=measured["name"])
+    measured = measured[measured["budget"].notna()].assign(budget=lambda t: t["budget"].astype(int))
+    times = _medians(measured[measured["reference"] == ""], "core_time")
+    ratios = _medians(measured, "core_time_ratio")
+    disturbances = _disturbances(measured)
+    records = []
+    errors = measured[measured["metric"].isin(MEASURES)]
+    for key, part in errors.groupby([*POINT, "layer", "metric", "k"], dropna=False, sort=True):
+        *point, layer, metric, k = key
+        records.append(
+            {
+                **dict(zip(POINT, point, strict=True)),
+                "layer": layer,
+                "measure": metric,
+                "k": k,
+                **_value(part),
+                "core_time": times.get(tuple(point)),
+                "time_ratio": ratios.get(tuple(point)),
+                "disturbed": disturbances.get(tuple(point), ""),
+            }
+        )
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def _medians(rows: pd.DataFrame, metric: str) -> dict[tuple[Any, ...], float]:
+    """Return the median of a metric by place, over the samples of all seeds together."""
+    samples: dict[tuple[Any, ...], list[float]] = {}
+    measured = rows[(rows["metric"] == metric) & (rows["status"] == "ok")]
+    for record in measured.to_dict("records"):
+        samples.setdefault(tuple(record[name] for name in POINT), []).extend(record["samples"])
+    return {place: float(pd.Series(found).median()) for place, found in samples.items() if found}
+
+
+def _value(part: pd.DataFrame) -> dict[str, Any]:
+    bad = part[part["status"] != "ok"]
+    if len(bad):
+        status, reason = str(bad["status"].iloc[0]), short(str(bad["reason"].iloc[0]))
+        return {"status": status, "reason": reason, "draws": 0}
+    samples = [sample for draws in part["samples"] for sample in draws]
+    samples = samples or [float(value) for value in part["value"]]
+    return {
+        "value": sum(samples) / len(samples),
+        "low": min(samples),
+        "high": max(samples),
+        "draws": len(samples),
+        "status": "ok",
+        "reason": "",
+    }
+
+
+def _disturbances(rows: pd.DataFrame) -> dict[tuple[Any, ...], str]:
+    """Return what disturbed the times of a budget, by place."""
+    timed = rows[rows["metric"].isin(("core_time", "core_time_ratio")) & (rows["disturbed"] != "")]
+    return {tuple(r[name] for name in POINT): r["disturbed"] for r in timed.to_dict("records")}
+
+
+def measures(data: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the measures present, as (metric, k), in the order of `MEASURES`."""
+    pairs = {
+        (m, "" if pd.isna(k) else str(k)) for m, k in zip(data["measure"], data["k"], strict=True)
+    }
+    return sorted(pairs, key=lambda p: (list(MEASURES).index(p[0]), int(p[1] or 0)))
+
+
+def measure_title(metric: str, k: str) -> str:
+    """Return a measure as a heading."""
+    if not k:
+        return MEASURES[metric]
+    return f"{MEASURES[metric]} {'key' if k == '1' else f'{k} keys'}"
+
+
+def of_measure(data: pd.DataFrame, metric: str, k: str) -> pd.DataFrame:
+    """Return the lines of one measure."""
+    same = data["k"].isna() if not k else data["k"].astype(str) == k
+    return data[(data["measure"] == metric) & same]
+
+
+def approximation_table(data: pd.DataFrame, mode: str) -> Table:
+    """Build the table of one mode: measures and time by model, budget and layer."""
+    of_mode = data[data["mode"] == mode]
+    heads = measures(of_mode)
+    rows = []
+    for length in sorted(set(of_mode["length"])):
+        here = of_mode[of_mode["length"] == length]
+        for model in model_order([str(m) for m in here["model"]]):
+            mine = here[here["model"] == model]
+            points = mine[["budget", "layer"]].drop_duplicates().sort_values(["budget", "layer"])
+            for budget, layer in points.itertuples(index=False, name=None):
+                lines = mine[
+                    (mine["budget"] == budget)
+                    & (mine["layer"].isna() if pd.isna(layer) else mine["layer"] == layer)
+                ]
+                title = f"{model}, {lines['option'].iloc[0]} = {budget}"
+                title += "" if pd.isna(layer) else f", layer {layer}"
+                entries = tuple(_value_entry(of_measure(lines, *head)) for head in heads)
+                rows.append(
+                    TableRow(
+                        title=title,
+                        entries=(*entries, *_time_entries(lines)),
+                        section=f"{length:,} tokens",
+                    )
+                )
+    columns = [
+        Column(title=measure_title(*head), key=f"{head[0]}{'_' if head[1] else ''}{head[1]}")
+        for head in heads
+    ]
+    columns += [
+        Column(title="core, ms", key="core_time_ms"),
+        Column(title="speed beside SDPA (×)", key="speed"),
+    ]
+    return Table(
+        title=f"Approximations of attention, {describe(mode)}",
+        caption=(
+            "Errors are Frobenius norms of the difference over those of the exact output or "
+            "matrix, 0 is exact; mean over draws (extremes in the CSV). Mass is the share of the "
+            "exact attention of the heaviest keys that is kept, 1 is exact. Skyformer, YOSO and "
+            "Reformer are compared with the functions that they approximate, all others with "
+            "softmax attention."
+        ),
+        stub="family, budget",
+        columns=tuple(columns),
+        rows=tuple(rows),
+    )
+
+
+def describe(mode: str) -> str:
+    """Return where queries and keys come from, in words."""
+    words = {"random": "random queries and keys", "trained": "a trained model's queries and keys"}
+    return words.get(mode, mode)
+
+
+def _value_entry(lines: pd.DataFrame) -> Entry:
+    if lines.empty:
+        return absent("not measured (matrices: up to runner.matrix_max_length tokens)")
+    line = lines.iloc[0]
+    if line["status"] != "ok":
+        return failed(line)
+    value = float(line["value"])
+    text = f"{value:.3f}" if line["measure"] == "topk_mass_recall" else significant(value)
+    if line["measure"] != "topk_mass_recall" and value < ROUNDING:
+        text = "0"
+    return Entry(
+        text=text,
+        value=value,
+        facts={"low": line["low"], "high": line["high"], "draws": int(line["draws"])},
+    )
+
+
+def _time_entries(lines: pd.DataFrame) -> tuple[Entry, Entry]:
+    line = lines.iloc[0]
+    if pd.isna(line["core_time"]) or pd.isna(line["time_ratio"]):
+        lost = absent("not timed")
+        return lost, lost
+    seconds, speed = float(line["core_time"]), 1 / float(line["time_ratio"])
+    source = Value(disturbed=line["disturbed"])
+    return (
+        trusted(Entry(text=significant(seconds * 1e3), value=seconds * 1e3), source),
+        trusted(Entry(text=significant(speed, 2), value=speed), source),
+    )
+
+
+def section(rows: pd.DataFrame) -> Iterator[TablePart]:
+    """Yield the table of every setting and mode."""
+    measured = rows[rows["runner"] == RUNNER]
+    parts = settings(measured, COST_SETTING) if len(measured) else []
     for part in parts:
-        data, words = approximation_data(part.rows), further_words(part.rows)
+        data = approximation_data(part.rows)
         where = f" ({part.title})" if len(parts) > 1 else ""
         for mode in sorted(set(data["mode"])):
-            tag = f"{stem(mode)}{part.suffix}"
-            table = approximation_table(data, mode)
-            if table is not None:
-                heading = f"Approximations, {describe(mode)}{where}"
-                yield TablePart(f"approximation-{tag}", heading, table)
-            drawn = data[(data["mode"] == mode) & data["value"].notna()]
-            for figure in _figures(drawn, mode, part.title, words):
-                heading = f"{figure.heading}, {describe(mode)}{where}"
-                yield figure._replace(name=f"{figure.name}-{tag}", heading=heading)
-
-
-def _figures(
-    drawn: pd.DataFrame, mode: str, title: str, further: Mapping[str, str]
-) -> Iterator[PagesPart]:
-    """Yield the figures of one mode of a setting."""
-    lengths = sorted(int(n) for n in set(drawn["length"]))
-    for length in lengths:
-        yield PagesPart(
-            f"approximation-budget-{length}", f"Error against budget, {length:,} tokens",
-            f"error against budget, {length:,} tokens",
-            partial(budget_figure, mode=mode, length=length, subtitle=title), panel=PANEL,
-            data=drawn[drawn["length"] == length],
-        )  # fmt: skip
-    errors = drawn[drawn["measure"] == "output_error"]
-    yield PagesPart(
-        "approximation-time", "Error against time", "error against time",
-        partial(time_figure, mode=mode, subtitle=title), panel=PANEL,
-        data=errors[errors["time_ratio"].notna()],
-    )  # fmt: skip
-    if len(lengths) > 1:
-        yield PagesPart(
-            "approximation-length", "Error against length", "error against length",
-            partial(length_figure, mode=mode, subtitle=title),
-            data=errors[errors["budget"].isin(shared_budgets(errors))],
-        )  # fmt: skip
-    yield PagesPart(
-        "approximation-features", "Random features", "random features",
-        alike(partial(feature_figure, further=further, mode=mode, subtitle=title)),
-        pages=partial(feature_pages, further=further), data=feature_data(errors),
-    )  # fmt: skip
+            name = f"approximation-{stem(mode)}{part.suffix}"
+            heading = f"Approximations, {describe(mode)}{where}"
+            yield TablePart(name, heading, approximation_table(data, mode))

@@ -1,22 +1,15 @@
-"""Patterns of who sees whom, as one sheet of pictures."""
+"""How many keys a query sees, by the patterns of a model's layers and heads."""
 
-from functools import partial
-from typing import Any
-
-import numpy as np
 import pandas as pd
 
-from lra.reports.figures.attention_maps import MODEL, Colors, Picture, picture_figure
 from lra.reports.rows import model_order, short, with_labels
-from lra.reports.sections.section import PagesPart, SimpleSection, alike
+from lra.reports.sections.section import SimpleSection
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import failed
 from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
-PANEL = (*MODEL, "kind")
-MOST = 20
-"""Panels of one figure."""
+MODEL = (*TASK, "model")
 
 
 def pattern_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -24,7 +17,7 @@ def pattern_data(rows: pd.DataFrame) -> pd.DataFrame:
 
     `kind` says which layer and head have the pattern first, where several differ.
     """
-    patterns = with_labels(rows[rows["runner"] == "pattern"], ("layer", "head", "row", "same"))
+    patterns = with_labels(rows[rows["runner"] == "pattern"], ("layer", "head"))
     patterns = patterns[
         patterns["seed"] == patterns.groupby([*TASK, "name"], dropna=False)["seed"].transform("min")
     ]
@@ -37,8 +30,7 @@ def pattern_data(rows: pd.DataFrame) -> pd.DataFrame:
     patterns["kind"] = [", ".join(filter(None, pair)) for pair in zip(*parts, strict=True)]
     place = {name: number for number, name in enumerate(model_order([*patterns["model"]]))}
     order = patterns["model"].map(place).sort_values(kind="stable").index
-    columns = [*PANEL, "layer", "head", "same", "row", "keys", "samples", "status", "reason"]
-    return patterns.loc[order, columns]
+    return patterns.loc[order, [*MODEL, "kind", "keys", "status", "reason"]]
 
 
 def pattern_table(data: pd.DataFrame) -> Table:
@@ -64,36 +56,6 @@ def pattern_table(data: pd.DataFrame) -> Table:
     )
 
 
-def seen(data: pd.DataFrame) -> Picture:
-    """Return a pattern as a matrix: 0 for what is not seen, else one over what is seen alike."""
-    sizes: np.ndarray[Any, Any] = np.array(
-        [
-            samples
-            for _, samples in sorted(zip(data["row"].astype(int), data["samples"], strict=True))
-        ]
-    )
-    return Picture(np.divide(1.0, sizes, out=np.zeros_like(sizes, float), where=sizes > 0))
-
-
-def _written(data: pd.DataFrame) -> pd.DataFrame:
-    """Return a line for each key of each query."""
-    places = pd.Series([[*range(len(row))] for row in data["samples"]], index=data.index)
-    long = data.assign(key=places).explode(["samples", "key"], ignore_index=True)
-    return long.rename(columns={"samples": "alike"})
-
-
 section = SimpleSection(
-    name="patterns",
-    heading="Keys that a query sees",
-    data=pattern_data,
-    table=pattern_table,
-    figure=PagesPart(
-        "pattern", "Who sees whom", "which tokens see each other",
-        alike(partial(
-            picture_figure, keys=PANEL, picture=seen, title="Who sees whom",
-            subtitle="found by running the family on a random example", labels=("key", "query"),
-            colors=Colors.parts, words="a key is", across=4,
-        )),
-        panel=PANEL, panels=MOST, lines=None, number="keys", absent=False, written=_written,
-    ),
-)  # fmt: skip
+    name="patterns", heading="Keys that a query sees", data=pattern_data, table=pattern_table
+)

@@ -50,10 +50,6 @@ class PagesPart(NamedTuple):
     """A column of which every page shows at least one number."""
     absent: bool = True
     """Whether lines without a number stand on a page, for its marks and notes."""
-    pages: Callable[[pd.DataFrame], list[pd.DataFrame]] | None = None
-    """Makes the pages, where panels and lines do not tell them."""
-    written: Callable[[pd.DataFrame], pd.DataFrame] | None = None
-    """From what a page shows to what its CSV file holds, where these are not the same."""
     data: pd.DataFrame = pd.DataFrame()
     """What all pages show, with status and reason of each number."""
 
@@ -117,5 +113,5 @@ def pages_of(part: PagesPart) -> list[pd.DataFrame]:
     if part.data.empty:
         return []
     data = part.data if part.absent else part.data[part.data[part.number].notna()]
-    every = part.pages(data) if part.pages else pages(data, part.panel, part.panels, part.lines)
+    every = pages(data, part.panel, part.panels, part.lines)
     return [page for page in every if page[part.number].notna().any()]

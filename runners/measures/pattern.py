@@ -1,4 +1,4 @@
-"""Which tokens a family lets see each other, at a small length: the sheet of sparse patterns.
+"""Which tokens a family lets see each other, at a small length.
 
 Nothing is trained and no data are read. `lra.runners.measures.attention.pattern` says how.
 """
@@ -34,7 +34,7 @@ class Pattern(Runner):
     direction: Direction = Direction.task
 
     def __post_init__(self) -> None:
-        """Refuse a length of which no picture could be drawn."""
+        """Refuse a length without positions, or of too many."""
         if not 1 <= self.length <= LONGEST:
             raise ValueError(f"length must be from 1 to {LONGEST}: got {self.length}; try 32")
 

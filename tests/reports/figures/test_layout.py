@@ -132,8 +132,7 @@ def test_all_kinds_of_figures_are_among_them(reported: Callable[[str], Reported]
     kinds = {
         "time-step", "memory-step", "training-loss", "loss-by-place", "decoding-token-time",
         "decoding-state-bytes", "peers-speed-step", "recovery-accuracy-curve", "extrapolation",
-        "recovery-loss-curve", "span", "approximation-budget-256-random",
-        "approximation-time-random", "approximation-length-random",
+        "recovery-loss-curve", "span",
     }  # fmt: skip
     assert not kinds - reported("odd_name").faults.keys()
 

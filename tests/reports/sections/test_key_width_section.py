@@ -1,4 +1,4 @@
-"""Scores against the width of a head, as data, table and figure."""
+"""Scores against the width of a head, as a table."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lra.reports.rows import prepare
-from lra.reports.sections.key_width import key_width_data, key_width_rows, key_widths
+from lra.reports.sections.key_width import key_width_rows, key_width_table, key_widths
 from lra.reports.tables.scores import ACCURACY
 from tests.reports.conftest import Report
 
@@ -35,19 +35,18 @@ def some(make: SimpleNamespace) -> pd.DataFrame:
 
 
 def test_places_are_means_by_heads_and_width(some: pd.DataFrame) -> None:
-    rows = key_width_rows(some, ACCURACY)
-    data = key_width_data(rows, ACCURACY)
-    assert set(data["model"]) == {f"sdpa (heads={heads})" for heads in (2, 4, 8)}
-    means = data.set_index(["heads", "key_width"])["value"].to_dict()
-    wanted = {(2, 1): 30.0, (2, 4): 90.0, (4, 2): 70.0, (8, 1): 50.0, (8, 4): 100.0}
-    assert means == pytest.approx(wanted)
-    low, high = data.loc[(data["heads"] == 2) & (data["key_width"] == 1), ["low", "high"]].iloc[0]
-    assert (low, high) == (20.0, 40.0)
+    table = key_width_table(key_width_rows(some, ACCURACY), ACCURACY)
+    assert [column.title for column in table.columns] == ["1", "2", "4"]
+    found = {row.title: [entry.value for entry in row.entries] for row in table.rows}
+    assert found == {
+        "sdpa (heads=2)": [pytest.approx(0.3), None, pytest.approx(0.9)],
+        "sdpa (heads=4)": [None, pytest.approx(0.7), None],
+        "sdpa (heads=8)": [pytest.approx(0.5), None, pytest.approx(1.0)],
+    }
 
 
-def test_the_report_has_table_and_figure(some: pd.DataFrame, report: Report) -> None:
+def test_the_report_has_the_table(some: pd.DataFrame, report: Report) -> None:
     names = report(some)
-    assert {"key-width-accuracy.svg", "key-width-accuracy-table.md"} <= names.keys()
     table = names["key-width-accuracy-table.md"].read_text()
     assert "loss is not finite" in table
     assert [line.split("|")[1].strip() for line in table.splitlines() if "heads=" in line[:25]] == [

@@ -1,13 +1,12 @@
-"""Attention maps as table and figures."""
+"""Attention maps as tables."""
 
 from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from lra.reports.rows import prepare
-from lra.reports.sections.attention_maps import _map, _pairs, map_data, map_table
+from lra.reports.sections.attention_maps import map_data, map_table
 from tests.reports.conftest import Report
 
 CELL = {
@@ -52,24 +51,11 @@ def some(make: SimpleNamespace) -> pd.DataFrame:
     return prepare(make.frame(*rows))
 
 
-def test_data_are_means_over_seeds_of_values_and_of_curves(some: pd.DataFrame) -> None:
+def test_data_are_means_over_seeds(some: pd.DataFrame) -> None:
     data = map_data(some).set_index(["metric", "layer", "head"]).sort_index()
     point = data.loc[("projection_energy", "1", "all")]
     assert point["value"] == pytest.approx(0.81)
-    assert point["samples"] == pytest.approx((0.81, 0.91, 0.99))
     assert point["seeds"] == 2
-
-
-def test_pictures_have_every_number_in_its_place(some: pd.DataFrame) -> None:
-    data = map_data(some)
-    of_layer = data[(data["metric"] == "attention_map") & (data["layer"] == "1")]
-    made = _map(of_layer[::-1])
-    np.testing.assert_allclose(made.values, [[0.71, 0.21], [0.11, 0.81]])
-    assert made.positions == 4
-    pairs = _pairs(data[data["metric"] == "attention_similarity"])
-    nan = np.nan
-    wanted = [[nan, 0.51, -0.19], [0.51, nan, 0.11], [-0.19, 0.11, nan]]
-    np.testing.assert_allclose(pairs.values, wanted)
 
 
 def test_the_table_has_means_over_heads_or_the_reason(some: pd.DataFrame) -> None:
@@ -90,18 +76,14 @@ def test_the_table_has_means_over_heads_or_the_reason(some: pd.DataFrame) -> Non
     )  # fmt: skip
 
 
-def test_the_report_has_every_figure_and_its_numbers(some: pd.DataFrame, report: Report) -> None:
+def test_the_report_has_every_number_of_kernels_and_letters(
+    some: pd.DataFrame, report: Report
+) -> None:
     paths = report(some)
-    stems = (
-        "attention-distance", "attention-within", "attention-map", "attention-spectrum",
-        "attention-spectrum-quarter", "projection-energy", "kernels", "amino-acids",
-    )  # fmt: skip
-    assert {f"{stem}.svg" for stem in stems} <= paths.keys()
-    kernels = pd.read_csv(paths["kernels.csv"])
-    own = kernels[(kernels["layer"] == 0) & (kernels["head"] == 0)]
-    assert own[["place", "value", "deviation"]].to_numpy() == pytest.approx(
-        np.array([[1, 0.31, 0.11], [2, 0.41, 0.11], [3, 0.21, 0.11]])
-    )
-    scores = pd.read_csv(paths["amino-acids.csv"])
-    beside = scores[scores["kind"] == "BLOSUM62"].set_index(["token", "other"])["value"]
-    assert dict(beside) == {("B", "A"): 0.5, ("C", "A"): -1.0, ("C", "B"): 0.0}
+    assert {"attention-distance.svg", "attention-maps.md"} <= paths.keys()
+    table = paths["metrics-attention_maps.md"].read_text()
+    heads = [line for line in table.splitlines() if "head=0, layer=0, left=1" in line]
+    assert [[part.split()[0] for part in line.split("|")[2:-1]] for line in heads] == [
+        ["–¹", "0.110", "0.410"]
+    ]
+    assert "convbert, other=A, score=-4, token=C | -0.190" in table
