@@ -12,18 +12,51 @@ from dataclasses import InitVar, dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum, auto
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 from lra.runners.metrics import METRICS
 
 SCHEMA = 2
 """Of rows and cells that are written; those of 1 are read as well."""
 
-COLUMNS = (
-    "schema", "cell", "fingerprint", "created", "runner", "mode", "model", "task", "task_version",
-    "source", "length", "seed", "causal", "hardware", "device", "precision", "threads", "metric",
-    "value", "unit", "status", "reason", "samples", "step", "labels",
-)  # fmt: skip
+
+
+class Row(TypedDict):
+    """One stored measurement: a line of a file of rows. The page of the results explains each."""
+
+    schema: int
+    cell: str
+    fingerprint: str
+    created: str
+    """UTC, ISO 8601."""
+    runner: str
+    mode: str
+    model: str
+    task: str
+    task_version: int
+    source: str
+    length: int
+    seed: int
+    causal: bool
+    hardware: str
+    device: str
+    precision: str
+    threads: int
+    metric: str
+    value: float | None
+    """SI units, bytes, fractions; None unless `status` is `ok`."""
+    unit: str
+    status: str
+    """Of `Status`."""
+    reason: str
+    samples: list[float]
+    step: int | None
+    """Of an optimiser, for curves; None for final values."""
+    labels: dict[str, str]
+
+
+COLUMNS = tuple(Row.__annotations__)
+"""Of rows, in the order of files."""
 DISTURBED = "disturbed"
 """Label of rows that the machine disturbed while they were measured, with what it was. Also what
 `runner.retry` calls their cells."""
@@ -205,7 +238,7 @@ class Cell:
         object.__setattr__(self, "described", self.described or self.identity)
 
 
-def row(cell: Cell, measurement: Measurement, created: str) -> dict[str, Any]:
+def row(cell: Cell, measurement: Measurement, created: str) -> Row:
     """Return one measurement of a cell as it is stored: exactly `COLUMNS`, plain JSON.
 
     Args:
@@ -231,7 +264,7 @@ def row(cell: Cell, measurement: Measurement, created: str) -> dict[str, Any]:
     }
     if measurement.model is not None:
         full["model"] = measurement.model
-    return {column: full[column] for column in COLUMNS}
+    return cast(Row, {column: full[column] for column in COLUMNS})
 
 
 def baseline_model(name: str) -> str:

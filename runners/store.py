@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.conf.system_errors import lexists, persistent
-from lra.runners.records import DISTURBED, SCHEMA, Cell, Measurement, Outcomes, Status, row
+from lra.runners.records import DISTURBED, SCHEMA, Cell, Measurement, Outcomes, Row, Status, row
 from lra.runners.storage import atomic
 from lra.runners.storage.archives import pack_outcomes, unpack_outcomes
 from lra.runners.storage.claims import Claim, clear, living, strangers, take
@@ -140,7 +140,7 @@ class Store:
         for path in (folder.parent, folder):
             atomic.refresh(path)
 
-    def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
+    def rows_of(self, cell: Cell) -> list[Row]:
         """Return the stored rows of a complete cell. Raises FileNotFoundError or `BadStore`."""
         return read_rows_file(self._rows_file(cell), cell.key)
 
@@ -377,9 +377,7 @@ def read_rows(
         return table
 
 
-def _newest_rows(
-    folders: Iterable[Path], left_out: list[BadStore] | None
-) -> Iterator[dict[str, Any]]:
+def _newest_rows(folders: Iterable[Path], left_out: list[BadStore] | None) -> Iterator[Row]:
     """Yield the newest rows of cells, in the order of the folders."""
     for folder in folders:
         with skipping_damaged(left_out):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.reports.dashboard import live_writer
+from lra.runners.records import Row
 from lra.runners.storage.formats import read_newest_rows
 from lra.runners.store import Store
 
@@ -20,7 +21,7 @@ class StoredCells:
     def __init__(self, root: Path) -> None:
         self.store = Store(root)
 
-    def rows(self, cells: Collection[str]) -> list[dict[str, Any]]:
+    def rows(self, cells: Collection[str]) -> list[Row]:
         """Return the rows of cells that have some."""
         newest = (read_newest_rows(self.store.cell_folder(cell)) for cell in cells)
         return [row for stored in newest if stored is not None for row in stored[1]]

@@ -10,7 +10,7 @@ from typing import Any
 
 from lra.conf import plain_files
 from lra.conf.system_errors import is_fault, persistent, way_out
-from lra.runners.records import SCHEMA, digest
+from lra.runners.records import SCHEMA, Row, digest
 from lra.runners.storage import schema_1
 from lra.runners.storage.atomic import Refused
 from lra.runners.storage.row_check import BadRow, NewerRow, check_cell_columns, read_row
@@ -176,7 +176,7 @@ def rows_files(folder: Path) -> list[Path]:
     return [folder / n for n in names if n.startswith("rows-") and n.endswith(".jsonl")]
 
 
-def read_newest_rows(folder: Path) -> tuple[Path, list[dict[str, Any]]] | None:
+def read_newest_rows(folder: Path) -> tuple[Path, list[Row]] | None:
     """Return the rows file that was written last, and its rows; None where there is none.
 
     Last by the time inside, because copies keep it. Raises `BadStore` where any of them is bad.
@@ -185,9 +185,9 @@ def read_newest_rows(folder: Path) -> tuple[Path, list[dict[str, Any]]] | None:
     return max(files, key=written, default=None)
 
 
-def written(entry: tuple[Path, Sequence[Mapping[str, Any]]]) -> str:
+def written(entry: tuple[Path, Sequence[Row]]) -> str:
     """Return when the rows in a pair of file and rows were written: ISO 8601."""
-    return str(entry[1][0]["created"])
+    return entry[1][0]["created"]
 
 
 @contextmanager
@@ -210,7 +210,7 @@ def fingerprint_of(rows: Path) -> str:
     return rows.stem.removeprefix("rows-")
 
 
-def read_rows_file(path: Path, key: str | None = None) -> list[dict[str, Any]]:
+def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
     """Return the rows of one cell, or published rows of many. Every row is checked.
 
     Args:

@@ -12,13 +12,13 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import lru_cache
 from operator import itemgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec.structs import asdict
 
 from lra.runners.metrics import METRICS
-from lra.runners.records import CELL_COLUMNS, COLUMNS, SCHEMA, Status
+from lra.runners.records import CELL_COLUMNS, COLUMNS, SCHEMA, Row, Status
 
 _YEARS = (1970, 2200)
 _NAME, _LABEL = 200, 2000
@@ -124,7 +124,7 @@ _NEEDED = {
 """Labels without which a value of this metric says nothing."""
 
 
-def read_row(line: bytes) -> dict[str, Any]:
+def read_row(line: bytes) -> Row:
     """Return the row in a line of JSON, with exactly `COLUMNS`. Raises `BadRow`.
 
     The columns before `metric`, two thirds of a line, are those of the line before, but where a row
@@ -143,7 +143,7 @@ def read_row(line: bytes) -> dict[str, Any]:
             raise BadRow(f"torn, not JSON ({error})") from error
         return checked_row(anything)
     _check_rest(row)
-    return row
+    return cast(Row, row)
 
 
 @lru_cache(maxsize=64)
@@ -154,12 +154,12 @@ def _common_columns(begin: bytes) -> dict[str, Any]:
     return shared
 
 
-def checked_row(row: Any) -> dict[str, Any]:
+def checked_row(row: Any) -> Row:
     """Return what JSON holds as a row with exactly `COLUMNS`. Raises `BadRow`."""
     columns = _typed(row, _Row)
     _check_shared(columns)
     _check_rest(columns)
-    return columns
+    return cast(Row, columns)
 
 
 def check_cell_columns(columns: Any) -> None:

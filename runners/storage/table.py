@@ -4,9 +4,9 @@ import warnings
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from lra.runners.records import COLUMNS
+from lra.runners.records import COLUMNS, Row
 from lra.runners.storage.formats import some
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> "pd.DataFrame":
     return pd.DataFrame(arrays, copy=False)
 
 
-def rows_in(table: "pd.DataFrame") -> list[dict[str, Any]]:
+def rows_in(table: "pd.DataFrame") -> list[Row]:
     """Return the rows of a table as the store reads them; what it has no value for is None."""
     plain = table.astype(object).where(table.notna(), None)
     plain["created"] = [None if time is None else time.isoformat() for time in plain["created"]]
-    return [{str(name): value for name, value in row.items()} for row in plain.to_dict("records")]
+    return [cast(Row, row) for row in plain.to_dict("records")]
 
 
 class MixedSources(UserWarning):
