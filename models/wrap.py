@@ -117,6 +117,10 @@ def wrap(
         True
     """
     name = getattr(module, "__qualname__", type(module).__name__)
+    if not callable(module):
+        raise ValueError(
+            f"got {short_repr(module)}; wanted a class of nn.Module, or a function of `site`"
+        )
     if isinstance(module, nn.Module):
         raise ValueError(
             f"got an instance of {name}, which every layer and seed would share; wanted its class, "

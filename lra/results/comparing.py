@@ -73,6 +73,10 @@ def compared(
         )
     left_out: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
+    if files and sweep is not None:
+        raise ConfigError(
+            f"sweep: got {sweep!r}, which chooses from a store, and these are files: leave it out"
+        )
     if files:
         import pandas as pd
 
