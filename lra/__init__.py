@@ -6,7 +6,8 @@
     lra.table(rows, "accuracy")
     lra.figure(rows, "time")
 
-What Python calls is imported when it is first used: `import lra` loads neither torch nor pandas.
+What Python calls, gets and may catch is imported when it is first used: `import lra` loads neither
+torch nor pandas.
 """
 
 from importlib import import_module
@@ -16,16 +17,41 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lra.api.building import model, task
     from lra.api.choosing import choose
-    from lra.api.comparing import compare
+    from lra.api.comparing import ComparisonTable, compare
     from lra.api.drawing import figure
-    from lra.api.results import rows
-    from lra.api.running import run
-    from lra.api.searching import search
-    from lra.api.tabling import table
-    from lra.api.verifying import verify
+    from lra.api.prepared_rows import LeftOutOfStyle
+    from lra.api.results import DamagedCell, rows
+    from lra.api.running import CompletedSweep, run
+    from lra.api.searching import Search, search
+    from lra.api.tabling import ResultTable, table
+    from lra.api.verifying import Findings, verify
+    from lra.errors import ConfigError
+    from lra.models.backbone.model import Backbone
+    from lra.models.contract.case import Finding
     from lra.models.wrap import wrap
+    from lra.runners.records import Row, Status
+    from lra.runners.store import BadStore, MixedSources
+    from lra.tasks.errors import BadData, NotPrepared
+    from lra.tasks.task import Task
 
 __all__ = [
+    "Backbone",
+    "BadData",
+    "BadStore",
+    "ComparisonTable",
+    "CompletedSweep",
+    "ConfigError",
+    "DamagedCell",
+    "Finding",
+    "Findings",
+    "LeftOutOfStyle",
+    "MixedSources",
+    "NotPrepared",
+    "ResultTable",
+    "Row",
+    "Search",
+    "Status",
+    "Task",
     "choose",
     "compare",
     "figure",
@@ -51,6 +77,25 @@ _MODULES = {
     "task": "lra.api.building",
     "verify": "lra.api.verifying",
     "wrap": "lra.models.wrap",
+    # What these return.
+    "Backbone": "lra.models.backbone.model",
+    "ComparisonTable": "lra.api.comparing",
+    "CompletedSweep": "lra.api.running",
+    "Finding": "lra.models.contract.case",
+    "Findings": "lra.api.verifying",
+    "ResultTable": "lra.api.tabling",
+    "Row": "lra.runners.records",
+    "Search": "lra.api.searching",
+    "Status": "lra.runners.records",
+    "Task": "lra.tasks.task",
+    # What they raise, and of what they warn.
+    "BadData": "lra.tasks.errors",
+    "BadStore": "lra.runners.store",
+    "ConfigError": "lra.errors",
+    "NotPrepared": "lra.tasks.errors",
+    "DamagedCell": "lra.api.results",
+    "LeftOutOfStyle": "lra.api.prepared_rows",
+    "MixedSources": "lra.runners.store",
 }
 
 _HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from lra.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lra.models.contract import Finding
+    from lra.models.contract.case import Finding
     from lra.models.mixer import MixerFactory
 
 
@@ -168,8 +168,11 @@ def checked(
     """Run the checks; refuse a device that is not here, and a number format without tolerances."""
     import torch
 
-    from lra.models.contract import verify as checks
+    from lra.models.contract.suite import verify as checks
 
+    for key, number in (("width", width), ("heads", heads), ("max_length", max_length)):
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"{key}: got {number!r:.80}; wanted a whole number from 1 on")
     if device not in ("cpu", "cuda") or dtype not in ("float64", "float32"):
         raise ConfigError(
             f"got device={device!r}, dtype={dtype!r}; wanted cpu or cuda, float64 or float32"
@@ -179,7 +182,7 @@ def checked(
             "got device='cuda', but PyTorch sees no GPU here (`lra doctor` tells what is seen); "
             "wanted device='cpu', or a machine with a GPU and a CUDA build of torch"
         )
-    findings: list[Finding] = checks(
+    return checks(
         factory,
         width=width,
         heads=heads,
@@ -187,7 +190,6 @@ def checked(
         device=device,
         dtype=getattr(torch, dtype),
     )
-    return findings
 
 
 def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":
