@@ -18,8 +18,8 @@ _QUOTA = re.compile(r"([0-9]{1,18})\s+([0-9]{1,18})")
 
 SPIN = "GOMP_SPINCOUNT"
 _NO_SPIN = "0"
-"""Turns for which a thread of OpenMP waits awake. Beside one loop on two processors, a step of 15 ms
-takes 38 ms with the default, 69 ms with 3,000 turns, and 25 ms with none."""
+"""Turns for which a thread of OpenMP waits awake. Beside one loop on two processors, a step of
+15 ms takes 38 ms with the default, 69 ms with 3,000 turns, and 25 ms with none."""
 _LOOKS, _LOOK_S = 5, 0.01
 
 

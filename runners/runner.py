@@ -239,6 +239,15 @@ class Runner(ABC):
         """Return options by group that these trainings have other than the run."""
         return {}
 
+    def baseline_split(self, *, several: bool) -> str | None:
+        """Return the split whose baselines a sweep computes beside its cells; None: of none.
+
+        Args:
+            several: Whether the command asks for a sweep.
+        """
+        del several
+        return None
+
     def check_packages(self) -> None:  # noqa: B027 - most need none
         """Refuse options that need a package which is not installed, before any work.
 
@@ -290,6 +299,11 @@ class Runner(ABC):
         """
         del work
         raise Uncounted(f"{type(self).__name__} does not say what its cells ask of a model")
+
+    def rough_seconds(self, work: Work) -> float | None:
+        """Return about how long one cell takes that asks nothing of a model; None: not known."""
+        del work
+        return None
 
     @classmethod
     def word(cls, mode: str) -> str:

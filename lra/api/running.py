@@ -99,7 +99,7 @@ def run(
         >>> done.exit_code
         0
     """
-    from lra.composition.hydra_entry import MULTIRUN, entries
+    from lra.composition.hydra_entry import entries
     from lra.execution.foreground import execute, ready
     from lra.terminal.volume import taken
 
@@ -114,9 +114,7 @@ def run(
         configurations = entries(words)
     if not configurations:
         raise ConfigError("these words print and run nothing: call `lra run` in a shell")
-    searched = configurations[0].searched is not None
-    several = searched or len(configurations) > 1 or any(word in MULTIRUN for word in words)
-    code, sweep, outcome = execute(configurations, multirun=several, volume=volume)
+    code, sweep, outcome = execute(configurations, volume=volume)
     _pass_on(outcome.stopped_by, sweep.name)
     return CompletedSweep(
         sweep=sweep.name,

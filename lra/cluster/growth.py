@@ -13,6 +13,7 @@ from lra.cluster.plan import StoredPlan, results_of
 from lra.cluster.planning import write
 from lra.composition.class_path import NotNamed
 from lra.errors import ConfigError
+from lra.sweep.baselines import RUNNER as BASELINES
 from lra.sweep.estimate import forecasts
 from lra.sweep.forecast import Forecast
 from lra.sweep.planned import enter
@@ -108,6 +109,8 @@ def stage_lines(
         return
     arms: dict[str, dict[tuple[int, str], Counter[str]]] = {}
     for place, entry in enumerate(plan.entries):
+        if entry.runner == BASELINES:
+            continue
         config = plan.record(place)["config"]
         arm = f"{config['model']['name']} on {config['task']['name']}"
         state = "done" if place in ended else "running" if entry.key in running else "to do"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from lra import cli
 from lra.composition.class_path import named_plugins
-from lra.composition.hydra_entry import MULTIRUN, entries
+from lra.composition.hydra_entry import entries
 from lra.execution.foreground import execute, ready
 from lra.runners.isolation import isolate
 from lra.sweep.agent import check_words
@@ -23,9 +23,7 @@ def main(argv: list[str]) -> int:
         return 0  # Hydra printed a configuration or its help
     # Code of a plug-in may have started threads, which a fork loses.
     isolate.prepare(fork=cli.alone and not named_plugins())
-    searched = configurations[0].searched is not None
-    several = searched or len(configurations) > 1 or any(word in MULTIRUN for word in argv)
-    done = execute(configurations, multirun=several, volume=volume)
+    done = execute(configurations, volume=volume)
     if line := disturbed(done.sweep, argv):
         print(line)
     return done.code

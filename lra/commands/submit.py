@@ -75,11 +75,13 @@ def main(argv: list[str]) -> int:
     engine = chosen(cluster_words)
     from lra.composition.hydra_entry import MULTIRUN, entries as composed
 
-    if not any(word in MULTIRUN for word in words):
-        words = ["-m", *words]
+    asked = any(word in MULTIRUN for word in words)
+    words = words if asked else ["-m", *words]
     configurations = composed(words)
     if not configurations:
         return 0  # Hydra printed a configuration or its help
+    if len(configurations) == 1 and not asked:  # as of `lra run` with these words
+        configurations = [configurations[0]._replace(several=False)]
     from lra.results.style import read_style
     from lra.tuning.planned import planned
 

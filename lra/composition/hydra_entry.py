@@ -88,7 +88,7 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
             refuse_contradictions(entry.config, entry.overrides, loader)
         for note in dict.fromkeys((*loader.notes, *notes([e.config for e in configurations]))):
             print(f"lra: {note}", file=sys.stderr)
-        return [entry._replace(searched=searched) for entry in configurations]
+        return [entry._replace(searched=searched, several=sweep) for entry in configurations]
     finally:
         GlobalHydra.instance().clear()
 

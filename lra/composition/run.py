@@ -84,6 +84,8 @@ class Composed(NamedTuple):
     """Where files of the user's own are: see `lra.runners.records.Cell`."""
     searched: Searched | None = None
     """Of an arm of a search."""
+    several: bool = False
+    """Whether the command asks for a sweep, be it of one run."""
 
 
 class LoggerMode(StrEnum):

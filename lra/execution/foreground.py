@@ -49,7 +49,7 @@ class Executed(NamedTuple):
 
 
 def execute(  # what a person sees of it, one after the other
-    entries: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
+    entries: Sequence[Composed], *, volume: Volume = Volume.normal
 ) -> Executed:
     """Plan and run the entries; report, and what its dashboard lacks, at the end."""
     from lra.execution import in_memory
@@ -60,7 +60,7 @@ def execute(  # what a person sees of it, one after the other
     from lra.sweep.places import check_places
     from lra.tuning.planned import planned
 
-    choice = ReportChoice.of(entries[0].config)
+    choice, several = ReportChoice.of(entries[0].config), entries[0].several
     style, not_taken = read_style(choice.style)  # before any cell: a slip is reported in a second
     for line in not_taken:
         print(line, file=sys.stderr)
@@ -87,7 +87,7 @@ def execute(  # what a person sees of it, one after the other
         following, live = in_memory.execute(sweep, volume, until=until)
         outcome = following.after(outcome)
     try:
-        _tell(sweep, outcome, live, choice.write, style, growing=growing, multirun=multirun)
+        _tell(sweep, outcome, live, choice.write, style, growing=growing, multirun=several)
     finally:
         if live is not None:
             live.close()
@@ -135,7 +135,7 @@ def _exit_code(sweep: Sweep, outcome: SweepOutcome) -> int:
     if outcome.stopped_by is not None:
         return 128 + outcome.stopped_by
     failures = {status for status in outcome.endings.values() if status is not Status.ok}
-    alone = len(sweep.cells) == 1
+    alone = sum(not planned.beside for planned in sweep.planned) == 1
     incomplete = outcome.stopped or outcome.late
     return 1 if incomplete or Status.crashed in failures or (alone and failures) else 0
 

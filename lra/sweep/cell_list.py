@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from lra.composition.parallel_check import check_one_number
 from lra.composition.run import Composed, Logger, LoggerMode
 from lra.composition.words import commas_explained
 from lra.errors import ConfigError
+from lra.sweep.baselines import baselines
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import Lookups, plan
 from lra.sweep.places import check_places
@@ -20,19 +22,36 @@ from lra.sweep.trainings import trainings, words_of
 from lra.terminal.progress import counted
 
 
-def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
-    """List the distinct cells of this shard, cheap kinds first; `elsewhere`: on another machine."""
+def build(
+    entries: Sequence[Composed],
+    *,
+    elsewhere: bool = False,
+    several: bool = False,
+    judged: Sequence[str] = (),
+) -> Sweep:
+    """List the distinct cells of this shard, cheap kinds first.
+
+    Args:
+        entries: What was composed of the command.
+        elsewhere: Whether they are meant for another machine.
+        several: Whether the command asks for a sweep, which has baselines beside its trainings.
+        judged: Splits that trainings to come are scored on: their baselines are there from the
+            beginning.
+    """
     with commas_explained(entries):
-        return _built(entries, elsewhere=elsewhere)
+        return _built(entries, elsewhere=elsewhere, several=several, judged=judged)
 
 
-def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
+def _built(
+    entries: Sequence[Composed], *, elsewhere: bool, several: bool, judged: Sequence[str]
+) -> Sweep:
     _check_shared(entries)
     lookups = Lookups(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, lookups.tasks, lookups.memo)
     _check_logger(first.logger, Path(first.config["results"]).absolute())
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
+    beside: dict[str, Planned] = {}
     retry: set[str] = set()
     of_words: dict[tuple[str, ...], str] = {}
     for config, words, *_ in counted(entries, "planning run"):
@@ -52,6 +71,15 @@ def _built(entries: Sequence[Composed], *, elsewhere: bool) -> Sweep:
         for cell in plan(run, words, lookups):
             of_words.setdefault(words, cell.key)
             check_one_number(distinct.setdefault(cell.key, Planned(cell, run, begun)).run, run)
+        if (split := run.runner.baseline_split(several=several)) is not None:
+            for each in dict.fromkeys((split, *judged)):
+                found = lookups.memo.of(
+                    ("baselines", each),
+                    (run.task, run.task_options),
+                    partial(baselines, run, each, words, lookups),
+                )
+                beside.setdefault(found.cell.key, found)
+    distinct = {**beside, **distinct}  # what words name is not beside
     if not elsewhere:
         check_places([*sources.values(), *distinct.values()])
     ordered = sorted(distinct.values(), key=turn_of)

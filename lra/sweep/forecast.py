@@ -160,7 +160,10 @@ class Forecaster:
             Unsupported: the model refuses its task.
             Uncounted: it cannot be counted.
         """
-        passes = run.runner.passes(CellWork.planned(run, columns))
+        work = CellWork.planned(run, columns)
+        if (rough := run.runner.rough_seconds(work)) is not None:
+            return Forecast(seconds=min(rough, run.control.timeout_s or rough), basis="counted")
+        passes = run.runner.passes(work)
         if not passes:
             raise Uncounted(f"{type(run.runner).__name__} asks nothing of a model")
         machine = self.machine(run)

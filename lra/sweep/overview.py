@@ -66,7 +66,12 @@ def overview(sweep: Sweep) -> Iterator[str]:
     refused = sum(forecast.basis == "refused" for _, forecast in pairs)
     line = f"{total} cells in {sweep.root}: {total - left} done, {left} to do"
     line += f", {refused} of them refused" if refused else ""
-    yield f"{line}; {announcement(pairs)}" if waiting else line
+    line += f"; {announcement(pairs)}" if waiting else ""
+    limits = [float(p.run.config["runner"]["timeout_s"]) for p in waiting if p.beside]
+    if limits:
+        line += f"; each of the baselines takes at most {format_duration(max(limits))}, and "
+        line += "runner.baselines=false leaves them out"
+    yield line
 
 
 def refusals(pairs: Forecasts, titles: Mapping[str, str]) -> Iterator[str]:

@@ -105,7 +105,7 @@ def _alike_key(config: Mapping[str, Any]) -> str:
     """Return what else in a configuration makes cells alike: the model, the task, the runner."""
     parts = [config.get(name) for name in ("model", "task", "runner", "optim")]
     steering = ("seed", "data_seed", "dry_run", "shard", "retry", "timeout_s", "sweep_timeout_s",
-                "peak_learning_rate")  # fmt: skip
+                "baselines", "peak_learning_rate")  # fmt: skip
     sized = [
         {k: v for k, v in part.items() if k not in steering}
         for part in parts

@@ -23,6 +23,8 @@ class Planned:
     """Cells whose weights it starts from."""
     again: bool = False
     """Complete, but done once more for what is gone of it: the weights of a training."""
+    beside: bool = False
+    """Baselines that no word of the command names: a training has brought them along."""
     no_data: str | None = None
     """Why the data of its task cannot be had; set once somebody has tried to prepare them."""
 

@@ -122,6 +122,8 @@ class Growing:
         sweep = build(
             [*(self._known[words].entry for words in self.step.trainings), *choices],
             elsewhere=self.elsewhere,
+            several=True,
+            judged=["test"] if self.record.options.final_seeds else [],
         )
         by_key = {planned.cell.key: planned for planned in sweep.planned}
         for words in self.step.trainings:

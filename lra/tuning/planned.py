@@ -1,5 +1,6 @@
 """The sweep of a command: its combinations, the cells of its search, or those of an earlier one."""
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,12 +33,14 @@ def planned(entries: Sequence[Composed], *, elsewhere: bool) -> "tuple[Sweep, Gr
     """
     searched = entries[0].searched
     if searched is None:
-        return build(entries, elsewhere=elsewhere), None
+        agent = "WANDB_SWEEP_ID" in os.environ  # whose run is one training
+        return build(entries, elsewhere=elsewhere, several=entries[0].several and not agent), None
     from lra.tuning.declaration import ONCE, declared
     from lra.tuning.growing import Growing
 
     if (name := searched.options["from"]) is not None:
-        return build([*_transferred(entries, str(name))], elsewhere=elsewhere), None
+        trainings = [*_transferred(entries, str(name))]
+        return build(trainings, elsewhere=elsewhere, several=True), None
     record, root = declared(entries), Path(entries[0].config["results"])
     once = tuple(word for word in entries[0].overrides if word.startswith(ONCE))
     growing = Growing(record, root, once, elsewhere)

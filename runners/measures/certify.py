@@ -7,10 +7,16 @@ from typing import ClassVar
 from lra.conf.choices import by_name
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import phase
+from lra.runners.measures.passes import padded_length, size
 from lra.runners.records import Measurement, baseline_model, baseline_of
-from lra.runners.runner import Runner, Work
+from lra.runners.runner import Runner, Uncounted, Work
 from lra.tasks.baselines.certificate import Certifiable, certified
-from lra.tasks.task import SPLITS, Certified, Task, remarks_of
+from lra.tasks.baselines.n_grams import BATCH, EPOCHS, FIT_EXAMPLES
+from lra.tasks.task import SPLITS, TOKEN_KINDS, Certified, Task, remarks_of
+
+LEAST_S = 5.0
+TOKEN_S = 1e-6
+"""Of a core: 0.6 (images) to 3 (Pathfinder, whose pictures are drawn again)."""
 
 
 @by_name
@@ -31,10 +37,25 @@ class Certify(Runner):
         """Yield the rows of each baseline."""
         return certify(work.task, split=self.split)
 
+    def rough_seconds(self, work: Work) -> float:
+        """Return about how long it takes to fit n-grams and to read a split by them."""
+        task = work.task
+        if task.spec.kind in TOKEN_KINDS:  # counted at once
+            return LEAST_S
+        rows = EPOCHS * min(FIT_EXAMPLES, _size(task, "train")) + _size(task, self.split)
+        return LEAST_S + TOKEN_S * rows * padded_length(task, "train", BATCH)[0]
+
     @classmethod
     def title(cls, row: Measurement) -> str:
         """Return the name of the baseline."""
         return baseline_of(row.model or "") or row.metric
+
+
+def _size(task: Task, split: str) -> int:
+    try:
+        return size(task, split)
+    except Uncounted:
+        return FIT_EXAMPLES
 
 
 def certify(task: Task, *, split: str) -> Iterator[Measurement]:

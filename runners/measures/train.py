@@ -31,7 +31,11 @@ class Train(TrainConfig, Runner):
     trains: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
     # The key of what it names stands in the identity.
-    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights", "continues"}
+    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {
+        "weights",
+        "continues",
+        "baselines",
+    }
 
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
@@ -45,6 +49,8 @@ class Train(TrainConfig, Runner):
     """SEARCH/STUDY/TRIAL whose options these are, as labels of every row."""
     transferred: str | None = None
     """In what this training differs from those of that search, as a label of every row."""
+    baselines: bool | None = None
+    """Whether cells with the baselines of the task stand beside it; None: in a sweep."""
 
     def marks(self, regime: str) -> Mapping[str, str]:
         """Return the labels of stages and of a search."""
@@ -52,6 +58,12 @@ class Train(TrainConfig, Runner):
         tuned = self.tuned.rsplit("/", 2) if self.tuned else ()
         differs = {"transferred": self.transferred} if self.transferred else {}
         return {**super().marks(regime), **dict(zip(names, tuned, strict=False)), **differs}
+
+    def baseline_split(self, *, several: bool) -> str | None:
+        """Return the split that the report ranks models on, where baselines are wanted."""
+        if not (several if self.baselines is None else self.baselines):
+            return None
+        return "test" if "test" in self.evaluate_splits else next(iter(self.evaluate_splits), None)
 
     @property
     def stored_weights(self) -> str | None:

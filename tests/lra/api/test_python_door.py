@@ -310,7 +310,7 @@ from lra.tasks.data.workers import in_order
 assert [*in_order(abs, iter([-1, -2]), 2)] == [1, 2]  # as data are made
 small = "task.source=sample model=identity model.backbone.width=16 logger=none report=false "
 small += "optim.warmup_steps=0 "
-done = lra.run("-m " + small + "seed=0,1 optim.steps=2")
+done = lra.run("-m " + small + "seed=0,1 optim.steps=2 runner.baselines=false")
 assert done.exit_code == 0 and len(done.rows["seed"].unique()) == 2, done
 try:
     lra.run(small + "optim.steps=100000")

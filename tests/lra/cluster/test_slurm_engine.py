@@ -361,8 +361,8 @@ def test_a_dry_run_shows_the_script_and_submits_nothing(
     ]  # fmt: skip
     assert main(["submit", *words]) == 0
     text = capsys.readouterr().out
-    assert "2 cells to run" in text
-    assert "2 workers (" in text
+    assert "3 cells to run" in text  # with the baselines
+    assert "3 workers (" in text
     for line in ("--partition=main", "--time=180", "--signal=USR2@50", "--cpus-per-task="):
         assert f"#SBATCH {line}" in text
     assert slurm.submitted() == []

@@ -30,6 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_sweep_for_another_machine_in_json(folder: Path, capsys) -> None:
     words = ["-m", "model=linear,fnet", "seed=0,1", "hardware=h100", *WORDS]
+    words += ["runner.baselines=false"]
     assert main(["plan", *words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"schema", "sweep", "results", "machines", "total", "cells"}
@@ -50,10 +51,10 @@ def test_a_sweep_for_another_machine_in_json(folder: Path, capsys) -> None:
 
 
 def test_a_table_names_what_is_not_known_and_what_does_not_fit(folder: Path, capsys) -> None:
-    words = ["-m", "runner=certify,train", "hardware.memory_limit_bytes=1048576", *WORDS]
+    words = ["-m", "runner=span,train", "hardware.memory_limit_bytes=1048576", *WORDS]
     assert main(["plan", *words]) == 0
     text = capsys.readouterr().out
-    assert "Certify does not say what its cells ask of a model" in text
+    assert "Span does not say what its cells ask of a model" in text
     assert "of 1 cells the time is not known, and not in the sum" in text
     assert "1 cells will not fit" in text
     assert " NO " in text
@@ -94,6 +95,8 @@ def test_csv_has_a_line_for_each_cell(capsys) -> None:
              "task.min_length=20", "optim.warmup_steps=0", "optim.steps=9"]  # fmt: skip
     assert main(["plan", *words, "--csv"]) == 0
     lines = [*csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert [line["runner"] for line in lines] == ["certify", "certify", "train", "train"]
+    lines = lines[2:]
     assert [line["length"] for line in lines] == ["100", "120"]
     assert tuple(lines[0]) == COLUMNS
     assert [line["options"] for line in lines] == ["max_length=100", "max_length=120"]

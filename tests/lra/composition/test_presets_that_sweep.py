@@ -1,5 +1,6 @@
 """A preset that names what is swept is a sweep, and says so."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,8 +85,8 @@ def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -
     asked: list[bool] = []
     monkeypatch.setattr("lra.execution.foreground.isolate.prepare", lambda *_, **__: None)
 
-    def execute(_: object, *, multirun: bool, **__: object) -> SimpleNamespace:
-        asked.append(multirun)
+    def execute(entries: Sequence[Composed], **_: object) -> SimpleNamespace:
+        asked.append(entries[0].several)
         return SimpleNamespace(code=0, sweep=None)
 
     monkeypatch.setattr("lra.commands.run.execute", execute)

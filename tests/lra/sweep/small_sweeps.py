@@ -20,6 +20,7 @@ TINY = (
     "runner.timeout_s=300",
     "logger=none",
     "report=false",
+    "++for_runner.train.runner.baselines=false",
 )
 BRIEF = (
     "runner.warmup_steps=1",

@@ -8,7 +8,7 @@ from lra.runners.store import read_rows
 COMMAND = (
     "run", "-m", "model=identity", "seed=0,1", "task=listops", "task.source=sample",
     "optim.steps=4", "optim.warmup_steps=0", "optim.batch_size=8", "runner.timeout_s=300",
-    "logger=none",
+    "runner.baselines=false", "logger=none",
 )  # fmt: skip
 
 

@@ -198,8 +198,9 @@ def test_cells_of_another_machine_or_that_failed_correct_nothing(tmp_path: Path)
 
 
 def test_what_is_not_known_says_why() -> None:
-    assert "does not say" in forecast("runner=certify").reason
-    assert forecast("runner=certify").seconds is None
+    nothing = forecast("runner=decode", "runner.lengths=[8]")
+    assert "does not say" in nothing.reason
+    assert nothing.seconds is None
     unknown = forecast("task=text8", "task.source=files", "model=linear")
     assert "lra data prepare" in unknown.reason
     refused = forecast("model=fnet", "model.backbone.padding=masked")
@@ -235,6 +236,19 @@ def test_contents_that_decide_shapes_are_named_as_unknown(monkeypatch) -> None:
 
     monkeypatch.setattr(SoftmaxAttention, "attend_by", staticmethod(looking))
     assert "without contents" in forecast("model=softmax").reason
+
+
+def test_baselines_take_as_long_as_what_they_read_up_to_their_limit(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("LRA_DATA", str(tmp_path))
+    certify = ("runner=certify", "task.source=generated")
+    short, long, many = (
+        forecast(*certify, f"task.max_length={length}", f"task.test_examples={examples}").seconds
+        for length, examples in ((1000, 2000), (2000, 2000), (1000, 20_000))
+    )
+    assert 10 < short < min(long, many)
+    assert forecast(*certify, "runner.timeout_s=7").seconds == 7
+    (diagnostic,) = build(entries(["task=mqar", "runner=certify"]), elsewhere=True).planned
+    assert Forecaster().of(diagnostic).seconds < 10  # frequencies, counted at once
 
 
 def test_a_runner_may_say_nothing_or_fail_without_harm() -> None:

@@ -14,7 +14,8 @@ TWO = (
     "task=listops,retrieval",
     "++for_task={listops: {task: {source: sample}}, retrieval: {task: {partial: true}}}",
     "model=identity", "optim.steps=2", "optim.warmup_steps=0", "optim.batch_size=8",
-    "runner.evaluate_splits=[test]", "logger=none", "report=false", "sweep=two",
+    "runner.evaluate_splits=[test]", "runner.baselines=false", "logger=none", "report=false",
+    "sweep=two",
 )  # fmt: skip
 
 
@@ -77,6 +78,7 @@ def test_a_torn_file_likewise(tmp_path, cache):
 
 def test_a_preset_lists_its_cells_where_the_data_decide_the_vocabulary(tmp_path, cache, capsys):
     words = ["+experiment=compressive", "scale=tiny", f"results={tmp_path / 'r'}"]
+    words += ["runner.baselines=false"]
     assert main(["run", *words, "runner.dry_run=true"]) == 0
     enwik8, pg19, told, last = capsys.readouterr().out.splitlines()
     assert "on enwik8, seed 0, protocol compressive: never run" in enwik8

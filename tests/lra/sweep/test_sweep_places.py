@@ -63,7 +63,7 @@ def test_a_dry_run_refuses_more_processes_than_this_processor_takes_as_the_run_d
     words = ("-m", "model=linear", "task=listops", "hardware.processes=64", "optim.batch_size=64")
     found = entries([*words, "runner.dry_run=true"])
     with pytest.raises(ConfigError, match=r"hardware.processes: got 64 .* places for"):
-        execute_words(found, multirun=True)
+        execute_words(found)
 
 
 def test_rows_say_on_which_cores_they_were_made(tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def test_a_dry_run_and_a_plan_write_nothing(
 ) -> None:
     assert run(tmp_path / "r", "runner.dry_run=true") == 0
     said = capsys.readouterr().out
-    assert "8 cells" in said
+    assert "10 cells" in said  # eight trials, and the baselines of two splits
     assert "more cells follow" in said
     assert main(["plan", *WORDS, f"results={tmp_path / 'r'}"]) == 0
     assert "12 more cells follow once validation has compared these" in capsys.readouterr().out
@@ -106,7 +106,8 @@ def test_a_choice_is_transferred_with_what_differs(
     there = [*words, "search.from=s", "search.final_seeds=[1]", f"results={whole}", "model=linear"]
     assert main(["run", *there, "sweep=t", "task.length=24", "optim.batch_size=4"]) == 0
     rows = read_rows(whole, "t")
-    scores = rows[(rows["metric"] == "accuracy") & rows["step"].isna()]
+    trained = rows[rows["runner"] == "train"]
+    scores = trained[(trained["metric"] == "accuracy") & trained["step"].isna()]
     assert {labels["trial"] for labels in scores["labels"]} >= {"0"}
     for labels in scores["labels"]:
         assert labels["tuned"] == "s"

@@ -230,6 +230,36 @@ def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespac
     assert [row.title for row in alone.rows] == ["root operator"]
 
 
+def test_a_baseline_of_several_settings_counts_with_its_best(make: SimpleNamespace) -> None:
+    """Models of several settings are told apart by name; what they have to beat is one number."""
+    rows = [
+        make.accuracy("linear", 0, 0.5),
+        make.accuracy("sdpa", 0, 0.6),
+        make.baseline("majority", 0.2, "x", cell="one"),
+        make.baseline("majority", 0.7, "x", cell="other"),
+        make.baseline("majority", 0.7, "x", cell="the same again"),
+    ]
+    found = table(make.frame(*rows))
+    (floor,) = [row.entries[0] for row in found.rows if row.title == "majority"]
+    assert floor.value == 0.7
+    assert floor.cells == ("one", "other", "the same again")
+    assert "the best of 2 settings of the data" in floor.notes
+    assert not any(entry.rank for row in found.rows for entry in row.entries)
+    alike = table(make.frame(*rows[:2], *rows[3:]))
+    assert "settings" not in str(alike.rows)
+
+
+def test_baselines_that_failed_are_not_asked_for_again(make: SimpleNamespace) -> None:
+    failed = make.row(
+        "accuracy", None, model="baseline", runner="certify", mode="certify", task="listops",
+        status="timeout", reason="took longer than 600 s", labels={"split": "test"},
+    )  # fmt: skip
+    found = table(make.frame(make.accuracy("linear", 0, 0.5), failed))
+    assert "No baselines" not in found.caption
+    (lost,) = [row.entries[0] for row in found.rows if row.title == "baseline"]
+    assert lost.notes == ("timeout: took longer than 600 s",)
+
+
 def test_without_baselines_the_caption_says_so(make: SimpleNamespace) -> None:
     rows = [make.accuracy("linear", 0, 0.3), make.accuracy("linear", 0, 0.3, task="mqar")]
     words = "No baselines of listops, mqar among the rows: runner=certify measures some; chance: "
