@@ -20,7 +20,6 @@ SCHEMA = 2
 """Of rows and cells that are written; those of 1 are read as well."""
 
 
-
 class Row(TypedDict):
     """One stored measurement: a line of a file of rows. The page of the results explains each."""
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quickstart import PAGES, written
 
 from gallery import published_file
 from lra.reports.rows import prepare
 from lra.reports.sections.tuning_tables import comparison_tables, window_table
 from lra.reports.tables.searches import Searches
 from lra.results.stored import published_with_names
-from quickstart import PAGES, written
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "reports" / "published"
