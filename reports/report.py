@@ -96,8 +96,8 @@ class _Draft:
                     self.figures(part, drawn, len(drawn))
                 case PagesPart():
                     pages = pages_of(part)
-                    drawn = ((page, part.draw(page, self.looks)) for page in pages)
-                    self.figures(part, drawn, len(pages))
+                    one_by_one = ((page, part.draw(page, self.looks)) for page in pages)
+                    self.figures(part, one_by_one, len(pages))
 
     def sections(self) -> list[ReportSection]:
         """Return what was written, once all files are there."""
