@@ -1,8 +1,9 @@
 """Which code a result depends on: a hash of the sources that some modules reach by imports.
 
 Sources are read, never imported, so that a fingerprint costs milliseconds and needs no torch. Only
-lra's packages and those of these modules are followed; versions of installed
-packages belong to the environment. Comments and blank lines do not count, docstrings do.
+lra's packages, those of these modules, and what these import of packages that have the names of
+lra's are followed; versions of installed packages belong to the environment. Comments and blank
+lines do not count, docstrings do.
 An import by a computed name (`importlib.import_module(name)`) is not seen: name the module.
 """
 
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.conf.rooms import ROOMS, stored_name
-from lra.runners.storage.parsed_sources import Statement, keep_parsed, parsed
+from lra.runners.storage.parsed_sources import Parsed, Statement, keep_parsed, parsed
 
 FOLLOWED = ("models", "tasks", "runners", "conf")
+THEIRS = "own:"
+"""Begins the name of a package of the user's that has the name of one of lra's."""
 _HERE = Path(__file__).resolve().parents[2]
 """The folder that holds those of `ROOMS`."""
 
@@ -89,6 +92,7 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
     """Return every source that `modules` reach; `seen` as in `digests`."""
     names, seen = list(map(stored_name, modules)), {} if seen is None else seen
     packages = {*FOLLOWED, *(name.partition(".")[0] for name in names)}
+    packages |= {f"{THEIRS}{room}" for room in ROOMS} if packages - {*ROOMS} else set()
     tops = {package: _top(package) for package in packages}
 
     def read(name: str) -> Source | None:
@@ -118,12 +122,24 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
 
 
 def _source_of(name: str, path: Path) -> Source:
-    read = parsed(path)
+    read = _parsed(path)
     return Source(path, read.digest, _imports(read.statements, name, path.name == "__init__.py"))
 
 
 def located(module: str) -> Path | None:
     """Return the source file of a module on the path, without importing it; None for none."""
+    path = _path(module)
+    return path if path and path.is_file() else None
+
+
+def source_digest(module: str) -> str | None:
+    """Return the hash of a module's source, as `digests` has it; None where there is none."""
+    path = _path(module)
+    return None if path is None else _parsed(path).digest
+
+
+def _path(module: str) -> Path | None:
+    """Return a module's source; of a package without `__init__.py`, where that would be."""
     top, *rest = stored_name(module).split(".")
     path = _top(top)
     for part in rest:
@@ -131,28 +147,31 @@ def located(module: str) -> Path | None:
     return path
 
 
-def source_digest(module: str) -> str | None:
-    """Return the hash of a module's source, as `digests` has it; None where there is none."""
-    path = located(module)
-    return None if path is None else parsed(path).digest
+def _parsed(path: Path) -> Parsed:
+    return parsed(path) if path.is_file() else Parsed("", ())
 
 
 def _top(package: str) -> Path | None:
-    """Return the `__init__.py` of a package on the path, or the source of a lone module."""
+    """Return the source of a package on the path, as `_path`, or of a lone module."""
     if package in ROOMS:
         return _HERE / package / "__init__.py"
-    spec = importlib.machinery.PathFinder.find_spec(package) if package else None
+    name = package.removeprefix(THEIRS)
+    spec = importlib.machinery.PathFinder.find_spec(name) if name else None
+    if spec is not None and spec.origin is None and spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0]) / "__init__.py"
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
     return Path(spec.origin)
 
 
 def _inside(path: Path, part: str) -> Path | None:
-    """Return the source of a part of a package, whose own source is given; None for none."""
+    """Return the source, as `_path`, of a part of a package, whose own is given; None for none."""
     if path.name != "__init__.py":
         return None
     folder = path.parent / part
-    source = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    if folder.is_dir():
+        return folder / "__init__.py" if next(folder.rglob("*.py"), None) else None
+    source = folder.with_suffix(".py")
     return source if source.is_file() else None
 
 
@@ -167,5 +186,8 @@ def _imports(statements: tuple[Statement, ...], name: str, is_package: bool) -> 
             parents = package.split(".")
             start = ".".join(parents[: len(parents) - level + 1])
             base = f"{start}.{module}" if module else start
-        found += [base, *(f"{base}.{imported}" for imported in names)]
+        # Ours import `lra.models` alone: what others call `models` is not ours.
+        foreign = not level and name.partition(".")[0] not in ROOMS
+        theirs = THEIRS if foreign and base.partition(".")[0] in ROOMS else ""
+        found += [theirs + base, *(f"{theirs}{base}.{imported}" for imported in names)]
     return tuple(dict.fromkeys(map(stored_name, found)))

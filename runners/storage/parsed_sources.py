@@ -132,6 +132,7 @@ def without_comments(source: str) -> str:
     Works on positions rather than on tokens: the text between comments stays as it is, whichever
     version of Python reads it.
     """
+    source += "\n" * (not source.endswith("\n"))  # with one, no token is behind the last line
     lines: list[str | None] = [*source.split("\n")]
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         row, column = token.start

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from lra.runners.storage.fingerprint import fingerprint, sources
+from lra.runners.storage.fingerprint import (
+    digests,
+    fingerprint,
+    located,
+    source_digest,
+    sources,
+)
 from lra.runners.storage.parsed_sources import without_comments
 
 ROOT = Path(__file__).parents[3]
@@ -106,6 +112,41 @@ def test_only_comments_and_blank_lines_are_dropped():
     exec(compile(without_comments(source), "x", "exec"), {})
 
 
+@pytest.mark.parametrize(
+    "source", ["x = 1", "x = 1  # one", "if x:\n    y = 1\n    # end", "# end"]
+)
+def test_the_end_of_the_last_line_may_be_missing(source):
+    assert without_comments(source) == without_comments(f"{source}\n")
+
+
 def test_every_source_of_the_house_survives():
     for path in sorted((ROOT / "runners").glob("*.py")):
         compile(without_comments(path.read_text()), path.name, "exec")
+
+
+def test_a_package_of_theirs_with_a_name_of_ours_is_another(package, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").write_text("")
+    (tmp_path / "models" / "mine.py").write_text(
+        "from models import other\nimport lra.models.state"
+    )
+    (tmp_path / "models" / "other.py").write_text("x = 1\n")
+    (package / "top.py").write_text("from models.mine import x\nfrom lra.models.mixer import y\n")
+    own = {"own:models", "own:models.mine", "own:models.other"}
+    found = set(sources(["fp_sample.top"]))
+    assert own | {"models", "models.mixer", "models.state"} <= found
+    assert not own & set(sources(["models.mixer"]))
+    before = fingerprint(["fp_sample.top"])
+    (tmp_path / "models" / "other.py").write_text("x = 2\n")
+    assert fingerprint(["fp_sample.top"]) != before
+
+
+def test_a_package_without_init_counts(package, tmp_path):
+    (tmp_path / "fp_bare" / "sub").mkdir(parents=True)
+    (tmp_path / "fp_bare" / "sub" / "mine.py").write_text("from fp_bare import other\n")
+    (tmp_path / "fp_bare" / "other.py").write_text("x = 1\n")
+    names = ["fp_bare", "fp_bare.sub", "fp_bare.sub.mine", "fp_bare.other"]
+    assert set(sources(["fp_bare.sub.mine"])) == set(names)
+    assert located("fp_bare") is None
+    found = digests(["fp_bare.sub.mine"])
+    assert found == {name: source_digest(name) for name in sorted(names)}
