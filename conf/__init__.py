@@ -4,4 +4,7 @@
 """
 
 if __name__ != "lra.conf":
-    raise ImportError("conf is a part of lra, which is imported as lra.conf, and never twice")
+    raise ImportError(
+        "conf is a part of lra, which is imported as lra.conf; to import one of "
+        "your own, put the folder that holds it into PYTHONPATH"
+    )

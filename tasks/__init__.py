@@ -1,4 +1,7 @@
 """Tasks: one file per kind of data; where it comes from and how answers are judged."""
 
 if __name__ != "lra.tasks":
-    raise ImportError("tasks is a part of lra, which is imported as lra.tasks, and never twice")
+    raise ImportError(
+        "tasks is a part of lra, which is imported as lra.tasks; to import one of "
+        "your own, put the folder that holds it into PYTHONPATH"
+    )

@@ -84,8 +84,9 @@ def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = 
                 f"{class_path}.MyClass"
             )
         existing = [n for n, value in vars(module).items() if _is_choice(value, module.__name__)]
-        whose = _whose(module_name, rooms)
-        raise ConfigError(f"class_path {class_path!r}: {unknown('class', name, existing)}{whose}")
+        asked = f"class_path {class_path!r}"
+        message = f"{asked}: {unknown('class', name, existing)}"
+        raise ConfigError(_collision(asked, module_name) or message)
     if not inspect.isclass(target) and not inspect.isfunction(target):
         raise ConfigError(
             f"class_path {class_path!r} is of type {type(target).__name__}; wanted a class or a "
@@ -113,8 +114,8 @@ def locate_module(
     try:
         return importlib.import_module(imported_name(name))
     except ModuleNotFoundError as error:
-        missing = _missing(asked, imported_name(name), error)
-        raise ConfigError(missing + _whose(name, rooms)) from error
+        message = _collision(asked, name) or _missing(asked, imported_name(name), error)
+        raise ConfigError(message) from error
     except Stopped:  # by a signal, while it was imported
         raise
     except (Exception, SystemExit) as error:  # a package of the user's may raise anything
@@ -132,11 +133,11 @@ def check_place(name: str, plugins: Sequence[str], rooms: Sequence[str], asked: 
     allowed = (*rooms, *plugins)
     top = name.partition(".")[0]
     if top not in allowed:
-        raise ConfigError(
-            f"{asked} lies outside {', '.join(allowed)}; name your package: "
-            f"plugins=[{top or 'my_package'}] with lra run, --plugin {top or 'my_package'} with "
-            "other verbs"
-        )
+        theirs = top or "my_package"
+        way_out = f"; name your package: plugins=[{theirs}] with lra run, --plugin {theirs} with "
+        way_out = "" if top in (*OURS, TOP) else f"{way_out}other verbs"
+        outside = f"{asked} lies outside {', '.join(allowed)}{way_out}"
+        raise ConfigError(_collision(asked, name) or outside)
 
 
 def paths_in(node: Any, *keys: str) -> Iterator[str]:
@@ -159,8 +160,8 @@ def _present(class_path: str) -> str:
 def _check_plugin(name: str) -> None:
     if name in OURS or name == TOP:
         raise ConfigError(
-            f"plugins: {name!r} is the name of a package of lra itself, which is never replaced; "
-            "give yours another name"
+            _collision(f"plugins: {name}", f"{name}.my_module")
+            or f"plugins: {name!r} is the name of a package of lra itself, which is never replaced"
         )
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(f"plugins: got {name!r}; wanted the name of a package, as in my_package")
@@ -183,10 +184,23 @@ def _packages_here() -> Iterator[str]:
             yield path.stem
 
 
-def _whose(module_name: str, rooms: Sequence[str]) -> str:
-    """Say that a name is ours, to those who have a package of that name."""
-    room = module_name.partition(".")[0]
-    return f" `{room}` is lra's own: a package of yours needs another name." * (room in rooms)
+def _collision(asked: str, module: str) -> str:
+    """Return what to do where a user's own package has a name of ours; "" where none has.
+
+    Args:
+        asked: the key and its value, as messages begin.
+        module: that was asked for, and is not ours.
+    """
+    room = module.partition(".")[0]
+    places = [Path(entry or ".") / room for entry in ("", *sys.path)]
+    ours = Path(find_spec(f"{TOP}.{room}").origin or "").parent if room in OURS else None
+    if ours is None or not any(at.is_dir() and not at.samefile(ours) for at in places):
+        return ""
+    return (
+        f"{asked}: {room!r} always means lra's own package, and here is another one of that name. "
+        f"Re-export yours under another: own_mixers.py beside it, with `from {module} import *`. "
+        f"Then own_mixers stands for {module}, with PYTHONPATH=. in the environment"
+    )
 
 
 def _missing(asked: str, module_name: str, error: ModuleNotFoundError) -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from lra.composition.binding import bind
 from lra.composition.catalogue import names
-from lra.composition.class_path import ROOMS, locate, name_plugins
+from lra.composition.class_path import locate, name_plugins
 from lra.composition.compose import bound_mixer, build_task, group_file, mixer_factory
 from lra.composition.extensions import chosen
+from lra.conf.rooms import ROOMS, TOP
 from lra.errors import ConfigError, UnknownName, unknown
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def resolve(
         place = as_module if "/" in mixer else "my_pkg.module:MyMixer"
         raise UnknownName(f"got {mixer!r}; wanted a family of lra, or {place}")
     package = class_path.partition(".")[0]
-    packages = [*plugins] if package in ROOMS else [*plugins, package]
+    packages = [*plugins] if package in (*ROOMS, TOP) else [*plugins, package]
     name_plugins(packages)
     family = locate(class_path, packages)
     if claims is not None:

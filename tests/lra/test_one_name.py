@@ -145,3 +145,74 @@ def test_lra_runs_in_their_hydra_application(installed, tmp_path):
     last = done.stdout.splitlines()[-1:]
     place = installed / ("models" if installed == HOME else "lra/models") / "__init__.py"
     assert last == [f"theirs 0 theirs {place}"], done.stderr
+
+
+OWN_MIXER = """
+from torch import nn
+
+from lra.models.mixer import Family, Traits, blanked
+from .net import WHOSE
+
+
+class Own(Family):
+    def __init__(self, site) -> None:
+        super().__init__()
+        assert WHOSE == "theirs"
+        self.traits = Traits(causal=site.causal, sees_order=False)
+        self.map = nn.Linear(site.width, site.width)
+
+    def forward(self, x, layout):
+        return self.map(blanked(x, layout, self.traits))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("init", [True, False])
+def test_a_mixer_in_a_package_of_our_name_is_re_exported(wheel, tmp_path, init):
+    """As the message says, in a clone and, where `__init__.py` is missing, beside a wheel."""
+    installed = HOME if init else wheel
+    project(tmp_path, packages=init)
+    (tmp_path / "models" / "mine.py").write_text(OWN_MIXER)
+    (tmp_path / "own_mixers.py").write_text("from models.mine import *\n")
+    (tmp_path / "my_conf" / "model").mkdir(parents=True)
+    (tmp_path / "my_conf" / "model" / "own.yaml").write_text(
+        "name: own\nabout: {summary: mine}\nmixer: {class_path: own_mixers.Own}\n"
+    )
+
+    def lra(*words: str, path: tuple[Path, ...] = ()) -> tuple[int, str]:
+        done = attempt(tmp_path, installed, "-P", "-m", "lra", *words, path=path)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout + done.stderr
+
+    for place in ("models.mine:Own", "models.mine.Own", "reports.mine:Own"):
+        code, said = lra("verify", place)
+        assert code == 2
+        assert said.count("\n") == 1
+        package = place.partition(".")[0]
+        assert f"{package!r} always means lra's own package" in said
+        assert f"own_mixers.py beside it, with `from {package}.mine import *`" in said
+        assert f"own_mixers stands for {package}.mine, with PYTHONPATH=." in said
+    if init:
+        code, said = lra("verify", "own_mixers:Own")
+        assert code == 2
+        assert "put the folder that holds it into PYTHONPATH" in said
+    words = ("verify", "own_mixers:Own", "--max-length", "32", "--quiet")
+    code, said = lra(*words, path=(tmp_path,))
+    assert code == 0, said
+
+    run = ("run", "model=own", "--config-dir", "my_conf", "plugins=own_mixers", "report=false",
+           "task.source=sample", "logger=none", "optim.steps=1",
+           "optim.warmup_steps=0")  # fmt: skip
+    assert lra(*run, path=(tmp_path,))[0] == 0
+    assert "1 done" in lra(*run, "runner.dry_run=true", path=(tmp_path,))[1]
+    (tmp_path / "models" / "net.py").write_text(f"{THEIRS}OTHER = 1\n")
+    said = lra(*run, "runner.dry_run=true", path=(tmp_path,))[1]
+    assert "code changed since it ran (own:models.net)" in said
+
+
+def test_a_misspelt_place_of_ours_is_answered_with_near_ones(tmp_path):
+    """No package of theirs is here."""
+    done = attempt(tmp_path, HOME, "-P", "-m", "lra", "verify", "models.families.linaer:X")
+    assert done.returncode == 2
+    assert "did you mean 'linear'" in done.stderr
+    assert "own_mixers" not in done.stderr
