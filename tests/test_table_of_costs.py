@@ -7,6 +7,9 @@ from pathlib import Path
 
 from cost_table import LONGEST, ONE_SIDED, PUBLISHED, REFERENCE, costs, longest
 from lra.composition.catalogue import names
+from lra.reports.rows import EQUAL, Value, cost_points, cost_rows, prepare
+from lra.results.stored import published, published_cells
+from lra.sweep.model_names import with_backbones
 
 
 @cache
@@ -75,3 +78,51 @@ def test_long_rows_have_their_table() -> None:
 def test_a_failure_stands_in_place_of_a_factor() -> None:
     assert cells("softmax")[-2:] == ["OOM", "OOM"]
     assert cells("fnet")[5:10] == ["–"] * 5
+
+
+def rounded(text: str, value: float) -> bool:
+    """Tell whether a number is printed as its own rounding."""
+    decimals = len(text.partition(".")[2])
+    return abs(float(text.replace(",", "")) - value) <= 0.5000001 * 10**-decimals
+
+
+def test_the_page_of_a_gpu_has_the_numbers_of_its_rows_and_names_every_family() -> None:
+    """docs/gpu.md: of three families both ratios, of absent ones the names."""
+    page = (Path(__file__).parents[1] / "docs/gpu.md").read_text(encoding="utf-8")
+    path = max(PUBLISHED.glob("families_gpu-h100-*.jsonl"))
+    rows = with_backbones(published(path), published_cells(path))
+    rows = rows[rows["length"] == 16384]
+    found = {(p.model, p.mode): p for p in cost_points(cost_rows(prepare(rows)))}
+    equal = REFERENCE + EQUAL
+
+    def same(text: str, value: Value | None, unit: float = 1.0) -> bool:
+        if value is None or value.value is None:
+            reasons = {"out_of_memory": "out of memory"}
+            return text == ("" if value is None else reasons[value.status])
+        return rounded(text, value.value / unit)
+
+    table = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
+    own = {name: line.split(" | ") for name, line in table if line.count("|") == 4}
+    beside = {name: line.split(" | ") for name, line in table if line.count("|") == 3}
+    for name, cells in own.items():
+        forward, step = found[name, "forward"], found[name, "step"]
+        assert same(cells[0], forward.time, 1e-3), name
+        assert same(cells[1].strip(), forward.time_ratio.get(REFERENCE)), name
+        assert same(cells[2], step.time, 1e-3), name
+        assert same(cells[3].strip(), step.time_ratio.get(REFERENCE)), name
+        assert same(cells[4], step.memory, 2**30), name
+    for name, cells in beside.items():
+        ratios = [
+            found[name, mode].time_ratio.get(reference)
+            for mode in ("forward", "step")
+            for reference in (REFERENCE, equal)
+        ]
+        for text, ratio in zip(cells, ratios, strict=True):
+            assert same(text.strip(), ratio) or text == "out of memory", name
+    assert {*beside} == {model for model, _ in found if equal in found[model, "forward"].time_ratio}
+    count, listed = re.findall(r"^These (\d+) families have not been .*?: (.*?)\.$", page,
+                               re.MULTILINE | re.DOTALL)[0]  # fmt: skip
+    absent = re.findall(r"`(\w+)`", listed)
+    assert len(absent) == int(count)
+    assert {*own} == {model for model, _ in found}
+    assert sorted([*own, *absent]) == sorted(names("model"))
