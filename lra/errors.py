@@ -42,7 +42,8 @@ class UnknownName(ValueError):
 def near(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     """Return the known names that resemble `name`, best first, whatever their case."""
     by_lower = {candidate.lower(): candidate for candidate in names}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=most, cutoff=0.6)
+    cutoff = 0.6 if len(name) > 3 else 0.7  # gpu is not near to cpu
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=most, cutoff=cutoff)
     return [by_lower[match] for match in matches]
 
 

@@ -96,13 +96,8 @@ class _Draft:
                     self.figures(part, drawn, len(drawn))
                 case PagesPart():
                     pages = pages_of(part)
-<<<<<<< ours
-                    one_by_one = ((page, part.draw(page, self.looks)) for page in pages)
-                    self.figures(part, one_by_one, len(pages))
-=======
                     each = ((page, part.draw(page, self.looks)) for page in pages)
                     self.figures(part, each, len(pages))
->>>>>>> theirs
 
     def sections(self) -> list[ReportSection]:
         """Return what was written, once all files are there."""

@@ -136,7 +136,6 @@ def _stored(words: list[str], results: Path) -> "Iterator[tuple[Run, int | None]
 def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
     from lra.composition.compose import typed
     from lra.composition.hydra_entry import entries
-    from lra.composition.words import commas_explained
 
     if not words:
         raise CommandError(
@@ -145,10 +144,8 @@ def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
         )
     tasks: dict[str, Any] = {}
     alone = {"-m", "--multirun", "--run"}.intersection(words)
-    composed = entries(words if alone else ["-m", *words])
-    with commas_explained(composed):
-        for entry in composed:
-            yield typed(entry.config, tasks), None
+    for entry in entries(words if alone else ["-m", *words]):
+        yield typed(entry.config, tasks), None
 
 
 def _count(run: Run, lengths: Sequence[int] | None, usual: int | None) -> "Iterator[CountedModel]":

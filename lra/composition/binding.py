@@ -248,7 +248,7 @@ def _type_of(spec: type, key: str) -> Any:
 
 
 def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
-    """Return the value seen, the value wanted, and the word to type where it can be guessed."""
+    """Return the value seen and the value wanted, of a choice with its nearest."""
     seen = f"{where}.{key}: got {quote(value)}"
     if not isinstance(value, str | None):
         seen += f" ({type(value).__name__})"
@@ -256,13 +256,10 @@ def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
     for alternative in (kind, *(() if of_list else get_args(kind))):
         if isinstance(alternative, type) and issubclass(alternative, Enum):
             names = [member.name for member in alternative]
-            other = spelling.OTHER_NAMES.get(str(value).lower())
-            close = [other] if other in names else near(str(value), names, most=1)
+            close = near(str(value), names, most=1)
             hint = f": did you mean {where}.{key}={close[0]}?" if close else ""
             return f"{seen}; wanted one of {', '.join(names)}{hint}"
-    is_key = re.fullmatch(r"[\w.]+", where) is not None
-    word = spelling.word(f"{where}.{key}", value, kind) if is_key else None
-    return f"{seen}; wanted {spelling.accepted(kind)}" + (f": {word}" if word else "")
+    return f"{seen}; wanted {spelling.accepted(kind)}"
 
 
 def make(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> Any:

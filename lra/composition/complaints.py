@@ -1,13 +1,14 @@
-"""What Hydra says of words that it cannot compose, in a few lines that name the key."""
+"""What is wrong with words that Hydra cannot compose, or would misread: a line with key and value.
+
+Hydra, OmegaConf and their parser raise what they please at odd words. Of what they say stays what
+helps to correct a command.
+"""
 
 import errno
 import re
-import shlex
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,38 +25,35 @@ from omegaconf.errors import (
     UnsupportedInterpolationType,
 )
 
-from lra.composition.answers import AS_TEXT, Choices, answer
-from lra.composition.catalogue import OF_SUBMIT, choices, names
+from lra.composition.catalogue import names, words as groups
 from lra.composition.own_options import TABLES
 from lra.composition.repository import hydra_of
-from lra.composition.words import proposal, reading
-from lra.composition.yaml_text import BadYaml, load
+from lra.composition.words import FUNCTIONS, proposal, reading
+from lra.composition.yaml_text import BadYaml
 from lra.conf.shown import short
 from lra.errors import ConfigError, near, unknown
 
 MOST_LINES, MOST_CHARACTERS, MOST_KEYS = 4, 800, 12
-OTHER_KEYS = {
-    "lr": "peak_learning_rate", "learning_rate": "peak_learning_rate", "rate": "peak_learning_rate",
-    "epochs": "steps", "epoch": "steps", "iterations": "steps", "max_steps": "steps",
-    "batch": "batch_size", "bs": "batch_size", "warmup": "warmup_steps", "wd": "weight_decay",
-    "optimizer": "optimiser", "ema": "ema_decay", "smoothing": "label_smoothing",
-    "grad_clip": "clip", "max_grad_norm": "clip",
-    "d_model": "width", "dim": "width", "hidden": "width", "hidden_size": "width",
-    "layers": "depth", "n_layers": "depth", "num_layers": "depth", "n_heads": "heads",
-    "num_heads": "heads", "ff": "feed_forward_width", "d_ff": "feed_forward_width",
-    "length": "max_length", "seq_len": "max_length", "sequence_length": "max_length",
-    "max_len": "max_length", "window_size": "window", "data": "path", "results_dir": "results",
-    "out": "results", "gpu": "hardware", "gpus": "hardware", "random_seed": "seed",
-}  # fmt: skip
-"""What other programs call our keys."""
-GPU = frozenset({"gpu", "gpus", "cuda", "nvidia", "rtx", "geforce"})
-"""Near to cpu in letters alone."""
-OF_MODELS = ("mixer", "stack", "backbone", "layers", "layer_options")
-"""What a model has besides the options of its mixer."""
+AS_TEXT = "; as text it is "
+SHAPE = "wanted KEY=VALUE or GROUP=NAME, as in optim.steps=500 or model=linear"
+KEY = re.compile(r"(?:\+\+?|~)?[A-Za-z_$][\w$/@.-]*", re.ASCII)
+MAPPINGS = (
+    *TABLES, "runner.pretraining", "model.layer_options", "hardware.typical",
+    "hydra.sweeper.params",
+)  # fmt: skip
+"""Empty by default: an entry may be taken away, as what holds elsewhere then holds there."""
 REFERENCES = (
     GrammarParseError, InterpolationKeyError, InterpolationResolutionError,
     InterpolationToMissingValueError, UnsupportedInterpolationType,
 )  # fmt: skip
+PLUGINS = re.compile(
+    r"[+~]*hydra[./](launcher\b|sweeper\b(?!\.params\b|\.max_batch_size\b))(?!=basic\b)"
+)
+WAYS_OUT = {
+    "launcher": "lra runs its cells itself; `lra submit` hands them to workers in the background",
+    "sweeper": "lra searches by a group of its own: search=NAME",
+}
+"""In the place of other people's plug-ins of Hydra."""
 HYDRA_ONLY = (
     "object_type=",
     "See http",
@@ -67,11 +65,55 @@ HYDRA_ONLY = (
 """Lines of its messages that do not help to correct a command."""
 
 
+def misread(words: Sequence[str], config_dir: str | None) -> str | None:
+    """Return what is wrong with the first word that Hydra would take for something else."""
+    folders = [] if config_dir is None else [Path(config_dir)]
+    for word in words:
+        key, _, value = word.lstrip("+~").partition("=")
+        said = f"{short(word)}: "
+        if plugin := PLUGINS.match(word):
+            return said + WAYS_OUT[plugin[1]]
+        if word.startswith("~"):
+            if f"{key}.".startswith(tuple(f"{mapping}." for mapping in MAPPINGS)):
+                continue
+            return said + (
+                "nothing is taken away, for its default would come back; KEY=VALUE says what is to "
+                "hold instead, and KEY=null switches off what can be off"
+            )
+        if key == "hydra.sweeper.params" and not re.fullmatch(r"\{\s*\}", value):
+            return f"{said}what is swept stands as words of their own: KEY=1,2"
+        if word.startswith(f"{key}=[") and key in groups(folders):
+            return f"{said}wanted one of {', '.join(names(key, folders))}"
+    return None
+
+
+def unreadable(words: Sequence[str]) -> str | None:
+    """Return what is wrong with the first word that has no key, or that Hydra cannot read."""
+    for word in words:
+        key, equals, value = word.partition("=")
+        read = reading(word)
+        no_key = not key.strip("+~") or (read is None and not KEY.fullmatch(key))
+        if no_key or not (equals or word.startswith("~")):
+            return f"{short(word) if word.strip() else repr(word)}: {SHAPE}"
+        if read is None:
+            return f"{short(word)}: {_grammar(value)}" + proposal(key, value, AS_TEXT)
+    return None
+
+
+def _grammar(value: str) -> str:
+    """Return what Hydra's grammar wants in the place of a value that it cannot read."""
+    call = re.search(rf"\b({'|'.join(FUNCTIONS)})\s*\(", value)
+    other = re.fullmatch(r"\s*([A-Za-z_][\w-]*)\s*\(.*\)\s*", value, re.ASCII | re.DOTALL)
+    if call:
+        return f"wanted {FUNCTIONS[call[1]]}" + ("" if other else ", which stands alone")
+    if other:
+        return unknown("function", other[1], FUNCTIONS).rstrip(".")
+    return "commas, brackets, quotation marks, \\ and ${ have a meaning of their own"
+
+
 @contextmanager
 def explained(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
     """Turn whatever is raised while Hydra composes into a ConfigError.
-
-    Its parser, OmegaConf and PyYAML raise what they please at odd words.
 
     Args:
         words: The overrides.
@@ -88,88 +130,70 @@ def explained(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
         if isinstance(error, OSError) and not isinstance(error, HydraException):
             raise
         complaint = (
-            answer(words, Choices.of(config_dir))
+            unreadable(words)
+            or _of_a_sign(words, config_dir)
             or _of_a_reference(error, words)
             or _of_a_name(error)
             or _of_a_key(error, words)
-            or _of_a_merge(error, words, config_dir)
             or _of_the_rest(error, words, config_dir)
         )
         raise ConfigError(complaint) from error
 
 
+def _of_a_sign(words: Sequence[str], config_dir: str | None) -> str | None:
+    """Return the answer to a choice of files with a plus too many or too few, or None."""
+    signed = groups([] if config_dir is None else [Path(config_dir)])
+    for word in words:
+        key, _, value = word.partition("=")
+        wanted = signed.get(key.lstrip("+"), key)
+        if key != wanted and not value.startswith("{"):
+            return f"{short(word)}: wanted {wanted}={short(value)}"
+    return None
+
+
 def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
     """Return the answer to a `${...}` that leads nowhere, or None where it is about none."""
-    of_choice = "Error resolving interpolation" in str(error)
     of_value = any(isinstance(cause, REFERENCES) for cause in (error, error.__cause__))
-    if not of_choice and not of_value:
+    if "Error resolving interpolation" not in str(error) and not of_value:
         return None
     key = str(getattr(error, "full_key", None) or "")
-    word = next((w for w in words if "${" in w and w.lstrip("+").startswith(f"{key}=")), None)
-    word = word or next((w for w in words if "${" in w), key)
+    written = [word for word in words if "${" in word]
+    word = next((w for w in written if w.lstrip("+").startswith(f"{key}=")), None)
+    word = word or next(iter(written), key)
     if not word:  # what cannot be parsed has no key yet
-        return (
-            "a file of the configuration has a ${...} that is not closed, or holds no name of a "
-            f"key: {_error_message(error)}"
-        )
-    match = re.search(r"(?:key|type|variable) (\S.*?)(?: not found|$)", str(error), re.MULTILINE)
-    reason = f": there is no {short(match[1])}" if match else ""
+        return f"a ${{...}} of a file is not closed, or names no key: {_error_message(error)}"
     name, _, value = word.partition("=")
     read = reading(word)
-    text = read.value() if read is not None else value
-    complaint = (
-        f"{short(word)}: ${{...}} stands for the value of another key, and this leads to none"
-    )
-    return complaint + reason + proposal(name, text if isinstance(text, str) else value, AS_TEXT)
+    text = None if read is None else read.value()
+    complaint = f"{short(word)}: ${{...}} stands for the value of another key, and leads to none"
+    return complaint + proposal(name, text if isinstance(text, str) else value, AS_TEXT)
 
 
 def _of_a_name(error: Exception) -> str | None:
     """Return the near matches of a file that is not there, or None where none is wanted."""
     options = getattr(error, "options", None)
     group, _, name = str(getattr(error, "missing_cfg_file", None) or "").rpartition("/")
-    if not group or options is None:
-        return None
-    existing = [str(option) for option in options]
-    if group == "hardware":
-        if name.lower() not in GPU:
-            return unknown(group, name, existing, way_out=_here(existing))
-        gpus = ", ".join(profile for profile in existing if profile != "cpu")
-        return f"unknown hardware {name!r}: a GPU is one of {gpus}. {_here(existing)}"
-    return unknown(group, name, existing)
-
-
-def _here(profiles: Sequence[str]) -> str:
-    """Return which profile of hardware works on this machine."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return "PyTorch finds no GPU on this machine: hardware=cpu runs here."
-    device = torch.cuda.get_device_name()
-    profile = next((name for name in profiles if name in device.lower()), "laptop_gpu")
-    return f"PyTorch finds {device} on this machine: hardware={profile}."
+    return unknown(group, name, map(str, options)) if group and options is not None else None
 
 
 def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
     """Return the near matches of a key that is not there, or None where none is wanted."""
-    text = _error_message(error)
-    values = {w.lstrip("+~").partition("=")[0]: short(w.partition("=")[2]) for w in words}
-    there = re.search(r"An item is already at '([^']+)'", text)
-    if there:
-        word = f"{there[1]}={values.get(there[1], '')}"
-        return f"+{word}: it is there already; without the plus it changes: {shlex.quote(word)}"
-    match = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
+    match = re.search(
+        r"Could not override '([^']+)'|Key '([^']+)' is not in", _error_message(error)
+    )
     if not match:
         return None
     key = match[1] or match[2]
+    values = {w.lstrip("+~").partition("=")[0]: short(w.partition("=")[2]) for w in words}
     keys = keys_of(words)
-    if key not in keys:
-        return unknown_key(key, values.get(key, ""), keys)
-    message = _error_message(error.__cause__ or error)
-    return f"{key} cannot be set so: {message}. ++{key}=... adds keys to it"
+    if key in keys:
+        message = _error_message(error.__cause__ or error)
+        return f"{key} cannot be set so: {message}. ++{key}=... adds keys to it"
+    return unknown_key(key, values.get(key, ""), keys)
 
 
 def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
-    """Return the answer to a key that is none: what was meant, or whose option it is.
+    """Return the answer to a key that is none: near matches, those that end alike first.
 
     Args:
         key: With dots.
@@ -177,91 +201,29 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
         keys: Every key of the chosen files.
     """
     complaint = f"unknown key {key!r}"
-    if of_choice := _of_one_choice(key, value):
-        return f"{complaint}: {of_choice}"
     above, _, leaf = key.rpartition(".")
     group = key.partition(".")[0]
-    owners = [f"{group}={name}" for name in names(group) if leaf in _options(group, name)]
-    top = [name for name in keys if "." not in name]
-    matches = _meant(above, leaf, keys) or ([] if owners else near(key, keys) or near(group, top))
+    if group in TABLES:
+        return f"{complaint}: the files have no such entry; two plus signs add it: ++{key}={value}"
+    alike = [each for each in keys if each.rpartition(".")[2] == leaf]
+    siblings = sorted(each for each in keys if each.rpartition(".")[0] == above and above)
+    beside = near(leaf, (each.rpartition(".")[2] for each in siblings))
+    matches = [each for each in alike if each.startswith(f"{group}.")] or alike
+    matches = matches or [f"{above}.{each}" for each in beside]
+    if not matches and not siblings:
+        matches = near(key, keys)
     complaint += f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
-    if leaf.lower() in ("epoch", "epochs"):
-        complaint += " Training is counted in steps, each of optim.batch_size examples."
-    elif len(matches) == 1 and value and not (above and matches[0] in top):
-        complaint += f" Then type {matches[0]}={value}."
-    if owners:
-        complaint += f" {leaf} is an option of {', '.join(owners[:8])}."
-    if not above and any(leaf in load(file) for file in choices(OF_SUBMIT)):
-        complaint += f" lra submit takes it as cluster.{leaf}={value}."
-    siblings = sorted(k for k in keys if k.rpartition(".")[0] == above and above)
     if siblings:
         more = "" if len(siblings) <= MOST_KEYS else ", …"
         complaint += f" Known here: {', '.join(siblings[:MOST_KEYS])}{more}."
     return f"{complaint} `lra run --cfg job` prints every key of the composed configuration."
 
 
-def _meant(above: str, leaf: str, keys: Sequence[str]) -> list[str]:
-    """Return the keys that end alike, or as what other programs call so; the nearest first."""
-    group, other = above.partition(".")[0], OTHER_KEYS.get(leaf.lower())
-    if f"{above}.{other}" in keys:
-        return [f"{above}.{other}"]
-    for end in (leaf, other):
-        alike = [key for key in keys if key.rpartition(".")[2] == end]
-        if alike:
-            return [key for key in alike if key.startswith(f"{group}.")] or alike
-    return []
-
-
-def _of_one_choice(key: str, value: str) -> str | None:
-    """Answer an option of one model, task or runner that is put below its name."""
-    head, *parts = key.split(".")
-    if head in TABLES:
-        return f"the files have no such entry; two plus signs add it: ++{key}={value}"
-    groups = [head] if head in TABLES.values() else [*TABLES.values()]
-    name, *rest = parts if head in TABLES.values() else (head, *parts)
-    for group in groups:
-        if rest and name in names(group) and name != "search":
-            inside = ["mixer"] if group == "model" and rest[0] not in OF_MODELS else []
-            option = ".".join((group, *inside, *rest))
-            return (
-                f"its options stand without its name: {group}={name} {option}={value}; in a "
-                f"sweep, for it alone: ++for_{group}.{name}.{option}={value}"
-            )
-    return None
-
-
-@lru_cache(maxsize=256)
-def _options(group: str, name: str) -> frozenset[str]:
-    """Return the options in the file of a choice, those of its mixer or stack among them."""
-    node: dict[str, Any] = load(Path(str(files("lra.conf"))) / group / f"{name}.yaml")
-    inside = [node.get(part) or {} for part in ("mixer", "stack")]
-    return frozenset(map(str, (*node, *inside[0], *inside[1])))
-
-
-def _of_a_merge(error: Exception, words: Sequence[str], config_dir: str | None) -> str | None:
-    """Answer a list where the files have a mapping, or a mapping where they have a list."""
-    if not _error_message(error).startswith("Cannot merge"):
-        return None
-    loader, before = hydra_of(config_dir).config_loader, list[str]()
-    for word in words:
-        read = reading(word)
-        if read is None or read.is_sweep_override():
-            continue
-        try:
-            loader.load_configuration("config", [*before, word], RunMode.RUN)
-        except Exception as again:  # noqa: BLE001  only the place is asked
-            if _error_message(again) == _error_message(error):
-                kinds = ("a list", "a mapping of options")
-                got, wanted = kinds if isinstance(read.value(), list) else kinds[::-1]
-                return f"{short(word)}: got {got}; wanted {wanted}"
-        else:
-            before.append(word)
-    return None
-
-
 def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
     text = _error_message(error)
-    if key := getattr(error, "full_key", None):
+    if text.startswith("Cannot merge"):
+        text = "wanted a mapping where the files have one, and a list where they have a list"
+    elif key := getattr(error, "full_key", None):
         return text if key in text else f"{key}: {text}"
     guilty = None if any(word in text for word in words) else _guilty(words, config_dir)
     if guilty is None:
@@ -284,7 +246,7 @@ def _error_message(error: BaseException) -> str:
         text = f"{type(error).__name__}: {text}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     kept = [line for line in dict.fromkeys(lines) if not line.startswith(HYDRA_ONLY)]
-    return "\n".join(kept[:MOST_LINES])[:MOST_CHARACTERS]
+    return " ".join(kept[:MOST_LINES])[:MOST_CHARACTERS]
 
 
 def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
@@ -294,9 +256,10 @@ def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
     def fails(count: int) -> bool:
         try:
             some = OverridesParser.create().parse_overrides([*words[:count]])
-            several = any(word.is_sweep_override() for word in some)
-            mode = RunMode.MULTIRUN if several else RunMode.RUN
-            loader.load_configuration("config", [*words[:count]], mode)
+            single = [str(w.input_line) for w in some if not w.is_sweep_override()]
+            loader.load_configuration("config", single, RunMode.RUN)
+            if len(single) < count:  # beside a sweep nothing is merged
+                loader.load_configuration("config", [*words[:count]], RunMode.MULTIRUN)
         except Exception:  # noqa: BLE001  only the place is asked, whatever it is
             return True
         return False

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from lra.composition.spelling import word
 from lra.conf.shown import short
 from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
@@ -28,8 +27,6 @@ class KeyRule(NamedTuple):
 
     words: str
     suits: Callable[[Any], bool]
-    kind: Any = None
-    """Its type, by which a slip can be understood."""
 
 
 def _is_name(value: Any) -> bool:
@@ -63,7 +60,6 @@ TOP = {
     "seed": KeyRule(
         f"a whole number from 0 to {LARGEST}",
         lambda value: type(value) is int and 0 <= value <= LARGEST,
-        int,
     ),
     "results": KeyRule(
         "the path of a folder, as in results=results",
@@ -79,12 +75,10 @@ TOP = {
             isinstance(value, list)
             and all(isinstance(name, str) and name.isidentifier() for name in value)
         ),
-        list[str],
     ),
     "report": KeyRule(
         "true, false or null, or both as in {write: true, style: paper_column}",
         lambda value: isinstance(value, Mapping) or value is None or type(value) is bool,
-        bool,
     ),
 }
 """Every key at the top; a preset may add one, as `ALLOWED` says."""
@@ -94,7 +88,7 @@ INSIDE = {
         "name": NAME,
         "mixer": MAPPING,
         "stack": MAPPING,
-        "layers": KeyRule(NAMES.words, lambda v: v is None or NAMES.suits(v), list[str]),
+        "layers": KeyRule(NAMES.words, lambda v: v is None or NAMES.suits(v)),
         "layer_options": OPTIONS,
         "backbone": OPTIONS,
         "about": ANYTHING,
@@ -107,9 +101,7 @@ INSIDE = {
     "runner": {"name": NAME, "class_path": NAME, "section": NAME},
     "logger": {"name": NAME},
     "report": {
-        "write": KeyRule(
-            "true, false or null", lambda value: value is None or type(value) is bool, bool
-        ),
+        "write": KeyRule("true, false or null", lambda value: value is None or type(value) is bool),
         "style": KeyRule(
             "the name of a style, or the path of a file",
             lambda value: value is None or (isinstance(value, str) and bool(value.strip())),
@@ -204,10 +196,7 @@ def _check_keys(node: Mapping[str, Any], keys: Mapping[str, KeyRule], prefix: st
 
 def _check_key(key: str, value: Any, rule: KeyRule) -> None:
     if not rule.suits(value):
-        hint = word(key, value, rule.kind)
-        raise ConfigError(
-            f"{key}: got {quote(value)}; wanted {rule.words}" + (f": {hint}" if hint else "")
-        )
+        raise ConfigError(f"{key}: got {quote(value)}; wanted {rule.words}")
 
 
 def storable(value: Any, where: str = "", depth: int = 0) -> None:

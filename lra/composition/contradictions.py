@@ -5,7 +5,7 @@ their label `changed`; a preset that is added to it would do that unseen, and is
 that names its protocol itself knows what it does.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from hydra.core.default_element import ConfigDefault
@@ -18,8 +18,7 @@ from lra.composition.protocol import flat
 from lra.errors import ConfigError
 
 OF_FILES = ("model", "task", "runner", "hardware")
-MOST = 6
-"""Keys that a complaint names."""
+GROUPS = (*OF_FILES, "optim")
 
 
 def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], loader: Loader) -> None:
@@ -36,32 +35,16 @@ def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], loade
     if preset is None or protocol is None:
         return
     chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
-    published, ours, now = (
-        _values(tree)
-        for tree in (
-            _settings(f"protocol/{protocol}", chosen, loader),
-            _settings(f"experiment/{preset}", chosen, loader),
-            config,
-        )
-    )
-    contradicted = [
-        key
-        for key, value in ours.items()
-        if key in published and value != published[key] and value == now.get(key)
-        if not any(_about(word, key) for word in words)
-    ]
-    if not contradicted:
-        return
-    key, more = contradicted[0], contradicted[1:]
-    others = ""
-    if more:
-        others = f" (likewise {', '.join(more[:MOST])}{', …' if len(more) > MOST else ''})"
-    raise ConfigError(
-        f"{key}: +experiment={preset} has {quote(ours[key])}, and +protocol={protocol} "
-        f"{quote(published[key])}{others}; give the value as a word of the command, "
-        f"{key}={quote(published[key])} as published or {key}={quote(ours[key])}, which rows then "
-        "label as changed; or leave the preset or the protocol out"
-    )
+    published = _values(_settings(f"protocol/{protocol}", chosen, loader))
+    ours, now = _values(_settings(f"experiment/{preset}", chosen, loader)), _values(config)
+    for key, value in ours.items():
+        contradicted = published.get(key, value) != value == now.get(key)
+        if contradicted and not any(_about(word, key) for word in words):
+            raise ConfigError(
+                f"{key}: +experiment={preset} has {quote(value)}, and +protocol={protocol} "
+                f"{quote(published[key])}; give {key}=VALUE as a word of the command, or leave the "
+                "preset or the protocol out"
+            )
 
 
 def _settings(path: str, chosen: Mapping[str, str], loader: Loader) -> Tree:
@@ -81,14 +64,8 @@ def _settings(path: str, chosen: Mapping[str, str], loader: Loader) -> Tree:
 
 def _values(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the groups by their keys."""
-    groups = ("model", "task", "optim", "runner", "hardware")
-    return dict(_of_groups(tree, groups))
-
-
-def _of_groups(tree: Mapping[str, Any], groups: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    for group in groups:
-        if isinstance(node := tree.get(group), Mapping):
-            yield from flat(node, group).items()
+    nodes = {group: tree[group] for group in GROUPS if isinstance(tree.get(group), Mapping)}
+    return {key: v for group, node in nodes.items() for key, v in flat(node, group).items()}
 
 
 def _about(word: str, key: str) -> bool:

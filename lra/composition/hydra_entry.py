@@ -35,6 +35,8 @@ STEERING = ("Cc", "Cs", "Zl", "Zp")
 """Categories of characters that no word has: controls, ends of lines, halves of UTF-16."""
 LONGEST_WORD = 10_000
 """Characters; a longer one would take Hydra seconds to read."""
+LONGEST_SWEEP = 300
+"""Characters of a sweep's word in an answer."""
 BASIC = {
     "launcher": "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
     "sweeper": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
@@ -55,8 +57,7 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
     from hydra import version
     from hydra.core.global_hydra import GlobalHydra
 
-    from lra.composition.answers import Choices, Moment, answer
-    from lra.composition.complaints import explained
+    from lra.composition.complaints import explained, misread
     from lra.composition.contradictions import refuse_contradictions
     from lra.composition.printed import explain, print_configurations
     from lra.composition.protocol import notes
@@ -65,11 +66,10 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     version.setbase("1.3")
-    _refuse(answer(argv, Choices.of(None), Moment.flags))
     parser, flags = _flags(argv)
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     flags.overrides = [legible(expand_sets(word, folders)) for word in long_forms(flags.overrides)]
-    _refuse(answer(flags.overrides, Choices.of(flags.config_dir), Moment.early))
+    _refuse(misread(flags.overrides, flags.config_dir))
     configurations: list[Composed] = []
     try:
         with explained(flags.overrides, flags.config_dir):
@@ -142,7 +142,7 @@ def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Names
     """Return Hydra's flags and the other words, wherever each of them stands."""
     from hydra._internal.utils import get_args_parser
 
-    parser = _Words(prog="lra run", parents=[get_args_parser()], add_help=False)
+    parser = _Words(prog="lra run", parents=[get_args_parser()], add_help=False, allow_abbrev=False)
     flags = parser.parse_intermixed_args(argv)
     for word in (*flags.overrides, flags.config_dir or "", flags.config_name or ""):
         if len(word) > LONGEST_WORD or any(unicodedata.category(char) in STEERING for char in word):
@@ -158,6 +158,10 @@ def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Names
         raise ConfigError(f"--config-dir {flags.config_dir} is not a folder: give one that exists")
     if flags.resolve and not flags.cfg:
         raise ConfigError("--resolve belongs to --cfg: lra run ... --cfg job --resolve")
+    if flags.package is not None and not flags.cfg:
+        raise ConfigError(
+            f"--package {short(flags.package)} belongs to --cfg: lra run ... --cfg job"
+        )
     if flags.run and flags.multirun:
         raise ConfigError("give one of --run and --multirun")
     if sum(map(bool, (flags.cfg, flags.info, flags.shell_completion))) > 1:
@@ -290,20 +294,21 @@ def _combinations(
 
 def _several(word: str) -> str:
     """Return the answer to a word of several values where one run is asked for."""
-    from lra.composition.answers import Choices, answer, brief
     from lra.composition.combinations import NEEDS_SEARCH
+    from lra.composition.complaints import unreadable
     from lra.composition.words import proposal
 
-    if (wrong := answer([word], Choices.of(None))) is not None:  # which -m would answer alike
+    if (wrong := unreadable([word])) is not None:  # which -m would answer alike
         return wrong
     if "interval(" in word:
-        return f"{word}: {NEEDS_SEARCH}"
-    text = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
+        return f"{short(word)}: {NEEDS_SEARCH}"
     key, _, values = word.partition("=")
+    swept = short(shlex.quote(word), LONGEST_SWEEP)
+    text = f"{short(word)}: several values are a sweep: lra run -m {swept}"
     if "." not in key or "(" in values:
-        return brief(text)
-    text += f". As one list: {shlex.quote(f'{key}=[{values}]')}"
-    return brief(text + proposal(key, values, ". As one text: "))
+        return text
+    text += f". As one list: {short(shlex.quote(f'{key}=[{values}]'), LONGEST_SWEEP)}"
+    return text + proposal(key, values, ". As one text: ")
 
 
 def _preset(words: Sequence[str]) -> str:
@@ -312,16 +317,15 @@ def _preset(words: Sequence[str]) -> str:
 
 
 def _check_basic(hydra: Any) -> None:
-    """Refuse a launcher, a sweeper or callbacks of others that a file names. Raises ConfigError."""
-    from lra.composition.answers import TO_SEARCH, TO_WORKERS
+    """Refuse launchers, sweepers and callbacks of others. Raises ConfigError."""
+    from lra.composition.complaints import WAYS_OUT
 
     for part, basic in BASIC.items():
         node = hydra[part]
         if not isinstance(node, Mapping) or "_target_" not in node:
             raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
         if (target := str(node["_target_"])) != basic:
-            way_out = TO_SEARCH if part == "sweeper" else TO_WORKERS
-            raise ConfigError(f"hydra.{part}: got {short(target)}; {way_out}")
+            raise ConfigError(f"hydra.{part}: got {short(target)}; {WAYS_OUT[part]}")
     if hydra.callbacks:
         raise ConfigError("hydra.callbacks: lra calls none; leave it out")
 

@@ -7,8 +7,6 @@ grammar has a meaning for is never taken as text unseen: commas, quotation marks
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -17,9 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lra.composition.run import Composed
 from lra.composition.spelling import escaped, in_shell
-from lra.errors import ConfigError
 
 LONGEST_PROPOSAL = 200
 """Characters of a value that an answer spells out."""
@@ -38,7 +34,6 @@ _FOREIGN = re.compile(r"[^\w/\\+.$%*@?|: -]", re.ASCII)
 """What an unquoted text of the grammar cannot hold."""
 _QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^{}]*\}"""
 _OF_A_MAPPING = re.compile(r"([\w./ -]+:)(.+)", re.ASCII)
-_PATH_LIKE = re.compile(r"(?!-?[\d.]+(e[+-]?\d+)?$).*[./].*", re.DOTALL)
 
 
 def legible(word: str) -> str:
@@ -107,32 +102,3 @@ def proposal(key: str, value: str, before: str) -> str:
     if text != value.strip(" \t"):
         return ""
     return before + in_shell(typed if len(value) <= LONGEST_PROPOSAL else f'{key}="…"')
-
-
-@contextmanager
-def commas_explained(entries: "Sequence[Composed]") -> Iterator[None]:
-    """Add to a complaint about a value of a sweep that a comma has cut it off, if it may have."""
-    try:
-        yield
-    except ConfigError as error:
-        hint = _of_commas(entries, str(error))
-        if not hint:
-            raise
-        raise ConfigError(f"{str(error).rstrip('.')}. {hint}") from error
-
-
-def _of_commas(entries: "Sequence[Composed]", complaint: str) -> str:
-    values: dict[str, dict[str, None]] = {}
-    for entry in entries:
-        for word in entry.overrides:
-            key, _, value = word.partition("=")
-            values.setdefault(key, {})[value] = None
-    for key, several in values.items():
-        if len(several) > 1 and re.search(rf"\b{re.escape(key.lstrip('+'))}\b", complaint):
-            read = [reading(f"{key}={value}") for value in several]
-            texts = [override.value() if override is not None else None for override in read]
-            if any(isinstance(text, str) and _PATH_LIKE.fullmatch(text) for text in texts):
-                whole = ",".join(map(str, texts))
-                before = f"The commas made {len(several)} runs of {key}; as one text it is "
-                return proposal(key, whole, before)
-    return ""

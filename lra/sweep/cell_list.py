@@ -10,7 +10,6 @@ from pathlib import Path
 from lra.composition.compose import typed
 from lra.composition.parallel_check import check_one_number
 from lra.composition.run import Composed, Logger, LoggerMode
-from lra.composition.words import commas_explained
 from lra.errors import ConfigError
 from lra.sweep.baselines import baselines
 from lra.sweep.batch_check import check_batch
@@ -38,13 +37,6 @@ def build(
         judged: Splits that trainings to come are scored on: their baselines are there from the
             beginning.
     """
-    with commas_explained(entries):
-        return _built(entries, elsewhere=elsewhere, several=several, judged=judged)
-
-
-def _built(
-    entries: Sequence[Composed], *, elsewhere: bool, several: bool, judged: Sequence[str]
-) -> Sweep:
     _check_shared(entries)
     lookups = Lookups(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, lookups.tasks, lookups.memo)

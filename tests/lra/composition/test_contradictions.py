@@ -25,9 +25,8 @@ def test_a_preset_that_has_it_otherwise_is_refused(tmp_path: Path) -> None:
     words = preset(tmp_path, "optim: {steps: 300, warmup_steps: 7}\nresults: elsewhere\n")
     with pytest.raises(ConfigError) as refused:
         composed(*words)
-    for part in ("optim.steps: +experiment=mine has 300, and +protocol=nystrom 5000",
-                 "(likewise optim.warmup_steps)", "optim.steps=5000 as published"):  # fmt: skip
-        assert part in str(refused.value)
+    said = "optim.steps: +experiment=mine has 300, and +protocol=nystrom 5000; give optim.steps="
+    assert str(refused.value).startswith(said)
 
 
 @pytest.mark.parametrize("steps", [300, 5000])

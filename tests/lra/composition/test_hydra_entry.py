@@ -74,6 +74,8 @@ def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
         (["--resolve"], "--resolve belongs to --cfg"),
         (["--cfg"], "expected one argument"),
         (["--nope"], "unrecognized arguments: --nope"),
+        (["-protocol=s4"], "--package rotocol=s4 belongs to --cfg"),
+        (["++hydra.launcher.timeout_min=60"], "hydra.launcher.timeout_min=60: lra runs its cells"),
         (["--info", "--cfg", "job"], "give one of"),
         (["--run", "-m"], "give one of"),
         (["--config-dir", "nowhere"], "nowhere is not a folder"),

@@ -6,25 +6,23 @@ import random
 import pytest
 
 from lra.cli import main
-from lra.composition.answers import MAPPINGS, Choices, Moment, answer
-from lra.composition.catalogue import names, words
-from lra.composition.complaints import keys_of
+from lra.composition.catalogue import words
+from lra.composition.complaints import MAPPINGS, keys_of, misread
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 
-CHOICES = Choices.of(None)
 MAPPED = tuple(f"{mapping}." for mapping in MAPPINGS)
 
 
 def test_a_deleted_clip_is_no_default_clip(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "~optim.clip", "task.source=sample", "runner.dry_run=true"]) == 2
-    assert "optim.clip=null switches it off" in capsys.readouterr().err
+    assert "~optim.clip: nothing is taken away" in capsys.readouterr().err
     (entry,) = entries(["optim.clip=null"])
     assert entry.config["optim"]["clip"] is None
 
 
 def taken_away(word: str) -> str | None:
-    return answer(["seed=3", word], CHOICES, Moment.early)
+    return misread(["seed=3", word], None)
 
 
 def test_every_option_and_every_choice_stays() -> None:
@@ -32,14 +30,7 @@ def test_every_option_and_every_choice_stays() -> None:
     others = ("nope", "optim.nope", "", "model@x", "optim=adamw")
     for key in (*keys, *words(), *words().values(), *others):
         key = key.lstrip("+")
-        complaint = str(taken_away(f"~{key}"))
-        assert complaint.startswith(f"~{key}: no "), key
-        if not complaint.startswith(f"~{key}: no choice"):
-            assert f"{key.partition('=')[0] or 'KEY'}=" in complaint, key
-    for group, word in words().items():
-        complaint = str(taken_away(f"~{group}"))
-        assert word in complaint
-        assert names(group)[0] in complaint
+        assert str(taken_away(f"~{key}")).startswith(f"~{key}: nothing is taken away"), key
 
 
 @pytest.mark.parametrize(
