@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lra.reports.figures.curves import page_names
-from lra.reports.figures.drawing import Look, looks, save
+from lra.reports.figures.drawing import Look, looks, save, save_numbers
 from lra.reports.figures.processes import parallel_drawing
 from lra.reports.install import Occupied, install
 from lra.reports.page.configurations import CellAccount
@@ -27,6 +27,7 @@ from lra.reports.sections.section import (
     Part,
     SectionOf,
     TablePart,
+    joined,
     pages_of,
 )
 from lra.reports.stems import fitting
@@ -58,6 +59,8 @@ class _Draft:
     contents: list[tuple[str, str, Table | str]] = field(default_factory=list)
     """Heading and name of the files of each part, with a table, or the text of a figure."""
     left_out: list[str] = field(default_factory=list)
+    points: list[str] = field(default_factory=list)
+    """Files of numbers that are no figure: each of their lines would be a point."""
 
     def table(self, file: str, table: Table, heading: str) -> None:
         """Write one table in its three forms and show it."""
@@ -91,13 +94,26 @@ class _Draft:
                 case LeftOut():
                     self.left_out.append(f"{part.name}: {part.reason}")
                 case LinesPart():
-                    empty = part.data["value"].isna().all()
-                    drawn = [] if empty else part.draw(part.data, self.looks, self.groups)
-                    self.figures(part, drawn, len(drawn))
+                    lines = part._replace(data=self._joined(part, (), "length", "value"))
+                    empty = lines.data["value"].isna().all()
+                    drawn = [] if empty else part.draw(lines.data, self.looks, self.groups)
+                    self.figures(lines, drawn, len(drawn))
                 case PagesPart():
-                    pages = pages_of(part)
+                    data = self._joined(part, part.panel, part.along, part.number)
+                    pages = pages_of(whole := part._replace(data=data))
                     each = ((page, part.draw(page, self.looks)) for page in pages)
-                    self.figures(part, each, len(pages))
+                    self.figures(whole, each, len(pages))
+
+    def _joined(
+        self, part: PagesPart | LinesPart, panel: Sequence[str], along: str, number: str
+    ) -> pd.DataFrame:
+        """Return what is to be drawn, and write the numbers of panels of single points."""
+        if not along or part.data.empty:
+            return part.data
+        drawn, points = joined(part.data, panel, along, number)
+        if len(points):
+            self.points.append(save_numbers(self.folder, f"{part.name}-points", points).name)
+        return drawn
 
     def sections(self) -> list[ReportSection]:
         """Return what was written, once all files are there."""
@@ -210,6 +226,9 @@ def _drafted(
     with parallel_drawing(enabled=len(frame) >= _LARGE):
         for section in dict.fromkeys(every):
             draft.show(section(frame))
+    if draft.points:
+        files = ", ".join(draft.points)
+        draft.left_out.append(f"figures whose lines would be single points: numbers in {files}")
     draft.show(LeftOut(f"section of {r}", why) for r, why in here.items() if isinstance(why, str))
     draft.show(generic_tables(frame[~frame["runner"].isin([*ready])], metrics))
     return frame, draft

@@ -176,9 +176,14 @@ def save(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Pa
             paths += _pictures(figure.separate_legend, folder, f"{stem}.legend")
         if figure.caption is not None:
             paths += figure.caption.write(folder, stem)
-    table = folder / f"{stem}.csv"
+    return [*paths, save_numbers(folder, stem, data)]
+
+
+def save_numbers(folder: Path, stem: str, data: pd.DataFrame) -> Path:
+    """Write the numbers of a figure as `stem`.csv; return the path."""
+    table = folder / f"{fitting(stem)}.csv"
     data.map(csv_text).to_csv(table, index=False, lineterminator="\n")
-    return [*paths, table]
+    return table
 
 
 _METADATA: dict[Format, dict[str, str | None]] = {

@@ -299,7 +299,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
         return context_figure(page, looks if set(lines) <= set(looks) else looks_of(lines))
 
     text = "scores of the same tokens against the context they are given"
-    yield PagesPart("context", heading, text, draw, panel=PANEL, data=data)
+    yield PagesPart("context", heading, text, draw, panel=PANEL, along="context", data=data)
     by_group = recl_groups(measured)
     names = page_names("recl", "Relative effective context length", len(by_group))
     for (key, groups), (name, title) in zip(by_group.items(), names, strict=True):

@@ -213,5 +213,5 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
         yield TablePart(name, f"{heading}, {metric.replace('_', ' ')}", table)
     yield PagesPart(
         "extrapolation", heading, "scores on the test split against evaluation length",
-        extrapolation_figure, panel=TASK, data=extrapolation_data(measured),
+        extrapolation_figure, panel=TASK, along="tokens", data=extrapolation_data(measured),
     )  # fmt: skip

@@ -37,4 +37,6 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
 def _figure(name: str, text: str, axis: Axis, data: pd.DataFrame) -> PagesPart:
     heading = f"{text[0].upper()}{text[1:]}"
     draw = partial(curve_figure, axis=axis)
-    return PagesPart(name, heading, text, draw, panel=EVALUATION, number="loss", data=data)
+    return PagesPart(
+        name, heading, text, draw, panel=EVALUATION, along=axis.column, number="loss", data=data
+    )

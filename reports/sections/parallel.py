@@ -226,7 +226,8 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             yield PagesPart(
                 name, f"Steps on several processes, length {length:,}{where}",
                 "tokens per second, efficiency and bytes sent by processes",
-                alike(partial(parallel_figure, looks_of=looks_of, subtitle=subtitle)), data=data,
+                alike(partial(parallel_figure, looks_of=looks_of, subtitle=subtitle)),
+                along="processes", data=data,
             )  # fmt: skip
     measured = rows[rows["runner"] == "parallel"]
     labelled = (*OPTIONS, "processes.context")  # of older rows, whose labels say it too

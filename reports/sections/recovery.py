@@ -292,5 +292,5 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             f"{name}-curve", f"Validation {metric} against steps of fine-tuning",
             f"validation {metric} against steps of fine-tuning",
             alike(partial(recovery_figure, measure=measure)), panel=(*EVALUATION, "model"),
-            lines=None, data=pd.concat([_selected(data, key) for key in _keys(data)]),
+            lines=None, along="step", data=pd.concat([_selected(data, key) for key in _keys(data)]),
         )  # fmt: skip

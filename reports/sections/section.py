@@ -42,6 +42,8 @@ class PagesPart(NamedTuple):
     """Draws one page."""
     panel: Sequence[str] = ()
     """Columns whose values share a panel."""
+    along: str = ""
+    """The column of the horizontal axis, along which lines join their points; "" where none do."""
     panels: int = PANELS
     """Of one page, at most."""
     lines: int | None = LINES
@@ -106,6 +108,26 @@ class SimpleSection:
 def alike(draw: Callable[[pd.DataFrame], Figure]) -> Callable[[pd.DataFrame, Looks], Figure]:
     """Return a drawing for which all models look alike: its colours tell something else."""
     return lambda data, _: draw(data)
+
+
+def joined(
+    data: pd.DataFrame, panel: Sequence[str], along: str, number: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Split data into panels with something to join, and those whose numbers are at one place.
+
+    What has no number has a place, too: it is marked there.
+
+    Args:
+        data: of a figure.
+        panel: columns whose values share a panel, as far as they are there.
+        along: the column of the horizontal axis.
+        number: the column of what is drawn.
+    """
+    keys = [data[column] for column in panel if column in data.columns]
+    keys = keys or [pd.Series(0, index=data.index)]
+    places = data[along].groupby(keys, dropna=False).transform("nunique")
+    alone = data[number].notna().groupby(keys, dropna=False).transform("any") & (places == 1)
+    return data[~alone], data[alone]
 
 
 def pages_of(part: PagesPart) -> list[pd.DataFrame]:

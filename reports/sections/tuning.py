@@ -35,12 +35,13 @@ def _of_metric(searches: Searches, metric: str) -> Iterator[Part]:
     yield TablePart(f"tuned-{name}", "Tuned", tuned_table(searches, metric))
     yield PagesPart(
         f"tuning-curve-{name}", "Tuning curves", "best validation score of k trials",
-        curve_figure, panel=CURVE_PANEL, data=curve_data(searches, metric),
+        curve_figure, panel=CURVE_PANEL, along="k", data=curve_data(searches, metric),
     )  # fmt: skip
     yield PagesPart(
         f"tuning-options-{name}", "Sensitivity to each option",
         "validation scores of trials against each option that was searched",
-        point_figure, panel=POINT_PANEL, data=point_data(searches, metric), absent=True,
+        point_figure, panel=POINT_PANEL, along="setting",
+        data=point_data(searches, metric), absent=True,
     )  # fmt: skip
     if (window := window_table(searches, metric)) is not None:
         yield TablePart(f"tuning-window-{name}", "Window of good options", window)

@@ -91,10 +91,44 @@ def test_only_training_or_only_timing(make: SimpleNamespace, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_a_line_of_one_point_is_no_figure(make: SimpleNamespace, tmp_path: Path) -> None:
+    def losses(task: str, *steps: int) -> list[dict[str, Any]]:
+        return [make.row("train_loss", 2.0, task=task, step=step) for step in steps]
+
+    def names(rows: list[dict[str, Any]], folder: Path) -> set[str]:
+        return {p.name for p in written(make.frame(*rows), folder) if p.suffix in (".svg", ".csv")}
+
+    one = [*make.timing("linear", 256, 0.01), *losses("listops", 5)]
+    points = {"memory-step-points.csv", "time-step-points.csv", "training-loss-points.csv"}
+    assert names(one, tmp_path) == {"efficiency-step.csv", *points}
+    page = (tmp_path / "report.md").read_text()
+    said = "figures whose lines would be single points: numbers in time-step-points.csv, memory-"
+    assert said in page
+    assert "loss" in (tmp_path / "training-loss-points.csv").read_text()
+
+    several = [*make.timing("linear", 256, 0.01), *make.timing("linear", 512, 0.01)]
+    several += [*losses("listops", 5), *losses("text", 5, 10)]
+    found = names(several, tmp_path)
+    assert {"time-step.svg", "memory-step.svg", "training-loss.svg"} <= found
+    assert {name for name in found if "points" in name} == {"training-loss-points.csv"}
+    assert "listops" not in (tmp_path / "training-loss.csv").read_text()
+    assert "listops" in (tmp_path / "training-loss-points.csv").read_text()
+
+
+def test_a_length_without_a_number_is_a_place_of_its_own(
+    small: pd.DataFrame, tmp_path: Path
+) -> None:
+    names = {p.name for p in written(small, tmp_path)}
+    assert "time-step.svg" in names  # a point, and a cross where memory was short
+    assert not any("points" in name for name in names)
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_an_earlier_reports_files_go_and_foreign_files_stay(
     make: SimpleNamespace, tmp_path: Path
 ) -> None:
-    written(make.frame(*make.timing("linear", 256, 0.01)), tmp_path, "first")
+    lengths = [*make.timing("linear", 256, 0.01), *make.timing("linear", 512, 0.02)]
+    written(make.frame(*lengths), tmp_path, "first")
     assert (tmp_path / "time-step.svg").exists()
     (tmp_path / "notes.txt").write_text("mine")
     written(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path, "second")
@@ -135,8 +169,9 @@ def test_settings_that_differ_get_files_of_their_own(make: SimpleNamespace, tmp_
         *make.timing("linear", 256, 0.01), *make.timing("linear", 256, 0.02, causal=True)
     )
     names = {p.name for p in written(rows, tmp_path)}
-    assert {"time-step-causal.csv", "time-step-bidirectional.csv"} <= names
-    assert "time-step.csv" not in names
+    assert {"efficiency-step-causal.csv", "efficiency-step-bidirectional.csv"} <= names
+    assert {"time-step-causal-points.csv", "time-step-bidirectional-points.csv"} <= names
+    assert not {"efficiency-step.csv", "time-step-points.csv"} & names
 
 
 @pytest.mark.usefixtures("undrawn")
