@@ -25,7 +25,7 @@ EXPONENTIALS = frozenset(
     }
 )  # fmt: skip
 """Operators that compute more of each number than memory takes time to bring."""
-SORTS = frozenset({"argmax", "argsort", "cumsum", "kthvalue", "sort", "topk"})
+SORTS = frozenset({"argsort", "cumsum", "kthvalue", "sort", "topk"})
 """Operators that go through rows one number at a time."""
 
 

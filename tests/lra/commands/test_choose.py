@@ -136,6 +136,14 @@ def test_reach_and_the_time_of_a_token() -> None:
     assert grown["sdpa"] > 1.05
 
 
+@pytest.mark.parametrize("hardware", ["cpu", "a100"])
+def test_to_read_a_text_takes_less_than_to_train_on_it(hardware: str) -> None:
+    """Also where a word is one of thousands, the best of which an evaluation looks for."""
+    words: dict[str, Any] = {"task": "mqar", "model": ("linear", "sdpa"), "hardware": hardware}
+    frame = lra.choose(2048, **words)
+    assert (frame["prefill_s"] < 0.7 * frame["step_s"]).all()
+
+
 def test_the_memory_of_ones_own_card_is_one_word(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["choose", "length=4096", "hardware=laptop_gpu", "model=softmax", "batch=128", "--json"]
     for gib, fits in ((1, False), (1000, True)):
