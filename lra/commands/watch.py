@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra.composition.arguments import Parser, add_results
+from lra.errors import CommandError, unknown
 from lra.terminal.screen import Region, on_terminal, one_line
 
 if TYPE_CHECKING:
@@ -59,8 +60,15 @@ def main(argv: list[str]) -> int:
     from lra.runners.store import Store
 
     root, name = arguments.results, arguments.plan
-    if not lexists(plan_folder(root, name) / HEAD) and name in Store(root).sweeps():
-        return _of_run(root, name, once=arguments.once, as_json=arguments.json)
+    if not lexists(plan_folder(root, name) / HEAD):
+        sweeps = Store(root).sweeps()
+        if name in sweeps:
+            return _of_run(root, name, once=arguments.once, as_json=arguments.json)
+        if sweeps and "/" not in name:
+            planned = (path.parent.name for path in plan_folder(root, "").glob(f"*/{HEAD}"))
+            way_out = "Another results folder is named by --results."
+            known = {*sweeps, *planned}
+            raise CommandError(unknown(f"sweep of {root}", name, known, way_out=way_out))
     folder = locate_plan(name, root)
     plan = StoredPlan(folder)
     watcher, jobs = Watcher(plan), JobWatcher(folder)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
+from lra.cluster.plan import HEAD
 from lra.runners.records import Measurement, Status
 from lra.runners.store import Store
 from tests.runners.storage.stored_cells import make_cell
@@ -33,4 +34,9 @@ def test_cells_are_told_by_their_rows_and_holders(
         store.take_from_sweep("mine", make_cell(seed).key)
     assert main([*watch, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["endings"] == {"ok": 1, "crashed": 1}
-    assert main(["watch", "other", "--results", str(tmp_path)]) == 2
+    assert main(["watch", "mien", "--results", str(tmp_path)]) == 2
+    assert "'mien': did you mean 'mine'? Known sweeps" in capsys.readouterr().err
+    (tmp_path / "plans" / "other").mkdir(parents=True)
+    (tmp_path / "plans" / "other" / HEAD).write_text("{}")
+    assert main(["watch", "zzz", "--results", str(tmp_path)]) == 2
+    assert ": mine, other. Another results folder" in capsys.readouterr().err
