@@ -53,7 +53,9 @@ def known_as(name: str, existing: Collection[str]) -> str | None:
     return other if other in existing else None
 
 
-def unknown(kind: str, name: str, existing: Iterable[str], *, way_out: str = "") -> str:
+def unknown(
+    kind: str, name: str, existing: Iterable[str], *, way_out: str = "", listed: bool = True
+) -> str:
     """Return the message of the error to raise for `name`.
 
     Args:
@@ -61,6 +63,7 @@ def unknown(kind: str, name: str, existing: Iterable[str], *, way_out: str = "")
         name: The value seen.
         existing: Every value that would have done; of more than `MOST_NAMES` not all are listed.
         way_out: One more sentence, for what is not a slip of the pen.
+        listed: Whether `lra list` prints them: of results it does not.
 
     Returns:
         A text like: unknown model 'perfomer': did you mean 'performer'? Known models: ...
@@ -77,8 +80,9 @@ def unknown(kind: str, name: str, existing: Iterable[str], *, way_out: str = "")
         message += "."
     if len(names) > MOST_NAMES:
         some = "" if matches or other else f"{', '.join(names[:MOST_NAMES])}, … "
-        if some or kind in LISTED:
-            message += f" Known {plural(kind)}: {some}all {len(names)}{LISTED.get(kind, '')}."
+        place = LISTED.get(kind, "") if listed else ""
+        if some or place:
+            message += f" Known {plural(kind)}: {some}all {len(names)}{place}."
     elif names:
         message += f" Known {plural(kind)}: {', '.join(names)}."
     else:

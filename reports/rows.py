@@ -12,7 +12,7 @@ from lra.reports.labels import READ, worded
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.stems import stem
 from lra.reports.style import chosen
-from lra.runners.records import COLUMNS, Status
+from lra.runners.records import COLUMNS, Status, shown_source
 
 MARKS: dict[str, str] = {
     Status.out_of_memory: "OOM",
@@ -173,10 +173,7 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     for at in frame.index[trained & frame["cell"].isin(shares) & (frame["disturbed"] == "")]:
         share = shares[frame.at[at, "cell"]]
         frame.at[at, "disturbed"] = f"waited for a processor for {share:.0%} of its time"
-    # as stored, the size of a vocabulary reads like a length
-    text, legible = r"(\d+ pairs) of (\d+) tokens", r"\1, vocabulary \2"
-    frame["source"] = frame["source"].str.replace(text, legible, regex=True)
-    return frame
+    return frame.assign(source=frame["source"].map(shown_source))
 
 
 def names_by_group(rows: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ of the results" of the documentation.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from difflib import get_close_matches
@@ -279,6 +280,11 @@ def baseline_of(model: str) -> str | None:
 def is_oracle(baseline: str) -> bool:
     """Tell whether a baseline computes answers from the rule of the task: a bound, no rival."""
     return baseline.startswith("oracle_")
+
+
+def shown_source(source: str) -> str:
+    """Return a row's source for people: as stored, the size of a vocabulary reads like a length."""
+    return re.sub(r"(\d+ pairs) of (\d+) tokens", r"\1, vocabulary \2", source)
 
 
 def legible(text: str, at_most: int = LONGEST_REASON) -> str:

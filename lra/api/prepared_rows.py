@@ -64,7 +64,7 @@ def of_models(frame: "pd.DataFrame", models: Sequence[str] | None) -> "pd.DataFr
     names = {*models_rows["name"], *models_rows["family"]}
     for name in models:
         if name not in names:
-            raise ConfigError(f"models: {unknown('model', str(name), names)}")
+            raise ConfigError(f"models: {unknown('model', str(name), names, listed=False)}")
     kept = frame["name"].isin([*models]) | frame["family"].isin([*models])
     return frame[kept | (frame["baseline"] != "")]
 

@@ -166,11 +166,13 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     from lra.tasks.task import remarks_of
 
     sweep(data_root())
-    print(f"{task.spec.name}, source {task.spec.source}, under {data_root()}", flush=True)
+    print(f"{task.spec.name}, source {_source(task)}, under {data_root()}", flush=True)
     task.prepare()
     spec = task.spec
     counted = ", ".join(f"{size:,} {split}" for split, size in sizes(task).items())
-    print(f"{spec.name} version {spec.version}, source {spec.source}: {counted or 'sizes unknown'}")
+    print(
+        f"{spec.name} version {spec.version}, source {_source(task)}: {counted or 'sizes unknown'}"
+    )
     print(f"data hash {spec.data_hash}; {spec.vocabulary} token ids, {spec.classes} classes")
     if isinstance(task, StoredTask) and (shared := task.store().about.get("overlap")):
         print(f"text in two splits: {shared}")
@@ -180,6 +182,12 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
         if entry.name == arguments.task and entry.source:
             print(f"please cite {entry.source}")
     return 0
+
+
+def _source(task: "Task") -> str:
+    from lra.runners.records import shown_source
+
+    return shown_source(task.spec.source)
 
 
 def sizes(task: "Task") -> Mapping[str, int]:
@@ -234,7 +242,7 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
         texts = (f"{baseline.measures[m]:.4g}" if m in baseline.measures else "" for m in measures)
         rows.append((baseline.name, f"{baseline.accuracy:.1%}", *texts, baseline.sentence))
     cut = f"at most {task.spec.max_length:,} tokens of a sequence"
-    print(f"{task.spec.name}, source {task.spec.source}, {arguments.split} split, {cut}")
+    print(f"{task.spec.name}, source {_source(task)}, {arguments.split} split, {cut}")
     print(table(rows, indent=""))
     print(f"certificate  {path_of(task, arguments.split)}")
     return 0
@@ -260,7 +268,7 @@ def show(task: "Task", arguments: argparse.Namespace) -> int:
             text = task.describe(arguments.split, index)
         else:
             text = raw(task, arguments.split, index)
-        print(f"{task.spec.name} / {task.spec.source} / {arguments.split} / {index}\n{text}\n")
+        print(f"{task.spec.name} / {_source(task)} / {arguments.split} / {index}\n{text}\n")
     print(statistics(look(task, arguments.split, arguments.sample)))
     return 0
 

@@ -132,7 +132,7 @@ def _side(word: str, frame: "pd.DataFrame", settings: Settings, where: Sequence[
     for part in [word] if word in names else word.split():
         if part in names or "=" not in part:
             if part not in names:
-                raise UnknownName(unknown("model", part, names))
+                raise UnknownName(unknown("model", part, names, listed=False))
             cells &= names[part]
             about += [*MODEL, *set().union(*frame["options"][frame["name"] == part])]
         else:

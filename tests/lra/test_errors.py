@@ -30,6 +30,12 @@ def test_nothing_is_said_to_list_what_it_does_not() -> None:
     assert unknown("metric", "zzz", many).endswith("… all 40.")
 
 
+def test_names_of_results_are_not_those_that_a_list_has() -> None:
+    many = [f"model{number}" for number in range(40)]
+    assert unknown("model", "modle7", many, listed=False).endswith("?")
+    assert unknown("model", "zzz", many, listed=False).endswith("… all 40.")
+
+
 def test_nothing_to_choose_from_is_said():
     assert unknown("sweep", "a", []) == "unknown sweep 'a'. There are no sweeps to choose from."
 

@@ -39,6 +39,15 @@ def test_prepare_then_verify_then_show(capsys):
     assert "labels over 80 examples" in text
 
 
+def test_the_size_of_a_vocabulary_does_not_read_like_a_length(capsys):
+    few = ("train_examples=20", "validation_examples=10", "test_examples=10")
+    for verb in ("prepare", "show"):
+        assert main(["data", verb, "mqar", *few]) == 0
+        text = capsys.readouterr().out
+        assert "generated, 4 pairs, vocabulary 8192" in text
+        assert "of 8192 tokens" not in text
+
+
 def test_a_damaged_file_fails_the_verification(capsys, root):
     assert main(["data", "prepare", "listops", *SMALL]) == 0
     largest = max(root.rglob("*test*"), key=lambda file: file.stat().st_size)
