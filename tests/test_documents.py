@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +149,21 @@ def test_an_issue_form_can_be_filled_in(name: str) -> None:
 def test_the_readme_begins_with_two_commands_that_need_nothing() -> None:
     first = FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8"))[0]
     assert first.splitlines()[1:-1] == ["make quickstart", "make test"]
+
+
+def test_contributors_are_told_the_quick_test_and_what_ci_adds() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    ran = re.findall(r"^make .*?(\w+) VENV", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    (further,) = re.findall(r"CI runs it and `make (\w+)`", text)
+    assert ran == ["test", further]
+    assert "- `make test FAMILY=gla`: linter and the tests of one family" in text
+    words = ("make", "-n", "test", "FAMILY=gla", "VENV=/nowhere")
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    commands = [line for line in done.stdout.splitlines() if line.count("/nowhere/bin/")]
+    (tests,) = [line for line in commands if "pytest" in line]
+    assert "-k gla" in tests
+    assert tests.endswith("tests/models/families tests/contracts")
+    assert not any(word in done.stdout for word in ("mypy", "mkdocs", "lint-imports"))
 
 
 def test_what_is_shipped_names_pages_by_their_titles() -> None:
