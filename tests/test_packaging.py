@@ -72,6 +72,10 @@ def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
     composed = lra("run", "model=linear", "--cfg", "job")
     assert composed.returncode == 0, composed.stderr
     assert "models.families.linear.LinearAttention" in composed.stdout
+    compared = lra("compare", "linear", "sdpa", "--rows", "example")
+    assert compared.stdout.startswith("linear − sdpa at listops: "), compared.stderr
+    screen = lra("choose", "length=4096", "task=text", "model=linear,sdpa")
+    assert re.search(r"^linear .* 0\.\d+\[\w\] +\d+\.\d\[\w\] ", screen.stdout, re.MULTILINE)
 
 
 def stranger(folder: Path, name: str) -> Path:
