@@ -47,7 +47,7 @@ from lra.runners.storage.formats import (
 )
 from lra.runners.storage.holders import Holder
 from lra.runners.storage.row_check import BadRow, checked_row
-from lra.runners.storage.table import MixedSources, rows_in, table_of, warn_if_mixed
+from lra.runners.storage.table import MixedSources, table_of, warn_if_mixed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,6 @@ __all__ = [
     "read_outcomes",
     "read_rows",
     "read_rows_file",
-    "rows_in",
     "table_of",
 ]
 

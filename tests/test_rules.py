@@ -106,7 +106,7 @@ ANSWERS = (
     (f"compare linear sdpa --rows {SHELF}", "pandas", "scipy", "numpy"),
 )  # fmt: skip
 """Commands, and which heavy packages their answers need. PyTorch's shapes bring sympy."""
-BEGUN = "import lra.execution.in_memory, lra.sweep.live_process\n"
+BEGUN = "import lra.execution.in_memory\n"
 """A sweep and its dashboard, which begin without what the report at the end needs."""
 
 
@@ -175,11 +175,7 @@ READS_TEXT = {
     ("speeds", "speed_of"),  # the same
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("titles", "_titles"),  # the same
-    ("child", "ask"),  # lines of JSON that a child process writes
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
-    ("events", "one_line"),  # the text of an error
-    ("panels", "_titled"),  # a key, whose last part ends in a metric
-    ("workspace", "_drawn"),  # a key, and where runs carry it
     ("searches", "option_name"),  # the path of an option, of which a name is made
     ("searches", "_arms"),  # paths of options, and words of which a name is made
     ("best_on_validation", "_with_arms"),  # words of which a name is made

@@ -16,8 +16,8 @@ from lra.runners.isolation.progress import Progress
 from lra.runners.measurement.hardware import available_bytes
 from lra.runners.measurement.training_places import shared_places
 from lra.sweep.cells import Lookups
-from lra.sweep.live import LiveSweep
 from lra.sweep.places import kind_of, processes
+from lra.sweep.sweep_logger import SweepLogger
 from lra.terminal.board import STOPPED, ProgressBoard
 
 LEAST_BYTES = 2**30
@@ -51,7 +51,7 @@ class SharedPlan:
     options: WorkerOptions
     board: ProgressBoard
     state: WorkerState
-    live: LiveSweep
+    logger: SweepLogger
     data: dict[str, str]
     """By names of data that were tried, why they cannot be had; "": they can."""
     changed: Callable[[], bool]
@@ -83,7 +83,7 @@ class SharedPlan:
                     self.claiming.set_aside[self._place(first.planned.cell.key)] = why
                     continue
                 self._prepare(first)
-                if word := self.live.begin(first.planned.cell):
+                if word := self.logger.check():
                     self.board.say(word, always=True)
                 available = available_bytes()
                 most = sys.maxsize if available is None else max(1, available // LEAST_BYTES)

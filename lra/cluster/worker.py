@@ -23,7 +23,7 @@ from lra.execution.executor import Executor
 from lra.runners.records import Status
 from lra.runners.storage.atomic import StorageFault, fault_of
 from lra.runners.store import Store
-from lra.sweep.live import STOPPED_S, LiveSweep, name_of
+from lra.sweep.sweep_logger import SweepLogger
 from lra.sweep.users import at_work
 from lra.tasks.data.signals import Stopped, stoppable
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
@@ -70,7 +70,7 @@ class Worker:
         self.data: dict[str, str] = {"": ""}
         """Data that were tried, and why they cannot be had; "": they can."""
         self.board = ProgressBoard([], {}, out=self.log, err=self.log)
-        self.live = LiveSweep(plan.listed(), shared=True)
+        self.logger = SweepLogger(plan.listed())
         self.use(plan)
 
     def use(self, plan: StoredPlan) -> None:
@@ -80,14 +80,19 @@ class Worker:
         self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
         sweep = plan.listed()
         self.board.titles, self.board.total = sweep.titles, len(plan.entries)
-        if self.live.sweep.logger != plan.logger:
-            self._close_live()
-            self.live = LiveSweep(sweep, shared=True)
-        self.live.sweep = sweep
+        if self.logger.sweep.logger != plan.logger:
+            self.logger = SweepLogger(sweep)
+        self.logger.sweep = sweep
         self.cells = SharedPlan(
-            self.claiming, self.options, self.board, self.state, self.live, self.data, self.changed
+            self.claiming,
+            self.options,
+            self.board,
+            self.state,
+            self.logger,
+            self.data,
+            self.changed,
         )
-        self.executor = Executor(self.cells, self.store, self.board, self.live)
+        self.executor = Executor(self.cells, self.store, self.board, self.logger)
 
     def _group(self) -> WorkerGroup | None:
         name = self.options.group
@@ -127,7 +132,6 @@ class Worker:
             self.say(f"stopped by {type(error).__name__}: {error}")
             raise
         finally:
-            self._close_live()
             self._summary(ended)
             system_errors.log.removeHandler(tried_again)
             self.log.close()
@@ -234,7 +238,6 @@ class Worker:
         total = len(self.plan.entries)
         if not left:
             self.store.clear_claims({entry.key for entry in self.plan.entries})
-            self._close_live()  # others may wait for its runs
             self._report()
             return f"all {total:,} cells of {self.plan.sweep} are complete"
         possible = [place for place in left if place not in claiming.set_aside]
@@ -259,21 +262,10 @@ class Worker:
         self.state.say("waiting for others")
         return None
 
-    def _close_live(self) -> None:
-        self.live.close(None if self.executor.outcome.stopped_by is None else STOPPED_S)
-        runs, self.live.runs = self.live.runs, None
-        if runs is not None and (runs.failed or runs.dropped):
-            lacks = f"{name_of(self.live.sweep.logger)} lacks"
-            self.say(
-                f"{lacks} something of this worker's cells: {runs.failed}"
-                if runs.failed
-                else f"{lacks} {runs.dropped:,} numbers of running cells: too slow"
-            )
-
     def _report(self) -> None:
         from lra.cluster.reporting import report_once
 
-        report_once(self.plan, self.say, self.log)
+        report_once(self.plan, self.logger, self.say, self.log)
 
     def _summary(self, code: int) -> None:
         order = [*map(str, Status), STOPPED, LEFT]

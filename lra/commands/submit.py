@@ -123,7 +123,7 @@ def _print_scripts(sweep: Sweep, engine: ChosenEngine) -> None:
 def _check_logger(logger: Logger) -> None:
     """Say what workers do not write while cells run."""
     from lra.composition.run import LoggerMode
-    from lra.sweep.live import name_of
+    from lra.sweep.sweep_logger import name_of
 
     if logger.mode is not LoggerMode.disabled:
         print(f"{name_of(logger)}: trainings are shown while they run, all else once the sweep is "

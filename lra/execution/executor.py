@@ -26,11 +26,11 @@ from lra.runners.store import Store
 from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import compare_cells, environment, marks, run_cell
-from lra.sweep.live import LiveSweep
 from lra.sweep.places import processes
 from lra.sweep.planned import NO_DATA, ending, failed, reference_shares, remains
 from lra.sweep.stored_weights import stored_training
 from lra.sweep.sweep import Planned, SweepOutcome
+from lra.sweep.sweep_logger import SweepLogger
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import Task, remarks_of
 from lra.terminal.board import STOPPED, ProgressBoard
@@ -107,11 +107,11 @@ class Executor:
         plan: CellPlan,
         store: Store,
         board: ProgressBoard,
-        live: LiveSweep,
+        logger: SweepLogger,
         until: float = math.inf,
     ) -> None:
         """Take a plan; `until`: by the monotonic clock, nothing is run any more."""
-        self.plan, self.store, self.board, self.live = plan, store, board, live
+        self.plan, self.store, self.board, self.logger = plan, store, board, logger
         self.until = until
         self.outcome = SweepOutcome()
         self.crowd = ""
@@ -176,7 +176,7 @@ class Executor:
             if len(left) > 1:
                 yield from self._compared(left, sharers)
             elif left:
-                yield _job(left[0].claimed.planned, self.store, sharers)
+                yield self._job(left[0], sharers)
 
     def _compared(self, several: Sequence[Running], sharers: int) -> Iterator[isolate.Job]:
         """Probe cells one after the other, then compare them; one that fails ends by itself.
@@ -184,7 +184,7 @@ class Executor:
         Where their comparison fails, whatever the reason, each is measured alone.
         """
         for running in several:
-            yield _job(running.claimed.planned, self.store, sharers, probed=True)
+            yield self._job(running, sharers, probed=True)
         together = [each for each in several if each.cell.key in self.running]
         if not together:
             return
@@ -195,7 +195,20 @@ class Executor:
         for running in together:
             if running.cell.key in self.running:
                 running.rows, running.probed = [], None
-                yield _job(running.claimed.planned, self.store, sharers)
+                yield self._job(running, sharers)
+
+    def _job(self, running: Running, sharers: int, *, probed: bool = False) -> isolate.Job:
+        """Return the job of a cell, or the part of it that needs no other cell."""
+        planned = running.claimed.planned
+        logged = self.logger.of_cell(planned.cell, self._resumes)
+        return isolate.Job(
+            name=planned.cell.key,
+            function=run_cell,
+            argument={**_argument(planned, self.store), "probed": probed, "logged": logged},
+            seconds=planned.run.control.timeout_s,
+            processes=processes(planned.run),
+            **_limits(planned, self.store, sharers),
+        )
 
     def _next(self, lane: Iterator[Sequence[ClaimedCell]]) -> Sequence[ClaimedCell] | None:
         try:
@@ -239,7 +252,6 @@ class Executor:
             self.running[key].rows.append(row)
             return
         for running in self._of(job):
-            self.live.message(running.cell, message)
             if isinstance(message, Progress | Event):
                 self.board.advance(running.cell, message)
             elif isinstance(message, Outcomes):
@@ -280,7 +292,6 @@ class Executor:
             self._note(StorageFault(ending.reason, ending.may_pass))
         elif outcome.refused is None:
             outcome.stopped[job.name] = ending.reason
-        self.live.left(cell, ending.reason)
         self._end(cell, f"{STOPPED}: {ending.reason}", STOPPED)
 
     def _conclude(self, running: Running, ended: Measurement | None) -> None:
@@ -302,12 +313,10 @@ class Executor:
             status = self.outcome.endings[cell.key] = Status.ok if row is None else row.status
             outcome = headline(runner_of(cell), rows)
             outcome += "; the numbers from before stay" if stays else ""
-            self.live.ended(cell, status, "" if row is None else row.reason)
             self._end(cell, outcome, status)
 
     def _left(self, running: Running, how: str) -> None:
         """Leave a cell without rows."""
-        self.live.left(running.cell, how)
         self._end(running.cell, how, STOPPED)
 
     def _end(self, cell: Cell, outcome: str, status: str) -> None:
@@ -377,18 +386,6 @@ def prepare(task: Task, board: ProgressBoard) -> NotPrepared | BadData | None:
 def _marked(rows: list[Measurement], labels: Mapping[str, str]) -> list[Measurement]:
     """Return the rows with labels that every row of the run carries."""
     return [replace(row, labels={**labels, **row.labels}) for row in rows] if labels else rows
-
-
-def _job(planned: Planned, store: Store, sharers: int, *, probed: bool = False) -> isolate.Job:
-    """Return the job of a cell, or the part of it that needs no other cell."""
-    return isolate.Job(
-        name=planned.cell.key,
-        function=run_cell,
-        argument={**_argument(planned, store), "probed": probed},
-        seconds=planned.run.control.timeout_s,
-        processes=processes(planned.run),
-        **_limits(planned, store, sharers),
-    )
 
 
 def _comparison(together: Sequence[Running], store: Store, sharers: int) -> isolate.Job:

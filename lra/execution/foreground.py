@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lra.composition.configuration import ReportChoice
 from lra.composition.run import Composed
 from lra.conf.processors import yield_processors
-from lra.results.finish import finish
+from lra.results.finish import finish, tell_runs
 from lra.runners.isolation import isolate
 from lra.runners.records import Status
 from lra.sweep.sweep import Sweep, SweepOutcome
@@ -18,7 +18,7 @@ from lra.terminal.volume import Volume
 
 if TYPE_CHECKING:
     from lra.reports.style import ReportStyle
-    from lra.sweep.live import LiveSweep
+    from lra.sweep.sweep_logger import SweepLogger
     from lra.tuning.growing import Growing
 
 PRELOAD = (
@@ -51,13 +51,14 @@ class Executed(NamedTuple):
 def execute(  # what a person sees of it, one after the other
     entries: Sequence[Composed], *, volume: Volume = Volume.normal
 ) -> Executed:
-    """Plan and run the entries; report, and what its dashboard lacks, at the end."""
+    """Plan and run the entries; report, and write what its dashboard lacks, at the end."""
     from lra.execution import in_memory
     from lra.results.style import read_style
     from lra.runners.measurement.hardware import Device
-    from lra.sweep.agent import agent_of, unheard
+    from lra.sweep.agent import agent_run, unheard
     from lra.sweep.overview import overview
     from lra.sweep.places import check_places
+    from lra.sweep.sweep_logger import SweepLogger
     from lra.tuning.planned import planned
 
     choice, several = ReportChoice.of(entries[0].config), entries[0].several
@@ -72,32 +73,27 @@ def execute(  # what a person sees of it, one after the other
         for line in (*overview(sweep), *(growing.said() if growing else ())):
             print(line)
         return Executed(0, sweep, SweepOutcome())
-    agent_of(sweep)  # which must be able to have the run, also of a cell that is complete
+    logger = SweepLogger(sweep, agent_run(sweep))
     if line := unheard(sweep):
         print(line, file=sys.stderr)
     limit = sweep.control.sweep_timeout_s
     until = math.inf if limit is None else time.monotonic() + limit
-    outcome, live = in_memory.execute(sweep, volume, growing.keep if growing else None, until)
+    begin = growing.keep if growing else None
+    outcome = in_memory.execute(sweep, volume, begin, until, logger=logger)
     while growing is not None and not (outcome.refused or outcome.stopped_by or outcome.late):
         before, sweep = sweep, growing.next_round()
         if {cell.key for cell in sweep.cells} <= {cell.key for cell in before.cells}:
             break
-        if live is not None:
-            live.close()  # the next one knows the cells of its round
-        following, live = in_memory.execute(sweep, volume, until=until)
-        outcome = following.after(outcome)
-    try:
-        _tell(sweep, outcome, live, choice.write, style, growing=growing, multirun=several)
-    finally:
-        if live is not None:
-            live.close()
+        logger.sweep = sweep
+        outcome = in_memory.execute(sweep, volume, until=until, logger=logger).after(outcome)
+    _tell(sweep, outcome, logger, choice.write, style, growing=growing, multirun=several)
     return Executed(_exit_code(sweep, outcome), sweep, outcome)
 
 
 def _tell(
     sweep: Sweep,
     outcome: SweepOutcome,
-    live: "LiveSweep | None",
+    logger: "SweepLogger",
     report_wanted: bool | None,
     style: "ReportStyle",
     *,
@@ -115,7 +111,8 @@ def _tell(
         print(f"interrupted: {left} of {len(sweep.cells)} cells are left; {GOES_ON}")
     else:
         if left < len(sweep.cells):
-            finish(sweep, report_wanted, style, multirun=multirun, live=live)
+            finish(sweep, report_wanted, style, multirun=multirun)
+            tell_runs(logger, ran=bool(outcome.endings))
             for line in growing.said() if growing else ():
                 print(line)
         if outcome.late:

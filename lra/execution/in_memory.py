@@ -13,7 +13,6 @@ from lra.runners.records import Cell, Status
 from lra.runners.store import Store
 from lra.sweep.batch_check import check_batch
 from lra.sweep.estimate import announcement, forecasts
-from lra.sweep.live import STOPPED_S, LiveSweep
 from lra.sweep.places import kind_of, places_for, processes
 from lra.sweep.planned import (
     cleared,
@@ -27,6 +26,7 @@ from lra.sweep.planned import (
     not_done,
 )
 from lra.sweep.sweep import Planned, Sweep, SweepOutcome
+from lra.sweep.sweep_logger import SweepLogger
 from lra.sweep.trainings import missing
 from lra.sweep.users import at_work
 from lra.tasks.errors import BadData, NotPrepared
@@ -39,7 +39,9 @@ def execute(
     volume: Volume = Volume.normal,
     begin: Callable[[], None] | None = None,
     until: float = math.inf,
-) -> tuple[SweepOutcome, LiveSweep | None]:
+    *,
+    logger: SweepLogger | None = None,
+) -> SweepOutcome:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it.
 
     Args:
@@ -47,20 +49,21 @@ def execute(
         volume: How much is printed.
         begin: Called once everything was checked, before the first cell.
         until: By the monotonic clock, when it stops.
-
-    Returns:
-        What became of the cells, and what the dashboard got, to be closed once it has the report;
-        None: nothing had to be run.
+        logger: Its dashboard; None: that which its options name.
     """
     sweep.store.check_writable()
     data = any(planned.run.runner.data for planned in sweep.planned)
     with at_work(sweep.root, sweep.name, data=data):
-        return _executed(sweep, volume, begin, until)
+        return _executed(sweep, volume, begin, until, logger or SweepLogger(sweep))
 
 
 def _executed(
-    sweep: Sweep, volume: Volume, begin: Callable[[], None] | None, until: float
-) -> tuple[SweepOutcome, LiveSweep | None]:
+    sweep: Sweep,
+    volume: Volume,
+    begin: Callable[[], None] | None,
+    until: float,
+    logger: SweepLogger,
+) -> SweepOutcome:
     store = sweep.store
     enter(sweep.name, sweep.planned, store)
     waiting = not_done(sweep.planned, store)
@@ -77,33 +80,24 @@ def _executed(
     if not waiting:
         if begin is not None:
             begin()
-        return SweepOutcome(), None
+        return SweepOutcome()
     start_server()  # which imports what cells need while this process reckons and prepares
     expected = announcement(forecasts(waiting, store, sweep.name, together=True))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
     for look in dict.fromkeys(filter(None, (first_look(each.cell.config) for each in waiting))):
         board.say(look)
-    live = LiveSweep(sweep, [planned.cell for planned in waiting])
-    executor = Executor(MemoryPlan(sweep, waiting, board, live), store, board, live, until)
+    executor = Executor(MemoryPlan(sweep, waiting, board), store, board, logger, until)
     with board:
-        try:
-            _prepare(waiting, sweep.planned, board)
-            if begin is not None:
-                begin()
-            if word := live.check():
-                board.say(word)
-            executor.run()
-            left = {each.cell.key for each in waiting} - executor.outcome.endings.keys()
-            executor.outcome.late &= bool(left)
-            if executor.outcome.stopped_by is None:
-                live.settle()
-        except BaseException:
-            live.close()
-            raise
-        if executor.outcome.stopped_by is not None:
-            live.close(STOPPED_S)
+        _prepare(waiting, sweep.planned, board)
+        if begin is not None:
+            begin()
+        if word := logger.check():
+            board.say(word)
+        executor.run()
+        left = {each.cell.key for each in waiting} - executor.outcome.endings.keys()
+        executor.outcome.late &= bool(left)
     board.summary(str(sweep.root))
-    return executor.outcome, live
+    return executor.outcome
 
 
 def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> list[Planned]:
@@ -150,7 +144,6 @@ class MemoryPlan:
     sweep: Sweep
     waiting: Sequence[Planned]
     board: ProgressBoard
-    live: LiveSweep
 
     def groups(self) -> Generator[CellGroup]:
         """Yield the cells by kinds."""
@@ -208,7 +201,6 @@ class MemoryPlan:
 
     def _leave(self, cell: Cell, why: str, status: str = LEFT) -> None:
         self.board.finish(cell, why, status)
-        self.live.left(cell, why)
 
     def advance(self, key: str, message: Progress) -> None:
         """Do nothing: the board shows it."""

@@ -17,6 +17,8 @@ Send = Callable[[object], None]
 GIB = 2**30
 HUB = "https://huggingface.co"
 """Used unless HF_ENDPOINT says otherwise, as the `datasets` package does."""
+ACCOUNT_S = 8.0
+"""How long W&B's server may take to say whose key it is asked about."""
 
 
 class ProbeResult(NamedTuple):
@@ -50,6 +52,20 @@ def devour(argument: int, send: Send) -> None:
     import torch
 
     send(torch.ones(argument, dtype=torch.uint8).numel())
+
+
+def log_in(_: None, send: Send) -> None:
+    """Child: ask W&B's server whose key there is; send why it refuses it, or "".
+
+    A child has no terminal on which W&B could ask for a key.
+    """
+    os.environ["WANDB_SILENT"] = "true"
+    import wandb
+
+    try:
+        send("" if wandb.login(verify=True) else "there is no key")
+    except wandb.errors.Error as error:
+        send(" ".join(str(error).split()))
 
 
 def compile_something(_: None, send: Send) -> None:
@@ -286,22 +302,15 @@ def wandb_offline() -> ProbeResult:
 
 
 def wandb_account() -> ProbeResult:
-    """A W&B key, so that logger=wandb_online can work. The key is neither read out nor tried."""
-    import netrc
-    from urllib.parse import urlparse
+    """A W&B key that its server takes, so that logger=wandb_online can work."""
+    from lra.runners.isolation import isolate
 
-    import wandb
-
-    if os.environ.get("WANDB_API_KEY"):
-        return ProbeResult(True, "WANDB_API_KEY is set")
-    server = os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url
-    host = urlparse(server).hostname or ""
-    file = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
-    if file.is_file() and host in netrc.netrc(str(file)).hosts:
-        return ProbeResult(True, f"an entry for {host} in {file}")
+    said: list[object] = []
+    ending = isolate.run(log_in, None, on_message=said.append, seconds=ACCOUNT_S)
+    refused = str(said[0]) if said else f"the server gave no answer: {ending.reason}"
     return ProbeResult(
-        False,
-        "no key found",
+        not refused,
+        refused or "the server knows the key",
         "only for logger=wandb_online: `wandb login`; offline runs are sent later by `wandb sync`",
     )
 

@@ -17,8 +17,6 @@ from lra.runners.storage.formats import (
     rows_files,
 )
 from lra.runners.store import Store
-from lra.sweep.live import STAGED
-from lra.tasks.data.leftovers import is_left
 
 PARTS = ("sweeps", "plans", "reports", "searches")
 """What has a folder of each sweep's own in the results."""
@@ -93,7 +91,6 @@ def old(results: Path) -> Iterator[Item]:
         ]
         paths += sorted(folder.glob("damaged-*"))
     paths += filter(writers.has_died, sorted((results / "cells").glob("**/.*.tmp")))
-    paths += filter(is_left, sorted(results.glob(f"*/data/{STAGED}")))
     if paths:
         note = (
             f"{len(paths):,} files that no report reads: of earlier sources, damaged, half written"
@@ -102,10 +99,10 @@ def old(results: Path) -> Iterator[Item]:
 
 
 def dashboards(results: Path) -> Iterator[Item]:
-    """Yield what W&B and TensorBoard have on disk; the next run fills it again from rows."""
+    """Yield what W&B and TensorBoard have on disk."""
     for name in ("wandb", "tensorboard"):
         if (results / name).is_dir():
-            note = "made again from rows; runs that were not synchronised are not sent"
+            note = "nobody writes these runs again; rows, tables and figures stay"
             yield Item("dashboards", name, [results / name], [], note)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lra.reports.style import ReportStyle
     from lra.reports.tables.table import Table
-    from lra.sweep.live import LiveSweep
+    from lra.sweep.sweep_logger import SweepLogger
 
 
 def finish(
@@ -22,60 +22,46 @@ def finish(
     style: "ReportStyle",
     *,
     multirun: bool,
-    live: "LiveSweep | None" = None,
 ) -> None:
-    """Write report and dashboard, and print the paths of the results.
+    """Write the report, and print the paths of the results.
 
     Args:
         sweep: Of which some cells have rows.
         report_wanted: Whether a report is written; None: of a sweep.
         style: Of the report.
         multirun: Whether the command asked for a sweep.
-        live: What the dashboard was told while cells ran; None: nothing had to be run.
     """
     from lra.composition.protocol import first_look
-    from lra.composition.run import LoggerMode
     from lra.composition.runner_class import first_metrics, sections
     from lra.reports.report import write_report
     from lra.reports.style import using
     from lra.results.accounts import stored_accounts
     from lra.results.stored import destination, deviations, stored
-    from lra.sweep.live import name_of
     from lra.terminal.console import print_result
 
     wanted = multirun if report_wanted is None else report_wanted
-    logger = sweep.logger
-    logged = logger.mode is not LoggerMode.disabled
     written: list[Path] = []
-    sentence = ""
-    if wanted or logged:
+    if wanted:
         rows, cells, left_out = stored(sweep.root, sweep.name)
         for line in left_out:
             print(f"left out: {line}")
-        if wanted:
-            folder, title = destination(sweep.root, sweep.name)
-            written = write_report(
-                rows,
-                folder,
-                title=title,
-                groups=kinds(),
-                left_out=left_out,
-                sections=sections(cells),
-                metrics=first_metrics(cells),
-                deviations={k: deviations(cell["config"]) for k, cell in cells.items()},
-                style=style,
-                cells=stored_accounts(sweep.root, rows, cells),
-            )
-            with using(style):
-                concluded = [*conclusions(rows)]
-            for conclusion in concluded:
-                print(f"\n{conclusion}") if isinstance(conclusion, str) else print_result(
-                    conclusion
-                )
-        if logged:
-            from lra.results.replay import replay
-
-            sentence = replay(sweep, live, rows, written)
+        folder, title = destination(sweep.root, sweep.name)
+        written = write_report(
+            rows,
+            folder,
+            title=title,
+            groups=kinds(),
+            left_out=left_out,
+            sections=sections(cells),
+            metrics=first_metrics(cells),
+            deviations={k: deviations(cell["config"]) for k, cell in cells.items()},
+            style=style,
+            cells=stored_accounts(sweep.root, rows, cells),
+        )
+        with using(style):
+            concluded = [*conclusions(rows)]
+        for conclusion in concluded:
+            print(f"\n{conclusion}") if isinstance(conclusion, str) else print_result(conclusion)
     print()
     for cell in sweep.cells if len(sweep.cells) == 1 else ():
         print(f"rows          {sweep.store.cell_folder(cell.key)}")
@@ -87,10 +73,20 @@ def finish(
     print(f"results       {sweep.root}")
     for look in dict.fromkeys(filter(None, (first_look(cell.config) for cell in sweep.cells))):
         print(f"size          {look}")
-    if sentence:
-        print(f"{name_of(logger):13} {sentence}")
-    if live is not None and (lost := live.dropped):
-        print(f"dashboard     {lost:,} numbers of running cells were left out: it was too slow")
+
+
+def tell_runs(logger: "SweepLogger", *, ran: bool) -> None:
+    """Write the runs that are made of rows, and print where those of the sweep are.
+
+    Args:
+        logger: Of the sweep.
+        ran: Whether cells of it have just been run.
+    """
+    from lra.results.runs_from_rows import write_runs
+    from lra.sweep.sweep_logger import name_of
+
+    if sentence := write_runs(logger, ran=ran):
+        print(f"{name_of(logger.sweep.logger):13} {sentence}")
 
 
 def conclusions(rows: "pd.DataFrame") -> "Iterator[Table | str]":

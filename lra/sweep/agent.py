@@ -6,7 +6,6 @@ An agent starts the command with the run and its sweep in the environment, and s
 import os
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from lra.composition.run import LoggerMode
 from lra.errors import ConfigError
@@ -19,22 +18,15 @@ _WHOLE = ("cells", "disturbed_cells", "family", "kind", "longest_length")
 """Keys of a run's configuration that are no options."""
 
 
-class Agent(NamedTuple):
-    """Who asked for a run."""
-
-    run: str
-    sweep: str
-
-
-def agent_of(sweep: SweepCells) -> Agent | None:
-    """Return the agent that waits for this sweep's run; None without one, or without W&B.
+def agent_run(sweep: SweepCells) -> str:
+    """Return the run that an agent has opened for this sweep; "" without one, or without W&B.
 
     Raises:
         ConfigError: The sweep has more than one cell, or the run a name that no file can have.
     """
     run, of_sweep = os.environ.get("WANDB_RUN_ID"), os.environ.get("WANDB_SWEEP_ID")
     if not run or not of_sweep or sweep.logger.mode not in _OF_WANDB:
-        return None
+        return ""
     if not _ID.fullmatch(run):
         raise ConfigError(f"WANDB_RUN_ID: got {run!r}; wanted letters, digits, - and _")
     if len(sweep.cells) != 1:
@@ -43,7 +35,7 @@ def agent_of(sweep: SweepCells) -> Agent | None:
             "cells; give single values and let W&B vary them, or leave the agent out and vary them "
             "here: lra run -m, or search=halton"
         )
-    return Agent(run, of_sweep)
+    return run
 
 
 def unheard(sweep: SweepCells) -> str:

@@ -13,11 +13,12 @@ from lra.composition.class_path import name_plugins
 from lra.composition.compose import bundled_family, core_of, facts, typed
 from lra.composition.run import Run
 from lra.conf.processors import SPIN, cpu_quota
-from lra.runners.isolation.progress import Begun, listening, phase
+from lra.runners.isolation.progress import listening, phase
 from lra.runners.measurement.gpus import gpus
 from lra.runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
 from lra.runners.records import Cell, Memo
 from lra.runners.storage.fingerprint import Seen, digests, summary
+from lra.sweep.cell_logger import logging_cell
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
@@ -213,10 +214,12 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
     Raises:
         Unsupported: The model cannot be built like this.
     """
-    send(Begun(process=os.getpid()))
-    with listening(send, log=sys.stderr):  # which goes to the cell's log
+    with (
+        logging_cell(argument["logged"], send) as tell,
+        listening(tell, log=sys.stderr),  # which goes to the cell's log
+    ):
         for item in _items(argument):
-            send(item)
+            tell(item)
 
 
 def compare_cells(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:

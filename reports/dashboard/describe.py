@@ -1,7 +1,4 @@
-"""Which run a cell belongs to, what that is called, and its flat configuration.
-
-Of the cells in it, and of nothing else. A sweep imports this before its first cell: no pandas.
-"""
+"""What a run is called, and its flat configuration: of its cells, and of nothing else."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lra.reports.dashboard.keys import LENGTH_AXIS, SEARCHED, options
-from lra.runners.records import baseline_of, canonical, digest
+from lra.runners.records import baseline_of, canonical
 
 BASELINES = "baselines"
 """What the run of all baselines of a sweep is called."""
@@ -17,8 +14,6 @@ _NO_MODEL = "baseline"
 """In the model column of a cell that scores baselines."""
 _PLAIN = ("train", "scaling", "certify")
 """Runners that a name need not mention: training, the curve of cost, a task's baselines."""
-_ALONG = ("length", "mode")
-"""What differs along one curve."""
 _TAG_LIMIT = 64
 """Characters that the server takes in a tag."""
 _COLUMNS = ("task", "task_version", "source", "seed", "runner", "mode", "causal", "hardware",
@@ -40,22 +35,6 @@ def is_baseline(model: object) -> bool:
     return model == _NO_MODEL or baseline_of(str(model)) is not None
 
 
-def group(cell: str, identity: Mapping[str, Any], *, baseline: bool, curve: bool) -> str:
-    """Return what is the same for the cells of one run.
-
-    Args:
-        cell: key.
-        identity: of the cell.
-        baseline: whether it scores baselines.
-        curve: whether it is timed at a length.
-    """
-    if baseline:
-        return BASELINES
-    if curve:
-        return digest({k: v for k, v in identity.items() if k not in _ALONG})
-    return cell
-
-
 def describe(
     columns: Sequence[Mapping[str, Any]],
     configs: Sequence[Mapping[str, Any]],
@@ -63,7 +42,7 @@ def describe(
     model: str,
     sweep: str,
     cells: Sequence[str],
-    title_suffix: str | None = None,
+    apart: str | None = None,
 ) -> Description:
     """Describe the run of some cells, in the same words whatever else a sweep holds.
 
@@ -73,17 +52,18 @@ def describe(
         model: display name, `BASELINES` for baselines.
         sweep: the group.
         cells: keys.
-        title_suffix: words that tell the run from the others of its sweep, behind its name, which
+        apart: words that tell the run from the others of its sweep, behind its name, which
             then holds the family alone; None: the display name is enough.
     """
-    shared = {name: _common([each.get(name) for each in columns]) for name in _COLUMNS}
-    lengths = sorted({int(each["length"]) for each in columns if each.get("length") is not None})
+    same = {name for name in _COLUMNS if all(each[name] == columns[0][name] for each in columns)}
+    shared = {name: columns[0][name] if name in same else None for name in _COLUMNS}
+    lengths = sorted({int(each["length"]) for each in columns})
     tasks = list(dict.fromkeys(str(each["task"]) for each in columns))
     task = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
     kind, family = str(columns[0]["runner"]), str(columns[0]["model"])
     if model == BASELINES:
         family = BASELINES
-    parts = [model if title_suffix is None else family, task]
+    parts = [model if apart is None else family, task]
     if shared["seed"] is not None:
         parts.append(f"s{shared['seed']}")
     if kind not in _PLAIN:
@@ -91,22 +71,20 @@ def describe(
     if len(lengths) > 1 and len(tasks) == 1:
         parts.append(f"{lengths[0]}-{lengths[-1]}")
     agreed = _shared(configs)
-    chosen = agreed.get("model")
-    about = chosen.get("about") if isinstance(chosen, Mapping) else None
     device = str(columns[0]["device"])
     return Description(
-        name="/".join(parts) + (title_suffix or ""),
+        name="/".join(parts) + (apart or ""),
         job_type=kind,
         tags=[tag[:_TAG_LIMIT] for tag in dict.fromkeys([model, task, device, sweep])],
         config={
             "sweep": sweep,
             "model": model,
             "family": family,
-            "kind": about.get("kind") if isinstance(about, Mapping) else None,
+            "kind": (agreed.get("model", {}).get("about") or {}).get("kind"),
             "protocol": agreed.get("protocol"),
             "scale": agreed.get("scale"),
             LENGTH_AXIS: lengths[0] if len(lengths) == 1 else None,
-            "longest_length": lengths[-1] if lengths else None,
+            "longest_length": lengths[-1],
             **shared,
             "cells": list(cells),
             **_searched(agreed),
@@ -122,25 +100,17 @@ def _searched(config: Mapping[str, Any]) -> dict[str, Any]:
     if (found := re.fullmatch(r"(.+)/(\d+)/(\d+)/([\d.]*)", str(place))) is None:
         return {}
     search, study, trial, rung = found.groups()
-    values = (search, int(study), int(trial), float(rung or 1))
-    return dict(zip(SEARCHED, values, strict=True))
-
-
-def _common(values: Sequence[Any]) -> Any:
-    """Return the value that all have; None where they differ."""
-    return values[0] if all(value == values[0] for value in values) else None
+    return dict(zip(SEARCHED, (search, int(study), int(trial), float(rung or 1)), strict=True))
 
 
 def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what all configurations of a run agree on: its cells differ in length and mode."""
-    if not configs:
-        return {}
-    first, shared = configs[0], {}
+    first, *others = configs or [{}]
+    shared = {}
     for key, value in first.items():
-        others = [c.get(key) for c in configs[1:]]
-        if isinstance(value, Mapping):
-            if all(isinstance(o, Mapping) for o in others):
-                shared[key] = _shared([value, *(o for o in others if isinstance(o, Mapping))])
-        elif all(key in c and canonical(c[key]) == canonical(value) for c in configs[1:]):
+        inner = [each[key] for each in configs if isinstance(each.get(key), Mapping)]
+        if len(inner) == len(configs):
+            shared[key] = _shared(inner)
+        elif all(key in each and canonical(each[key]) == canonical(value) for each in others):
             shared[key] = value
     return shared

@@ -150,12 +150,7 @@ def judge(error: BaseException, setting: ProcessSettings) -> Ending:
         )  # fmt: skip
     if "Interrupted" in names:
         return Ending(Status.skipped, shorten(text or "interrupted"), interrupted=True)
-    for name in names:
-        if name in setting.statuses:
-            status = setting.statuses[name]
-            break
-    else:
-        status = Status.out_of_memory if out_of_memory(error) else Status.crashed
+    status = status_of(error, setting.statuses)
     if status is Status.out_of_memory:
         at = text.find("DefaultCPUAllocator")
         limit = "" if setting.memory_bytes is None else f" (limit {setting.memory_bytes:,} bytes)"
@@ -167,6 +162,15 @@ def judge(error: BaseException, setting: ProcessSettings) -> Ending:
     log = "" if setting.log is None else f"; traceback in {setting.log}"
     message = shorten(f"{type(error).__name__}: {text}")
     return Ending(status, legible(f"{message} (at {_place(error)}){log}"))
+
+
+def status_of(error: BaseException, statuses: Mapping[str, Status] = STATUSES) -> Status:
+    """Return the status of work that has raised an exception."""
+    names = (kind.__name__ for kind in type(error).__mro__)
+    found = next((statuses[name] for name in names if name in statuses), None)
+    if found is not None:
+        return found
+    return Status.out_of_memory if out_of_memory(error) else Status.crashed
 
 
 def shorten(text: str) -> str:

@@ -62,14 +62,6 @@ class TrainingStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """The first word of a cell's process."""
-
-    process: int
-    """Its number in the system."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that happened once and that a person may want to know, as in a logger's record."""
 

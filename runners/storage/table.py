@@ -46,13 +46,6 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> "pd.DataFrame":
     return pd.DataFrame(arrays, copy=False)
 
 
-def rows_in(table: "pd.DataFrame") -> list[Row]:
-    """Return the rows of a table as the store reads them; what it has no value for is None."""
-    plain = table.astype(object).where(table.notna(), None)
-    plain["created"] = [None if time is None else time.isoformat() for time in plain["created"]]
-    return [cast(Row, row) for row in plain.to_dict("records")]
-
-
 class MixedSources(UserWarning):
     """Rows of one kind in one table come from different versions of the code."""
 

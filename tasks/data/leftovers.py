@@ -133,14 +133,6 @@ def _folders(root: Path) -> list[Path]:
         return []
 
 
-def is_left(path: Path) -> bool:
-    """Tell whether nobody holds a file or folder under a temporary name."""
-    if (held := hold(path, os.O_RDONLY, sure=True)) is None:
-        return False
-    os.close(held)
-    return True
-
-
 def remove_left(left: Path) -> None:
     """Remove a file or folder under a temporary name, where nobody holds it."""
     held = hold(left, os.O_RDONLY, sure=True)

@@ -7,10 +7,8 @@
   PyTorch's DistributedDataParallel with its own averaging of gradients. The runner makes whole
   batches and takes its rows, adds gradients up, allows for weights that a pass leaves out, adds up
   the loss, and agrees with the other process on when to stop.
-- `dashboard`: a training whose numbers go to an offline run of W&B, written by the process that a
-  sweep starts for it, beside one to which nobody listens. The same follows from four numbers that
-  are printed, too: messages, processor seconds of the writing processes, and seconds of training.
-  The bound is 1 % of a step.
+- `dashboard`: a training whose numbers go to an offline run of W&B, written by a thread of its
+  process as that of a cell is, beside one to which nobody listens.
 
 Three runs of one model on the same ListOps batches take turns, a block of steps each, in an order
 that rotates: the side that is measured, the bare one, and the bare one again. Printed are medians
@@ -48,7 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from lra.composition.hydra_entry import entries
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.linear import LinearAttention
-from lra.runners.isolation.progress import Begun, listening
+from lra.runners.isolation.progress import listening
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.train import train
 from lra.runners.records import Measurement
@@ -57,7 +55,8 @@ from lra.runners.training.optim import OptimConfig, Schedule
 from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.prefetch import BatchPosition, endless
 from lra.sweep import cell_list
-from lra.sweep.live import LiveSweep
+from lra.sweep.cell_logger import logging_cell
+from lra.sweep.sweep_logger import SweepLogger
 from lra.tasks.classification.listops.task import ListOps
 from lra.tasks.task import Batch
 from tests.benchmarks.frame import append, command_line
@@ -256,59 +255,29 @@ def on_rank(rank: int, port: int, task: ListOps, options: Namespace) -> None:
     dist.destroy_process_group()
 
 
-def processor_s(group: int) -> float:
-    """Return the processor seconds of every process of a group that still runs."""
-    ticks = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[2]) == group:
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def dashboard(folder: Path, task: ListOps, width: int, options: Namespace) -> dict[str, Any]:
     """Measure a watched training against unwatched ones."""
     words = ("model=linear", "task=listops", "task.source=sample", f"results={folder}")
-    sweep = cell_list.build(entries(words))
-    cell = sweep.planned[0].cell
-    live = LiveSweep(sweep, sweep.planned)
+    sweep = cell_list.build(entries((*words, "logger=wandb_offline")))
+    logged = SweepLogger(sweep).of_cell(sweep.planned[0].cell, lambda _: False)
     messages: list[object] = []
-
-    def tell(message: object) -> None:
-        messages.append(message)
-        live.message(cell, message)
-
-    tell(Begun(process=os.getpid()))
     steps = options.blocks * options.block
     names = ("watched", "unwatched", "unwatched again")
-    sides = {
-        name: by_runner(build(task, width), task, steps, options.block,
-                        *([tell] if name == "watched" else []))
-        for name in names
-    }  # fmt: skip
-    if (runs := live.runs) is None:
-        raise RuntimeError("the sweep has no dashboard")
-    runs.wait_until_ready(60)
-    wrote = processor_s(runs.process_group)
-    samples = in_turns(
-        sides,
-        options.blocks,
-        lambda name: listening(tell, log=None) if name == "watched" else nullcontext(),
-    )
-    wrote = processor_s(runs.process_group) - wrote
-    live.left(cell, "measured")
-    live.close()
-    row = conclude(samples, options, width)
-    trained = sum(spent.clock for spent in samples["watched"])
-    print(
-        f"  {len(messages)} messages; the writing processes took {wrote:.2f} s of a processor, at "
-        f"lower priority, in {trained:.1f} s of watched training"
-    )
-    writing = {"messages": len(messages), "dropped": live.dropped, "writing_processor_s": wrote}
-    return row | writing
+    with logging_cell(logged, messages.append) as tell:
+        sides = {
+            name: by_runner(build(task, width), task, steps, options.block,
+                            *([tell] if name == "watched" else []))
+            for name in names
+        }  # fmt: skip
+        tell("begun")
+        while not [*folder.glob("wandb/*/run-*")]:  # until its file is there
+            time.sleep(0.1)
+        samples = in_turns(
+            sides,
+            options.blocks,
+            lambda name: listening(tell, log=None) if name == "watched" else nullcontext(),
+        )
+    return conclude(samples, options, width) | {"messages": len(messages)}
 
 
 def main() -> None:

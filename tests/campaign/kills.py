@@ -1,8 +1,8 @@
 """Kills at random of everything that a sweep consists of, hundreds in one sweep.
 
 SIGKILL meets the parent, one cell, every cell, the fork server, or what else the parent has
-started: the writer of the dashboard, the tracker of shared memory. The sweep is started again
-whenever its parent is gone, until all kills were applied; then it ends in peace.
+started: the tracker of shared memory. The sweep is started again whenever its parent is gone, until
+all kills were applied; then it ends in peace.
 """
 
 import os
@@ -26,7 +26,7 @@ from tests.campaign.sweeps import (
     undisturbed,
 )
 
-ABOUT = "SIGKILL of parents, cells, fork servers, the live writer"
+ABOUT = "SIGKILL of parents, cells, fork servers"
 MODELS = "linear,performer,softmax"
 # A cell whose fork server was killed as well ends in a way that nobody sees: it has crashed.
 AGAIN = "runner.retry=[crashed]"
@@ -126,7 +126,7 @@ def _strike(running: Running, draw: random.Random) -> str:
         "a cell": draw.sample(cells, min(1, len(cells))),
         "every cell": cells if len(cells) > 1 else [],
         "a fork server": groups["fork server"],
-        "a writer or tracker": draw.sample(groups["helper"], min(1, len(groups["helper"]))),
+        "a tracker": draw.sample(groups["helper"], min(1, len(groups["helper"]))),
         "everything": [running.pid, *(pid for group in groups.values() for pid in group)],
     }
     wanted = draw.choice([name for name, pids in found.items() if pids])

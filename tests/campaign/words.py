@@ -28,7 +28,7 @@ SOUND = {
             "runner=scaling runner.lengths=[64] runner.dry_run=true"),
     "plan": ("model=linear task=listops", "-m model=linear,softmax seed=0,1"),
     "report": ("--results R", "--results R --sweep S", "--results R --style paper_column"),
-    "dashboard": ("--results R",),
+    "dashboard": ("--sweep S", "--project p --entity e"),
     "list": ("models", "tasks", "models --traits", "linear"),
     "data": ("show listops source=sample --count=1", "show text source=sample --index=0"),
     "verify": ("linear --width=16 --heads=2", "linear chunk=8"),

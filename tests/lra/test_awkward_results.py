@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lra.reports.dashboard import publish
 from lra.runners.records import Measurement, Status
 from lra.runners.storage.formats import pretty
 from lra.runners.store import Store
@@ -113,7 +112,6 @@ SHOWN: dict[Callable[[Store], None], tuple[str, ...]] = {
 @pytest.fixture(autouse=True)
 def _light(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lra.composition.selection.kinds", dict)  # which reads fifty files
-    monkeypatch.setattr(publish, "specification", lambda planned, **_: planned.as_json())
 
 
 @pytest.mark.parametrize("fill", SHOWN, ids=lambda fill: fill.__name__)
@@ -126,17 +124,11 @@ def test_what_differs_is_not_merged(
     store = Store(tmp_path / "results")
     fill(store)
     assert lra("report", "--results", store.root)[0] == 0
-    assert lra("dashboard", "--results", store.root)[0] == 0
     folder = store.root / "reports" / "all"
-    board = json.loads((folder / "dashboard.json").read_text())
     for text in ((folder / "report.md").read_text(),):
         for line in SHOWN[fill]:
             assert re.search(line, text) or (text.count("schema") == 0 and "|" not in line), line
         assert "| 50.0" not in text
-    apart = {
-        "machines": {"hardware", "device"}, "versions": {"task_version"}, "schemas": set(),
-    }.get(fill.__name__)  # fmt: skip
-    assert apart is None or apart <= {*board["group_by"]}
     (key, *_) = (path.name for path in store.root.glob("cells/*/*"))
     assert lra("show", key, "--results", store.root)[0] == 0
 
@@ -148,7 +140,6 @@ def test_names_of_any_kind_are_escaped(tmp_path: Path, lra: Lra, one_format: Non
         why = Measurement(metric="time", status=Status.crashed, reason=f"{name}\n{name}")
         put(store, why, model=name, runner="scaling", mode="step")
     assert lra("report", "--results", store.root)[0] == 0
-    assert lra("dashboard", "--results", store.root, "--title", NAMES[0])[0] == 0
     folder = store.root / "reports" / "all"
     for file in ("report.html", "report.md"):
         assert not re.search(r"(?<!\\)<script>alert", (folder / file).read_text()), file
@@ -162,23 +153,20 @@ def test_stores_with_nothing_in_them(tmp_path: Path, lra: Lra) -> None:
     asked = ("--results", store.root)
     for prepare in (store.root.mkdir, (store.root / "cells").mkdir):
         prepare()
-        for verb in ("report", "dashboard"):
-            assert lra(verb, *asked) == (
-                2, f"lra: no results under {store.root}: `lra run` makes some\n"
-            )  # fmt: skip
+        assert lra("report", *asked) == (
+            2, f"lra: no results under {store.root}: `lra run` makes some\n"
+        )  # fmt: skip
         assert "cells there: none" in lra("show", "3fa9", *asked)[1]
     store.record_in_sweep("mine", "3fa9" * 4)
-    for verb in ("report", "dashboard"):
-        code, told = lra(verb, *asked, "--sweep", "mine")
-        assert (code, "no cell of mine" in told) == (2, True)
+    code, told = lra("report", *asked, "--sweep", "mine")
+    assert (code, "no cell of mine" in told) == (2, True)
 
     path = put(store, score(0.5))
     put(store, score(0.5), seed=1)
     path.write_bytes(path.read_bytes().replace(b"chip", b"ch\xff"))
     for folder in (b"cells/\xff", b"cells/\xff/\xff", b"sweeps/\xfe"):  # names that are no text
         (store.root / os.fsdecode(folder)).mkdir()
-    for verb in ("report", "dashboard"):
-        code, told = lra(verb, *asked)
-        assert (code, f"left out: {path}, line 1: torn, not JSON" in told) == (1, True)
-        assert lra(verb, *asked, "--sweep", "mien")[0] == 2
+    code, told = lra("report", *asked)
+    assert (code, f"left out: {path}, line 1: torn, not JSON" in told) == (1, True)
+    assert lra("report", *asked, "--sweep", "mien")[0] == 2
     assert lra("show", path.parent.name, *asked)[0] == 2

@@ -56,7 +56,7 @@ BLANK = tuple(
     for verb, flag in (
         ("report", "--results"), ("report", "--out"), ("report", "--rows"), ("report", "--publish"),
         ("compare a b", "--results"), ("compare a b", "--rows"),
-        ("dashboard", "--out"), ("dashboard", "--results"), ("show x", "--results"),
+        ("show x", "--results"),
         ("watch x", "--results"), ("work x", "--results"), ("submit --stop x", "--results"),
         ("generate x", "--results"), ("generate x", "--prompt-file"), ("doctor", "--results"),
         ("list", "--config-dir"), ("verify linear", "--config-dir"),

@@ -22,9 +22,7 @@ def drawn(parameter: dict[str, Any]) -> list[Any]:
 
 
 def commands(file: Path) -> list[list[str]]:
-    """Return the words of every run, made by the functions that W&B's agent makes them with."""
-    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
-
+    """Return the words of every run, as W&B's pages say that its agent makes them."""
     sweep = yaml.safe_load(file.read_text())
     assert sweep["program"] == "lra"
     assert sweep["method"] in {"grid", "bayes"}
@@ -32,12 +30,8 @@ def commands(file: Path) -> list[list[str]]:
     found = []
     for values in itertools.product(*grid.values()):
         pairs = zip(grid, values, strict=True)
-        given = create_sweep_command_args({"args": {name: {"value": v} for name, v in pairs}})
-        words: list[str] = []
-        for word in create_sweep_command(list(sweep["command"])):
-            inside = given.get(word[2:-1]) if word.startswith("${") and word.endswith("}") else None
-            words += [word] if inside is None else inside
-        found.append(words)
+        given = {"${args_no_hyphens}": [f"{name}={value}" for name, value in pairs]}
+        found.append([each for word in sweep["command"] for each in given.get(word, [word])])
     return found
 
 

@@ -22,7 +22,6 @@ from lra.cluster.plan import BadPlan, PlanTitles, StoredPlan, plan_folder
 from lra.cluster.progress_of import Watcher, lines, worker_lines
 from lra.cluster.state import WorkerState
 from lra.cluster.submissions import submissions
-from lra.reports.dashboard.state import RUN, Mirrored, read_state, write_state
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.rates import Rates, store_rates, stored_rates
 from lra.runners.records import Measurement, Outcomes
@@ -116,9 +115,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         worker.begin(two.key, "two")
         index.statuses(folder / "results")
         store_rates(RATES, PROFILE, 1)
-        write_state(folder / "results/tensorboard", "run", Mirrored(
-            content="a", path="b", mode="offline", sweep="some", kind=RUN, cells={one.key: "a"}
-        ))  # fmt: skip
         rows = from_rows([np.arange(4, dtype=np.uint8)], np.zeros(1, np.uint8))
         write_store(folder / "data/mine", {"train": rows}, {"task": "mine"})
     return folder
@@ -229,9 +225,6 @@ def test_no_wrong_thing_in_a_cache_hangs_its_reader(
     place(next(here.glob("data/rates/*.json")), way)
     with bounded("rates"):
         assert stored_rates(PROFILE, 1) is None
-    place(next(here.glob("results/tensorboard/mirrored/*.json")), way)
-    with bounded("mirrored"):
-        assert read_state(here / "results/tensorboard") == {}
 
 
 def every_value(content: bytes) -> Iterator[dict[str, Any]]:
@@ -277,7 +270,6 @@ def reader(name: str, here: Path) -> Callable[[Path], object]:
     return {
         "results/index/rows.json": lambda _: index.statuses(here / "results"),
         "data/mine/manifest.json": lambda _: open_store(here / "data/mine"),
-        "results/tensorboard/mirrored/*.json": lambda _: read_state(here / "results/tensorboard"),
         "data/rates/*.json": lambda _: stored_rates(PROFILE, 1),
     }.get(name, read_object)
 
@@ -286,8 +278,7 @@ def reader(name: str, here: Path) -> Callable[[Path], object]:
 @pytest.mark.parametrize("name", [
     f"{CELL}/cell.json", f"{CELL}/environment-*.json", "results/claims/*",
     "results/index/rows.json", "data/mine/manifest.json", "data/rates/*.json",
-    "results/tensorboard/mirrored/*.json", f"{PLAN}/plan.json", f"{PLAN}/workers/*.json",
-    f"{PLAN}/submissions/*.json",
+    f"{PLAN}/plan.json", f"{PLAN}/workers/*.json", f"{PLAN}/submissions/*.json",
 ])  # fmt: skip
 def test_no_value_in_any_field_ends_in_a_traceback(name: str, here: Path) -> None:
     (path,) = here.glob(name)

@@ -26,7 +26,7 @@ from lra.reports.tables.costs import (
 from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.table import to_csv, to_markdown
 from lra.results.finish import conclusions
-from lra.runners.store import rows_in
+from tests.reports.rows_of_tables import rows_in
 
 WHY = "waited for a processor (20 of 20 samples)"
 TIMED = ("time", "tokens_per_second", "reference_time", "time_ratio")

@@ -15,7 +15,7 @@ from torch import nn
 import lra
 from lra.models.mixer import Family, Unsupported
 from lra.runners.records import COLUMNS
-from lra.runners.store import rows_in
+from tests.reports.rows_of_tables import rows_in
 from tests.lra_process import python, unpacked
 
 ROOT = Path(__file__).resolve().parents[3]

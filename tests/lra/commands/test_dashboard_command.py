@@ -1,41 +1,65 @@
-"""`lra dashboard`: a file for review, from a store, without a key."""
+"""`lra dashboard`: a script, which W&B's own library takes."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from lra.cli import main
-from lra.runners.records import Measurement
-from lra.runners.store import Store
-from tests.runners.storage.stored_cells import make_cell
+from lra.reports.dashboard import keys
+from lra.runners.metrics import METRICS
+from tests.reports.dashboard.wandb_server import KEY, wandb_server
+
+SWEEP = "quick \"one\" \\ 'two'"
 
 
-def test_the_file_is_written_before_anything_is_asked_of_a_server(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_script_saves_a_workspace_over_keys_that_runs_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    store = Store(tmp_path / "results")
-    cell = make_cell()
-    labels = {"split": "test", "examples": "10"}
-    store.write(cell, [Measurement(metric="accuracy", value=0.5, labels=labels)], [], {})
-    store.record_in_sweep("mine", cell.key)
-    words = ["dashboard", "--results", str(store.root), "--sweep", "mine", "--project", "own"]
+    assert main(["dashboard", "--sweep", SWEEP, "--project", "own"]) == 0
+    script = tmp_path / "workspace.py"
+    script.write_text(capsys.readouterr().out)
+    with wandb_server() as server:
+        account = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": server.url, "HOME": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, str(script)], env=os.environ | account, cwd=tmp_path,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{server.url}/me/own?nw=")
+    ((name, view),) = server.views.items()
+    assert name.removeprefix("nw-").removesuffix("-v") in done.stdout
+    assert (view["entityName"], view["projectName"]) == ("me", "own")
+    section = json.loads(view["spec"])["section"]
+    (group,) = section["runSets"][0]["filters"]["filters"]
+    assert (group["key"]["name"], group["op"], group["value"]) == ("group", "=", SWEEP)
+    sections = section["panelBankConfig"]["sections"]
+    assert [each["name"] for each in sections] == [
+        "Cost against length", "Learning curves", "While training", "Scores", "Score against cost",
+        "Failures",
+    ]  # fmt: skip
+    costs, curves, live, *_ = (
+        [(panel["config"]["xAxis"], *panel["config"]["metrics"]) for panel in each["panels"]]
+        for each in sections[:3]
+    )
+    assert (keys.LENGTH_AXIS, "speed/step_speedup_against_sdpa") in costs
+    assert all(panel["config"]["xLogScale"] for panel in sections[0]["panels"])
+    assert (keys.STEP_AXIS, keys.LOSS) in curves
+    assert live == [(keys.STEP_AXIS, key) for key in keys.TRAINING.values()]
+    for word in re.findall(r"(?:validation|test|train/train)_(\w+)", json.dumps(sections[3:])):
+        assert {word, f"train_{word}"} & {*METRICS}, word
 
-    assert main([*words, "--save"]) == 2
-    told = capsys.readouterr()
-    assert "No API key configured" in told.err
-    assert "The file is written" in told.err
-    (made,) = (Path(line) for line in told.out.splitlines())
-    assert made == store.root / "reports" / "mine" / "dashboard.json"
-    assert json.loads(made.read_text())["project"] == "own"
-    assert "quality/test_accuracy" in made.read_text()
 
-    assert main(["dashboard", "--results", str(tmp_path / "nothing")]) == 2
-    assert "lra run" in capsys.readouterr().err
+def test_every_run_of_a_project_and_an_entity(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dashboard", "--entity", "team"]) == 0
+    told = capsys.readouterr().out
+    assert "SWEEP = None" in told
+    assert "PROJECT = 'lra'" in told
+    assert "ENTITY = 'team'" in told
 
 
 @pytest.mark.parametrize(
@@ -43,20 +67,9 @@ def test_the_file_is_written_before_anything_is_asked_of_a_server(
     [
         ("--project=a/b", r"got 'a/b'; wanted up to 128 characters, without .*%"),
         ("--entity=\udcff", r"got '\\udcff'; wanted up to 128"),
-        ("--deadline=soon", "got 'soon'; wanted seconds"),
-        ("--deadline=nan", "got 'nan'; wanted seconds"),
     ],
 )
 def test_words_that_are_none(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["dashboard", word])
     assert re.search(told, capsys.readouterr().err)
-
-
-def test_the_package_that_it_needs_is_asked_for_before_any_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lra.reports.dashboard.publish.find_spec", lambda _: None)
-    monkeypatch.setattr("lra.commands.dashboard.stored", lambda *_: pytest.fail("rows were read"))
-    assert main(["dashboard", "--results", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.strip().endswith("pip install 'lra[dashboard]'")

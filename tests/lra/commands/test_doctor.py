@@ -6,6 +6,7 @@ import pytest
 from lra.commands import doctor
 from lra.machine import probes
 from lra.machine.probes import ProbeResult
+from tests.reports.dashboard.wandb_server import KEY, wandb_server
 
 
 def fine():
@@ -132,23 +133,21 @@ def test_a_child_that_dies_is_a_failure_of_the_essential_check(monkeypatch):
     assert "killed by signal 9" in report.detail
 
 
-def test_the_key_of_an_account_is_seen_and_never_printed(monkeypatch, tmp_path):
+def test_the_key_of_an_account_is_tried_and_never_printed(monkeypatch, tmp_path):
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     absent = probes.wandb_account()
     assert not absent.works
     assert "wandb login" in absent.way_out
-    monkeypatch.setenv("WANDB_BASE_URL", "https://mirror.example.org")
-    (tmp_path / "netrc").write_text("machine mirror.example.org login user password hidden\n")
-    (tmp_path / "netrc").chmod(0o600)
-    stored = probes.wandb_account()
-    assert stored.works
-    assert "mirror.example.org" in stored.detail
-    assert "hidden" not in str(stored)
-    monkeypatch.setenv("WANDB_API_KEY", "hidden")
-    given = probes.wandb_account()
-    assert given.works
-    assert "hidden" not in str(given)
+    with wandb_server() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        assert probes.wandb_account().works
+        server.known_key = False
+        unknown = probes.wandb_account()
+    assert not unknown.works
+    assert "did not recognize an account" in unknown.detail
+    assert KEY not in str(unknown)
 
 
 def test_wandb_writes_offline():

@@ -19,8 +19,8 @@ from lra.runners.runner import Probed
 from lra.runners.storage.claims import Claim
 from lra.runners.store import read_rows
 from lra.sweep.cell_list import build
-from lra.sweep.live import LiveSweep
 from lra.sweep.sweep import Sweep
+from lra.sweep.sweep_logger import SweepLogger
 from lra.terminal.board import ProgressBoard
 
 WORDS = (
@@ -71,8 +71,9 @@ def play(
         return None
 
     monkeypatch.setattr(isolate, "pool", pool)
-    board, live = ProgressBoard([], sweep.titles), LiveSweep(sweep)
-    executor = Executor(MemoryPlan(sweep, sweep.planned, board, live), sweep.store, board, live)
+    board = ProgressBoard([], sweep.titles)
+    plan = MemoryPlan(sweep, sweep.planned, board)
+    executor = Executor(plan, sweep.store, board, SweepLogger(sweep))
     executor.run()
     return executor, jobs
 

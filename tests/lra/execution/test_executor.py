@@ -14,8 +14,8 @@ from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare
 from lra.runners.isolation import isolate
 from lra.runners.isolation.places import DevicePlace, Places
 from lra.sweep.cell_list import build
-from lra.sweep.live import LiveSweep
 from lra.sweep.sweep import Sweep
+from lra.sweep.sweep_logger import SweepLogger
 from lra.tasks.errors import NotPrepared
 from lra.terminal.board import ProgressBoard
 
@@ -74,7 +74,7 @@ def test_a_storage_that_takes_no_claim_ends_the_work(sweep: Sweep, begun: list[s
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(sweep.root / "claims"))
     plan = OneCellThenAnError(sweep, error)
     board = ProgressBoard([], sweep.titles)
-    outcome = Executor(plan, sweep.store, board, LiveSweep(sweep)).run()
+    outcome = Executor(plan, sweep.store, board, SweepLogger(sweep)).run()
     assert outcome.refused is not None
     assert "No space left" in outcome.refused
     assert begun == [sweep.cells[0].key]
@@ -87,7 +87,7 @@ def test_any_other_fault_is_raised_once_claims_are_given_back(
 ) -> None:
     for error in (ValueError("of the plan"), FileNotFoundError(errno.ENOENT, "gone")):
         plan = OneCellThenAnError(sweep, error)
-        executor = Executor(plan, sweep.store, ProgressBoard([], sweep.titles), LiveSweep(sweep))
+        executor = Executor(plan, sweep.store, ProgressBoard([], sweep.titles), SweepLogger(sweep))
         with pytest.raises(type(error)):
             executor.run()
         assert executor.outcome.refused is None

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
-from lra.reports.dashboard.wandb_runs import history
 from tests.lra_process import HOME, Program
-from tests.reports.dashboard.offline_runs import Run
+from tests.reports.dashboard.wandb_server import ServedRun, synced
 
 WORDS = (
     "model=linear", "task=listops", "task.source=sample", "optim.warmup_steps=0",
@@ -32,12 +31,17 @@ def agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
     return monkeypatch
 
 
-def runs(results: Path) -> list[Run]:
-    return [Run(path) for path in sorted((results / "wandb").glob("*run-*"))]
+def runs(results: Path) -> list[str]:
+    """Return the ids of runs, the oldest first."""
+    folders = sorted((results / "wandb").glob("*run-*"))
+    return [path.name.rpartition("-")[2] for path in folders]
 
 
-def identities(results: Path) -> list[tuple[str, str]]:
-    return [(run.run.run_id, run.run.sweep_id) for run in runs(results)]
+def sent(agent: pytest.MonkeyPatch, results: Path) -> dict[str, ServedRun]:
+    """Return what a server has of them."""
+    for name in ("WANDB_SWEEP_ID", "WANDB_RUN_ID"):
+        agent.delenv(name, raising=False)
+    return {run.id: run for run in synced(results)}
 
 
 def test_the_one_training_is_the_agents_run_also_where_it_is_complete(
@@ -45,19 +49,19 @@ def test_the_one_training_is_the_agents_run_also_where_it_is_complete(
 ) -> None:
     results = tmp_path / "results"
     assert main(["run", *WORDS, SHORT, f"results={results}"]) == 0
-    assert identities(results) == [("run1", "sweep7")]
+    assert runs(results) == ["run1"]
     agent.setenv("WANDB_RUN_ID", "run2")
     assert main(["run", *WORDS, SHORT, f"results={results}"]) == 0
-    assert identities(results) == [("run1", "sweep7"), ("run2", "sweep7")]
-    first, second = runs(results)
+    assert runs(results) == ["run1", "run2"]
+    served = sent(agent, results)
+    assert [*served] == ["run1", "run2"]
+    first, second = served.values()
     for run in (first, second):
+        assert run.sweep == "sweep7"
         assert 0 <= run.summary["quality/validation_accuracy"] <= 1
         assert run.summary["status"] == "complete"
     assert first.summary["quality/test_accuracy"] == second.summary["quality/test_accuracy"]
     assert second.config["optim__steps"] == 6
-    # the same command of the same run writes nothing more
-    assert main(["run", *WORDS, SHORT, f"results={results}"]) == 0
-    assert len(identities(results)) == 2
 
 
 def test_without_an_agent_the_run_has_a_name_of_its_own(
@@ -66,8 +70,8 @@ def test_without_an_agent_the_run_has_a_name_of_its_own(
     results = tmp_path / "results"
     agent.delenv("WANDB_SWEEP_ID")  # an id alone is somebody's own business
     assert main(["run", *WORDS, SHORT, f"results={results}"]) == 0
-    assert {sweep for _, sweep in identities(results)} == {""}
-    assert "run1" not in dict(identities(results))
+    (run,) = sent(agent, results).values()
+    assert (run.id == "run1", run.sweep) == (False, None)
 
 
 def test_an_agent_whose_run_nobody_writes_is_told(
@@ -119,14 +123,14 @@ def test_an_agent_that_ends_its_run_leaves_a_training_that_goes_on(
     words = ["run", *WORDS, "optim.steps=100000", "runner.log_every_steps=1", f"results={results}"]
     program = Program(words, env=os.environ | {"PYTHONPATH": str(HOME)})
     deadline = time.monotonic() + LONGEST_S
-    while not any(map(history, results.glob("wandb/*run-*"))):  # a file that is being written
+    while not [*results.glob("wandb/*run-*/run-*.wandb")]:
         assert program.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.5)
     program.send_signal(signal.SIGTERM)
     program.communicate(LONGEST_S)
     assert program.wait() == 128 + signal.SIGTERM
-    assert identities(results) == [("run1", "sweep7")]
+    assert runs(results) == ["run1"]
     assert [*results.glob("cells/*/*/checkpoint-*/resume.pt")]
-    (run,) = runs(results)
-    assert run.summary["status"] == "stopped"
+    (run,) = sent(agent, results).values()
+    assert (run.sweep, run.summary["status"]) == ("sweep7", "stopped")

@@ -1,19 +1,14 @@
 """What a dashboard gets of rows: which runs, what they are called, and what they hold."""
 
-import json
-from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from lra.reports.dashboard.plan import RunPlan, contents, plan_report, plan_runs
-from lra.runners.store import read_rows_file, rows_in, table_of
-
-ROOT = Path(__file__).resolve().parents[3]
+from lra.reports.dashboard.plan import plan_runs
+from tests.reports.rows_of_tables import rows_in
 
 
 class Sweep:
@@ -73,7 +68,7 @@ class Sweep:
 def _described(row: pd.Series) -> dict[str, Any]:
     columns = {c: row[c] for c in ("runner", "mode", "model", "task", "length", "seed", "device")}
     identity = {k: str(v) for k, v in columns.items()}
-    return {"identity": identity, "columns": columns, "config": {"model": row["model"]}}
+    return {"identity": identity, "columns": columns, "config": {"model": {"name": row["model"]}}}
 
 
 def part(sweep: Sweep, keys: Sequence[str]) -> pd.DataFrame:
@@ -85,44 +80,18 @@ def sweep(make: SimpleNamespace) -> Sweep:
     return Sweep(make)
 
 
-def halves(sweep: Sweep) -> tuple[list[str], list[str]]:
-    keys = sorted(sweep.cells)
-    return keys[::2], keys[1::2]
-
-
 def test_a_run_is_called_the_same_whatever_else_the_store_holds(sweep: Sweep) -> None:
     whole = plan_runs(rows_in(sweep.rows), sweep="s", cells=sweep.cells)
     for plan in whole:
         keys = plan.config["cells"]
         (alone,) = plan_runs(rows_in(part(sweep, keys)), sweep="s", cells=sweep.cells)
         assert (alone.id, alone.name, alone.tags) == (plan.id, plan.name, plan.tags)
-    # as a report renames models that it must tell apart
-    stored = sweep.rows["model"]
-    renamed = sweep.rows.assign(
-        model=[f"{m} (features=64)" if m == "linear" else m for m in stored],
-        family=stored,
-        options=[{"mixer.features": "64"} if m == "linear" else {} for m in stored],
-    )
-    named = plan_runs(rows_in(renamed), sweep="s", cells=sweep.cells)
-    assert [(p.id, p.name) for p in named] == [(p.id, p.name) for p in whole]
-    told = plan_runs(rows_in(renamed), sweep="s", cells=sweep.cells,
-                     names=dict.fromkeys(sweep.cells, "own (features=8)"))  # fmt: skip
-    assert {p.name.partition("/")[0] for p in told} == {"own (features=8)", "baselines"}
-
-
-def test_reports_on_different_parts_are_different_runs(sweep: Sweep, tmp_path: Path) -> None:
-    plans = [
-        plan_report(rows_in(part(sweep, keys)), [], sweep="s", rows_folder=tmp_path)
-        for keys in (*halves(sweep), sorted(sweep.cells))
-    ]
-    assert len({plan.id for plan in plans}) == 3
-    lines = [
-        json.loads(line)
-        for plan in plans[:2]
-        for file in plan.artifact["rows-s"]
-        for line in Path(file).read_text().splitlines()
-    ]
-    assert Counter(line["cell"] for line in lines) == Counter(sweep.rows["cell"])
+    about = {cell: {**told, "model": "own (features=8)"} for cell, told in sweep.cells.items()}
+    named = plan_runs(rows_in(sweep.rows), sweep="s", cells=about)
+    assert {p.name.partition("/")[0] for p in named} == {"own (features=8)", "baselines"}
+    apart = {cell: {**told, "apart": " features=8"} for cell, told in about.items()}
+    told = {p.name for p in plan_runs(rows_in(sweep.rows), sweep="s", cells=apart)}
+    assert "linear/listops/s0 features=8" in told
 
 
 def test_baselines_of_a_task_are_one_run_with_all_of_them(sweep: Sweep) -> None:
@@ -148,8 +117,16 @@ def test_run_ids_are_stable_and_tell_sweeps_and_seeds_apart(sweep: Sweep) -> Non
     assert not ids(rows, "quick") & ids(rows, "other")
     other = rows.assign(seed=1, cell="seed-1-" + rows["cell"])  # a seed is part of a cell's key
     assert not ids(other, "quick") & ids(rows, "quick")
-    plan = plan_runs(rows_in(rows), sweep="quick", cells={})[0]
-    assert RunPlan.from_json(json.loads(json.dumps(plan.as_json()))) == plan
+
+
+def test_marks_of_a_whole_run_are_no_part_of_a_key(make: SimpleNamespace) -> None:
+    """A score under a protocol, at a scale, is compared with any other under one key."""
+    marks = {"protocol": "s4", "scale": "tiny", "changed": "a, b", "deviations": "c"}
+    row = make.row("train_loss", 1.0, step=1, labels=marks)
+    final = make.accuracy("linear", 0, 0.5, labels=marks)
+    (plan,) = plan_runs(rows_in(make.frame(row, final)), sweep="s", cells={})
+    assert plan.history == [{"optimiser_step": 1.0, "train/loss": 1.0}]
+    assert plan.summary == {"quality/test_accuracy": 0.5, "status": "complete"}
 
 
 def test_parts_of_one_cell_have_names_of_their_own(make: SimpleNamespace) -> None:
@@ -171,16 +148,3 @@ def test_parts_of_one_cell_have_names_of_their_own(make: SimpleNamespace) -> Non
     assert plans["extrapolate"]["quality/test_accuracy/factor_2"] == 0.4
     assert plans["span"]["span/measure_attention/layer_0/head_1"] == 3.0
     assert plans["span"]["span/measure_gradient"] == 4.0
-
-
-def test_rows_of_a_table_are_those_of_the_store() -> None:
-    """A dashboard is told of rows as they are read, and afterwards of a report's table of them."""
-    (file,) = (ROOT / "reports/published").glob("quickstart-*.jsonl")
-    rows = read_rows_file(file)
-    again = rows_in(table_of(rows))
-    assert contents(again) == contents(rows)
-    for row, same in zip(rows, again, strict=True):
-        assert {**row, "created": ""} == {**same, "created": ""}
-        assert {name: type(value) for name, value in row.items()} == {
-            name: type(value) for name, value in same.items()
-        }

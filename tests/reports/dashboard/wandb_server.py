@@ -1,14 +1,42 @@
-"""A server of W&B on the loopback, as far as a run or a view asks it; it remembers what it gets."""
+"""A server of W&B on the loopback, as far as a run or a view asks it; it remembers what it gets.
+
+`synced` has W&B's own `wandb sync` send it the runs that lie in a results folder.
+"""
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 KEY = "a" * 40
+
+
+class ServedRun(NamedTuple):
+    """What a server has of a run."""
+
+    id: str
+    name: str
+    group: str
+    kind: str
+    config: dict[str, Any]
+    history: list[dict[str, Any]]
+    """Lines in order; keys of W&B's own are left out but for `_step`."""
+    summary: dict[str, Any]
+    exit_code: int | None
+    """None: it has not ended."""
+    sweep: str | None
+
+    def values(self, key: str) -> list[Any]:
+        return [line[key] for line in self.history if key in line]
 
 
 class WandbServer:
@@ -31,20 +59,40 @@ class WandbServer:
         self.history: dict[str, dict[int, dict[str, Any]]] = {}
         """Lines of each run by their place in its file."""
         self.exits: dict[str, int] = {}
+        self.summaries: dict[str, dict[str, Any]] = {}
         self.views: dict[str, dict[str, Any]] = {}
         """What was last saved under each name."""
-        self.projects = 0
-        """How often a project was made."""
-        self.first_line = threading.Event()
         self.released = threading.Event()
+
+    def served(self) -> list[ServedRun]:
+        """Return every run."""
+        return [
+            ServedRun(
+                id=run,
+                name=said["displayName"],
+                group=said["groupName"],
+                kind=said["jobType"],
+                config={k: v["value"] for k, v in json.loads(said["config"]).items()},
+                history=[
+                    {k: v for k, v in line.items() if k[0] != "_" or k == "_step"}
+                    for _, line in sorted(self.history.get(run, {}).items())
+                ],
+                summary=self.summaries.get(run, {}),
+                exit_code=self.exits.get(run),
+                sweep=said.get("sweep"),
+            )
+            for run, said in self.runs.items()
+        ]
 
     def answer(self, query: str, variables: dict[str, Any]) -> Any:
         named = re.search(r"(?:query|mutation)\s+(\w+)", query)
         self.queries.append(named.group(1) if named else query[:60])
         if self.queries[-1] == self.dies_after:
             self.broken = True
-        if any(word in query for word in ("upsertView", "allViews", "upsertModel")):
-            return self.view(query, variables)
+        if "upsertView" in query:
+            view = {"id": f"id-of-{variables['name']}", "name": variables["name"]}
+            self.views[view["name"]] = variables
+            return {"upsertView": {"view": view, "inserted": True}}
         if "viewer" in query:
             known = {
                 "id": "1",
@@ -76,21 +124,6 @@ class WandbServer:
             return {"model": self.resumed(str(variables.get("name") or variables.get("run")))}
         return {}
 
-    def view(self, query: str, variables: dict[str, Any]) -> Any:
-        """Save a view, look for one, or make the project that holds it."""
-        if "upsertView" in query:
-            view = {"id": f"id-of-{variables['name']}", "name": variables["name"]}
-            self.views[view["name"]] = variables
-            return {"upsertView": {"view": view, "inserted": True}}
-        if "allViews" in query:
-            edges = [
-                {"node": {"id": f"id-of-{name}", "name": name}}
-                for name in self.views if name == variables["name"]
-            ]  # fmt: skip
-            return {"project": {"id": "p", "allViews": {"edges": edges}} if self.projects else None}
-        self.projects += 1
-        return {"upsertModel": {"model": {"id": "p", "name": "lra"}, "inserted": True}}
-
     def resumed(self, run: str) -> Any:
         """Say where a run stands, as the server does when one is resumed."""
         lines = self.history.get(run)
@@ -102,7 +135,7 @@ class WandbServer:
                 "id": run, "name": run, "summaryMetrics": json.dumps(last), "displayName": "n",
                 "logLineCount": 0, "historyLineCount": len(lines), "eventsLineCount": 0,
                 "historyTail": json.dumps([json.dumps(last)]), "eventsTail": "[]", "config": "{}",
-                "tags": [], "wandbConfig": "{}",
+                "tags": [], "wandbConfig": '{"t": 1}',
             },
             "project": {"name": "lra", "entity": {"name": "me"}}, "name": "lra",
         }  # fmt: skip
@@ -114,7 +147,8 @@ class WandbServer:
             lines = self.history.setdefault(run, {})
             for number, line in enumerate(part["content"], int(part["offset"])):
                 lines[number] = json.loads(line)
-            self.first_line.set()
+        if part := body.get("files", {}).get("wandb-summary.json"):
+            self.summaries[run] = json.loads(part["content"][-1])
         if body.get("complete"):
             self.exits[run] = int(body.get("exitcode", 0))
         return {}
@@ -134,14 +168,13 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
             if server.refuses:
                 self.reply({"errors": [{"message": "not allowed"}]}, status=401)
                 return
-            said = json.loads(body or b"{}")
             if self.path.endswith("/graphql"):
-                found = {"data": server.answer(said["query"], said.get("variables") or {})}
+                said = json.loads(body)
+                self.reply({"data": server.answer(said["query"], said.get("variables") or {})})
             elif "file_stream" in self.path:
-                found = server.stream(self.path, said)
+                self.reply(server.stream(self.path, json.loads(body)))
             else:
-                found = {}
-            self.reply(found)
+                self.reply({})
 
         def do_GET(self) -> None:
             self.reply({})
@@ -164,12 +197,18 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing: clients go when they have what they want."""
+
+
 @contextmanager
 def wandb_server() -> Iterator[WandbServer]:
     """Run a server."""
     server = WandbServer()
-    http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
-    http.daemon_threads = True
+    http = _Quiet(("127.0.0.1", 0), _handler(server))
     server.url = f"http://127.0.0.1:{http.server_port}"
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -180,3 +219,18 @@ def wandb_server() -> Iterator[WandbServer]:
         http.shutdown()
         http.server_close()
         thread.join()
+
+
+def synced(results: Path) -> list[ServedRun]:
+    """Send copies of the runs of a results folder to a server, the oldest first."""
+    with wandb_server() as server, tempfile.TemporaryDirectory() as copy:
+        account = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": server.url}
+        shutil.copytree(results / "wandb", copy, dirs_exist_ok=True)  # W&B marks what it has sent
+        for folder in sorted(Path(copy).glob("*run-*")):
+            done = subprocess.run(
+                [sys.executable, "-m", "wandb", "sync", "--include-online", str(folder)],
+                env=os.environ | account, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+        return server.served()

@@ -21,8 +21,8 @@ from lra.reports.sections.decoding import (
     section,
 )
 from lra.reports.sections.section import LinesPart
-from lra.runners.store import rows_in
 from tests.reports.conftest import Report
+from tests.reports.rows_of_tables import rows_in
 
 BATCH = 4
 

@@ -21,8 +21,8 @@ from lra.reports.style import ReportStyle, using
 from lra.reports.tables.searches import Searches
 from lra.reports.tables.table import Entry, Table
 from lra.runners.measures.search import SearchResult
-from lra.runners.store import rows_in
 from tests.reports.conftest import frame
+from tests.reports.rows_of_tables import rows_in
 from tests.reports.sections.search_rows import RATES, chosen_rows, ended, search
 
 RATE = "optim.peak_learning_rate"

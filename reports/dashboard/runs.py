@@ -1,0 +1,175 @@
+"""Open runs of W&B and TensorBoard: the one place that imports what writes them."""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+from lra.reports.dashboard.describe import Description
+from lra.reports.dashboard.keys import AXES, LENGTH_AXIS, STEP_AXIS, TRAINING_AXES
+from lra.runners.records import legible
+
+log = logging.getLogger(__name__)
+
+INIT_S, FINISH_S = 20, 5
+"""How long a server may take to take a run in, and what is left of it at its end."""
+_FOREIGN = (
+    "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE",
+    "WANDB_TAGS", "WANDB_NOTES", "WANDB_SWEEP_ID", "WANDB_DIR", "WANDB_MODE", "WANDB_SERVICE",
+    "WANDB_DISABLED", "WANDB_CONFIG_PATHS",
+)  # fmt: skip
+"""These would give all runs one identity, or send them elsewhere than the configuration says."""
+_SETTINGS: dict[str, Any] = {
+    "silent": True, "console": "off", "symlink": False, "disable_git": True, "save_code": False,
+    "init_timeout": INIT_S,
+}  # fmt: skip
+_OF_AGENT = ("WANDB_RUN_ID", "WANDB_SWEEP_ID")
+"""By which W&B knows that a run is one of its sweep."""
+_LONGEST = 200
+"""Characters of a reason, and of a name in the name of a folder."""
+Kind = Literal["online", "offline", "tensorboard"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTarget:
+    """Where the runs of a sweep go."""
+
+    kind: Kind
+    """`online` (W&B's server), `offline` (files of W&B) or `tensorboard`."""
+    folder: Path
+    """`wandb` or `tensorboard` in the results folder."""
+    sweep: str
+    """The group of its runs."""
+    project: str
+    entity: str | None
+    agent: str = ""
+    """The run that an agent of W&B has opened for the one cell; "": there is none."""
+
+
+class Runs:
+    """Opens runs; once the server has not taken one, in files."""
+
+    def __init__(self, target: RunTarget) -> None:
+        self.target = target
+
+    def open(
+        self, run: str, about: Description, *, curve: bool = False, resumed: bool = False
+    ) -> "WandbRun | TensorBoardRun":
+        """Open a run, whose axis is the length for a curve.
+
+        On the server it replaces what has its id or, resumed, goes on with it; in files a resumed
+        one has an id of its own, as a second file of a run would replace the first.
+        """
+        own = uuid4().hex[:16] if resumed and not self.target.agent else run
+        if self.target.kind == "tensorboard":
+            return TensorBoardRun(self.target, own, about, curve=curve)
+        if self.target.kind == "online":
+            try:
+                return WandbRun(self.target, run, about, curve=curve, resumed=resumed)
+            except Exception as error:  # noqa: BLE001 - whatever W&B may raise
+                self.leave_server(error)
+        return WandbRun(self.target, own, about, curve=curve)
+
+    def leave_server(self, error: Exception) -> None:
+        """Say why the server takes nothing, and write files from now on."""
+        why = legible(str(error), _LONGEST) or type(error).__name__
+        log.warning("W&B: %s; runs go into %s", why, self.target.folder)
+        self.target = replace(self.target, kind="offline")
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+        if self.target.kind != "tensorboard":
+            import wandb
+
+            wandb.teardown()  # finish may come back before a file is whole
+
+
+class WandbRun:
+    """A run of W&B."""
+
+    def __init__(
+        self, target: RunTarget, run: str, about: Description, *, curve: bool, resumed: bool = False
+    ) -> None:
+        for name in _FOREIGN:
+            if not (target.agent and name in _OF_AGENT):
+                os.environ.pop(name, None)
+        os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
+        target.folder.mkdir(parents=True, exist_ok=True)  # or W&B would write elsewhere
+        import wandb
+
+        late = {"finish_timeout": FINISH_S, "finish_timeout_raises": True}
+        known = wandb.Settings.model_fields.keys()  # which older versions lack
+        self._run = wandb.init(
+            id=target.agent or run,
+            name=about.name,
+            group=target.sweep,
+            job_type=about.job_type,
+            tags=about.tags,
+            config=about.config,
+            project=target.project,
+            entity=target.entity,
+            dir=str(target.folder.parent),
+            mode="online" if target.kind == "online" else "offline",
+            resume="allow" if resumed else None,
+            settings=wandb.Settings(**(_SETTINGS | (late if late.keys() <= known else {}))),
+        )
+        for axis, metrics in (AXES if curve else TRAINING_AXES).items():
+            self._run.define_metric(axis, hidden=True)
+            for metric in metrics:
+                self._run.define_metric(metric, step_metric=axis)
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Add numbers at a step, unless the server has it."""
+        if step >= self._run.starting_step:
+            self._run.log(dict(values), step=step)
+
+    def end(self, summary: Mapping[str, Any], exit_code: int) -> None:
+        """Write final values, and finish."""
+        self._run.summary.update(dict(summary))
+        self._run.finish(exit_code=exit_code)
+
+
+class TensorBoardRun:
+    """A folder that TensorBoard shows: scalars over optimiser steps or, of a curve, the length."""
+
+    def __init__(self, target: RunTarget, run: str, about: Description, *, curve: bool) -> None:
+        from tensorboardX import SummaryWriter
+
+        path = target.folder / _file_name(target.sweep) / f"{_file_name(about.name)} {run[:8]}"
+        for old in path.glob("events.out.*"):  # of the same cells, which are run anew
+            old.unlink()
+        self._axis, self._last = LENGTH_AXIS if curve else STEP_AXIS, 0
+        self._config = about.config
+        self._writer = SummaryWriter(str(path), flush_secs=5)
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Add numbers at their place on the axis."""
+        self._last = int(values.get(self._axis, step))
+        for key, value in values.items():
+            if key != self._axis:
+                self._writer.add_scalar(key, value, self._last)
+
+    def end(self, summary: Mapping[str, Any], exit_code: int) -> None:
+        """Write the options and final values by which TensorBoard compares runs, and finish."""
+        from tensorboardX.summary import hparams
+
+        del exit_code  # the status says it
+        numbers = {k: float(v) for k, v in summary.items() if isinstance(v, (int, float))}
+        words = {k: v for k, v in summary.items() if isinstance(v, str)}
+        given = {k: v for k, v in {**self._config, **words}.items() if v is not None}
+        plain = (bool, int, float, str)
+        options = {k: v if isinstance(v, plain) else str(v) for k, v in given.items()}
+        for part in hparams(options, numbers):
+            self._writer.file_writer.add_summary(part)
+        for key, value in numbers.items():
+            self._writer.add_scalar(key, value, self._last)
+        self._writer.close()
+
+
+def _file_name(text: str) -> str:
+    """Return what a file or folder of a sweep or a run is called."""
+    kept = "".join(c if c.isalnum() or c in "-_.=,/ " else "-" for c in text[:_LONGEST])
+    return kept.replace("..", "-").strip("./") or "sweep"
