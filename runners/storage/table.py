@@ -4,9 +4,9 @@ import warnings
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from lra.runners.records import COLUMNS, Row
+from lra.runners.records import COLUMNS
 from lra.runners.storage.formats import some
 
 if TYPE_CHECKING:
