@@ -73,7 +73,7 @@ def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
     assert composed.returncode == 0, composed.stderr
     assert "models.families.linear.LinearAttention" in composed.stdout
     compared = lra("compare", "linear", "sdpa", "--rows", "example")
-    assert compared.stdout.startswith("linear − sdpa at listops: "), compared.stderr
+    assert compared.stdout.startswith("linear − sdpa at mqar: "), compared.stderr
     screen = lra("choose", "length=4096", "task=text", "model=linear,sdpa")
     assert re.search(r"^linear .* 0\.\d+\[\w\] +\d+\.\d\[\w\] ", screen.stdout, re.MULTILINE)
 

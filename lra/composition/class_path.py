@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -192,8 +193,10 @@ def _collision(asked: str, module: str) -> str:
         module: that was asked for, and is not ours.
     """
     room = module.partition(".")[0]
-    places = [Path(entry or ".") / room for entry in ("", *sys.path)]
-    ours = Path(find_spec(f"{TOP}.{room}").origin or "").parent if room in OURS else None
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # strangers are installed, too
+    places = [Path(entry) / room for entry in ("", *given)]
+    spec = find_spec(f"{TOP}.{room}") if room in OURS else None
+    ours = Path(spec.origin).parent if spec and spec.origin else None
     if ours is None or not any(at.is_dir() and not at.samefile(ours) for at in places):
         return ""
     return (

@@ -23,7 +23,7 @@ from lra.tuning.record import ADAPTIVE, Arm, Record, SearchOptions, read_record
 from lra.tuning.space import Dimension
 
 STEERING = ("results=", "sweep=", "logger", "report", "runner.dry_run", "runner.retry",
-            "runner.timeout_s", "runner.sweep_timeout_s")  # fmt: skip
+            "runner.timeout_s", "runner.sweep_timeout_s", "runner.baselines")  # fmt: skip
 """Beginnings of words that change no number."""
 ONCE = ("runner.dry_run", "runner.retry")
 """Of those, what holds for one command alone."""

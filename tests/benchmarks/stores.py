@@ -66,7 +66,7 @@ CELL = {
     "task_version": 1, "source": "generated", "causal": False, "hardware": "cpu",
     "device": "some processor", "precision": "float32", "threads": 2,
 }  # fmt: skip
-QUIET = ("logger=none", "report=false")
+QUIET = ("logger=none", "report=false", "runner.baselines=false")
 TINY = (
     "model=identity", "task=listops", "task.source=sample", "optim.steps=1", "optim.warmup_steps=0",
     "optim.batch_size=2", "model.backbone.depth=1", "model.backbone.width=8",

@@ -29,6 +29,7 @@ TINY = (
     "optim.batch_size=8", "model.backbone.dropout=0.1", "model.backbone.depth=1",
     "model.backbone.width=16", "runner.log_every_steps=5", "runner.checkpoint_every_s=0.05",
     "hardware.training_processes=2", "logger=none", "report=false",
+    "runner.baselines=false",
 )  # fmt: skip
 """A training of half a second, with some checkpoints; dropout shows whether draws went on."""
 SHORT = ("-m", *TINY, "model=linear,performer", "seed=range(0,2)", "sweep=S")

@@ -29,7 +29,8 @@ TINIEST = (
     "task=induction", "task.length=16", "task.train_examples=32", "task.validation_examples=8",
     "task.test_examples=8", "optim.steps=1", "optim.warmup_steps=0", "optim.batch_size=4",
     "model=linear", "model.backbone.depth=1", "model.backbone.width=8", "model.backbone.heads=1",
-    "runner.checkpoint_every_s=0.05", "logger=none", "report=false", "sweep=many",
+    "runner.checkpoint_every_s=0.05", "runner.baselines=false", "logger=none", "report=false",
+    "sweep=many",
 )  # fmt: skip
 AGAIN = "runner.retry=[crashed]"
 LIFE_S, SHORT_LIFE_S = 8.0, 3.0

@@ -43,12 +43,13 @@ while not os.path.exists(sys.argv[1]):
 """
 SWEEP = [
     "model=linear,softmax", "seed=0,1", "task=listops", "task.source=sample", "size=tiny",
-    "optim.steps=150", "optim.warmup_steps=0", "logger=none", "report=false",
+    "optim.steps=150", "optim.warmup_steps=0", "runner.baselines=false", "logger=none",
+    "report=false",
 ]  # fmt: skip
 SEARCH = [
     "model=linear,softmax", "task=listops", "task.source=sample", "size=tiny", "optim.steps=60",
     "optim.warmup_steps=0", "logger=none", "report=false", "search=halton", "search.trials=3",
-    "search.rungs=[0.5]", "search.keep=0.5", "search.final_seeds=[1]",
+    "search.rungs=[0.5]", "search.keep=0.5", "search.final_seeds=[1]", "runner.baselines=false",
     "optim.peak_learning_rate=tag(log, interval(1e-4, 1e-1))",
 ]  # fmt: skip
 CLOCKS = {"s", "B"}

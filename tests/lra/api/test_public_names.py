@@ -19,7 +19,7 @@ from tests.lra_process import python, unpacked
 from tests.reports.rows_of_tables import rows_in
 
 ROOT = Path(__file__).resolve().parents[3]
-PUBLISHED = ROOT / "reports/published/quickstart-epyc-2026-11-22.jsonl"
+PUBLISHED = ROOT / "reports/published/quickstart-epyc-2026-11-29.jsonl"
 TYPES = [name for name in lra.__all__ if name[0].isupper()]
 
 

@@ -10,6 +10,7 @@ from lra.composition.hydra_entry import entries
 from lra.results.repeat import repeat
 from lra.runners.store import read_rows
 from lra.sweep.sweep import Planned
+from lra.tuning.declaration import declared
 from lra.tuning.planned import planned
 
 TASK = (
@@ -109,6 +110,8 @@ def test_a_search_has_those_of_both_splits_from_the_beginning() -> None:
     assert not any("trial" in each.run.config.get("about", {}) for each in found)
     (alone,) = of("certify", cells(*search, "search.final_seeds=[]"))
     assert alone.run.config["runner"]["split"] == "validation"
+    record = declared(entries([*SMALL, *search]))
+    assert declared(entries([*SMALL, *search, "runner.baselines=false"])).arms == record.arms
 
 
 def test_a_dry_run_says_that_they_are_there(capsys: pytest.CaptureFixture[str]) -> None:
