@@ -214,7 +214,7 @@ def test_a_documented_command_does_what_it_says(
     monkeypatch.setattr(report, "published_with_names", rows_of_one_model)
     if verb == "verify":
         chosen = verify.parser().parse_args(words)
-        monkeypatch.setattr("lra.models.contract.verify", lambda factory, **_: [])
+        monkeypatch.setattr("lra.models.contract.suite.verify", lambda factory, **_: [])
         assert chosen.max_length
     if verb == "data":
         for name in ("prepare", "verify", "certify", "show"):
@@ -231,7 +231,7 @@ def test_a_documented_command_does_what_it_says(
         "compare": "unknown (model|value|sweep|setting)",
     }
     wanted = refusals.get(verb, BROUGHT)  # of one training there is nothing to compare
-    assert code == (2 if re.search(wanted, said.err) else 0), said.err
+    assert code == (2 if re.search(wanted, said.err) else 0), said.out + said.err
     assert "Traceback" not in said.err
 
 
