@@ -116,18 +116,34 @@ def test_waiting_for_quiet_is_no_advice_where_a_quota_holds_back(
 
 
 @pytest.mark.parametrize(
-    ("running", "set_before", "spin"),
-    [("1/155", "", None), ("3/155", "", "0"), ("3/155", "9", "9"), (None, "", None)],
+    ("load", "set_before", "spin"),
+    [
+        (("1/155", 50), "", None),
+        (("3/155", 50), "", "0"),
+        (("3/155", 10), "", None),  # what has just ended
+        (("3/155", 50), "9", "9"),
+        ((None, 50), "", None),
+    ],
 )
-def test_threads_sleep_soon_where_others_compute(
-    system: System, monkeypatch: pytest.MonkeyPatch, running: str | None, set_before: str,
-    spin: str | None,
+def test_threads_sleep_at_once_where_others_compute(
+    system: System, monkeypatch: pytest.MonkeyPatch, load: tuple[str | None, int],
+    set_before: str, spin: str | None,
 ) -> None:  # fmt: skip
+    running, ticks = load
     monkeypatch.setenv(module.SPIN, set_before)
     if not set_before:
         monkeypatch.delenv(module.SPIN)
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    system({} if running is None else {"proc/loadavg": f"0.50 0.40 0.30 {running} 4711\n"})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2})
+
+    def after(busy: int) -> None:
+        others = "cpu1 9999 0 0 9 0 0 0 0\n"  # of a core that is not ours
+        stat = f"cpu 9 9 9 9\ncpu0 {100 + busy} 0 5 70 0 0 0 0\n{others}cpu2 7 0 0 90 0 0 0 0\n"
+        words = f"0.50 0.40 0.30 {running} 4711\n"
+        system({"proc/stat": stat} | ({} if running is None else {"proc/loadavg": words}))
+
+    after(0)
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: after(ticks))
     module.yield_processors()
     assert os.environ.get(module.SPIN) == spin
     assert environment().get(module.SPIN) == spin
