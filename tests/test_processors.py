@@ -1,5 +1,6 @@
 """Quotas of control groups: read from both versions, and what they mean for threads and advice."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -143,7 +144,8 @@ def test_threads_sleep_at_once_where_others_compute(
         system({"proc/stat": stat} | ({} if running is None else {"proc/loadavg": words}))
 
     after(0)
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: after(ticks))
+    looks = itertools.count(1)
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: after(ticks * next(looks)))
     module.yield_processors()
     assert os.environ.get(module.SPIN) == spin
     assert environment().get(module.SPIN) == spin
