@@ -56,9 +56,7 @@ VERBS = {
     "compare": Verb(
         "lra.commands.compare", "is one model better than another? differences, intervals, p-values"
     ),
-    "dashboard": Verb(
-        "lra.commands.dashboard", "a W&B workspace and report over stored results, as code"
-    ),
+    "dashboard": Verb("lra.commands.dashboard", "a script that saves a W&B workspace over runs"),
     "list": Verb("lra.commands.list", "models, tasks, hardware, experiments: what can be chosen"),
     "data": Verb("lra.commands.data", "prepare, verify or show the data of a task"),
     "doctor": Verb(
