@@ -49,11 +49,11 @@ def yield_processors() -> None:
 
 def _computed_s() -> float:
     """Return the seconds that the cores of this process's affinity have computed for anybody."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
-    lines = [line.split() for line in _text(ROOT, "/proc/stat").splitlines()]
-    ours = [times for name, *times in filter(None, lines) if name in {f"cpu{n}" for n in allowed}]
+    names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    lines = (line.partition(" ") for line in _text(ROOT, "/proc/stat").splitlines())
+    ours = [times.split() for name, _, times in lines if name in names]
     # user, nice, system, idle, iowait, irq, softirq
-    ticks = sum(int(times[at]) for times in ours for at in (0, 1, 2, 5, 6))
+    ticks = sum(int(field) for times in ours for field in (*times[:3], *times[5:7]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

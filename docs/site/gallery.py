@@ -12,7 +12,7 @@ from lra.composition.class_path import name_plugins, see
 from lra.composition.runner_class import sections
 from lra.composition.selection import kinds
 from lra.reports.report import write_parts
-from lra.reports.style import Format
+from lra.reports.style import Format, ReportStyle
 from lra.results.stored import deviations, published_cells, published_with_names
 from lra.results.style import read_style
 
@@ -132,9 +132,14 @@ def write_gallery(docs: Path, exhibits: Sequence[Exhibit] = EXHIBITS) -> list[Pa
     return [page, *(folder / picture(exhibit) for exhibit in exhibits)]
 
 
+def for_a_screen(style: ReportStyle) -> ReportStyle:
+    """Return a style whose figures are PNG files of `DPI`."""
+    settings = {**style.matplotlib, "savefig.dpi": DPI}
+    return replace(style, formats=[Format.png], matplotlib=settings)
+
+
 def _draw(rows: str, style: str, folder: Path) -> None:
     wanted, _ = read_style(style)
-    settings = {**wanted.matplotlib, "savefig.dpi": DPI}
     file = published_file(rows)
     see(str(ROOT / PEERS))
     name_plugins(["peers"])
@@ -142,7 +147,7 @@ def _draw(rows: str, style: str, folder: Path) -> None:
         published_with_names(file), folder, groups=kinds(),
         sections=sections(config_dirs=[ROOT / PEERS / "peers/conf"], plugins=["peers"]),
         deviations={key: deviations(node) for key, node in published_cells(file).items()},
-        style=replace(wanted, formats=[Format.png], matplotlib=settings),
+        style=for_a_screen(wanted),
     )  # fmt: skip
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from gallery import published_file
+from gallery import for_a_screen, published_file
 from lra.composition.runner_class import sections
 from lra.reports.report import write_parts
 from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare
-from lra.reports.style import DEFAULT, Format
+from lra.reports.style import DEFAULT, Spread, TableStyle, using
 from lra.reports.tables.costs import efficiency_table, growth_table
 from lra.reports.tables.scores import accuracy_table
 from lra.reports.tables.table import Entry, Table
@@ -41,7 +41,6 @@ TITLES = {
 }
 """Our names of the models, in the order of the table."""
 SHORT, LONG = 1024, 8192
-DPI = 130
 PART = re.compile(r"(<!-- quickstart: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -65,27 +64,19 @@ def main_table(rows: pd.DataFrame) -> Iterator[str]:
     head = ["", "recall, %", f"speed at {SHORT:,} tokens", f"at {LONG:,}", f"memory at {LONG:,}"]
     yield f"| {' | '.join(head)} |".replace("|  |", "| |")
     yield "|---|" + "---:|" * (len(head) - 1)
-    scores = accuracy_table(rows, "test")
+    with using(replace(DEFAULT, tables=TableStyle(spread=Spread.interval))):
+        scores = accuracy_table(rows, "test")
     assert scores is not None
     lines = {row.title.partition(",")[0]: row.entries[0] for row in scores.rows}
+    recall = {name: entry.text.replace("*", "") for name, entry in lines.items()}
     for name, title in TITLES.items():
         places = ((speed, SHORT), (speed, LONG), (memory, LONG))
         found = [costs[section, name, f"{n:,}"].text for section, n in places]
         found = ["1" if each == "ref." else each for each in found]
-        yield f"| {title} | {' | '.join([recall(lines[name]), *found])} |"
+        yield f"| {title} | {' | '.join([recall[name], *found])} |"
     baselines = {name: entry for name, entry in lines.items() if name not in TITLES}
     best = max(baselines, key=lambda name: baselines[name].value or 0)
-    yield f"| *best baseline: {best}* | *{recall(baselines[best])}* | | | |"
-
-
-def recall(entry: Entry) -> str:
-    """Return a score and its interval, without the mark of a test."""
-    assert entry.value is not None
-    text = f"{100 * entry.value:.1f}"
-    if entry.interval is None:
-        return text
-    low, high = max(0.0, entry.interval.low), min(1.0, entry.interval.high)
-    return f"{text} [{100 * low:.1f}, {100 * high:.1f}]"
+    yield f"| *best baseline: {best}* | *{recall[best]}* | | | |"
 
 
 def growth(rows: pd.DataFrame) -> Iterator[str]:
@@ -135,15 +126,12 @@ def written(text: str, rows: pd.DataFrame) -> str:
 
 def draw(rows: pd.DataFrame, folder: Path) -> list[Path]:
     """Draw the figures into a folder; return their paths."""
-    settings = {**DEFAULT.matplotlib, "savefig.dpi": DPI}
     with tempfile.TemporaryDirectory() as temporary:
-        write_parts(
-            rows, Path(temporary) / "report", sections=sections(),
-            style=replace(DEFAULT, formats=[Format.png], matplotlib=settings),
-        )  # fmt: skip
+        report = Path(temporary) / "report"
+        write_parts(rows, report, sections=sections(), style=for_a_screen(DEFAULT))
         drawn = {folder / f"{ours}.png": f"{stem}.png" for ours, stem in FIGURES.items()}
         for path, file in drawn.items():
-            shutil.copyfile(Path(temporary) / "report" / file, path)
+            shutil.copyfile(report / file, path)
     return [*drawn]
 
 

@@ -14,7 +14,7 @@ from lra.sweep.cells import Lookups, plan
 from lra.sweep.sweep import Planned
 
 RUNNER = "certify"
-OF_SEVERAL = ("processes", "context", "sharded")
+OF_SEVERAL = ("processes", "sharded")
 """Options of the hardware that a cell of one process has at their defaults."""
 
 

@@ -124,8 +124,8 @@ def busy(points: Sequence[CostPoint]) -> str:
         return "This machine was busy." if disturbed else ""
     return (
         f"This machine was busy during {marked} of {len(times)} times ({DAGGER}, {DIAMOND}): "
-        f"their noise is ±{100 * median(errors):.0f} % in the median, factors of a quiet machine "
-        "may differ by 10 to 20 % more."
+        f"their noise is ±{100 * median(errors):.0f} % in the median, besides which a load shifts "
+        "them."
     )
 
 

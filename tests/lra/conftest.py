@@ -1,5 +1,6 @@
 """What the tests of the command line share: reports of one format, one data cache."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shared_cache(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LRA_DATA", str(data))
+
+
+@pytest.fixture
+def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Take away what the environment and the home say of W&B."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture

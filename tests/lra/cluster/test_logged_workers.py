@@ -1,6 +1,5 @@
 """Runs of cells that workers share: trainings write theirs, the last worker those of rows."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,10 +16,10 @@ SMALL = ("model=linear", "model.backbone.depth=1", "model.backbone.width=16")
 
 
 @pytest.fixture
-def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def submit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_account: None
+) -> Callable[..., None]:
     """Store the plan of the sweep `some`; nothing is started."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
     monkeypatch.setattr(LocalEngine, "submit", lambda *_: [])
 
     def submitted(*words: str) -> None:

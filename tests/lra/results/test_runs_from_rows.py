@@ -1,6 +1,5 @@
 """Runs that are made of stored rows: curves and baselines, read back by W&B's own tools."""
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from lra.sweep.sweep import Sweep
 from lra.sweep.sweep_logger import SweepLogger
 from tests.reports.dashboard.wandb_server import ServedRun, synced
 
+pytestmark = pytest.mark.usefixtures("no_account")
 WORDS = ("-m", "task=listops", "task.source=sample", "optim.steps=40", "optim.warmup_steps=0",
          "sweep=quick")  # fmt: skip
 PARTS = (
@@ -29,14 +29,6 @@ PARTS = (
      "runner.modes=[forward,step]"),
 )  # fmt: skip
 RATIO = {"labels": {"reference": "sdpa"}}
-
-
-@pytest.fixture(autouse=True)
-def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    (tmp_path / "home").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
 @cache

@@ -21,11 +21,8 @@ LONGEST_S = 240
 
 
 @pytest.fixture
-def agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+def agent(monkeypatch: pytest.MonkeyPatch, no_account: None) -> pytest.MonkeyPatch:
     """What an agent sets, without its server."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WANDB_SWEEP_ID", "sweep7")
     monkeypatch.setenv("WANDB_RUN_ID", "run1")
     return monkeypatch

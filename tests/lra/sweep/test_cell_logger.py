@@ -1,7 +1,6 @@
 """Runs that trainings write of themselves: read back by W&B's own tools, and what lacks them."""
 
 import math
-import os
 import resource
 import signal
 import time
@@ -30,6 +29,7 @@ from tests.lra.cluster.shared_sweeps import ended, until
 from tests.lra.sweep.small_sweeps import start
 from tests.reports.dashboard.wandb_server import KEY, ServedRun, WandbServer, synced, wandb_server
 
+pytestmark = pytest.mark.usefixtures("no_account")
 WORDS = (
     "model=linear", "model.backbone.depth=1", "model.backbone.width=16", "task=listops",
     "task.source=sample", "optim.steps=200", "optim.warmup_steps=0", "optim.batch_size=8",
@@ -37,14 +37,6 @@ WORDS = (
     "sweep=watched", "report=false",
 )  # fmt: skip
 LONG = ("optim.steps=3000", "runner.checkpoint_every_s=0.3", "runner.evaluate_every_steps=1000")
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    (tmp_path / "home").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture
