@@ -101,7 +101,8 @@ ANSWERS = (
     ("data prepare listops source=sample",
      "data prepare mqar train_examples=8 validation_examples=8 test_examples=8", "hydra",
      "numpy", "omegaconf"),
-    ("run model=linear task=listops runner.dry_run=true", "plan model=linear task=listops",
+    ("run model=linear task=listops runner.dry_run=true results=none",
+     "plan model=linear task=listops results=none",
      "hydra", "torch", "sympy", "numpy", "omegaconf"),
     (f"compare linear sdpa --rows {SHELF}", "pandas", "scipy", "numpy"),
 )  # fmt: skip

@@ -14,8 +14,8 @@ from lra.runners.records import legible
 
 log = logging.getLogger(__name__)
 
-INIT_S, FINISH_S = 20, 5
-"""How long a server may take to take a run in, and what is left of it at its end."""
+INIT_S, FINISH_S = 20, 3
+"""How long a server may take to take a run in, and its end, after which W&B writes its file."""
 _FOREIGN = (
     "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE",
     "WANDB_TAGS", "WANDB_NOTES", "WANDB_SWEEP_ID", "WANDB_DIR", "WANDB_MODE", "WANDB_SERVICE",
