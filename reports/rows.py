@@ -9,7 +9,12 @@ import numpy as np
 import pandas as pd
 
 from lra.reports.labels import READ, worded
-from lra.reports.statistics.intervals import median_interval
+from lra.reports.statistics.intervals import (
+    ONE_LENGTH,
+    Interval,
+    beyond_both_ratios,
+    median_interval,
+)
 from lra.reports.stems import stem
 from lra.reports.style import chosen
 from lra.runners.records import COLUMNS, Status, shown_source
@@ -63,6 +68,8 @@ class Value:
     """What disturbed the machine; "" for nothing."""
     mark: str = ""
     """Of a disturbed number: PROCESSOR, UNCERTAIN, or "" where both clocks show it to be sound."""
+    other: "Value | None" = None
+    """The same by the other clock, of a disturbed number that is not uncertain."""
 
     @property
     def ok(self) -> bool:
@@ -77,7 +84,17 @@ class Value:
     def scaled(self, factor: float) -> "Value":
         """Return a multiple, samples included."""
         number = None if self.value is None else self.value * factor
-        return replace(self, value=number, samples=tuple(s * factor for s in self.samples))
+        other = self.other and self.other.scaled(factor)
+        samples = tuple(s * factor for s in self.samples)
+        return replace(self, value=number, samples=samples, other=other)
+
+    def interval(self) -> Interval | None:
+        """Return the interval of the median; of a disturbed one, beyond those of both clocks."""
+        own = median_interval(self.samples)
+        if self.other is None or self.value is None or self.other.value is None:
+            return own
+        values = self.value, self.other.value
+        return beyond_both_ratios(values, (own, median_interval(self.other.samples)), ONE_LENGTH)
 
     def or_processor(self, other: "Value | None") -> "Value":
         """Return a disturbed number as sound, or that of the processors' clock in its place.
@@ -91,7 +108,7 @@ class Value:
         apart = max(self.value / other.value, other.value / self.value)
         narrow = interval is not None and interval.high <= WIDEST_FACTOR * interval.low
         if narrow and apart <= WIDEST_FACTOR:
-            return replace(self, mark="")
+            return replace(self, mark="", other=other)
         return replace(other, disturbed=self.disturbed, mark=PROCESSOR)
 
 
@@ -358,12 +375,15 @@ def _with_one_reference(
         if not record.get("scored") or one is None or not (time.value and ratio.ok):
             continue
         times[name + EQUAL] = ratio
-        times[name] = Value(
+        value = Value(
             value=time.value / one.seconds,
             samples=tuple(sample / one.seconds for sample in time.samples),
             reason=f"compared with times of {name} that were measured with other models",
             disturbed=time.disturbed,
         )
+        if ratio.value and ratio.other and ratio.other.value:
+            value = replace(value, other=value.scaled(ratio.other.value / ratio.value))
+        times[name] = value
         if name in memories and point.memory.value and one.peak > 0:
             memories[name + EQUAL] = memories[name]
             memories[name] = Value(value=point.memory.value / one.peak)

@@ -17,9 +17,9 @@ from lra.reports.figures.ticks import in_bytes, length_axis, seconds
 from lra.reports.figures.words import drawable
 from lra.reports.rows import DIAMOND, MARKS, PROCESSOR, UNCERTAIN, CostPoint, Value, model_order
 from lra.reports.statistics.intervals import percentiles
-from lra.reports.statistics.power_law import FEWEST, UNRESOLVED, PowerLaw, bounds, fit_exponent
+from lra.reports.statistics.power_law import FEWEST, UNRESOLVED, PowerLaw, bounds
 from lra.reports.style import chosen
-from lra.reports.tables.costs import describe_pass
+from lra.reports.tables.costs import describe_pass, fit_values
 
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
 COLUMNS = (
@@ -88,15 +88,9 @@ def line_records(
 
 
 def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> PowerLaw | None:
-    points = [
-        (n, c.value, c.samples)
-        for n, c in zip(lengths, costs, strict=True)
-        # nothing grows from zero, and a state may have no bytes
-        if c.value and not c.uncertain
-    ]
-    if len(points) < 2:
-        return None
-    return fit_exponent([n for n, *_ in points], [v for _, v, _ in points], [s for *_, s in points])
+    # nothing grows from zero, and a state may have no bytes
+    points = [(n, c) for n, c in zip(lengths, costs, strict=True) if c.value and not c.uncertain]
+    return fit_values(points) if len(points) > 1 else None
 
 
 def _spread(cost: Value, fit: PowerLaw | None) -> dict[str, Any]:

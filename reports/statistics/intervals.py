@@ -6,7 +6,7 @@ the same digits.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 
@@ -27,6 +27,8 @@ class Uncertainty(StrEnum):
 
     timing_noise = "timing noise"
     """Repeated timed passes in one process."""
+    load = "timing noise and load"
+    """The same, and what two clocks differ by while other processes run."""
     residuals = "residuals"
     """Distance of the points from a fitted line."""
     seeds = "seeds"
@@ -128,6 +130,40 @@ def median_interval(samples: ArrayLike) -> Interval | None:
     cut = _cut(x.size)
     reached = min(LEVEL, 1.0 - 2.0 ** (1 - x.size))
     return Interval(float(x[cut]), float(x[-1 - cut]), Uncertainty.timing_noise, reached)
+
+
+ONE_LENGTH, LENGTHS = 1.0, 0.5
+"""`beyond` of a factor, and of an exponent or crossover, as a load shifts all lengths alike."""
+
+
+def beyond_both(
+    values: tuple[float, float], intervals: tuple[Interval | None, Interval | None], beyond: float
+) -> Interval | None:
+    """Return the interval of a number that two clocks measured while other processes ran.
+
+    It is the hull of both intervals, and on each side `beyond` times what the numbers differ by: a
+    quiet machine's number lies between the clocks, or not far from them.
+    """
+    first, second = intervals
+    if first is None or second is None:
+        return first or second
+    gap = beyond * abs(values[0] - values[1])
+    gap = gap if math.isfinite(gap) else 0.0  # never reached by one of the clocks
+    low, high = min(first.low, second.low) - gap, max(first.high, second.high) + gap
+    return Interval(low, high, Uncertainty.load, min(first.level, second.level))
+
+
+def beyond_both_ratios(
+    values: tuple[float, float], intervals: tuple[Interval | None, Interval | None], beyond: float
+) -> Interval | None:
+    """Return `beyond_both` of the logarithms of numbers of at least 0, which may be infinite."""
+    logs = [i and replace(i, low=_log(i.low), high=_log(i.high)) for i in intervals]
+    found = beyond_both((_log(values[0]), _log(values[1])), (logs[0], logs[1]), beyond)
+    return found and replace(found, low=math.exp(found.low), high=math.exp(found.high))
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
 
 
 def enough(samples: Sequence[ArrayLike] | None) -> bool:

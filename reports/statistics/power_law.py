@@ -106,12 +106,15 @@ class Crossover:
         i = self.interval
         if i is None:
             return False
-        match self.reach:
-            case Reach.below:
-                return i.high == 0.0
-            case Reach.never:
-                return i.low == math.inf
-        return i.low > 0.0 and i.high <= WIDEST * i.low
+        if self.reach is Reach.never:
+            return i.low == math.inf
+        low = i.low or self.shortest
+        return low is not None and i.high <= WIDEST * low
+
+    @property
+    def place(self) -> float:
+        """The length; 0 where it lies below all lengths, infinite where it is never reached."""
+        return self.length or (0.0 if self.reach is Reach.below else math.inf)
 
     def __str__(self) -> str:
         """Return the answer as a table prints it."""
@@ -119,11 +122,10 @@ class Crossover:
             return "unknown"
         if not self.resolved:
             return f"{UNRESOLVED} {self._bounds() or '(no repeated samples)'}"
-        match self.reach:
-            case Reach.below:
-                return f"≤ {self.shortest:,}"
-            case Reach.never:
-                return f"not up to {self.longest:,}"
+        if self.reach is Reach.never:
+            return f"not up to {self.longest:,}"
+        if self.interval is not None and self.interval.low == 0.0:
+            return f"≤ {max(self.shortest or 0, self.interval.high):,.0f}"
         return f"{self.length:,.0f} {self._bounds()}"
 
     def _bounds(self) -> str:

@@ -22,7 +22,13 @@ from lra.reports.rows import (
     Value,
     model_order,
 )
-from lra.reports.statistics.intervals import Interval, median_interval
+from lra.reports.statistics.intervals import (
+    LENGTHS,
+    Interval,
+    beyond_both,
+    beyond_both_ratios,
+    median_interval,
+)
 from lra.reports.statistics.power_law import (
     FEWEST,
     RESOLVED,
@@ -114,7 +120,7 @@ def busy(points: Sequence[CostPoint]) -> str:
     ratios = [ratio for point in points for ratio in point.time_ratio.values()]
     errors = []
     for ratio in ratios:
-        interval = median_interval(ratio.samples) if ratio.value and not ratio.uncertain else None
+        interval = ratio.interval() if ratio.value and not ratio.uncertain else None
         if interval is not None and ratio.disturbed and ratio.value:
             errors.append(max(interval.high / ratio.value, ratio.value / interval.low) - 1)
     times = [point.time for point in points if point.time.ok]
@@ -124,8 +130,7 @@ def busy(points: Sequence[CostPoint]) -> str:
         return "This machine was busy." if disturbed else ""
     return (
         f"This machine was busy during {marked} of {len(times)} times ({DAGGER}, {DIAMOND}): "
-        f"their noise is ±{100 * median(errors):.0f} % in the median, besides which a load shifts "
-        "them."
+        f"their factors hold to ±{100 * median(errors):.0f} % in the median."
     )
 
 
@@ -227,7 +232,7 @@ def _speed(reference: str) -> Callable[[CostPoint], Entry]:
             return _no_pair(point, reference)
         if ratio.value is None:
             return mark(ratio, f"of {reference}")
-        interval = inverted(median_interval(ratio.samples))
+        interval = inverted(ratio.interval())
         unsure = interval is not None and interval.low <= 1.0 <= interval.high
         if unsure and interval is not None and interval.high > WIDEST_FACTOR * interval.low:
             ends = f"[{significant(interval.low, 2)}, {significant(interval.high, 2)}]"
@@ -301,8 +306,21 @@ def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover
         for p in sorted(points, key=lambda p: p.length)
         if reference in p.time_ratio
     ]
-    pairs = [(n, r.value, r.samples) for n, r in ratios if r.value is not None and not r.uncertain]
-    return crossover([n for n, _, _ in pairs], [v for _, v, _ in pairs], [s for *_, s in pairs])
+    pairs = [(n, r) for n, r in ratios if r.value is not None and not r.uncertain]
+    lengths = [n for n, _ in pairs]
+    found = _crossover(lengths, [r for _, r in pairs])
+    if not any(r.other for _, r in pairs):
+        return found
+    other = _crossover(lengths, [r.other or r for _, r in pairs])
+    intervals = found.interval, other.interval
+    return replace(
+        found, interval=beyond_both_ratios((found.place, other.place), intervals, LENGTHS)
+    )
+
+
+def _crossover(lengths: Sequence[int], ratios: Sequence[Value]) -> Crossover:
+    values = [r.value for r in ratios if r.value is not None]
+    return crossover(lengths, values, [r.samples for r in ratios])
 
 
 def crossover_table(points: Sequence[CostPoint]) -> Table | None:
@@ -398,22 +416,34 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
     )
 
 
+def fit_values(measured: Sequence[tuple[int, Value]]) -> PowerLaw:
+    """Fit an exponent to positive numbers by length, rising, at least two; both clocks count."""
+    fit = _fit(measured)
+    if not any(v.other for _, v in measured):
+        return fit
+    other = _fit([(n, v.other or v) for n, v in measured])
+    noise = beyond_both((fit.exponent, other.exponent), (fit.noise, other.noise), LENGTHS)
+    return replace(fit, noise=noise)
+
+
+def _fit(measured: Sequence[tuple[int, Value]]) -> PowerLaw:
+    values = [v.value for _, v in measured if v.value is not None]
+    return fit_exponent([n for n, _ in measured], values, [v.samples for _, v in measured])
+
+
 def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, Entry]:
     costs = [
         (p.length, p.per_sequence(p.time if quantity == "time" else p.memory))
         for p in sorted(points, key=lambda p: p.length)
     ]
-    measured = [  # nothing grows from zero
-        (n, v.value, v.samples) for n, v in costs if v.value and not v.uncertain
-    ]
+    measured = [(n, v) for n, v in costs if v.value and not v.uncertain]  # nothing grows from zero
     notes = without("the exponent", [n for n, v in costs if v.uncertain])
     if len(measured) < 2:
         few = "fewer than two lengths measured" + (" that are certain enough" if notes else "")
         entry = Entry(text="–", status=MISSING, notes=(few, *notes))
         return entry, entry
-    lengths, values = [n for n, _, _ in measured], [v for _, v, _ in measured]
-    samples = [s for *_, s in measured]
-    fit = fit_exponent(lengths, values, samples)
+    lengths = [n for n, _ in measured]
+    fit = fit_values(measured)
     facts: dict[str, float | int | str] = {"shortest": lengths[0], "longest": lengths[-1]}
     facts["points"] = len(lengths)
     whole = Entry(
@@ -424,8 +454,7 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
         notes=notes,
         facts=facts,
     )
-    # peaks of tensors are counted, not timed: they have no noise
-    last = fit_exponent(lengths[-2:], values[-2:], None if quantity == "memory" else samples[-2:])
+    last = fit_values(measured[-2:])
     return whole, replace(_last_doubling(last, exact=quantity == "memory"), notes=notes)
 
 

@@ -25,7 +25,7 @@ from statistics import median
 from typing import NamedTuple
 
 from lra.reports.rows import PROCESSOR, CostPoint, cost_points, cost_rows, prepare, settings
-from lra.reports.statistics.intervals import Interval, median_interval
+from lra.reports.statistics.intervals import Interval
 from lra.reports.tables.costs import crossover_table, growth_table
 from lra.runners.store import read_rows
 
@@ -74,13 +74,13 @@ def found(folder: Path) -> Run:
         for reference, ratio in point.time_ratio.items():
             if ratio.value is not None:
                 key = ("factor", point.model, str(point.length), reference)
-                numbers[key] = (ratio.value, median_interval(ratio.samples))
+                numbers[key] = (ratio.value, ratio.interval())
     for name, table in (("exponent", growth_table(points)), ("crossover", crossover_table(points))):
         for row in table.rows if table else ():
             for column, entry in zip(table.columns if table else (), row.entries, strict=True):
                 if entry.status == "ok" and entry.interval and "memory" not in column.group:
                     key = (name, row.title, column.group, column.title)
-                    # a model that is faster, or slower, at every length has an end of the range
+                    # faster at every length: 0; at none: infinite
                     value = entry.interval.low if entry.value is None else entry.value
                     numbers[key] = (value, entry.interval)
     seconds = json.loads((folder / "run.json").read_text())["seconds"]

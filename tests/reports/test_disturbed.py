@@ -15,6 +15,7 @@ from lra.reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare,
 from lra.reports.sections.approximation_lab import approximation_data, approximation_table
 from lra.reports.sections.decoding import decode_data, decode_points, decode_table
 from lra.reports.sections.score_cost import score_time_data
+from lra.reports.statistics.intervals import Uncertainty
 from lra.reports.statistics.power_law import Reach
 from lra.reports.tables.costs import (
     busy,
@@ -162,11 +163,14 @@ def computed(rows: list[Any], make: SimpleNamespace, times: float, samples: floa
 
 
 @pytest.mark.parametrize(
-    ("times", "apart", "mark"),
-    [(0.9, 1.5, ""), (0.9, 3.0, "processor"), (0.4, 1.0, "processor")],
-)
+    ("times", "apart", "mark", "told"),
+    [
+        (0.9, 1.5, "", f"0.50 {DAGGER}"), (0.9, 3.0, "processor", "0.55 ◇"),
+        (0.4, 1.0, "processor", "1.2 ◇"),
+    ],
+)  # fmt: skip
 def test_both_clocks_decide_what_stands(
-    make: SimpleNamespace, times: float, apart: float, mark: str
+    make: SimpleNamespace, times: float, apart: float, mark: str, told: str
 ) -> None:
     rows = cells(make)
     for row in rows:
@@ -186,9 +190,39 @@ def test_both_clocks_decide_what_stands(
     plt.close(figure)
     table = efficiency_table(found, "step")
     assert table is not None
-    assert ("◇" if mark else DAGGER) in table.rows[0].entries[1].text
+    assert told in table.rows[0].entries[1].text
     assert table.caption.startswith("This machine was busy during ")
     assert busy(points(cells(make), make)) == ""
+
+
+@pytest.mark.parametrize("times", [0.8, 1.0, 1.25])
+def test_an_interval_reaches_beyond_both_clocks(make: SimpleNamespace, times: float) -> None:
+    wall, other = 2.0, 2.0 * times  # of the ratio at 512 tokens
+    low, high = sorted((wall * wall / other, other * other / wall))
+    (quiet,) = (p.time_ratio["sdpa"] for p in points(cells(make), make) if p.length == 512)
+    assert quiet.other is None
+    found = computed(shaken(cells(make)), make, times)
+    (busy_one,) = (p.time_ratio["sdpa"] for p in found if p.length == 512)
+    interval = busy_one.interval()
+    assert interval is not None
+    assert interval.low < min(wall, other) <= max(wall, other) < interval.high
+    if times != 1.0:
+        assert interval.low == pytest.approx(min(low, high), rel=0.03)
+        assert interval.high == pytest.approx(max(low, high), rel=0.03)
+
+
+def test_a_crossover_and_an_exponent_count_both_clocks(make: SimpleNamespace) -> None:
+    quiet = measured_crossover(points(cells(make), make), "sdpa")
+    found = computed(shaken(cells(make)), make, 0.8)
+    busy_one = measured_crossover(found, "sdpa")
+    assert busy_one.length == quiet.length
+    # SDPA is met at 1,024 tokens by one clock, at 819 by the other
+    assert busy_one.interval is not None
+    assert (busy_one.interval.low, busy_one.interval.high) == pytest.approx((733, 1145), rel=0.03)
+    assert busy_one.interval.source == Uncertainty.load
+    table = growth_table(found)
+    assert table is not None
+    assert table.rows[0].entries[0].value == pytest.approx(1.0, abs=0.02)
 
 
 def test_memory_stays_where_a_time_was_too_long(make: SimpleNamespace) -> None:

@@ -170,11 +170,7 @@ def test_a_crossover_is_printed_only_where_noise_leaves_it(case: int) -> None:
     found = crossover(lengths, [float(np.median(s)) for s in samples], samples)
     assert found.interval is not None
     low, high = found.interval.low, found.interval.high
-    open_ends = low == 0.0 or math.isinf(high)
-    sure = {
-        Reach.below: high == 0.0, Reach.never: math.isinf(low),
-        Reach.within: not open_ends and high / max(low, 1e-9) <= WIDEST,
-    }[found.reach]  # fmt: skip
+    sure = math.isinf(low) if found.reach is Reach.never else high <= WIDEST * (low or lengths[0])
     assert found.resolved == sure
     assert str(found).startswith("not resolved [") == (not sure)
 
