@@ -7,7 +7,7 @@
 #   make parity       outputs and gradients beside other public implementations
 #   make slurm      sweeps on a real SLURM, on a machine that can be thrown away (root; apt-get install slurm-wlm munge)
 #   make docs         the documentation as a site, in build/site
-#   make campaign     faults at random: kills, full disks, torn files, bad command lines, ... (up to an hour)
+#   make campaign     faults at random: kills, full disks, torn files, bad command lines, ... (an hour)
 #   make release      both archives, checked and tried, and what is new; publishes nothing
 #   make environments  the wheel with the oldest and the newest dependencies, and other Pythons
 #   make documented    all commands and Python of README and docs, from the wheel (hours)

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from multiprocessing import shared_memory, synchronize
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from lra.runners.records import Measurement
-from lra.runners.storage import claims
 from lra.runners.store import Store
 from tests.campaign import fresh, machine, published, shim
 from tests.campaign.part import Found
@@ -22,8 +20,8 @@ from tests.campaign.sweeps import check_store
 from tests.lra_process import python
 from tests.runners.storage.stored_cells import make_cell
 
-SHORT = ("workers", "disk", "calls", "clocks", "torn", "words", "searches")
-"""Parts of which tests elsewhere do the same are left to the long form: kills, two sweeps."""
+SHORT = ("disk", "calls", "torn", "words")
+"""Kills, which tests elsewhere make, are left to the long form."""
 PAGE = published.KEPT.parents[1] / "campaign.md"
 
 
@@ -168,24 +166,6 @@ def test_shared_memory_that_is_left_is_that_of_the_case(tmp_path: Path, monkeypa
             (machine.SHARED / name).unlink()
 
 
-def test_short_claims_are_short_for_who_looks_and_who_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claims.take, "__kwdefaults__", {**claims.take.__kwdefaults__})
-    for judge in (claims.living, claims.Observer.left_behind):
-        monkeypatch.setattr(judge, "__defaults__", judge.__defaults__)
-    fresh.with_short_claims(1.0, 3.0)
-    claim = tmp_path / "cell"
-    claim.write_text(json.dumps({"host": "another", "pid": 7, "place": "another"}))
-    assert [*claims.living(tmp_path)] == ["cell"]
-    assert claims.take(claim) is None
-    os.utime(claim, (time.time() - 4,) * 2)
-    assert claims.living(tmp_path) == {}
-    taken = claims.take(claim)
-    assert taken is not None
-    taken.release()
-
-
 @pytest.mark.slow
 def test_the_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
     chosen = [word for part in SHORT for word in ("--only", part)]
@@ -195,5 +175,5 @@ def test_the_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
     assert [part["part"] for part in parts] == [*SHORT]
     applied = {part["part"]: sum(part["faults"].values()) for part in parts}
     tried = {part["part"] for part in parts if not part["left_out"]}
-    assert all(applied[part] for part in tried - {"disk", "workers"}), applied
+    assert all(applied[part] for part in tried - {"disk"}), applied
     assert {"torn", "words"} <= tried

@@ -19,10 +19,7 @@ from tests.campaign import published, shim
 from tests.campaign.part import Found, LeftOut, Settings
 from tests.campaign.sweeps import SHARED
 
-PARTS = (
-    "kills", "processes", "workers", "disk", "calls", "clocks", "torn", "together", "words",
-    "slurm", "everywhere", "searches",
-)  # fmt: skip
+PARTS = ("kills", "disk", "calls", "torn", "words")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 def _one(name: str, chosen: argparse.Namespace, out: Path) -> Found:
     """Run a part, or read what it found before with the same settings."""
     folder = out / name
-    asked = {key: getattr(chosen, key) for key in ("seed", "kills", "cells", "workers", "cases")}
+    asked = {key: getattr(chosen, key) for key in ("seed", "kills", "cases")}
     asked["short"] = chosen.short
     kept = out / f"{name}.json"
     if kept.is_file() and not chosen.again:
@@ -90,8 +87,6 @@ def arguments() -> argparse.ArgumentParser:
     """Return what reads the words behind `python -m tests.campaign`."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
-    parser.add_argument("--cells", type=int, default=10_000, help="of the sweep of many workers")
-    parser.add_argument("--workers", type=int, default=100, help="that share it")
     parser.add_argument("--kills", type=int, default=500, help="in one sweep")
     parser.add_argument("--cases", type=int, default=400, help="of each other generated kind")
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")

@@ -25,14 +25,6 @@ def begin(also: Callable[[], object] | None = None) -> None:
         also()
 
 
-def with_short_claims(touch_s: float, stale_s: float) -> None:
-    """Let claims live for seconds, for who takes and who looks; for `begin(also=...)`."""
-    claims = importlib.import_module("lra.runners.storage.claims")
-    claims.take.__kwdefaults__.update(touch_s=touch_s, stale_s=stale_s)
-    for judge in (claims.Observer.left_behind, claims.living):
-        judge.__defaults__ = (stale_s,)
-
-
 def with_small_index() -> None:
     """Let the index of rows be written for a single cell; for `begin(also=...)`."""
     index = importlib.import_module("lra.runners.storage.index")

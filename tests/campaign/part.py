@@ -18,8 +18,6 @@ class Settings:
     say: Callable[[str], None]
     seed: int = 0
     kills: int = 500
-    cells: int = 10_000
-    workers: int = 100
     cases: int = 400
     """Of every other kind of generated fault."""
     short: bool = False

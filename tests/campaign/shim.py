@@ -1,4 +1,4 @@
-"""The library that makes disk and clock of a program faulty: see `faulty_machine.c`."""
+"""The library that makes the disk of a program faulty: see `faulty_disk.c`."""
 
 import os
 import shutil
@@ -14,13 +14,13 @@ KINDS = {
 }  # fmt: skip
 """Of calls, with their numbers in the library."""
 _LETTERS = dict(zip("rlswkfxd", (*KINDS, "delay"), strict=True))
-SOURCE = Path(__file__).with_name("faulty_machine.c")
+SOURCE = Path(__file__).with_name("faulty_disk.c")
 
 
 def preload(folder: Path) -> None:
     """Have every program that is started from now on load the library, where it can be made."""
     compiler = os.environ.get("CC") or "cc"
-    library = folder.resolve() / "faulty_machine.so"
+    library = folder.resolve() / "faulty_disk.so"
     if shutil.which(compiler) is None:
         return
     words = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"]
@@ -32,10 +32,8 @@ class Faults:
     """The faults of the programs that are started with `variables`; none at first."""
 
     def __init__(self, folder: Path, below: Path) -> None:
-        if "faulty_machine" not in os.environ.get("LD_PRELOAD", ""):
-            raise LeftOut(
-                "needs a C compiler (cc) for the library that makes disk and clock faulty"
-            )
+        if "faulty_disk" not in os.environ.get("LD_PRELOAD", ""):
+            raise LeftOut("needs a C compiler (cc) for the library that makes the disk faulty")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder.resolve()
         self.variables = {"LRA_FAULTS": str(self.folder), "LRA_FAULTS_BELOW": str(below.resolve())}
@@ -53,14 +51,6 @@ class Faults:
             kinds: keys of `KINDS`; none: all of them.
         """
         self._say("calls", f"{permille} {error} {sum(KINDS[kind] for kind in kinds)}")
-
-    def clock(self, ahead_s: int) -> None:
-        """Set the clock of the day so far ahead of the machine's."""
-        self._say("clock", str(ahead_s))
-
-    def host(self, number: int) -> None:
-        """Have programs believe that they stand on another machine of this number."""
-        self._say("host", str(number))
 
     def applied(self) -> int:
         """Return how many calls failed or were slow since this was asked last."""

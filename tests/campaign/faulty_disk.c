@@ -1,5 +1,4 @@
-/* A library for LD_PRELOAD: a disk that fails or is slow below one folder, a clock that is wrong,
-   and another machine than it is.
+/* A library for LD_PRELOAD: a disk that fails or is slow below one folder.
 
    LRA_FAULTS names a folder with files, which may change at any moment:
      disk   "ERRNO PERMILLE MICROSECONDS": with this probability a call that writes below
@@ -7,9 +6,6 @@
      calls  "PERMILLE ERRNO KINDS": with this probability a call below that folder of one of these
             kinds (the sum of the numbers of `enum kind`; 0: any) fails with this error (0: one of
             a file server's, drawn)
-     clock  seconds by which the clock of the day is ahead (or behind, negative)
-     host   a number: the program stands on another machine, as far as its name, and what its
-            numbers of processes mean, tell
    Each fault that was applied appends one letter to the file `applied` there: of its kind, or d for
    a call that takes longer. So they are counted.
    Without LRA_FAULTS, everything is as it is. */
@@ -27,7 +23,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -267,55 +262,4 @@ int utimensat(int folder, const char *path, const struct timespec times[2], int 
     char whole[PATH_MAX];
     return fails(joined(folder, path, whole), WRITE) ? -1
         : REAL(utimensat)(folder, path, times, flags);
-}
-
-/* -- the clock of the day; that which counts on is as it is ------------------------------------ */
-
-static long ahead(void) {
-    long values[1] = {0};
-    int before = errno;
-    if (getenv("LRA_FAULTS")) setting("clock", values, 1);
-    errno = before;
-    return values[0];
-}
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    int code = (int)syscall(SYS_clock_gettime, clock, now);
-    if (!code && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += ahead();
-    return code;
-}
-int gettimeofday(struct timeval *restrict now, void *restrict zone) {
-    int code = (int)syscall(SYS_gettimeofday, now, zone);
-    if (!code) now->tv_sec += ahead();
-    return code;
-}
-time_t time(time_t *to) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (to) *to = now.tv_sec;
-    return now.tv_sec;
-}
-
-/* -- another machine -------------------------------------------------------------------------- */
-
-static long host(void) {
-    long values[1] = {0};
-    int before = errno;
-    if (getenv("LRA_FAULTS")) setting("host", values, 1);
-    errno = before;
-    return values[0];
-}
-int gethostname(char *name, size_t size) {
-    long number = host();
-    if (!number) return REAL(gethostname)(name, size);
-    snprintf(name, size, "host-%ld", number);
-    return 0;
-}
-ssize_t readlink(const char *restrict path, char *restrict found, size_t size) {
-    long number = strcmp(path, "/proc/self/ns/pid") ? 0 : host();
-    if (!number) return REAL(readlink)(path, found, size);
-    char text[64];
-    size_t length = (size_t)snprintf(text, sizeof text, "pid:[%ld]", number);
-    if (length > size) length = size;
-    memcpy(found, text, length);
-    return (ssize_t)length;
 }
