@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lra.api.comparing import ComparisonTable, compare
     from lra.api.drawing import figure
     from lra.api.prepared_rows import LeftOutOfStyle
+    from lra.api.reporting import report
     from lra.api.results import DamagedCell, rows
     from lra.api.running import CompletedSweep, run
     from lra.api.searching import Search, search
@@ -56,6 +57,7 @@ __all__ = [
     "compare",
     "figure",
     "model",
+    "report",
     "rows",
     "run",
     "search",
@@ -70,6 +72,7 @@ _MODULES = {
     "compare": "lra.api.comparing",
     "figure": "lra.api.drawing",
     "model": "lra.api.building",
+    "report": "lra.api.reporting",
     "rows": "lra.api.results",
     "run": "lra.api.running",
     "search": "lra.api.searching",

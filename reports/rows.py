@@ -177,7 +177,9 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     """
     absent = [c for c in COLUMNS if c not in rows.columns]
     if absent:
-        raise ValueError(f"rows lack the columns {absent}; read them with runners.store.read_rows")
+        raise ValueError(
+            f"rows lack the columns {absent}; wanted those that lra.rows(path) returns"
+        )
     if rows.empty:
         raise NoRows("no rows to report: run something first, or name a sweep that has finished")
     frame = rows.reset_index(drop=True).copy()

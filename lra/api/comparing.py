@@ -4,12 +4,18 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
-from lra.api.results import DamagedCell
+from lra.api.results import DamagedCell, nothing_at
+from lra.api.running import CompletedSweep
 from lra.api.tabling import ResultTable
+from lra.errors import ConfigError
+from lra.results.comparing import TooFewNames
 from lra.results.stored import file_of_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -30,7 +36,7 @@ class ComparisonTable(ResultTable):
 
 @plainly
 def compare(
-    path: "str | Path | Sequence[str | Path]",
+    path: "str | Path | Sequence[str | Path] | pd.DataFrame | CompletedSweep",
     *names: str,
     sweep: str | None = None,
     metric: str | None = None,
@@ -43,7 +49,8 @@ def compare(
 
     Args:
         path: The folder of a store, a file of published rows (`.jsonl`), or several such files;
-            `example`, as of `lra.rows`.
+            `example`, as of `lra.rows`. Or rows, as `lra.rows` returns them, whose options are not
+            known; or what `lra.run` returned.
         names: Two or more: a model as reports name it, its family, or KEY=VALUE of any option or
             column; several words are separated by spaces, as in `linear optim.steps=400`.
         sweep: Name of a sweep of the store; None: all that is stored.
@@ -74,12 +81,15 @@ def compare(
     from lra.reports.style import TableStyle
     from lra.results.comparing import compared
 
-    paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(each) for each in path]
-    in_store = len(paths) == 1 and not file_of_rows(paths[0]).is_file()
-    numbers, comparisons, left_out = compared(
-        names, root=paths[0], sweep=sweep, files=[] if in_store else paths, metric=metric,
-        split=split, where=where, best=best, untuned=untuned,
-    )  # fmt: skip
+    found = _results(path, sweep)
+    try:
+        numbers, comparisons, left_out = compared(
+            names, **found, metric=metric, split=split, where=where, best=best, untuned=untuned
+        )
+    except TooFewNames as error:
+        file = repr(path) if isinstance(path, (str, Path)) else "results"
+        some = [*error.there, "NAME", "NAME"][:2]
+        raise ConfigError(f"{error}: lra.compare({file}, {', '.join(map(repr, some))})") from None
     for line in left_out:
         warnings.warn(f"left out: {line}", DamagedCell, stacklevel=3)
     return ComparisonTable(
@@ -88,3 +98,23 @@ def compare(
         verdicts=tuple(verdict(numbers, each) for each in comparisons),
         numbers=as_json(numbers, comparisons),
     )
+
+
+def _results(path: Any, sweep: str | None) -> dict[str, Any]:
+    """Return where results lie as arguments of `compared`."""
+    import pandas as pd
+
+    if isinstance(path, CompletedSweep):
+        return {"root": path.results, "sweep": sweep or path.sweep}
+    if isinstance(path, pd.DataFrame):
+        if sweep is not None:
+            raise ConfigError(
+                f"sweep={sweep!r} chooses from a store, and these are rows: leave it out"
+            )
+        return {"root": None, "rows": path}
+    paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(each) for each in path]
+    for each in paths[:1]:
+        if not file_of_rows(each).exists():
+            raise FileNotFoundError(f"{nothing_at(each)}; names of models follow it")
+    in_store = len(paths) == 1 and not file_of_rows(paths[0]).is_file()
+    return {"root": paths[0], "sweep": sweep, "files": [] if in_store else paths}

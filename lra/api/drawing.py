@@ -22,7 +22,8 @@ CLASSES = {
     "loss_by_frequency": "frequency",
 }
 """Losses by classes of tokens, and what they are by."""
-QUANTITIES = (*COSTS, LOSS, *CLASSES)
+SCORES = "scores"
+QUANTITIES = (*COSTS, SCORES, LOSS, *CLASSES)
 
 
 @plainly
@@ -40,13 +41,13 @@ def figure(
     Args:
         rows: As `lra.rows` returns them.
         quantity: `time` or `memory` of one sequence against its length, on doubly logarithmic axes,
-            with fitted exponents. `loss`: training loss against the optimiser step.
-            `loss_by_position`, `loss_by_document_position`, `loss_by_frequency`: the evaluated loss
-            of language models by classes of tokens.
+            with fitted exponents. `scores`: final scores with their intervals. `loss`: training
+            loss against the optimiser step. `loss_by_position`, `loss_by_document_position`,
+            `loss_by_frequency`: the evaluated loss of language models by classes of tokens.
         models: Those to draw, by name or family; None: all. Colours stay what they are with all.
         mode: Of a cost: `step`, a training step, or `forward`; may be left out where the rows hold
             one.
-        split: Of losses by classes; the default is `test`.
+        split: Of scores and of losses by classes; the default is `test`.
         style: Width, letters, colours, names and choice of models: `paper_column` and the like, or
             a file, as of `lra report --style`; None: the report's own.
 
@@ -75,6 +76,8 @@ def figure(
         frame = of_models(prepared, models)
         if quantity in COSTS:
             return _cost(frame, quantity, mode, every)
+        if quantity == SCORES:
+            return _scores(frame, split or "test", every)
         return _losses(frame, quantity, split or "test", every)
 
 
@@ -93,6 +96,16 @@ def _cost(
         raise ConfigError(f"{quantity}: no number among the rows, only reasons: {reasons}")
     groups = names_by_group(frame, kinds())
     return _one([drawn for _, drawn in line_figures(data, looks, groups, subtitle=setting)])
+
+
+def _scores(frame: "pd.DataFrame", split: str, looks: "dict[str, Look]") -> "Figure":
+    from lra.reports.sections.score_dots import dots_data, dots_figure
+
+    data = dots_data(frame)
+    data = data[data["split"] == split] if len(data) else data
+    if data.empty:
+        raise none_of(f"scores on the {split} split", frame)
+    return dots_figure(data, looks)
 
 
 def _losses(frame: "pd.DataFrame", quantity: str, split: str, looks: "dict[str, Look]") -> "Figure":

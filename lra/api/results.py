@@ -58,7 +58,7 @@ def rows_of(
     from lra.results.stored import published_with_names, stored
 
     if not path.exists():
-        raise FileNotFoundError(_nothing_at(path))
+        raise FileNotFoundError(nothing_at(path))
     if path.is_file():
         if path.suffix != ROWS:
             raise ConfigError(
@@ -79,7 +79,8 @@ def rows_of(
     return frame
 
 
-def _nothing_at(path: Path) -> str:
+def nothing_at(path: Path) -> str:
+    """Return the sentence for a path at which nothing lies."""
     neighbours = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     close = [repr(str(path.parent / name)) for name in near(path.name, neighbours)]
     hint = f": did you mean {' or '.join(close)}?" if close else "."

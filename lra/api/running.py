@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+CHOICES = ("model", "task", "runner", "hardware", "optim", "seed", "+scale", "+protocol")
+"""What is one name or number each: several are a sweep."""
 PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i")
 """Words that end with something printed, and start no cell."""
 
@@ -75,11 +77,12 @@ def run(
     Args:
         overrides: The words behind `lra run`, as one text or a list: `"-m model=linear,sdpa
             seed=0,1"`. Or a mapping, nested or with dots: `{"model": "linear", "optim.steps": 50}`;
-            there a tuple is a sweep over its values, and a list is one value.
+            there a tuple or a range is a sweep over its values, and a list is one value.
         config_dir: A folder with configuration files of your own.
         plugins: Packages that these files may name; in the current folder, installed, or on
             PYTHONPATH.
-        options: More of the mapping, as `model=("linear", "sdpa"), optim={"steps": 50}`.
+        options: More of the mapping, as `model=("linear", "sdpa"), optim={"steps": 50}`;
+            `report=False` writes no report, and prints none.
 
     Returns:
         What was done: `rows`, `sweep`, `exit_code`.
@@ -103,8 +106,9 @@ def run(
     from lra.execution.foreground import execute, ready
     from lra.terminal.volume import taken
 
-    given = [*given_words(overrides), *given_words(options)]
-    volume, words = taken([*flags(config_dir, plugins), *given])
+    given, keywords = given_words(overrides), given_words(options)
+    _given_twice(given, keywords)
+    volume, words = taken([*flags(config_dir, plugins), *given, *keywords])
     flagged = [word.partition("=")[0] for word in words if word.startswith("-")]
     printing = [word for word in flagged if word in PRINTING]
     if printing:
@@ -133,8 +137,9 @@ def given_words(overrides: Any) -> list[str]:
         except ValueError as error:
             raise ConfigError(f"{overrides!r}: {error}") from error
     elif isinstance(overrides, Mapping):
-        swept = [key for key, value in _leaves(overrides) if isinstance(value, tuple)]
-        words = [*(["-m"] if swept else []), *words_of(overrides)]
+        options = _with_tuples(overrides)
+        swept = [key for key, value in _leaves(options) if isinstance(value, tuple)]
+        words = [*(["-m"] if swept else []), *words_of(options)]
     elif isinstance(overrides, Sequence) and all(isinstance(word, str) for word in overrides):
         words = [*overrides]
     else:
@@ -143,6 +148,42 @@ def given_words(overrides: Any) -> list[str]:
             "`lra run`, as one text, as a list of texts or as a mapping"
         )
     return words[2:] if words[:2] == ["lra", "run"] else words
+
+
+def _with_tuples(node: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
+    """Return options with tuples for ranges.
+
+    Raises:
+        ConfigError: a list stands where only a sweep can be meant, or a class in a model's place.
+    """
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        if not inside and key in CHOICES and isinstance(value, list):
+            raise ConfigError(
+                f"{key}={value!r:.80}: a list is one value; wanted a tuple for a sweep, as in "
+                f"{key}={tuple(value)!r:.80}"
+            )
+        if key == "model" and (isinstance(value, type) or callable(value)):
+            name = getattr(value, "__name__", type(value).__name__)
+            raise ConfigError(
+                f"model: got {name}, a class or module; wanted a name. Cells have processes of "
+                "their own, which import their model from a package that a YAML file of config_dir "
+                "names: docs/own-mixer.md"
+            )
+        inner = _with_tuples(value, f"{key}.") if isinstance(value, Mapping) else value
+        found[key] = (*inner,) if isinstance(inner, range) else inner
+    return found
+
+
+def _given_twice(words: Sequence[str], options: Sequence[str]) -> None:
+    """Raise ConfigError where a keyword repeats what a word says otherwise."""
+    said = dict(word.split("=", 1) for word in words if "=" in word and word[:1] != "-")
+    for word in options:
+        key, _, value = word.partition("=")
+        if key in said and said[key] != value:
+            raise ConfigError(
+                f"{key}: got {said[key]} among the words and {value} as a keyword; wanted one"
+            )
 
 
 def _leaves(node: Mapping[str, Any]) -> "list[tuple[str, Any]]":

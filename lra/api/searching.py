@@ -1,7 +1,7 @@
 """Searches over options from a notebook or a script."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from lra.api.running import CompletedSweep, given_words, run
 from lra.api.tabling import ResultTable
 from lra.composition.python_words import value_text, word
 from lra.errors import ConfigError, unknown
+from lra.tuning.record import SearchOptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +118,7 @@ def _part(frame: "pd.DataFrame", kind: str, kinds: Mapping[str, str]) -> Any:
 
 @plainly
 def search(
-    overrides: "str | Sequence[str] | Mapping[str, Any]",
+    overrides: "str | Sequence[str] | Mapping[str, Any]" = (),
     /,
     *,
     params: "Mapping[str, str | tuple[float | str, ...] | list[Any] | range]",
@@ -141,7 +142,8 @@ def search(
         sampler: `halton`, `random`, `grid`, `tpe`, `gp` or `cmaes`.
         config_dir: A folder with configuration files of your own.
         plugins: Packages that these files may name.
-        options: Other options of the group `search`, as `final_seeds=[1, 2, 3]`.
+        options: Options of the group `search`, as `final_seeds=[1, 2, 3]`; all others as of
+            `lra.run`, as `model=("linear", "sdpa")`.
 
     Returns:
         Trials, choices and rows.
@@ -153,8 +155,9 @@ def search(
     Examples:
         >>> import lra
         >>> found = lra.search(
-        ...     "model=linear task=listops task.source=sample optim.steps=2 optim.warmup_steps=0 "
-        ...     "logger=none report=false",
+        ...     "task.source=sample optim.steps=2 optim.warmup_steps=0 logger=none report=false",
+        ...     model="linear",
+        ...     task="listops",
         ...     params={"optim.peak_learning_rate": ("log", 1e-4, 1e-2)},
         ...     trials=1,
         ...     final_seeds=[1],
@@ -164,9 +167,11 @@ def search(
         [0, 1]
     """
     ranges = [f"{option}={_range_text(option, given)}" for option, given in params.items()]
-    group = [word(f"search.{name}", value) for name, value in options.items()]
+    own = {each.name for each in fields(SearchOptions)}
+    group = [word(f"search.{name}", options.pop(name)) for name in own & options.keys()]
     words = [f"search={sampler}", f"search.trials={trials}", *group, *ranges]
-    done = run([*given_words(overrides), *words], config_dir=config_dir, plugins=plugins)
+    given = [*given_words(overrides), *words]
+    done = run(given, config_dir=config_dir, plugins=plugins, **options)
     return Search(done=done)
 
 

@@ -2,9 +2,11 @@
 
 import argparse
 import json
+import shlex
 import sys
 
 from lra.composition.arguments import Parser, add_results, path_word
+from lra.errors import ConfigError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,14 +52,18 @@ def main(argv: list[str]) -> int:
     """Print what the comparison shows, and its table."""
     choice = parser().parse_intermixed_args(argv)
     from lra.reports.comparison.wording import as_json, comparison_table, verdict
-    from lra.results.comparing import compared
+    from lra.results.comparing import TooFewNames, compared
     from lra.terminal.console import print_result
 
-    numbers, comparisons, left_out = compared(
-        choice.names, root=choice.results, sweep=choice.sweep, files=choice.rows,
-        metric=choice.metric, split=choice.split, where=choice.where, best=choice.best,
-        untuned=choice.untuned,
-    )  # fmt: skip
+    try:
+        numbers, comparisons, left_out = compared(
+            choice.names, root=choice.results, sweep=choice.sweep, files=choice.rows,
+            metric=choice.metric, split=choice.split, where=choice.where, best=choice.best,
+            untuned=choice.untuned,
+        )  # fmt: skip
+    except TooFewNames as error:
+        some = shlex.join([*error.there, "NAME", "NAME"][:2])
+        raise ConfigError(f"{error}: lra compare {some}") from None
     if choice.json:
         print(json.dumps(as_json(numbers, comparisons), indent=1, ensure_ascii=False))
     else:

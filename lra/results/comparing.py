@@ -25,12 +25,23 @@ LED = ("runner.tuned", "runner.transferred")
 """Settings that say of a training which search led to it."""
 
 
+class TooFewNames(ConfigError):
+    """Fewer than two models are named; `there` are names to choose from."""
+
+    def __init__(self, words: Sequence[str], there: Sequence[str]) -> None:
+        self.there = [*there]
+        names = f"the results have {', '.join(there)}"
+        got = f"1 name, {words[0]!r}" if words else "no name"
+        super().__init__(f"got {got}; wanted two or more; {names}")
+
+
 def compared(
     words: Sequence[str],
     *,
-    root: Path,
+    root: Path | None,
     sweep: str | None = None,
     files: Sequence[Path] = (),
+    rows: "pd.DataFrame | None" = None,
     metric: str | None = None,
     split: str | None = None,
     where: Sequence[str] = (),
@@ -45,9 +56,10 @@ def compared(
 
     Args:
         words: names of models, or KEY=VALUE words, several of which are separated by spaces.
-        root: the store.
+        root: the store; None: there is none.
         sweep: of the store; None: all of it.
         files: published rows, in place of the store.
+        rows: with models named as in reports, in place of both; their options are not known.
         metric: what is compared; None: the first score that every side has.
         split: of the data; None: test.
         where: further KEY=VALUE words, which hold for all sides.
@@ -65,12 +77,6 @@ def compared(
     from lra.reports.rows import prepare
     from lra.sweep.model_names import with_distinct_names
 
-    if len(words) < 2:
-        apart = "".join(words).replace(",", " ")
-        raise ConfigError(
-            f"got {'1 name' if words else 'no name'}; wanted two or more, as in: lra compare "
-            f"{apart if ' ' in apart else 'linear sdpa'}"
-        )
     left_out: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     if files and sweep is not None:
@@ -84,9 +90,13 @@ def compared(
             cells |= published_cells(file)
         whole = pd.concat([published(file_of_rows(file)) for file in files], ignore_index=True)
         rows = with_distinct_names(whole, cells)
-    else:
+    elif rows is None and root is not None:
         rows, cells, left_out = stored(root, sweep)
     frame = prepare(rows)
+    if len(words) < 2:
+        apart = "".join(words).split(",")
+        there = sorted({*frame["name"][frame["baseline"] == ""]})
+        raise TooFewNames(words, apart if len(apart) > 1 else there)
     settings = _settings(frame, cells)
     sides = [_side(word, frame, settings, where) for word in words]
     sides, trainings = _after_search(frame, settings, sides, where, untuned=untuned)
@@ -98,7 +108,7 @@ def compared(
                     "add what tells them apart, as in 'linear seed=0'"
                 )
     metric, split = _what(frame, sides, metric, split)
-    hits = (lambda *_: None) if files else _hits(root)
+    hits = (lambda *_: None) if files or root is None else _hits(root)
     chosen = frame["cell"].isin(set().union(*(side.cells for side in sides)))
     frame = frame[chosen | (frame["baseline"] != "")]
     numbers = numbers_of(frame, settings, metric, split, hits, trainings=trainings)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra.composition.selection import kinds
 from lra.composition.spelling import in_results
 from lra.sweep.sweep import SweepCells
 
@@ -32,34 +31,19 @@ def finish(
         multirun: Whether the command asked for a sweep.
     """
     from lra.composition.protocol import first_look
-    from lra.composition.runner_class import first_metrics, sections
-    from lra.reports.report import write_report
     from lra.reports.style import using
-    from lra.results.accounts import stored_accounts
-    from lra.results.stored import destination, deviations, stored
+    from lra.results.reporting import write
     from lra.terminal.console import print_result
 
     wanted = multirun if report_wanted is None else report_wanted
     written: list[Path] = []
     if wanted:
-        rows, cells, left_out = stored(sweep.root, sweep.name)
-        for line in left_out:
+        report = write(sweep.root, sweep.name, style=style)
+        written = report.files
+        for line in report.left_out:
             print(f"left out: {line}")
-        folder, title = destination(sweep.root, sweep.name)
-        written = write_report(
-            rows,
-            folder,
-            title=title,
-            groups=kinds(),
-            left_out=left_out,
-            sections=sections(cells),
-            metrics=first_metrics(cells),
-            deviations={k: deviations(cell["config"]) for k, cell in cells.items()},
-            style=style,
-            cells=stored_accounts(sweep.root, rows, cells),
-        )
         with using(style):
-            concluded = [*conclusions(rows)]
+            concluded = [*conclusions(report.rows)]
         for conclusion in concluded:
             print(f"\n{conclusion}") if isinstance(conclusion, str) else print_result(conclusion)
     print()

@@ -26,7 +26,8 @@ _CORRECTED = (
 )
 _TIMED = (
     "times as fast: the time of the second by that of the first, measured interleaved in one "
-    f"process [{100 * LEVEL:g} % interval of the median]; bold where it leaves out 1."
+    f"process [{100 * LEVEL:g} % interval of the median]; bold where it leaves out 1. The seconds "
+    "beside it are of each model's own cell, of other passes, and do not divide to it."
 )
 
 
@@ -174,7 +175,9 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
     caption = (
         trainings(numbers),
         f"{numbers.score.unit}; means over pairs, which share task, seed and all that varies "
-        f"within a side. Difference [{100 * LEVEL:g} % interval]; over: what it accounts for.",
+        "within a side; over: what the interval accounts for.",
+        f"Difference [{100 * LEVEL:g} % interval]."
+        * any(x.difference and x.difference.interval for x in lines),
         _TESTED * tested,
         _CORRECTED * corrected,
         _TIMED * timed,

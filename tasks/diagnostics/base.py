@@ -85,8 +85,14 @@ class DiagnosticTask(RowsTask):
             difficulty: The difficulty in a few words, for print beside every number.
 
         Raises:
-            ValueError: A number is too small.
+            ValueError: A number is too small, or the class has no name.
         """
+        if not hasattr(self, "name"):
+            named = type(self).__name__
+            raise ValueError(
+                f"{named}: wanted a class attribute `name`, as name = {named.lower()!r}, which "
+                "stands in rows and names of files"
+            )
         self.vocabulary, self.difficulty = vocabulary, difficulty
         common = {each.name for each in fields(DiagnosticTask)}
         names = [each.name for each in fields(self) if each.name not in common]

@@ -35,8 +35,8 @@ def test_every_type_is_where_the_page_says(tmp_path: Path) -> None:
 
 
 def test_what_functions_return_is_there() -> None:
-    """By the types of others, a frame or a figure, or by a name of `lra`."""
-    theirs = {"pd.DataFrame", "Figure"}
+    """By the types of others, a frame, a figure or a path, or by a name of `lra`."""
+    theirs = {"pd.DataFrame", "Figure", "Path"}
     for name in {*lra.__all__} - {*TYPES}:
         returned = inspect.signature(getattr(lra, name)).return_annotation
         words = returned if isinstance(returned, str) else getattr(returned, "__name__", returned)

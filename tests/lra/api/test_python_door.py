@@ -17,6 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import lra
+from lra.api.running import given_words
 from lra.api.searching import _range_text
 from lra.api.tabling import ResultTable
 from lra.api.verifying import lines
@@ -27,6 +28,7 @@ from lra.errors import ConfigError
 from lra.models.mixer import Family, Traits
 from lra.reports.style import TableStyle
 from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.tasks.diagnostics.mqar import MQAR
 from lra.tuning.space import dimension
 from tests.lra_process import python
 
@@ -242,6 +244,50 @@ def test_a_mistake_is_answered_in_one_sentence(
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
     assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
+    example = lra.rows("example")
+    for said, call in {
+        "a list is one value; wanted a tuple for a sweep": lambda: lra.run(model=["linear"]),
+        "got linear among the words and sdpa as": lambda: lra.run("model=linear", model="sdpa"),
+        "got Family, a class or module; wanted a name": lambda: lra.run(model=Family),
+        "lra.compare('example', 'gated_delta_net'": lambda: lra.compare("example"),
+        "got 1 name, 'linear'": lambda: lra.compare(example, "linear"),
+        "sweep='s' chooses from a store": lambda: lra.compare(example, "linear", "sdpa", sweep="s"),
+        "no scores on the other split": lambda: lra.figure(example, "scores", split="other"),
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(said)):
+            call()
+    for call in (lambda: lra.compare("linear", "sdpa"), lambda: lra.report(tmp_path / "no")):
+        with pytest.raises(FileNotFoundError, match="there is nothing at "):
+            call()
+
+
+def test_a_task_without_a_name_says_so() -> None:
+    class Nameless(MQAR):
+        pass
+
+    name = MQAR.name
+    del MQAR.name
+    try:
+        with pytest.raises(ValueError, match="Nameless: wanted a class attribute `name`"):
+            Nameless(length=16, pairs=2)
+    finally:
+        MQAR.name = name
+
+
+def test_results_are_compared_wherever_they_are() -> None:
+    example = lra.rows("example")
+    of_rows = lra.compare(example, "linear", "sdpa")
+    assert of_rows.verdicts == lra.compare("example", "linear", "sdpa").verdicts
+    figure = lra.figure(example, "scores")
+    assert figure.axes[0].get_xlabel() == "accuracy (%)"
+
+
+def test_a_range_is_a_sweep() -> None:
+    words = given_words({"seed": range(2), "optim": {"steps": 3}})
+    assert words == ["-m", "seed=0,1", "optim.steps=3"]
 
 
 def test_the_whole_way_is_shown_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
     ("words", "message"),
     [
         ([], "got no name; wanted two or more"),
-        (["linear"], "got 1 name; wanted two or more"),
+        (["linear"], "got 1 name, 'linear'; wanted two or more; the results have linear (optim"),
         (["linaer", "sdpa"], "unknown model 'linaer': did you mean 'linear'?"),
         (["linear", "sdpa linear"], "no result is 'sdpa linear', taken together"),
         (["linear", "linear"], "'linear' and 'linear' choose 12 results in common"),
@@ -242,7 +242,7 @@ def test_a_damaged_cell_is_left_out_and_named(
 
 def test_names_in_one_word_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "linear,sdpa", "--rows", "example"]) == 2
-    assert capsys.readouterr().err.endswith("as in: lra compare linear sdpa\n")
+    assert capsys.readouterr().err.endswith(": lra compare linear sdpa\n")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""Reports on a store, on one of its sweeps, or on a published file of rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lra.reports.style import ReportStyle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a report consists of."""
+
+    rows: "pd.DataFrame"
+    files: list[Path]
+    left_out: list[str]
+    """Cells that are damaged, with the reason."""
+
+
+def write(
+    root: Path,
+    sweep: str | None = None,
+    *,
+    file: Path | None = None,
+    out: Path | None = None,
+    title: str | None = None,
+    style: "ReportStyle | None" = None,
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
+) -> Written:
+    """Write a report.
+
+    Args:
+        root: The store.
+        sweep: One of its sweeps; None: all that is stored.
+        file: Published rows, in place of a store.
+        out: The folder; None: `reports/SWEEP` in the store, `reports-of-FILE` for published rows.
+        title: Its heading.
+        style: How figures and tables look.
+        config_dirs: Folders with configuration files of one's own.
+        plugins: Packages whose runners have sections of their own.
+    """
+    from lra.composition.runner_class import first_metrics, sections
+    from lra.composition.selection import kinds
+    from lra.reports.report import write_report
+    from lra.reports.style import DEFAULT
+    from lra.results.accounts import published_accounts, stored_accounts
+    from lra.results.stored import (
+        destination,
+        deviations,
+        published_cells,
+        published_with_names,
+        stored,
+    )
+
+    left_out: list[str] = []
+    cells: dict[str, dict[str, Any]] = {}
+    if file is not None:
+        rows, about = published_with_names(file), published_cells(file)
+        folder, heading = Path(f"reports-of-{file.stem}"), file.stem
+        accounts = published_accounts(rows, about)
+    else:
+        rows, cells, left_out = stored(root, sweep)
+        folder, heading = destination(root, sweep)
+        about = {key: cell["config"] for key, cell in cells.items()}
+        accounts = stored_accounts(root, rows, cells)
+    files = write_report(
+        rows,
+        out or folder,
+        title=title or heading,
+        groups=kinds(config_dirs),
+        left_out=left_out,
+        sections=sections(cells, config_dirs, plugins),
+        metrics=first_metrics(cells),
+        deviations={key: deviations(node) for key, node in about.items()},
+        style=style or DEFAULT,
+        cells=accounts,
+    )
+    return Written(rows=rows, files=files, left_out=left_out)
