@@ -82,8 +82,15 @@ SCORES = {score.metric: score for score in (ACCURACY, *LANGUAGE)}
 
 
 def at_task_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Leave out scores at other lengths, from other contexts, and of compressed models."""
-    return rows[~rows["runner"].isin(("extrapolate", "context", "compress"))]
+    """Leave out scores at other lengths, from other contexts, and of compressed models.
+
+    Those of a runner of the user's own are such where one cell has several, which labels tell
+    apart.
+    """
+    rows = rows[~rows["runner"].isin(("extrapolate", "context", "compress"))]
+    final = rows[rows["step"].isna() & rows["metric"].isin(SCORES) & (rows["status"] == "ok")]
+    several = final.duplicated(["cell", "metric", "split", "baseline"], keep=False)
+    return rows.drop(final.index[several])
 
 
 def splits(rows: pd.DataFrame) -> list[str]:

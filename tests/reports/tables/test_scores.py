@@ -124,6 +124,17 @@ def test_two_results_of_one_seed_are_not_averaged(make: SimpleNamespace) -> None
     assert "one sweep at a time" in entry.notes[0]
 
 
+def test_several_scores_of_one_cell_are_no_score_of_its_model(make: SimpleNamespace) -> None:
+    """A runner of the user's own that corrupts more and more, say."""
+    whole = make.accuracy("linear", 0, 0.9)
+    parts = [
+        make.accuracy("linear", 0, 0.9 - share, runner="corrupt", labels={"share": str(share)})
+        for share in (0.1, 0.5)
+    ]
+    assert only(make.frame(whole, *parts)).text.startswith("90.0")
+    assert accuracy_table(prepare(make.frame(*parts))) is None
+
+
 def test_variants_have_rows_of_their_own(make: SimpleNamespace) -> None:
     rows = make.frame(
         make.accuracy("linear", 0, 0.3),
