@@ -16,7 +16,6 @@ from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.rows import model_order
 from lra.reports.sections.tuning_curves import looks_of
-from lra.reports.statistics.tuning import higher_is_better
 from lra.reports.tables.places import place_title
 from lra.reports.tables.scores import Score
 from lra.reports.tables.searches import (
@@ -29,7 +28,6 @@ from lra.reports.tables.searches import (
     score_of,
     whole,
 )
-from lra.runners.records import is_oracle
 
 POINT_PANEL = (*PLACE, "metric", "option")
 _PLOT = (2.9, 2.1)
@@ -47,7 +45,8 @@ def point_data(searches: Searches, metric: str) -> pd.DataFrame:
     records = []
     for arm, trials in searches.per_arm(metric):
         picked = {(c.study, c.trial) for c in searches.choices.get(arm, [])}
-        logs, baseline = log_options(trials), _baseline(searches.rows, arm, metric)
+        logs, best = log_options(trials), searches.best_baseline(arm, metric, "validation")
+        baseline = best[1] if best else float("nan")
         failed = trials[(trials["status"] != "ok") & (trials["rung"] != "")]
         for trial in pd.concat([whole(trials), failed]).to_dict("records"):
             for option, value in trial["point"].items():
@@ -67,17 +66,6 @@ def point_data(searches: Searches, metric: str) -> pd.DataFrame:
     ]  # fmt: skip
     data = pd.DataFrame(records, columns=columns)
     return data.sort_values([*PLACE, "option", "model", "study", "trial"], ignore_index=True)
-
-
-def _baseline(rows: pd.DataFrame, arm: tuple[object, ...], metric: str) -> float:
-    """Return the best score of a baseline on the validation split; NaN without any."""
-    task, version, source, _ = arm[:-1]
-    here = rows[
-        (rows["baseline"] != "") & (rows["metric"] == metric) & (rows["split"] == "validation")
-        & (rows["task"] == task) & (rows["task_version"] == version) & (rows["source"] == source)
-        & ~rows["baseline"].map(is_oracle).astype(bool)
-    ]["value"]  # fmt: skip
-    return float(here.max() if higher_is_better(metric) else here.min())
 
 
 def point_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
@@ -110,7 +98,8 @@ def point_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
 
 def _axis(axes: Axes, part: pd.DataFrame) -> pd.DataFrame:
     """Set the horizontal axis; return the points with their places on it, and which are joined."""
-    if part["x"].isna().any() or part["x"].nunique() <= min(_MOST_VALUES, len(part) // 3):
+    few = part["x"].nunique() <= min(_MOST_VALUES, len(part) // 3) and not part["log"].all()
+    if part["x"].isna().any() or few:
         ordered = part.sort_values(["x", "setting"], na_position="last")
         names, models = [*dict.fromkeys(ordered["setting"])], model_order([*part["model"]])
         axes.set_xticks(range(len(names)), names)

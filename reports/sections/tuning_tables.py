@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations, compress
 from statistics import fmean
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 from lra.reports.names import short_option_words
 from lra.reports.sections.tuning_curves import COSTS, Curve, arm_curves
 from lra.reports.statistics.intervals import LEVEL, Uncertainty, exact_interval
-from lra.reports.statistics.paired import mean_difference
+from lra.reports.statistics.paired import ALPHA, MeanDifference, holm, holm_levels, mean_difference
 from lra.reports.statistics.tuning import (
     BAND_TRIALS,
     STUDIES,
@@ -23,6 +24,7 @@ from lra.reports.style import chosen
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
 from lra.reports.tables.places import place_title
+from lra.reports.tables.ranking import DIFFERS, ranked
 from lra.reports.tables.scores import Score, entry
 from lra.reports.tables.searches import (
     PLACE,
@@ -43,28 +45,33 @@ from lra.reports.tables.table import Column, Entry, Table, TableRow
 _PERCENT = f"{100 * LEVEL:g} %"
 _TOP = 4
 """Trials whose spread is compared with the error of one score."""
+_BEGAN = ("untuned", "gain")
+"""Columns of options that a search began from, which it may have left out."""
 _TRAINED = {"ok", "diverged"}
 """Ends of trainings that took what they were given."""
 
 
 def tuned_table(searches: Searches, metric: str) -> Table:
     """Build the table of every arm: tuned and untuned scores, choice, trials, costs, marks."""
-    score, lines, arms = score_of(metric), [], searches.per_arm(metric)
+    score, arms = score_of(metric), searches.per_arm(metric)
     finished = {arm: _finished(trials) for arm, trials in arms}
+    tuned, marks = _ranked_by_place(searches, score, [arm for arm, _ in arms])
+    lines: list[tuple[Arm, list[Entry]]] = []
     for arm, trials in arms:
         choices = searches.choices.get(arm, [])
-        tuned, untuned = (_scored(searches, arm, score, tuned=each) for each in (True, False))
+        untuned = _scored(searches, arm, score, tuned=False)
         there = whole(trials, untuned=True)
         best = float(searches.chosen(there, arm)["score"].mean())
         again = float(searches.final(arm, metric, "validation")["value"].mean())
         beside = {count for other, count in finished.items() if other[:-1] == arm[:-1]}
-        lines.append(_line(
-            arm, _marked(tuned, choices, beside), untuned,
-            _difference(searches, tuned, untuned, score),
+        lines.append((arm, [
+            _marked(tuned[arm], choices, beside), untuned,
+            _difference(searches, tuned[arm], untuned, score),
             _with_deviation(_number(best, score), searches.deviation(arm, metric), score),
             _number(_fourth(there, score), score), _number(again, score),
             _number(best - again, score, sign="+"), _chosen_options(choices), *_costs(trials),
-        ))  # fmt: skip
+        ]))  # fmt: skip
+    began = any(entries[1].status == "ok" for _, entries in lines)
     columns = [
         Column(title=title, group=group, words=title == "chosen options")
         for group, titles in (
@@ -75,11 +82,37 @@ def tuned_table(searches: Searches, metric: str) -> Table:
         )
         for title in titles
     ]
+    shown = [began or column.title not in _BEGAN for column in columns]
+    rows = [_line(arm, *compress(entries, shown)) for arm, entries in lines]
+    for place in dict.fromkeys(arm[:-1] for arm, _ in lines):
+        first = next(arm for arm, _ in lines if arm[:-1] == place)
+        if (baseline := searches.best_baseline(first, metric, "test")) is not None:
+            name, value = baseline
+            rest = [Entry(text="")] * (sum(shown) - 1)
+            entries = (_number(value, score), *rest)
+            title, section = f"best baseline: {name}", place_title(first, data=True)
+            rows.append(TableRow(title=title, section=section, entries=entries))
+    rows.sort(key=lambda row: row.section)  # stable: baselines stay behind their models
     return Table(
-        title=f"{score.title} after tuning", caption=_caption(searches, metric),
-        stub="model", columns=tuple(columns), rows=tuple(lines),
+        title=f"{score.title} after tuning", caption=_caption(searches, metric, marks),
+        stub="model", columns=tuple(compress(columns, shown)), rows=tuple(rows),
         brief=f"{score.unit}, test split; options chosen on validation.",
     )  # fmt: skip
+
+
+def _ranked_by_place(
+    searches: Searches, score: Score, arms: Sequence[Arm]
+) -> tuple[dict[Arm, Entry], str]:
+    """Return the tuned scores of arms, ranked at each place, and what their marks mean."""
+    found, said = dict[Arm, Entry](), dict[str, None]()
+    for place in dict.fromkeys(arm[:-1] for arm in arms):
+        here = [arm for arm in arms if arm[:-1] == place]
+        floors = [*searches.baselines(here[0], score.metric, "test").values()]
+        lines = [[_scored(searches, arm, score)] for arm in here]
+        lines, marks = ranked(lines, score.decimals, higher=score.higher, floors=[floors])
+        found |= {arm: line[0] for arm, line in zip(here, lines, strict=True)}
+        said[marks] = None
+    return found, " ".join(filter(None, said))
 
 
 def _line(arm: Arm, *entries: Entry, rung: str = "") -> TableRow:
@@ -88,7 +121,7 @@ def _line(arm: Arm, *entries: Entry, rung: str = "") -> TableRow:
     return TableRow(title=title, section=place_title(arm, data=True), entries=entries)
 
 
-def _caption(searches: Searches, metric: str) -> str:
+def _caption(searches: Searches, metric: str, marks: str) -> str:
     trials = searches.trials[searches.trials["metric"] == metric]
     samplers = ", ".join(sorted(set(trials["sampler"])))
     per = trials[trials["trial"] > 0].groupby([*PLACE, "model", "study"], dropna=False)["trial"]
@@ -97,9 +130,9 @@ def _caption(searches: Searches, metric: str) -> str:
     seeds = searches.finals[metric, "test"]["seed"].nunique()
     text = (
         f"{score_of(metric).unit}. Options are chosen by the {metric.replace('_', ' ')} of the "
-        f"validation split among {count} trials of each model and study (search={samplers}) and "
-        "the untuned options; the chosen ones are trained again with other seeds and scored on "
-        "test. "
+        f"validation split among {count} trials of each model and study (search={samplers})"
+        f"{' and the untuned options' * bool((trials['trial'] == 0).any())}; the chosen ones are "
+        "trained again with other seeds and scored on test. "
     )
     if searches.studies >= STUDIES:
         text += f"Means over {searches.studies} searches with {_PERCENT} t intervals, which "
@@ -116,9 +149,10 @@ def _caption(searches: Searches, metric: str) -> str:
     )
     devices = sorted(set(trials["device"]))
     machine = devices[0] if len(devices) == 1 else f"{len(devices)} kinds of machine"
-    return text + (
+    return f"{text}{marks} ".lstrip() + (
         "Optimism: the chosen trial's validation score minus that of its options trained again. "
-        f"Steps, hours of training ({machine}) and multiply-adds are those of all trials."
+        f"Steps, hours of training ({machine}) and multiply-adds are those of all trials, "
+        "the untuned one among them."
     )
 
 
@@ -181,16 +215,27 @@ def _fourth(trials: pd.DataFrame, score: Score) -> float:
     return fmean(found) if found else math.nan
 
 
-def _difference(searches: Searches, one: Entry, other: Entry, score: Score) -> Entry:
-    """Return the mean difference of two scores, paired by seed or study."""
+def _mean_difference(
+    searches: Searches, one: Entry, other: Entry, level: float = LEVEL
+) -> MeanDifference | None:
+    """Return the mean difference of two scores, paired by seed or study; None without a pair."""
     shared = sorted({*one.by_seed} & {*other.by_seed})
     if not shared:
-        return absent()
+        return None
     values = ([each.by_seed[s] for s in shared] for each in (one, other))
-    result = mean_difference(*values, source=_over(searches))
+    return mean_difference(*values, level=level, source=_over(searches))
+
+
+def _difference(
+    searches: Searches, one: Entry, other: Entry, score: Score, level: float = LEVEL
+) -> Entry:
+    """Return the mean difference of two scores as an entry."""
+    result = _mean_difference(searches, one, other, level)
+    if result is None:
+        return absent()
     shown = replace(_number(result.mean, score, "+"), facts={"pairs": result.pairs})
     if (ends := result.interval) is None:
-        return shown
+        return replace(shown, notes=("no interval: the same difference at every seed",))
     low, high = (_number(end, score, "+").text for end in (ends.low, ends.high))
     return replace(shown, text=f"{shown.text} [{low}, {high}]", interval=ends)
 
@@ -230,11 +275,15 @@ def window_table(searches: Searches, metric: str) -> Table | None:
     for arm, trials in arms:
         drawn = whole(trials)
         good = good_trials(drawn, metric)
-        if not drawn["score"].isna().all():
-            entries = [_share(good, independent=bar is not None and independent(trials))]
-            for option in logs:
-                entries += _window(drawn["point"], good, option)
-            lines.append(_line(arm, *entries))
+        if drawn["score"].isna().all():
+            continue
+        if below := _below(searches, arm, score, drawn["score"]):
+            lines.append(_line(arm, *[absent(below)] * (1 + 3 * len(logs))))
+            continue
+        entries = [_share(good, independent=bar is not None and independent(trials))]
+        for option in logs:
+            entries += _window(drawn["point"], good, option)
+        lines.append(_line(arm, *entries))
     if not lines:
         return None
     name = score.title.lower()
@@ -269,6 +318,17 @@ def window_table(searches: Searches, metric: str) -> Table | None:
         "searched at the same time, can move both.",
         stub="model", columns=tuple(heads), rows=tuple(lines),
     )  # fmt: skip
+
+
+def _below(searches: Searches, arm: Arm, score: Score, tried: pd.Series) -> str:
+    """Say that no trial is better than a baseline, so that any is as good; "" where one is."""
+    baseline = searches.best_baseline(arm, score.metric, "validation")
+    baseline = baseline or searches.best_baseline(arm, score.metric, "test")
+    best = float(tried.max() if score.higher else tried.min())
+    if baseline is None or ((best > baseline[1]) == score.higher and best != baseline[1]):
+        return ""
+    text = _number(baseline[1], score).text
+    return f"no trial is better than the baseline {baseline[0]}, {text}: any is as good"
 
 
 def _share(good: pd.Series, *, independent: bool) -> Entry:
@@ -361,12 +421,9 @@ def comparison_tables(searches: Searches, metric: str) -> Iterator[tuple[Arm, Ta
 def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Table:
     score, many, lines = score_of(metric), searches.studies >= STUDIES, []
     found = [_scored(searches, curve.arm, score) for curve in curves]
-    blocks = [(
-        "tuned test score, row minus column",
-        [[Entry(text="") if a is b else _difference(searches, a, b, score) for b in found]
-         for a in found],
-    )]  # fmt: skip
-    for budget, (words, _) in COSTS.items():
+    blocks = [("tuned test score, row minus column", _differences(searches, found, score))]
+    banded = all(curve.banded for curve in curves)
+    for budget, (words, _) in COSTS.items() if banded else ():
         if not any(math.isnan(curve.costs[budget]) for curve in curves):
             least = min(len(c.curve.best) * c.costs[budget] for c in curves)
             bands = [[_by_bands(a, b, metric, budget, least) for b in curves] for a in curves]
@@ -377,20 +434,50 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
             for curve, line in zip(curves, entries, strict=True)
         ]
     over = (
-        f"paired by search, with {_PERCENT} t interval over {searches.studies} searches"
+        f"paired by search, with t interval over {searches.studies} searches"
         if many
-        else f"paired by seed, with {_PERCENT} t interval over final seeds, which does not include "
+        else "paired by seed, with t interval over final seeds, which does not include "
         "the variance of the search"
     )
+    pairs = len(found) * (len(found) - 1) // 2
+    tested = "by a paired t test"
+    if pairs > 1:
+        tested += f" with Holm's correction for {pairs} pairs, whose levels the intervals have"
+    bands = (
+        f"Bands: ahead or behind where the {_PERCENT} bands of the tuning curves on validation are "
+        "apart, with the numbers of trials, hours or multiply-adds at which they are. Bands are "
+        f"seldom apart below {BAND_TRIALS} trials, even where the best scores of two models differ "
+        "greatly."
+        if banded
+        else "No bands of the tuning curves, and so no comparison by budget: they need independent "
+        "trials, and the package opda (pip install 'lra[search]')."
+    )
+    best = searches.best_baseline(curves[0].arm, metric, "test")
+    beside = f" Best baseline: {best[0]}, {_number(best[1], score).text}." if best else ""
     return Table(
         title=f"Who is ahead on {place_title(curves[0].arm, data=True)}, by {score.title.lower()}",
-        caption=f"Difference of the tuned test scores, {over}. Bands: ahead or behind where the "
-        f"{_PERCENT} bands of the tuning curves on validation are apart, with the numbers of "
-        "trials, hours or multiply-adds at which they are. Bands are seldom apart below "
-        f"{BAND_TRIALS} trials, even where the best scores of two models differ greatly.",
+        caption=f"Difference of the tuned test scores, {over}; {DIFFERS}: p < {ALPHA:.2g} {tested}."
+        f"{beside} {bands}",
         stub="model", columns=tuple(Column(title=str(curve.arm[-1])) for curve in curves),
         rows=tuple(lines),
     )  # fmt: skip
+
+
+def _differences(searches: Searches, found: Sequence[Entry], score: Score) -> list[list[Entry]]:
+    """Return the differences of tuned scores, row minus column, tested with Holm's correction."""
+    pairs = [*combinations(range(len(found)), 2)]
+    first = [_mean_difference(searches, found[i], found[j]) for i, j in pairs]
+    tested = [at for at, each in enumerate(first) if each is not None and each.p is not None]
+    p = [first[at].p or 0.0 for at in tested]  # type: ignore[union-attr]
+    level = dict(zip(tested, holm_levels(p), strict=True))
+    corrected = dict(zip(tested, holm(p), strict=True))
+    entries = [[Entry(text="")] * len(found) for _ in found]
+    for at, (i, j) in enumerate(pairs):
+        for row, column in ((i, j), (j, i)):
+            entry = _difference(searches, found[row], found[column], score, level.get(at, LEVEL))
+            differs = corrected.get(at, 1.0) < ALPHA
+            entries[row][column] = replace(entry, text=entry.text + DIFFERS * differs)
+    return entries
 
 
 def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: float) -> Entry:

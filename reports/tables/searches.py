@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from lra.reports.labels import UNTUNED
-from lra.reports.rows import MARKS, short, values, with_labels
+from lra.reports.rows import MARKS, as_text, short, values, with_labels
 from lra.reports.statistics.tuning import STUDIES, bounds, higher_is_better
 from lra.reports.style import chosen
-from lra.reports.tables.scores import SCORES, Score, final_scores
+from lra.reports.tables.scores import CHANCE, SCORES, Score, final_scores
 from lra.runners.metrics import METRICS
+from lra.runners.records import is_oracle
 
 RUNNER = "search"
 PLACE = ("task", "task_version", "source", "length")
@@ -144,6 +145,29 @@ class Searches:
         scores = {pair: final_scores(self.led, pair[1], score_of(pair[0])) for pair in pairs}
         nothing = self.led.iloc[:0]
         return {pair: nothing if found is None else found for pair, found in scores.items()}
+
+    def baselines(self, arm: Arm, metric: str, split: str) -> dict[str, float]:
+        """Return the scores on a split, at an arm's place, that need no model; chance among them.
+
+        Oracles, which know the rule of the task, are none of these.
+        """
+        score, found = score_of(metric), dict[str, float]()
+        rows = final_scores(self.rows[self.rows["baseline"] != ""], split, score)
+        if rows is not None:
+            rows = rows[(rows["status"] == "ok") & ~rows["baseline"].map(is_oracle)]
+            here = [as_text(value) for value in arm[: len(PLACE)]]
+            for row in rows.to_dict("records"):
+                if [as_text(row[column]) for column in PLACE] == here:
+                    found[row["baseline"].replace("_", " ")] = float(row["value"])
+        if score.shares and str(arm[0]) in CHANCE:
+            found["chance"] = CHANCE[str(arm[0])]
+        return found
+
+    def best_baseline(self, arm: Arm, metric: str, split: str) -> tuple[str, float] | None:
+        """Return the best of `baselines`; None where there is none."""
+        found = self.baselines(arm, metric, split)
+        best = max if score_of(metric).higher else min
+        return best(found.items(), key=lambda item: item[1]) if found else None
 
     def led_to(self, *, tuned: bool) -> dict[str, str]:
         """Return the cells of trainings with chosen options, or untuned ones, with their study."""

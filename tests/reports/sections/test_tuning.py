@@ -50,7 +50,9 @@ def finals(rows: Sequence[dict[str, Any]], family: str, *, untuned: bool) -> lis
 def test_the_table_has_the_finals_of_the_choice_and_what_it_cost() -> None:
     rows = search(marks=[EDGE])
     table = tuned_table(searches(*rows), "accuracy")
-    assert [row.title for row in table.rows] == sorted(RATES)  # without the searched options
+    # without the searched options; behind them what needs no model
+    assert [row.title for row in table.rows] == [*sorted(RATES), "best baseline: chance"]
+    assert [row.entries[0].rank for row in table.rows[:-1]].count(1) == 1
     lstm = line(table, "lstm")
     tuned, untuned = (finals(rows, "lstm", untuned=each) for each in (False, True))
     assert lstm["tuned"].value == pytest.approx(np.mean(tuned))
@@ -361,6 +363,39 @@ def test_who_is_ahead_by_bands_and_by_studies() -> None:
     assert str(difference.interval.source) == "studies"
     assert difference.facts["pairs"] == 3
     assert difference.value == -(three.rows[1].entries[0].value or 0.0)
+
+
+def test_pairs_of_tuned_scores_are_tested_with_holms_correction() -> None:
+    rows = search(("sdpa", "lstm", "linear"))
+    ((_, table),) = comparison_tables(searches(*rows), "accuracy")
+    lines = [row for row in table.rows if row.section.startswith("tuned")]
+    above = [lines[i].entries[j] for i in range(3) for j in range(i + 1, 3)]
+    levels = sorted(round(e.interval.level, 4) for e in above if e.interval)
+    assert levels[-1] == pytest.approx(1 - 0.05 / 3, abs=1e-4)
+    for each in above:
+        assert each.interval is not None
+        outside = not each.interval.low <= 0 <= each.interval.high
+        assert each.text.endswith("*") == outside
+    assert "Holm's correction for 3 pairs" in table.caption
+    assert "Best baseline: chance, " in table.caption
+
+
+def test_what_a_search_left_out_is_no_column() -> None:
+    rows = [r for r in search() if r["labels"].get("trial") != "0"]
+    table = tuned_table(searches(*rows), "accuracy")
+    assert not {"untuned", "gain"} & {column.title for column in table.columns}
+    assert "and the untuned options" not in table.caption
+    assert all(len(row.entries) == len(table.columns) for row in table.rows)
+
+
+def test_a_model_that_learned_nothing_has_no_window() -> None:
+    trials = [ended(n, {RATE: 10.0**-n}, 0.05) for n in range(1, 5)]
+    result = SearchResult(sampler="halton", trials=trials, costs=[{}] * 4, chosen=1)
+    table = window_table(searches(*chosen_rows("lstm", result)), "accuracy")
+    assert table is not None
+    share = table.rows[0].entries[0]
+    assert share.value is None
+    assert share.notes == ("no trial is better than the baseline chance, 10.0: any is as good",)
 
 
 def test_points_show_failures_and_the_choice_and_know_their_axis() -> None:
