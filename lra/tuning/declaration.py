@@ -164,9 +164,10 @@ def _composed_value(entry: Composed, option: str, model: str) -> Any:
     node: Any = entry.config
     for part in option.split("."):
         if not isinstance(node, Mapping) or part not in node:
+            known = unknown("option", part, node if isinstance(node, Mapping) else ())
             raise ConfigError(
-                f"{option}: model={model} has no such option; a range of one family alone stands "
-                f"under {OF_MODEL}MODEL, as 'search.for_model.performer.model.mixer.features="
+                f"{option}: model={model}: {known} A range of one family alone stands under "
+                f"{OF_MODEL}MODEL, as 'search.for_model.performer.model.mixer.features="
                 "choice(64,128)'"
             )
         node = node[part]

@@ -103,6 +103,6 @@ def _edge(each: Dimension, drawn: Sequence["Trial"], chosen: "Trial") -> Iterato
     yield (
         "at_the_edge",
         f"no trial lies beyond the chosen {each.option}={text}, which happens in "
-        f"{100 * chance:.0f} % of searches where this option has no effect: search wider, as "
-        f"{wider}",
+        f"{100 * chance:.0f} % of searches where this option has no effect: search wider, under "
+        f"another name (sweep=), as {wider}",
     )

@@ -48,6 +48,10 @@ class Numbers:
     hits: Hits
     ratios: Mapping[tuple[str, str], Row] = field(default_factory=dict)
     """Of a metric of speed, the paired ratios of times, by cell and the family of its reference."""
+    ratios_of_processor: Mapping[tuple[str, str], Row] = field(default_factory=dict)
+    """The same by the processors' clock."""
+    beside: Mapping[str, frozenset[tuple[str, tuple[float, ...]]]] = field(default_factory=dict)
+    """By cell, the references that it was timed in turns with, and the times of their passes."""
     trainings: FinalTrainings | None = None
 
     @property
@@ -114,10 +118,19 @@ def numbers_of(
         places.setdefault((*place,), {})[f"{row['cell']} {row['baseline']}".rstrip()] = row
     paired = final[(final["metric"] == "time_ratio") & (final["status"] == "ok")]
     paired = paired if metric in SPEEDS else paired[:0]
+    computed = final[(final["metric"] == "processor_time_ratio") & (final["status"] == "ok")]
+    beside: dict[str, frozenset[tuple[str, tuple[float, ...]]]] = {}
+    for row in final[final["metric"] == "reference_time"].to_dict("records") if len(paired) else ():
+        shared = {(str(row["reference"]), tuple(row["samples"]))} if row["samples"] else set()
+        beside[str(row["cell"])] = beside.get(str(row["cell"]), frozenset()) | shared
     return Numbers(
         metric=metric, split=split, places=places, lost=lost, settings=settings, hits=hits,
         trainings=trainings,
         ratios={(str(r["cell"]), str(r["reference"])): r for r in paired.to_dict("records")},
+        ratios_of_processor={
+            (str(r["cell"]), str(r["reference"])): r for r in computed.to_dict("records")
+        },
+        beside=beside,
     )  # fmt: skip
 
 

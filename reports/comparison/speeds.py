@@ -3,16 +3,18 @@
 A machine that drifts slows both, so their ratio is known far better than the difference of seconds.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lra.reports.comparison.numbers import Numbers, Row
-from lra.reports.statistics.intervals import LEVEL, Interval, median_interval
+from lra.reports.rows import Value
+from lra.reports.statistics.intervals import LEVEL, Interval
 from lra.reports.tables.costs import inverted
 
-UNTIMED = "not timed interleaved, so no ratio: runner.references names what a model is timed with"
+UNTIMED = "no ratio of passes in turns is stored: runner.references names what stores one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class Speed:
 def speed_of(numbers: Numbers, pairs: Sequence[tuple[Row, Row]]) -> Speed | None:
     """Return how fast the first rows of pairs are, one of whose models is a reference of the other.
 
-    None where no such ratios are stored.
+    None where neither such ratios are stored, nor passes of both that were timed in turns.
     """
     for inverse in (False, True):
         turned = [pair[::-1] if inverse else pair for pair in pairs]
@@ -44,10 +46,39 @@ def speed_of(numbers: Numbers, pairs: Sequence[tuple[Row, Row]]) -> Speed | None
         if several or not all(key in numbers.ratios for key in keys):
             continue  # of several configurations the reference is one, and not known which
         rows = [numbers.ratios[key] for key in keys]
-        samples = [s for row in rows for s in (row["samples"] or (row["value"],))]
-        middle, ends = float(np.median(samples)), median_interval(samples)
-        if not inverse:  # seconds of the first by those of the second
-            middle, ends = 1 / middle, inverted(ends)
-        disturbed = tuple(row["disturbed"] for row in rows)
-        return Speed(factor=middle, interval=ends, passes=len(samples), disturbed=disturbed)
+        found = _pooled(rows)
+        other = _pooled([numbers.ratios_of_processor.get(key) for key in keys])
+        if found is not None:
+            return _speed(found.or_processor(other), rows, inverse=inverse)
+    if all(_together(numbers, a, b) for a, b in pairs):
+        samples = [x / y for a, b in pairs for x, y in zip(a["samples"], b["samples"], strict=True)]
+        rows = [row for pair in pairs for row in pair]
+        why = next((str(row["disturbed"]) for row in rows if row["disturbed"]), "")
+        ratio = Value(value=float(np.median(samples)), samples=(*samples,), disturbed=why)
+        return _speed(ratio, rows, inverse=False)
     return None
+
+
+def _together(numbers: Numbers, one: Row, other: Row) -> bool:
+    """Tell whether the passes of two cells were timed in turns: beside the same of a reference."""
+    mine, theirs = (numbers.beside.get(str(row["cell"]), frozenset()) for row in (one, other))
+    equal = len(one["samples"]) == len(other["samples"]) > 0
+    return numbers.metric == "time" and equal and not mine.isdisjoint(theirs)
+
+
+def _pooled(rows: Sequence[Row | None]) -> Value | None:
+    """Return the ratios of several cells as one; None where one of them has none."""
+    if None in rows:
+        return None
+    samples = [s for row in rows if row for s in (row["samples"] or (row["value"],))]
+    why = next((str(row["disturbed"]) for row in rows if row and row["disturbed"]), "")
+    return Value(value=float(np.median(samples)), samples=(*samples,), disturbed=why)
+
+
+def _speed(ratio: Value, rows: Sequence[Row], *, inverse: bool) -> Speed:
+    """Return a ratio of seconds, first by second unless inverse, as a speed."""
+    middle, ends = ratio.value or math.nan, ratio.interval()
+    if not inverse:
+        middle, ends = 1 / middle, inverted(ends)
+    disturbed = tuple(row["disturbed"] for row in rows)
+    return Speed(factor=middle, interval=ends, passes=len(ratio.samples), disturbed=disturbed)
