@@ -134,6 +134,14 @@ def busy(points: Sequence[CostPoint]) -> str:
     )
 
 
+def of_busy(entry: Entry, used: Sequence[Value]) -> Entry:
+    """Return what several times give, marked where some of them were disturbed."""
+    if entry.status != "ok" or not any(value.disturbed for value in used if not value.uncertain):
+        return entry
+    note = f"{DAGGER} of times on a busy machine, for which the interval allows"
+    return replace(entry, text=f"{entry.text} {DAGGER}", notes=(*entry.notes, note))
+
+
 def without(what: str, lengths: Sequence[int]) -> tuple[str, ...]:
     """Return the note that a fit leaves out uncertain lengths; none where there are none."""
     if not lengths:
@@ -336,14 +344,18 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
             entries.append(_crossover_entry(line, name, reference))
         rows.append(TableRow(title=name, entries=tuple(entries)))
     caption = (
-        "The sequence length from which the model stays faster than the reference as "
-        "far as measured, interpolated between lengths on logarithmic axes [95 % interval from "
+        f"{busy(points)} The sequence length from which the model stays faster than the reference "
+        "as far as measured, interpolated between lengths on logarithmic axes [95 % interval from "
         "timing noise]. ≤: faster from the shortest length measured. Not resolved: an end of the "
         f"interval is open, or its ends lie more than a factor of {WIDEST:g} apart."
     )
     columns = tuple(Column(group=mode_name(m), title=f"faster than {r} from") for m, r in heads)
     return Table(
-        title="Crossover length", caption=caption, stub="model", columns=columns, rows=tuple(rows)
+        title="Crossover length",
+        caption=caption.strip(),
+        stub="model",
+        columns=columns,
+        rows=tuple(rows),
     )
 
 
@@ -371,9 +383,10 @@ def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> 
         note for reason, n in lost.items() for note in (f"unknown at {' and '.join(n)}", reason)
     )
     notes += without("the crossover", left_out)
+    used = [p.time_ratio[reference] for p in points if reference in p.time_ratio]
     facts: dict[str, float | int | str] = {"reach": str(crossing.reach)}
     facts |= {"shortest": crossing.shortest or "", "longest": crossing.longest or ""}
-    return Entry(
+    entry = Entry(
         text=str(crossing),
         value=crossing.length if crossing.resolved else None,
         interval=crossing.interval,
@@ -381,6 +394,7 @@ def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> 
         notes=notes,
         facts=facts,
     )
+    return of_busy(entry, used)
 
 
 def growth_table(points: Sequence[CostPoint]) -> Table | None:
@@ -401,7 +415,7 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
         for title in ("exponent", "last doubling")
     )
     caption = (
-        "Exponent e of cost per sequence = c × length^e, least squares over "
+        f"{busy(points)} Exponent e of cost per sequence = c × length^e, least squares over "
         "all measured lengths [95 % interval, the wider of residuals and timing noise], and the "
         "slope between the two longest lengths alone. Not resolved: fewer than "
         f"{FEWEST} lengths, or an interval wider than ± {RESOLVED:g}, which cannot tell linear "
@@ -409,7 +423,7 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
     )
     return Table(
         title="Growth with sequence length",
-        caption=caption,
+        caption=caption.strip(),
         stub="model",
         columns=columns,
         rows=tuple(rows),
@@ -438,6 +452,7 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
     ]
     measured = [(n, v) for n, v in costs if v.value and not v.uncertain]  # nothing grows from zero
     notes = without("the exponent", [n for n, v in costs if v.uncertain])
+    used = [v for _, v in costs]
     if len(measured) < 2:
         few = "fewer than two lengths measured" + (" that are certain enough" if notes else "")
         entry = Entry(text="–", status=MISSING, notes=(few, *notes))
@@ -455,7 +470,10 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
         facts=facts,
     )
     last = fit_values(measured[-2:])
-    return whole, replace(_last_doubling(last, exact=quantity == "memory"), notes=notes)
+    whole = of_busy(whole, used)
+    return whole, of_busy(
+        replace(_last_doubling(last, exact=quantity == "memory"), notes=notes), used
+    )
 
 
 def _last_doubling(fit: PowerLaw, *, exact: bool) -> Entry:

@@ -220,9 +220,14 @@ def test_a_crossover_and_an_exponent_count_both_clocks(make: SimpleNamespace) ->
     assert busy_one.interval is not None
     assert (busy_one.interval.low, busy_one.interval.high) == pytest.approx((733, 1145), rel=0.03)
     assert busy_one.interval.source == Uncertainty.load
-    table = growth_table(found)
-    assert table is not None
-    assert table.rows[0].entries[0].value == pytest.approx(1.0, abs=0.02)
+    for make_table in (growth_table, crossover_table):
+        table = make_table(found)
+        assert table is not None
+        assert table.rows[0].entries[0].text.endswith(DAGGER)
+        assert table.caption.startswith("This machine was busy")
+        quiet_table = make_table(points(cells(make), make))
+        assert quiet_table is not None
+        assert DAGGER not in quiet_table.rows[0].entries[0].text + quiet_table.caption
 
 
 def test_memory_stays_where_a_time_was_too_long(make: SimpleNamespace) -> None:
