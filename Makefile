@@ -3,7 +3,7 @@
 #   make quickstart   train and measure every mixer, write tables and figures
 #   make gallery      docs/gallery.md: every kind of figure, from published rows
 #   make pages        docs/families, a page per family, and tables of the quickstart, from published rows
-#   make test         linters, types, import rules, tests; FAMILY=gla: the quick tests of one family alone
+#   make test         linters, types, import rules, tests; FAMILY=gla, TASK=mqar, RUNNER=decode: the quick tests of one alone
 #   make parity       outputs and gradients beside other public implementations
 #   make slurm      sweeps on a real SLURM, on a machine that can be thrown away (root; apt-get install slurm-wlm munge)
 #   make docs         the documentation as a site, in build/site
@@ -11,7 +11,7 @@
 #   make release      both archives, checked and tried, and what is new; publishes nothing
 #   make environments  the wheel with the oldest and the newest dependencies, and other Pythons
 #   make documented    all commands and Python of README and docs, from the wheel (hours)
-#   make lint | types | wheel | clean
+#   make format | lint | types | wheel | clean
 #
 # PYTHON=python3.12 chooses the interpreter, VENV=DIR another environment.
 
@@ -22,12 +22,14 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # Test processes with one thread each, one more than there are cores: those that run sweeps wait now and then.
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 USUAL := not compile and not network and not parity and not slurm
+# Where the tests of one family, task or runner are.
+QUICK = $(if $(FAMILY),tests/models/families tests/models/initial_values tests/contracts)$(if $(TASK),tests/tasks tests/lra/composition)$(if $(RUNNER),tests/runners/measures tests/reports/sections tests/lra/composition)
 SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 # Bytecode is kept, whatever the shell says: tests start hundreds of processes.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart gallery pages test slurm lint types rules tree docs pytest parity campaign wheel release environments documented clean
+.PHONY: help quickstart gallery pages test slurm format lint types rules tree docs pytest parity campaign wheel release environments documented clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -40,15 +42,20 @@ gallery: $(VENV)/.runtime
 
 pages: $(VENV)/.runtime
 	$(BIN)/python docs/site/family_pages.py
+	$(BIN)/python docs/site/family_lists.py
 	$(BIN)/python docs/site/quickstart.py
 
 # Types and documents are checked beside the tests, which leave a core idle now and then.
 test: lint $(VENV)/.dev
-ifdef FAMILY
-	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -k $(FAMILY) -m "$(USUAL)" tests/models/families tests/contracts
+ifneq ($(FAMILY)$(TASK)$(RUNNER),)
+	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -k "$(FAMILY)$(TASK)$(RUNNER)" -m "$(USUAL)" $(QUICK)
 else
 	$(MAKE) --no-print-directory -j 2 types rules docs pytest
 endif
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -36,4 +36,4 @@ def test_families_stand_where_their_traits_say(name: str, trait: str, places: An
     for place in places:
         (line,) = re.findall(rf"^- `{place}`: (.*)$", page, re.MULTILINE)
         wanted = sorted(family for family, offered in traits.items() if place in offered)
-        assert line == ", ".join(wanted), f"docs/{name}, {place}"
+        assert line == ", ".join(wanted), f"docs/{name}, {place}: make pages writes it anew"

@@ -125,7 +125,7 @@ def test_the_page_of_a_gpu_has_the_numbers_of_its_rows_and_names_every_family() 
     absent = re.findall(r"`(\w+)`", listed)
     assert len(absent) == int(count)
     assert {*own} == {model for model, _ in found}
-    assert sorted([*own, *absent]) == sorted(names("model"))
+    assert sorted([*own, *absent]) == sorted(names("model")), "make pages writes it anew"
 
 
 def test_the_figures_of_all_families_are_of_those_that_the_page_says() -> None:
@@ -141,7 +141,7 @@ def test_the_figures_of_all_families_are_of_those_that_the_page_says() -> None:
         for line in max(PUBLISHED.glob(f"{name}-epyc-*.jsonl")).read_text().splitlines()
         if (row := json.loads(line))["metric"] == "time" and row["mode"] == "step"
     }
-    assert (len(drawn), len(names("model"))) == (shown, every)
+    assert (len(drawn), len(names("model"))) == (shown, every), "make pages writes it anew"
     assert {*re.findall(r"`(\w+)`", sentence.partition("tokens.")[2])} == {*names("model")} - drawn
     pictures = re.findall(r"\((figures/families-[\w-]+\.png)\)", page)
     assert len(pictures) == 4

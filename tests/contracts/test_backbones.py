@@ -188,7 +188,9 @@ def test_biases_are_where_the_backbone_wants_them_or_the_family_refuses(family, 
             into = [name for name in linear if name.endswith("_proj") and name != "out_proj"]
             into = [name for name in into if name not in UNBIASED.get(family, ())]
             assert into
-            assert [(linear[name].bias is not None) for name in into] == [qkv] * len(into)
+            assert {name for name in into if linear[name].bias is None} == (
+                {*()} if qkv else {*into}
+            )
             assert (linear["out_proj"].bias is not None) is not qkv
         assert [part.bias for part in (block.network[0], block.network[3])] == [None, None]
     model(tokens(), torch.tensor([0, 1, 2])).nll.sum().backward()
