@@ -27,7 +27,7 @@ from beartype import beartype
 from jaxtyping import AbstractArray, jaxtyped
 from torch import Tensor
 
-PACKAGES = ("lra.models.", "lra.tasks.", "lra.runners.", "peers.")
+PACKAGES = ("lra.models.", "lra.tasks.", "lra.runners.", "peers.", "tests.literal.")
 WRAPPER = "_with_its_shapes_compared"
 ARRAYS = (Tensor, np.ndarray)
 SEVERAL = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)

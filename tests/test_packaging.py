@@ -43,7 +43,6 @@ def test_the_wheel_holds_every_source_choice_and_data_file_and_nothing_else(whee
         for folder, home in HOMES.items()
         for pattern in ("*.py", "*.yaml", "*.mplstyle", "*.csv", "*.j2", "*.js", "*.css")
         for file in (ROOT / folder).rglob(pattern)
-        if "reference" not in (file.stem, file.parent.name)  # literal forms serve tests alone
     }
     assert {"lra/conf/config.yaml", "lra/conf/model/softmax.yaml", "lra/__main__.py"} <= wanted
     assert any(name.endswith(".mplstyle") for name in wanted)

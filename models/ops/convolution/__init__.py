@@ -4,5 +4,5 @@
 the first to attention; `blocks` is how rows are laid out for both. `long` has kernels as long as
 the sequence, of a row or behind what is remembered of it; `kernels` makes such from parameters,
 `implicit` by a network. `short` has a few taps for each channel, `tree` puts such of all scales
-behind each other. `reference` is the literal form.
+behind each other.
 """

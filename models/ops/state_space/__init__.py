@@ -3,5 +3,5 @@
 Outputs are then a convolution of the inputs (`lra.models.ops.convolution.long`). `kernels` makes
 its kernels from eigenvalues, and sums inputs into states; `low_rank` does both for matrices that
 are diagonal plus low rank; `dynamics` has A, B and dt as parameters; `hippo` has the eigenvalues to
-start from; `reference` is the literal form of each.
+start from.
 """

@@ -9,8 +9,7 @@ States are real here, real parts of the N / 2 pairs in front of imaginary ones, 
 is real. With t = i m + j, K is a product of m rows C A_^j and n / m columns A_^(m i) B_, each table
 doubled by the squares of A_: 2 log2(n) N^3 + 2 (m + n / m) N^2 + 2 n N operations a channel. S4's
 paper has the kernel as Cauchy products at roots of unity, from C (1 - A_^n). Where C is what is
-learned, the squares of A_ are needed for that too, and give the kernel at a fraction of the rest;
-`reference.cauchy` is that form.
+learned, the squares of A_ are needed for that too, and give the kernel at a fraction of the rest.
 
 Squares are those of E = A_ - 1, (1 + E)^2 - 1 = 2 E + E^2: slow modes are near 1, of which float32
 keeps little. No power grows: in these states A_ is a contraction.

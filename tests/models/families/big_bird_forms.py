@@ -7,9 +7,9 @@ from torch import Tensor
 
 from lra.models.families.big_bird import BigBird
 from lra.models.mixer import Site, Variant
-from lra.models.ops.sparse.reference import attention_in_sight, big_bird_pairs
 from lra.models.positions import alibi_slopes
 from tests import attention
+from tests.literal.sparse import attention_in_sight, big_bird_pairs
 
 agree = partial(attention.compare, looser=10)
 

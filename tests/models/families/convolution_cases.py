@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lra.models.ops.convolution.layer import GatedConvolution
-from lra.models.ops.convolution.reference import convolution
 from tests.attention import builder
+from tests.literal.convolutions import convolution
 from tests.models.families.released import convolutions as released
 
 STORED = np.load(released.OUTPUTS)

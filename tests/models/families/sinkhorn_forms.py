@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from lra.models.families.sinkhorn import Sinkhorn, Sort, SortNet
-from lra.models.ops.reference.sorting import sinkhorn_attention
 from tests.attention import builder
+from tests.literal.sinkhorn import sinkhorn_attention
 
 SORTS = pytest.mark.parametrize("sort", list(Sort))
 NETS = pytest.mark.parametrize("sort_net", list(SortNet))

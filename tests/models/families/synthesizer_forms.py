@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from lra.models.families.synthesizer import Component, Synthesizer
-from lra.models.ops.reference import synthetic as reference
 from tests.attention import builder
+from tests.literal import synthesizer as reference
 
 EACH = [[component] for component in Component]
 MIXTURES = [

@@ -7,12 +7,12 @@ import torch
 
 from lra.models.families.cosformer import Cosformer, Horizon, cosine_maps
 from lra.models.mixer import Flow, Layout, Unsupported
-from lra.models.ops.linear.reference import (
+from tests.attention import DIRECTIONS, builder
+from tests.literal.features import (
     cosine_weights,
     counting_weights,
     weighted_mean as mean,
 )
-from tests.attention import DIRECTIONS, builder
 from tests.models.ops.linear.feature_forms import (
     PADDED,
     WIDTH,

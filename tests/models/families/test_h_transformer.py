@@ -8,9 +8,9 @@ from lra.models.families.h_transformer import HTransformer
 from lra.models.ops.exact import softmax_attention
 from lra.models.ops.hierarchical.attention import hierarchical_attention
 from lra.models.ops.hierarchical.clusters import Plan
-from lra.models.ops.hierarchical.reference import hierarchical_attention as literal
 from tests import attention
 from tests.attention import DIRECTIONS, builder, drawn, holes
+from tests.literal.h_transformer import hierarchical_attention as literal
 
 
 def heads(length: int, *, width: int = 5, values: int = 4) -> list[Tensor]:

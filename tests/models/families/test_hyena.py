@@ -9,16 +9,16 @@ import torch
 
 from lra.models.families.hyena import Hyena
 from lra.models.mixer import Layout, Site
-from lra.models.ops.convolution.reference import (
+from lra.models.state import size_bytes
+from lra.models.tuning import Tuning
+from lra.runners.training.optimisers.groups import tunings
+from tests.attention import builder, compare, drawn, streamed
+from tests.literal.convolutions import (
     implicit,
     implicit_positions,
     long_convolution,
     short_convolution,
 )
-from lra.models.state import size_bytes
-from lra.models.tuning import Tuning
-from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, compare, drawn, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13

@@ -8,10 +8,11 @@ from lra.models.contract.counting import (
 )
 from lra.models.families.linear import FEATURES, FeatureChoice, LinearAttention, linear_attention
 from lra.models.mixer import Site
-from lra.models.ops.linear import features as blocked, reference
+from lra.models.ops.linear import features as blocked
 from lra.models.ops.linear.features import FeatureMaps
-from lra.models.ops.linear.reference import FEATURE_MAPS
 from tests.attention import DIRECTIONS, Calls
+from tests.literal import features as reference
+from tests.literal.features import FEATURE_MAPS
 from tests.models.ops.linear.feature_forms import PADDED, attend, compare, draw, holes, small_blocks
 
 __all__ = ["small_blocks"]

@@ -5,12 +5,12 @@ import torch
 
 from lra.models.families.linear import Denominator, FeatureChoice, LinearAttention, linear_attention
 from lra.models.mixer import Layout, Unsupported, Variant
-from lra.models.ops.linear.reference import (
+from tests.attention import builder
+from tests.literal.features import (
     FEATURE_MAPS,
     efficient_attention as shares,
     linear_attention as literal,
 )
-from tests.attention import builder
 from tests.models.ops.linear.feature_forms import PADDED, compare, draw, holes, small_blocks
 
 __all__ = ["small_blocks"]

@@ -12,10 +12,10 @@ from lra.models.contract.counting import count_operations, pretending
 from lra.models.families.linformer import Linformer
 from lra.models.mixer import Layout, Positions, Unsupported, Variant
 from lra.models.ops.exact import softmax_attention
-from lra.models.ops.low_rank import reference
 from lra.models.ops.low_rank.length_map import POOL, Projection, Sharing
 from tests import attention
 from tests.attention import builder, drawn, heads, site
+from tests.literal import low_rank as reference
 
 compare = partial(attention.compare, looser=10)
 

@@ -7,10 +7,11 @@ from torch import Tensor
 from lra.models.contract.counting import pretending
 from lra.models.families.local import LocalAttention, comb_attention, local_attention
 from lra.models.mixer import Layout, Positions, Site, Unsupported, Variant
-from lra.models.ops.sparse import key_sets, reference
-from lra.models.ops.sparse.reference import attention_in_sight as softmax_over, blocks_in_sight
+from lra.models.ops.sparse import key_sets
 from lra.models.positions import alibi_slopes
 from tests.attention import Calls, Largest, builder, compare, drawn, heads, holes
+from tests.literal import sparse as reference
+from tests.literal.sparse import attention_in_sight as softmax_over, blocks_in_sight
 
 # block, look_back, look_forward, causal
 PATTERNS = pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from torch import Tensor
 from lra.models.families.longformer import STARTS, Longformer
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
-from lra.models.ops.banded.reference import longformer_attention
 from lra.models.positions import alibi_slopes, rotate
 from tests import attention
 from tests.attention import DIRECTIONS, builder, drawn
+from tests.literal.windows import longformer_attention
 
 PLACES = [Positions.none, Positions.rotary, Positions.alibi]
 SITE = {"width": 16, "heads": 4, "max_length": 64}

@@ -8,8 +8,8 @@ from lra.models.backbone.model import Backbone, BackboneConfig, Head, Pooling, P
 from lra.models.backbone.networks import FeedForward
 from lra.models.families.lstm import LSTM
 from lra.models.mixer import Flow, Layout, Unsupported
-from lra.models.ops.recurrent.reference import lstm as literal
 from tests.attention import DIRECTIONS, builder, compare, drawn, holes
+from tests.literal.recurrent import lstm as literal
 
 SITE = {"width": 8, "heads": 2, "max_length": 32}
 LENGTH = 13

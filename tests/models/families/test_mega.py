@@ -14,10 +14,10 @@ from lra.models.contract.trace import Tracer
 from lra.models.families import mega
 from lra.models.families.mega import Mega
 from lra.models.mixer import Flow, Layout, Site, Unsupported
-from lra.models.ops.state_space import reference
 from lra.models.state import size_bytes
 from lra.runners.training.optimisers.groups import tunings
 from tests.attention import builder, compare, drawn, holes, streamed
+from tests.literal import state_space as reference
 from tests.models.families.released import mega as released
 
 WIDTH, CHUNK = 6, 4

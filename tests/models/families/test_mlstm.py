@@ -6,9 +6,9 @@ from torch.nn import functional as F
 
 from lra.models.families.mlstm import MLSTM
 from lra.models.mixer import Layout
-from lra.models.ops.gated import reference
 from lra.models.ops.gated.exponential_product import exponential_product
 from tests.attention import builder, compare, drawn, holes
+from tests.literal import gated as reference
 
 LENGTH, WIDTH, HEADS, CHUNK = 21, 12, 3, 8
 built = builder(MLSTM, causal=True, chunk=CHUNK, moved=0.3)

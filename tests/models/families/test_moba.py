@@ -7,8 +7,8 @@ from torch import Tensor
 from lra.models.families.moba import Moba
 from lra.models.families.sdpa import SDPA
 from lra.models.mixer import Flow, Layout
-from lra.models.ops.sparse.reference import attention_in_sight, moba_pairs
 from tests.attention import DIRECTIONS, builder, compare, drawn, holes
+from tests.literal.sparse import attention_in_sight, moba_pairs
 
 WIDTH, HEADS = 12, 3
 

@@ -7,10 +7,10 @@ from torch.nn import functional as F
 
 from lra.models.families.multires_conv import MultiresConv
 from lra.models.mixer import Flow, Layout
-from lra.models.ops.convolution.reference import dilated_tree
 from lra.models.state import size_bytes
 from lra.runners.training.optimisers.groups import tunings
 from tests.attention import builder, compare, drawn
+from tests.literal.convolutions import dilated_tree
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13

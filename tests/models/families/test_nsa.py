@@ -8,8 +8,8 @@ from lra.models.contract.counting import count_operations, pretending, saved_byt
 from lra.models.families.nsa import NativeSparseAttention
 from lra.models.mixer import Flow, Layout, Site
 from lra.models.ops.banded.sliding_window import window_attention
-from lra.models.ops.sparse.reference import attention_in_sight, nsa_branches
 from tests.attention import DIRECTIONS, Largest, builder, compare, drawn, holes, streamed
+from tests.literal.sparse import attention_in_sight, nsa_branches
 
 WIDTH, HEADS = 16, 4
 CASES = pytest.mark.parametrize(

@@ -11,16 +11,16 @@ from lra.models.families.nystromformer import Nystromformer, nystrom_attention, 
 from lra.models.mixer import Layout, PaddingRule, Site, Unsupported
 from lra.models.ops.convolution.values import ValueConvolution
 from lra.models.ops.exact import softmax_attention
-from lra.models.ops.low_rank import reference
 from lra.models.ops.low_rank.iterative_inverse import (
     Initialisation,
     Inverse,
     InverseRule,
     iterative_inverse,
 )
-from lra.models.ops.low_rank.reference import ridge_inverse, six_step_inverse
 from tests import attention
 from tests.attention import builder, drawn, heads
+from tests.literal import low_rank as reference
+from tests.literal.low_rank import ridge_inverse, six_step_inverse
 
 compare = partial(attention.compare, atol=1e-11, rtol=1e-10, looser=100)
 

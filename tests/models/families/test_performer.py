@@ -7,10 +7,10 @@ import torch
 
 from lra.models.families.performer import Kernel, performer_maps
 from lra.models.ops.linear import features as blocked
-from lra.models.ops.linear.reference import (
+from tests.attention import DIRECTIONS
+from tests.literal.features import (
     performer_features as features,
 )
-from tests.attention import DIRECTIONS
 from tests.models.ops.linear.feature_forms import PADDED, attend, compare, draw, holes, small_blocks
 from tests.models.ops.linear.performer_forms import KERNELS, dense, projection
 

@@ -11,7 +11,7 @@ from lra.models.families.linear import Exponential
 from lra.models.families.performer import Kernel, Norms, draw_projection, performer_maps
 from lra.models.mixer import Layout, Unsupported
 from lra.models.ops.linear.random_features import PositiveFeatures
-from lra.models.ops.linear.reference import performer_features as features
+from tests.literal.features import performer_features as features
 from tests.models.ops.linear.feature_forms import attend, draw
 from tests.models.ops.linear.performer_forms import ESTIMATES, make, projection
 

@@ -6,8 +6,8 @@ import torch
 from lra.models.families.linear import linear_attention
 from lra.models.families.performer import Kernel, KeyMax, Stabiliser
 from lra.models.mixer import Layout, PaddingRule, Unsupported, Variant
-from lra.models.ops.linear import reference
 from tests.attention import DIRECTIONS
+from tests.literal import features as reference
 from tests.models.ops.linear.feature_forms import PADDED, compare, holes, small_blocks
 from tests.models.ops.linear.performer_forms import FUNCTIONS, dense, make
 

@@ -6,8 +6,8 @@ import torch
 from lra.models.contract.counting import count_operations
 from lra.models.families.qrnn import QRNN, PoolingGates
 from lra.models.mixer import Layout, Site
-from lra.models.ops.recurrent.reference import qrnn as literal
 from tests.attention import builder, compare, drawn
+from tests.literal.recurrent import qrnn as literal
 
 POOLING = pytest.mark.parametrize("pooling", [*PoolingGates])
 KERNELS = pytest.mark.parametrize("kernel", [1, 2, 3])

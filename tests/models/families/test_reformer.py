@@ -10,9 +10,9 @@ from lra.models.families.reformer import LogitScale, Reformer, Wrap, bucket_fact
 from lra.models.mixer import Flow, Layout, Positions, Unsupported, Variant
 from lra.models.ops.hashing.lsh import Rules
 from lra.models.ops.hashing.lsh_lists import hash_buckets
-from lra.models.ops.hashing.reference import lra_reformer_attention
 from lra.models.positions import alibi_slopes, rotate
 from tests.attention import DIRECTIONS, builder, drawn
+from tests.literal.hashing import lra_reformer_attention
 from tests.models.ops.hashing.lsh_forms import literal, logits
 
 built = builder(Reformer)

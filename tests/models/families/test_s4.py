@@ -11,11 +11,11 @@ from lra.models.families.s4 import S4, Matrices
 from lra.models.mixer import Flow, Layout, Site
 from lra.models.ops.state_space.discretisation import Discretisation
 from lra.models.ops.state_space.hippo import Initial
-from lra.models.ops.state_space.reference import diagonal, low_rank
 from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
 from tests.attention import builder, compare, drawn, streamed
+from tests.literal.state_space import diagonal, low_rank
 from tests.models.families.released import s4 as released
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}

@@ -8,13 +8,13 @@ import torch
 from lra.models.families.s4 import S4
 from lra.models.families.s5 import HIGHEST_REAL, S5, GatedMixing, Output
 from lra.models.mixer import Layout, Site
-from lra.models.ops.state_space import reference
 from lra.models.ops.state_space.discretisation import Discretisation, discretise
 from lra.models.ops.state_space.hippo import legs_vectors
 from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
 from tests.attention import builder, compare, drawn
+from tests.literal import state_space as reference
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13

@@ -9,11 +9,11 @@ from torch.nn import functional as F
 
 from lra.models.families.sgconv import SGConv
 from lra.models.mixer import Layout
-from lra.models.ops.convolution.reference import long_convolution, piecewise
 from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
 from tests.attention import builder, compare, drawn, streamed
+from tests.literal.convolutions import long_convolution, piecewise
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, SMALLEST, LONGEST = 6, 4, 24

@@ -20,11 +20,11 @@ from lra.models.families.skyformer import (
 from lra.models.mixer import Layout, PaddingRule, Site, Unsupported
 from lra.models.ops.linear import gaussian_product as tiled
 from lra.models.ops.linear.gaussian_product import dropped_product, gaussian_product
-from lra.models.ops.linear.reference import gaussian_weights as kernel
-from lra.models.ops.low_rank import reference
 from lra.models.ops.low_rank.iterative_inverse import Inverse, InverseRule
 from tests import attention
 from tests.attention import drawn, heads, holes
+from tests.literal import low_rank as reference
+from tests.literal.features import gaussian_weights as kernel
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=100)
 

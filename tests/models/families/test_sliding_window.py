@@ -6,10 +6,10 @@ from torch import Tensor
 
 from lra.models.families.sliding_window import SlidingWindow
 from lra.models.ops.banded import layout as banded
-from lra.models.ops.banded.reference import window_attention as dense
 from lra.models.ops.banded.sliding_window import best_block, window_attention
 from tests import attention
 from tests.attention import DIRECTIONS, builder, heads, holes
+from tests.literal.windows import window_attention as dense
 
 
 def compare(qkv: list[Tensor], *, window: int, block: int, causal: bool, keep=None) -> None:

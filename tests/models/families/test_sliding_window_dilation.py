@@ -6,12 +6,12 @@ from torch import Tensor
 
 from lra.models.families.sliding_window import SlidingWindow
 from lra.models.mixer import Layout, Positions
-from lra.models.ops.banded.reference import window_attention as dense
 from lra.models.ops.banded.scores import GlobalKeys
 from lra.models.ops.banded.sliding_window import window_attention
 from lra.models.positions import alibi_slopes
 from tests import attention
 from tests.attention import DIRECTIONS, builder, drawn, holes
+from tests.literal.windows import window_attention as dense
 
 SLOPES = pytest.mark.parametrize("sloped", [False, True], ids=["plain", "alibi"])
 

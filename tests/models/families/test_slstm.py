@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from lra.models.families.slstm import SLSTM, ForgetBias, RecurrentDraw
 from lra.models.mixer import Layout, Site
-from lra.models.ops.recurrent import reference
 from tests.attention import builder, compare, drawn
+from tests.literal import recurrent as reference
 
 WIDTH, HEADS = 12, 3
 LENGTHS = [1, 7, 8, 9, 29]

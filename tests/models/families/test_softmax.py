@@ -11,10 +11,10 @@ from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Positions, Site
 from lra.models.ops import kv_cache
 from lra.models.ops.exact import softmax_attention, visibility
-from lra.models.ops.reference.exact import softmax_attention as literal
 from lra.models.positions import alibi_slopes
 from lra.models.state import reset
 from tests.attention import builder, compare, drawn, heads, site
+from tests.literal.softmax import softmax_attention as literal
 
 KEEP = torch.tensor([[0, 1, 1, 0, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0]], dtype=torch.bool)
 DOCUMENT = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [5, 5, 5, 5, 5, 5, 5]])

@@ -9,16 +9,16 @@ from torch import Tensor
 from lra.models.families.sparse_transformer import HeadUse, SparseTransformer
 from lra.models.mixer import Layout, Positions, Unsupported, Variant
 from lra.models.ops.sparse import key_sets
-from lra.models.ops.sparse.reference import (
-    attention_in_sight as dense,
-    far_pairs as far,
-    near_pairs as near,
-)
 from lra.models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
 from lra.models.ops.sparse.union import union_attention
 from lra.models.positions import alibi_slopes
 from tests import attention
 from tests.attention import DIRECTIONS, builder, compare, holes
+from tests.literal.sparse import (
+    attention_in_sight as dense,
+    far_pairs as far,
+    near_pairs as near,
+)
 
 PATTERNS = pytest.mark.parametrize("pattern", list(SparsePattern))
 USES = pytest.mark.parametrize("use", list(HeadUse))

@@ -19,15 +19,15 @@ from lra.models.ops.hashing.collisions import (
     hash_codes,
     paired,
 )
-from lra.models.ops.hashing.reference import (
+from lra.models.ops.linear import gaussian_product
+from tests import attention
+from tests.attention import builder, drawn, heads, holes
+from tests.literal.hashing import (
     collision_chance as chance,
     collision_share as shares,
     cosines,
     yoso_attention as literal,
 )
-from lra.models.ops.linear import gaussian_product
-from tests import attention
-from tests.attention import builder, drawn, heads, holes
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=10)
 

@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from lra.models.ops.convolution.kernels import piecewise, soft_threshold, upsampled
 from lra.models.ops.convolution.long import continued_convolution
-from lra.models.ops.convolution.reference import long_convolution, piecewise as literal
 from tests.attention import compare, drawn
+from tests.literal.convolutions import long_convolution, piecewise as literal
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -6,9 +6,9 @@ import torch
 from lra.models.contract.counting import count_operations
 from lra.models.ops.convolution.blocks import BLOCK
 from lra.models.ops.convolution.dynamic import dynamic_convolution
-from lra.models.ops.convolution.reference import convolution as literal
 from lra.models.ops.convolution.shared import shared_convolution
 from tests.attention import Largest, compare, drawn
+from tests.literal.convolutions import convolution as literal
 
 KERNELS = pytest.mark.parametrize(
     ("taps", "left", "length"),

@@ -5,8 +5,8 @@ import torch
 
 from lra.models.contract.counting import count_operations, saved_bytes
 from lra.models.ops.convolution.long import fast_points, long_convolution
-from lra.models.ops.convolution.reference import long_convolution as literal
 from tests.attention import Calls, compare, drawn
+from tests.literal.convolutions import long_convolution as literal
 
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 16, 17, 33])
 

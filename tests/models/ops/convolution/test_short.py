@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from lra.models.contract.counting import saved_bytes
-from lra.models.ops.convolution.reference import short_convolution as literal
 from lra.models.ops.convolution.short import short_convolution
 from tests.attention import compare, drawn
+from tests.literal.convolutions import short_convolution as literal
 
 TAPS = pytest.mark.parametrize(
     ("taps", "spacing"), [(1, 1), (2, 1), (3, 1), (4, 1), (3, 2), (2, 8)]

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from lra.models.ops.convolution.reference import dilated_tree as literal
 from lra.models.ops.convolution.tree import depth_for, dilated_tree
 from tests.attention import compare, drawn
+from tests.literal.convolutions import dilated_tree as literal
 
 LENGTH = 13
 TREES = pytest.mark.parametrize(("taps", "depth"), [(2, 1), (2, 4), (3, 3), (4, 2)])

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lra.models.ops.gated import reference
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
 from tests.attention import compare, drawn
+from tests.literal import gated as reference
 
 ROWS, HEADS, KEYS, VALUES = 2, 2, 3, 4
 BOTH = pytest.mark.parametrize("delta", [False, True], ids=["sum", "delta"])

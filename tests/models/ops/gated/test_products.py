@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lra.models.ops.gated import reference
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.pairs import decays
 from tests import attention
 from tests.attention import Largest, drawn, holes, joined
+from tests.literal import gated as reference
 
 CHUNK = 8
 LENGTHS = pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])

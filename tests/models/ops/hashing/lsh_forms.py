@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from lra.models.ops.hashing import reference
 from lra.models.ops.hashing.lsh import Rules
+from tests.literal import hashing as reference
 
 SCORING = ("scale", "unit_keys", "exclude_self")
 MEETING = ("chunk", "before", "after", "causal", "joint", "across_buckets")

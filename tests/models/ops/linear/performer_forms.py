@@ -5,13 +5,13 @@ import torch
 from torch import Tensor
 
 from lra.models.families.performer import Kernel, Performer, draw_projection
-from lra.models.ops.linear.reference import (
+from tests.attention import builder
+from tests.literal.features import (
     GENERALISED_KERNELS,
     SOFTMAX_KERNELS,
     linear_attention,
     performer_features,
 )
-from tests.attention import builder
 from tests.models.ops.linear.feature_forms import WIDTH
 
 MAIN = [Kernel.softmax, Kernel.trigonometric, Kernel.relu]

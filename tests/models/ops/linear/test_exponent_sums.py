@@ -9,8 +9,8 @@ from lra.models.ops.linear import causal_product as causally, feature_product as
 from lra.models.ops.linear.exponent_sums import Exponential, faint
 from lra.models.ops.linear.features import FeatureMaps
 from lra.models.ops.linear.random_features import Kernel, draw_projection, performer_maps
-from lra.models.ops.linear.reference import attention_from_exponents
 from tests.attention import DIRECTIONS
+from tests.literal.features import attention_from_exponents
 from tests.models.ops.linear.feature_forms import PADDED, WIDTH, attend, compare, draw, holes
 
 FEATURES = 7

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from lra.models.ops.recurrent import reference
 from lra.models.ops.recurrent.exponential_lstm import exponential_lstm
 from tests import attention
 from tests.attention import Largest, drawn
+from tests.literal import recurrent as reference
 
 HEADS, WIDTH = 2, 3
 

@@ -6,8 +6,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lra.models.ops.recurrent.layer import reading
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
-from lra.models.ops.recurrent.reference import linear_recurrence as literal
 from tests.attention import compare, drawn
+from tests.literal.recurrent import linear_recurrence as literal
 
 
 def inputs(length, *, batch=2, width=3):

@@ -7,8 +7,8 @@ from lra.models.mixer import Layout
 from lra.models.ops.sparse import block_choice
 from lra.models.ops.sparse.block_choice import block_selection, chosen_by_mean
 from lra.models.ops.sparse.block_table import laid_out
-from lra.models.ops.sparse.reference import best_blocks
 from tests.attention import Largest, drawn
+from tests.literal.sparse import best_blocks
 
 
 def test_equal_scores_give_the_earlier_block():

@@ -9,8 +9,8 @@ from lra.models.mixer import Layout
 from lra.models.ops.sparse import chosen_blocks
 from lra.models.ops.sparse.block_table import BlockTable, laid_out
 from lra.models.ops.sparse.chosen_blocks import chosen_attention
-from lra.models.ops.sparse.reference import attention_in_sight
 from tests.attention import Largest, compare, drawn, holes
+from tests.literal.sparse import attention_in_sight
 
 BLOCK = 4
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lra.models.ops.state_space import reference
 from lra.models.ops.state_space.hippo import Initial, spectrum
 from lra.models.ops.state_space.kernels import vandermonde
+from tests.literal import state_space as reference
 
 
 def test_legs_is_the_normal_part_of_its_matrix():

@@ -7,9 +7,9 @@ import torch
 
 from lra.models.contract.counting import count_operations, saved_bytes
 from lra.models.ops.convolution.long import long_convolution
-from lra.models.ops.state_space import reference
 from lra.models.ops.state_space.kernels import exponential, polynomial, power, vandermonde
 from tests.attention import Largest, compare, drawn
+from tests.literal import state_space as reference
 
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 64, 65, 101])
 NUMBERS = pytest.mark.parametrize("numbers", ["real", "complex"])

@@ -5,7 +5,7 @@ import torch
 
 from lra.models.contract.counting import saved_bytes
 from lra.models.ops.convolution.long import long_convolution
-from lra.models.ops.state_space import low_rank as module, reference
+from lra.models.ops.state_space import low_rank as module
 from lra.models.ops.state_space.hippo import Initial, spectrum
 from lra.models.ops.state_space.kernels import vandermonde
 from lra.models.ops.state_space.low_rank import (
@@ -19,6 +19,7 @@ from lra.models.ops.state_space.low_rank import (
     squares,
 )
 from tests.attention import compare, drawn
+from tests.literal import state_space as reference
 
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 17, 29, 64, 65])
 CHANNELS, PAIRS = 3, 4

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from lra.models.ops.state_space import reference
 from lra.models.ops.state_space.moving_average import MovingAverage
 from tests.attention import compare, drawn
+from tests.literal import state_space as reference
 
 CHANNELS, STATES = 3, 2
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 7, 33])
