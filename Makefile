@@ -23,7 +23,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 USUAL := not compile and not network and not parity and not slurm
 # Where the tests of one family, task or runner are.
-QUICK = $(if $(FAMILY),tests/models/families tests/models/initial_values tests/contracts)$(if $(TASK),tests/tasks tests/lra/composition)$(if $(RUNNER),tests/runners/measures tests/reports/sections tests/lra/composition)
+QUICK = $(if $(FAMILY),tests/models/families tests/literal tests/models/initial_values tests/contracts)$(if $(TASK),tests/tasks tests/lra/composition)$(if $(RUNNER),tests/runners/measures tests/reports/sections tests/lra/composition)
 SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 # Bytecode is kept, whatever the shell says: tests start hundreds of processes.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=

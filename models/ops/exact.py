@@ -285,7 +285,7 @@ class ExactCore(nn.Module):
 
     def in_order(
         self, q: Float[Tensor, "b h l k"], keys: int, *, later: bool
-    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b o l s"] | None]:
         """Return what meets keys that follow one another, and what positions add to the scores.
 
         The last of the `keys` is that of the last query. `later`: those behind a query may be in

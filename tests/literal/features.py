@@ -15,6 +15,7 @@ arXiv:2202.08791; Gaussian attention, Chen et al. 2021, arXiv:2111.00035.
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -67,19 +68,18 @@ def weighted_mean(
     return torch.where(total != 0, weights @ v / torch.where(total != 0, total, 1), 0)
 
 
-def linear_attention(
-    phi_q: Float[Tensor, "b h l m"],
-    phi_k: Float[Tensor, "b h s m"],
-    v: Float[Tensor, "b h s v"],
-    *,
-    keep: Bool[Tensor, "b s"] | None = None,
-    causal: bool = False,
+def sums_of(
+    weights: Float[Tensor, "b h l s"], v: Float[Tensor, "b h s v"], case: Any
 ) -> Float[Tensor, "b h l v"]:
-    """Return o_i = sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j), with all weights.
+    """Return the sums of values by the weights that a case lets count."""
+    return counting_weights(weights, keep=case.keep, causal=case.causal) @ v
 
-    Katharopoulos et al. 2020, equation 4.
-    """
-    return weighted_mean(phi_q @ phi_k.mT, v, keep=keep, causal=causal)
+
+def mean_of(
+    weights: Float[Tensor, "b h l s"], v: Float[Tensor, "b h s v"], case: Any
+) -> Float[Tensor, "b h l v"]:
+    """Return the mean by the weights that a case lets count; 0 where they add up to 0."""
+    return weighted_mean(weights, v, keep=case.keep, causal=case.causal)
 
 
 def attention_from_exponents(
@@ -200,26 +200,3 @@ def released_performer_attention(
         return weights @ v
     total = weights.sum(-1, keepdim=True)
     return weights @ v / (total + 2e-6 * (total.abs() <= 1e-6))
-
-
-def cosine_weights(
-    q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], *, horizon: int
-) -> Float[Tensor, "b h l s"]:
-    """Return cosFormer's w_ij = relu(q_i) . relu(k_j) cos(pi (i - j) / (2 M)), M the horizon.
-
-    Qin et al. 2022; query i and key i have one position.
-    """
-    i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
-    cosine = torch.cos(math.pi / 2 * (i - j).to(q) / horizon)
-    return q.relu() @ k.relu().mT * cosine
-
-
-def gaussian_weights(
-    x: Float[Tensor, "... l k"], y: Float[Tensor, "... s k"]
-) -> Float[Tensor, "... l s"]:
-    """Return exp(-|x_i - y_j|^2 / (2 sqrt(d))), from the differences; they add up to no total.
-
-    Chen et al. 2021; d is the width of x and y.
-    """
-    distance = (x[..., :, None, :] - y[..., None, :, :]).square().sum(-1)
-    return torch.exp(-distance / (2 * math.sqrt(x.shape[-1])))

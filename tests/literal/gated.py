@@ -1,8 +1,13 @@
 """Recurrences with decays as their papers write them: token by token."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from tests.literal.convolutions import short_convolution
 
 
 def decayed_product(
@@ -136,3 +141,31 @@ def exponential_product(
         seen = (q[:, :, t] * total).sum(-1, keepdim=True).abs()
         outputs.append(read / seen.clamp(min=1))
     return torch.stack(outputs, 2)
+
+
+def convolved(
+    mixer: Any, number: int, y: Float[Tensor, "b l d"], *, always: bool = False
+) -> Float[Tensor, "b l d"]:
+    """Return SiLU of a causal convolution of each channel where there is one, or `always`."""
+    if len(mixer.convolutions):
+        layer = mixer.convolutions[number]
+        y = short_convolution(y, layer.weight, getattr(layer, "bias", None))
+    return y * y.sigmoid() if always or len(mixer.convolutions) else y
+
+
+def gated(
+    mixer: Any, y: Float[Tensor, "b l v"], x: Float[Tensor, "b l d"]
+) -> Float[Tensor, "b l d"]:
+    """Return what heads read, times the gate of the layer's input, projected back."""
+    if mixer.norm.gate != "none":
+        gate = mixer.gate_proj(x)
+        y = y * gate.sigmoid() * (gate if mixer.norm.gate == "silu" else 1)
+    return mixer.out_proj(y)
+
+
+def both_ends(
+    read: Callable[[Float[Tensor, "b l d"]], Tensor], x: Float[Tensor, "b l d"], case: Any
+) -> Tensor:
+    """Return what is read from the start, and where the case is not causal from the end besides."""
+    o = read(x)
+    return o if case.causal else o + read(x.flip(1)).flip(-2)

@@ -6,9 +6,13 @@ cluster by a loop over its tokens, and imports none of ours.
 Source: H-Transformer-1D, Zhu and Soricut 2021, arXiv:2107.11906.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from tests.literal.heads import merged, projected
 
 
 def cluster_vectors(
@@ -79,3 +83,24 @@ def hierarchical_attention(
     visible = keep[:, None, None] & (position <= position[:, None] if causal else True)
     scores = scores.masked_fill(~visible, -torch.inf)
     return scores.softmax(-1).nan_to_num(0) @ v
+
+
+GRIDS = [
+    {
+        "width": [15],
+        "causal": [False, True],
+        "block": [2, 4, 8, 64],
+        "relative_bias": [False, True],
+        "masks": ["", "keep"],
+        "length": [1, 17, 33, 40],
+    }
+]
+
+
+def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
+    """Return the equation between the projections."""
+    o = hierarchical_attention(
+        *projected(mixer, x, case), block=case.block, causal=case.causal, keep=case.keep,
+        bias=mixer.core.relative if case.relative_bias else None,
+    )  # fmt: skip
+    return merged(mixer, o, x)

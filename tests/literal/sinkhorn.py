@@ -9,9 +9,35 @@ block, first).
 Source: Tay, Bahri, Yang, Metzler, Juan 2020, arXiv:2002.11296, sections 3 and 4.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from tests.literal.heads import attention_in_sight, in_sight, merged, projected, split
+
+GRIDS = [
+    {
+        "block": [4],
+        "causal": [False, True],
+        "sort": ["topk"],
+        "sort_net": ["attention"],
+        "masks": ["", "keep"],
+        "length": [3, 8, 10],
+        "mixture": [False],
+    },
+    {
+        "block": [4],
+        "causal": [False, True],
+        "sort": ["sinkhorn", "softmax"],
+        "sort_net": ["mlp", "attention"],
+        "masks": ["", "keep"],
+        "length": [3, 8, 10],
+        "mixture": [False, True],
+        "bias": [True, False],
+    },
+]
 
 
 def sort_matrix(
@@ -126,3 +152,44 @@ def sinkhorn_attention(
                     p = (torch.stack(keys) @ q[b, h, t] / width**0.5).softmax(0)
                     out[b, h, t] = p @ torch.stack(values)
     return out
+
+
+def block_scores(mixer: Any, x: Float[Tensor, "b l d"], case: Any) -> Float[Tensor, "b h i j"]:
+    """Return the sort net's scores: of pooled tokens by a network, or by their queries and keys."""
+    block, length = case.block, x.shape[1]
+    n, real = -(-length // block), torch.ones(x.shape[:2], dtype=x.dtype)
+    real = real if case.keep is None else case.keep.to(x)
+
+    def pooled(y: Tensor, i: int, *, first: bool, mean: bool) -> Tensor:
+        tokens = slice(0 if first else i * block, i * block + 1 if first else (i + 1) * block)
+        weight = real[:, tokens, None]
+        total = (y[:, tokens] * weight).sum(1)
+        return total / (weight.sum(1).clamp(min=1) if mean else block)
+
+    if case.sort_net == "mlp":
+        rows = []
+        for i in range(n):
+            hidden = mixer.sort_in(pooled(x, i, first=case.causal, mean=False)).relu()
+            hidden = hidden.view(len(x), -1, 1, mixer.sort_out.shape[1])
+            rows.append((hidden @ mixer.sort_out + mixer.sort_bias).relu()[:, :, 0])
+        return torch.stack(rows, 2)[..., : n + case.causal]
+    q, k = (
+        torch.stack([pooled(layer(x), i, first=first, mean=True) for i in range(n)], 1)
+        for layer, first in ((mixer.q_proj, case.causal), (mixer.k_proj, False))
+    )
+    q, k = (split(each, mixer.heads) for each in (q, k))
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    return torch.nn.functional.pad(scores, (1, 0)) if case.causal else scores
+
+
+def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
+    """Attend to a block and its sorted one, and to all besides in a mixture."""
+    q, k, v = projected(mixer, x, case)
+    null = (mixer.core.null_key, mixer.core.null_value) if case.causal else None
+    o = sinkhorn_attention(
+        q, k, v, block_scores(mixer, x, case), block=case.block, sort=case.sort, null=null,
+        keep=case.keep,
+    )  # fmt: skip
+    if case.mixture:
+        o = o + attention_in_sight(q, k, v, in_sight(case, x.shape[1]))
+    return merged(mixer, o, x)

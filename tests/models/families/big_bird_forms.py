@@ -3,13 +3,10 @@
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from lra.models.families.big_bird import BigBird
 from lra.models.mixer import Site, Variant
-from lra.models.positions import alibi_slopes
 from tests import attention
-from tests.literal.sparse import attention_in_sight, big_bird_pairs
 
 agree = partial(attention.compare, looser=10)
 
@@ -44,15 +41,3 @@ def table(mixer: BigBird, blocks: int) -> list[list[list[int]]]:
         [row[kept].tolist() for row, kept in zip(*pair, strict=True)]
         for pair in zip(lists.blocks[0], lists.seen[0], strict=True)
     ]
-
-
-def dense_mask(mixer: BigBird, length: int) -> Tensor:
-    """Tokens that see each other, h x length x length."""
-    block, causal = mixer.core.pattern.block, mixer.traits.causal
-    return big_bird_pairs(table(mixer, -(-length // block)), length, block, causal=causal)
-
-
-def dense(mixer: BigBird, q, k, v, keep=None) -> Tensor:
-    slopes = None if mixer.core.slopes is None else alibi_slopes(HEADS)
-    sees = dense_mask(mixer, q.shape[2])
-    return attention_in_sight(q, k, v, sees, keep=keep, slopes=slopes)

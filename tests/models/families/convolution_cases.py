@@ -4,11 +4,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from lra.models.ops.convolution.layer import GatedConvolution
 from tests.attention import builder
-from tests.literal.convolutions import convolution
 from tests.models.families.released import convolutions as released
 
 STORED = np.load(released.OUTPUTS)
@@ -19,18 +16,6 @@ LENGTH = 13
 def built(family: type, *, kernel: int = 5, **options: Any) -> Any:
     """Return a mixer."""
     return builder(family, **SITE, kernel=[kernel])(**options)
-
-
-def gated(mixer: GatedConvolution, x: Tensor) -> Tensor:
-    """Return the channels of every head behind the gate: (b, h, l, v)."""
-    a, b = (x @ mixer.in_proj.weight.T + mixer.in_proj.bias).chunk(2, dim=-1)
-    return (a * b.sigmoid()).unflatten(-1, (mixer.heads, -1)).transpose(1, 2)
-
-
-def literal(mixer: GatedConvolution, x: Tensor, taps: Tensor, left: int) -> Tensor:
-    """Return the mixer's output from its taps (b, h, l, t)."""
-    y = convolution(gated(mixer, x), taps, left).transpose(1, 2).flatten(2)
-    return y @ mixer.out_proj.weight.T + mixer.out_proj.bias
 
 
 def as_released(family: type, case: str) -> None:

@@ -1,12 +1,10 @@
 """Adaptive spans against loops, trimmed against untrimmed, and what their loss does."""
 
-import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from lra.models.contract.counting import count_operations
 from lra.models.families.adaptive_span import AdaptiveSpan
@@ -14,7 +12,7 @@ from lra.models.mixer import Layout, Site
 from lra.models.ops.span_attention import banded, span_attention, squared
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.groups import parameter_groups
-from tests.attention import builder, compare, drawn
+from tests.attention import builder, drawn
 from tests.models.families.released import adaptive_span as released
 
 STORED = np.load(released.OUTPUTS)
@@ -27,54 +25,6 @@ def build(spans: list[float] | None = None, **options) -> AdaptiveSpan:
         with torch.no_grad():
             mixer.core.spans.copy_(torch.tensor(spans))
     return mixer
-
-
-def literal(mixer: AdaptiveSpan, x: Tensor, first: int = 0) -> Tensor:
-    """The equations in loops; outputs from token `first` on."""
-    q, k, v = (
-        layer(x).view(*x.shape[:2], HEADS, K)
-        for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj)
-    )
-    core, rows = mixer.core, []
-    for i in range(first, x.shape[1]):
-        heads = []
-        for h in range(HEADS):
-            z, scores, masks, values = core.reach[h], [], [], []
-            end = i if core.traits.causal else min(x.shape[1], i + SPAN + 1)
-            for j in range(max(0, i - SPAN), end):
-                mask = (RAMP + z - (abs(i - j) - 1)) / RAMP
-                if mask <= 0:
-                    continue
-                p = core.table.weight[SPAN - (i - j)]
-                scores.append((q[:, i, h] * (k[:, j, h] + p)).sum(-1) / math.sqrt(K))
-                masks.append(mask.clamp(max=1).expand(len(x)))
-                values.append(v[:, j, h])
-            if core.keys is not None:
-                number = core.keys.shape[1]
-                for n in range(number):
-                    key = core.keys[h, n] * math.sqrt(K)
-                    scores.append((q[:, i, h] * key).sum(-1) / math.sqrt(K))
-                    masks.append(torch.ones(len(x)).double())
-                    values.append((core.values[h, n] * math.sqrt(number)).expand(len(x), -1))
-            if not scores:
-                heads.append(torch.zeros(len(x), K).double())
-                continue
-            most = torch.stack(scores, -1).amax(-1, keepdim=True).detach()
-            weight = torch.stack(masks, -1) * (torch.stack(scores, -1) - most).exp()
-            weight = weight / weight.sum(-1, keepdim=True)
-            heads.append((weight[..., None] * torch.stack(values, 1)).sum(1))
-        rows.append(mixer.out_proj(torch.cat(heads, -1)))
-    return torch.stack(rows, 1)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("persistent", [0, 3])
-@pytest.mark.parametrize("spans", [[0.0, 0.0, 0.0], [0.1, 0.35, 1.0]])
-def test_equals_loops(spans: list[float], persistent: int, causal: bool) -> None:
-    mixer = build(spans, persistent=persistent, causal=causal)
-    x = drawn(2, 30, WIDTH).requires_grad_()
-    found, wanted = mixer(x, Layout()), literal(mixer, x)
-    compare(found, wanted, [x, *mixer.parameters()], looser=10)
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0, 10.0, 30.0])

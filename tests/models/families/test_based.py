@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from lra.models.families.based import Based, TaylorFeatures
-from lra.models.mixer import Layout, Positions
-from lra.models.positions import rotate
-from tests.attention import builder, compare, drawn
+from tests.attention import builder, drawn
 
 LENGTH, WIDTH, HEADS = 21, 12, 3
 
@@ -16,39 +14,6 @@ def built(*, causal=True, **options) -> Based:
     chunk = {"chunk": 8} if causal else {}
     usual = builder(Based, feature_width=6, bias=True, moved=0.3, **chunk)
     return usual(causal=causal, **options)
-
-
-def literal(mixer, x, *, causal, keep=None, rotary=False):
-    """Head by head, with every weight a polynomial of its score."""
-    heads, f, v_width = [], mixer.key_width, WIDTH // HEADS
-    seen = torch.ones(x.shape[1], x.shape[1]).double()
-    seen = seen.tril() if causal else seen
-    for h in range(HEADS):
-        q, k = (p(x)[..., h * f : (h + 1) * f] for p in (mixer.q_proj, mixer.k_proj))
-        if rotary:
-            q, k = rotate(q[:, None])[:, 0], rotate(k[:, None])[:, 0]
-        s = q @ k.mT / f**0.5
-        weights = (1 + s + s**2 / 2) * seen
-        if keep is not None:
-            weights = weights * keep[:, None]
-        v = mixer.v_proj(x)[..., h * v_width : (h + 1) * v_width]
-        heads.append(weights @ v / weights.sum(-1, keepdim=True))
-    return mixer.out_proj(torch.cat(heads, -1))
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("width", [1, 6, 16])
-@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
-def test_it_is_the_paper(causal, width, positions):
-    if positions == Positions.rotary and width % 2:
-        with pytest.raises(ValueError, match="even head width: got key_width=1"):
-            built(causal=causal, positions=positions, feature_width=width)
-        return
-    mixer = built(causal=causal, positions=positions, feature_width=width)
-    x = drawn(2, LENGTH, WIDTH).requires_grad_()
-    seen = mixer(x, Layout())
-    wanted = literal(mixer, x, causal=causal, rotary=positions == Positions.rotary)
-    compare(seen, wanted, [x, *mixer.parameters()], atol=1e-10, looser=10)
 
 
 def test_products_of_features_are_the_polynomial():

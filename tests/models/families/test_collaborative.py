@@ -7,69 +7,15 @@ import torch
 from lra.models.contract.counting import count_operations
 from lra.models.families.collaborative import CollaborativeAttention
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Layout, Positions, Site
+from lra.models.mixer import Layout, Site
 from lra.models.ops.shared_heads import shared_heads
-from lra.models.positions import alibi_slopes, rotate
-from tests.attention import builder, compare, drawn, holes
+from tests.attention import builder, drawn, holes
 from tests.models.families.released import collaborative as released
 
 STORED = np.load(released.OUTPUTS)
 SITE = {"width": 12, "heads": 3, "max_length": 32}
 LENGTH = 9
 built = builder(CollaborativeAttention, **SITE, moved=0.3)
-
-
-def literal(mixer, x, *, keep=None, slopes=None, rotary=False) -> torch.Tensor:
-    """Compute the paper's equations, one head, one query and one key at a time."""
-
-    def turn(row, at):
-        return rotate(row[None, None, None], torch.tensor([at]))[0, 0, 0] if rotary else row
-
-    scale = (mixer.key_width / mixer.heads) ** 0.5
-    values = mixer.v_proj(x).unflatten(-1, (mixer.heads, -1))
-    rows = []
-    for row in range(len(x)):
-        for i in range(x.shape[1]):
-            seen = [
-                j for j in range(x.shape[1])
-                if not (mixer.traits.causal and j > i) and (keep is None or keep[row, j])
-            ]  # fmt: skip
-            for h, mixing in enumerate(mixer.mixing):
-                scores = []
-                for j in seen:
-                    q = turn(mixing * (mixer.q_proj.weight @ x[row, i]), i)
-                    score = q @ turn(mixer.k_proj.weight @ x[row, j], j)
-                    if mixer.content is not None:
-                        score = score + mixer.content.weight[h] @ x[row, j]
-                    away = 0 if slopes is None else slopes[h] * abs(i - j)
-                    scores.append(score / scale - away)
-                o = x.new_zeros(mixer.head_width)
-                if seen:
-                    weights = torch.stack(scores).softmax(0)
-                    o = sum(w * values[row, j, h] for w, j in zip(weights, seen, strict=True))
-                rows.append(o)
-    o = torch.stack(rows).view(*x.shape[:2], -1)
-    return mixer.out_proj(o)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    "options", [{}, {"key_width": 8, "mixing": "normal"}, {"mixing": "ones", "bias": False}]
-)
-def test_it_is_the_equations(causal, options):
-    mixer = built(causal=causal, **options)
-    x, keep = drawn(2, LENGTH, 12).requires_grad_(), holes(LENGTH)
-    wanted = literal(mixer, x.masked_fill(~keep[..., None], 0), keep=keep)
-    compare(mixer(x, Layout(keep=keep)), wanted, [x, *mixer.parameters()])
-
-
-@pytest.mark.parametrize("positions", [Positions.alibi, Positions.rotary])
-def test_positions_meet_mixed_queries_and_shared_keys(positions):
-    mixer = built(positions=positions, mixing="normal", key_width=8)
-    x, rotary = drawn(1, LENGTH, 12), positions == Positions.rotary
-    slopes = None if rotary else alibi_slopes(3).double()
-    wanted = literal(mixer, x, slopes=slopes, rotary=rotary)
-    torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
 
 
 def collaborative_of(full: SoftmaxAttention, facts: dict) -> CollaborativeAttention:

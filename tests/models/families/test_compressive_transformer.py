@@ -1,11 +1,8 @@
 """The Compressive Transformer against the paper's algorithms, and against Transformer-XL."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from lra.models.families.compressive_transformer import CompressiveTransformer, Reconstruction
 from lra.models.families.transformer_xl import SameLength, TransformerXL
@@ -13,8 +10,9 @@ from lra.models.mixer import Flow, Layout, Positions, Unsupported
 from lra.models.ops.compression import Compression, most_used
 from lra.models.state import detach, join, select
 from tests.attention import builder, drawn, site
+from tests.literal.compressive_transformer import algorithms
 
-WIDTH, HEADS, K, RATE, LENGTH = 12, 3, 4, 3, 6
+WIDTH, RATE, LENGTH = 12, 3, 6
 PLACE = {"causal": True, "positions": Positions.transformer_xl}
 
 
@@ -33,107 +31,6 @@ def read(mixer, pieces: list[Tensor], memory: int) -> tuple[Tensor, list, list[T
     return torch.cat(out, dim=1), state, penalties
 
 
-def weights_of(mixer, q_in: Tensor, rows: Tensor) -> Tensor:
-    """Softmax weights of Transformer-XL's scores, [b, h, i, j], each row a step from the next."""
-    q = mixer.q_proj(q_in).view(*q_in.shape[:2], HEADS, K).transpose(1, 2)
-    k = mixer.k_proj(rows).view(*rows.shape[:2], HEADS, K).transpose(1, 2)
-    relative, before = mixer.core.relative, rows.shape[1] - q_in.shape[1]
-    scores = rows.new_zeros(len(rows), HEADS, q_in.shape[1], rows.shape[1])
-    for i in range(q_in.shape[1]):
-        for j in range(rows.shape[1]):
-            t = before + i - j
-            if t < 0:
-                scores[:, :, i, j] = -math.inf
-                continue
-            angles = [t * 10_000.0 ** (-2 * p / WIDTH) for p in range(WIDTH // 2)]
-            r = torch.tensor(
-                [math.sin(a) for a in angles] + [math.cos(a) for a in angles], dtype=torch.float64
-            )
-            keys = (relative.r_proj.weight @ r).view(HEADS, K)
-            content = ((q[:, :, i] + relative.biases.content) * k[:, :, j]).sum(-1)
-            position = ((q[:, :, i] + relative.biases.position) * keys).sum(-1)
-            scores[:, :, i, j] = (content + position) / math.sqrt(K)
-    return scores.softmax(-1)
-
-
-def compressed(mixer, old: Tensor, used: Tensor) -> Tensor:
-    """The paper's functions, row by row."""
-    layers, kind = mixer.compressor.layers, mixer.compressor.kind
-    groups = [old[:, at : at + RATE] for at in range(0, old.shape[1], RATE)]
-    if kind == Compression.mean:
-        return torch.stack([group.mean(1) for group in groups], 1)
-    if kind == Compression.max:
-        return torch.stack([group.max(1).values for group in groups], 1)
-    if kind == Compression.convolution:
-        return torch.stack([layers[0](group.flatten(1)) for group in groups], 1)
-    if kind == Compression.most_used:
-        chosen = []
-        for row in used.tolist():
-            best = sorted(range(len(row)), key=lambda i, row=row: (-row[i], i))
-            chosen.append(sorted(best[: len(groups)]))
-        return torch.stack([row[index] for row, index in zip(old, chosen, strict=True)])
-    zero = torch.zeros_like(old[:, 0])
-
-    def at(rows: list[Tensor], index: int) -> Tensor:
-        return rows[index] if 0 <= index < len(rows) else zero
-
-    rows = list(old.unbind(1))
-    first = (RATE - 1) // 2
-    inner = [
-        layers[0](torch.cat([at(rows, i - first + step) for step in range(RATE)], -1))
-        for i in range(len(rows))
-    ]
-    left = (2 * (RATE - 1) + 1 - RATE) // 2
-    return torch.stack(
-        [
-            layers[1](torch.cat([at(inner, i - left + 2 * step) for step in range(RATE)], -1))
-            for i in range(0, len(rows), RATE)
-        ],
-        1,
-    )
-
-
-def literal(mixer, pieces: list[Tensor], memory: int, size: int) -> tuple[Tensor, list[Tensor]]:
-    """Algorithms 1 and 2, segments as long as the memory is a multiple of."""
-    rows = len(pieces[0])
-    inputs, small = pieces[0].new_zeros(rows, 0, WIDTH), pieces[0].new_zeros(rows, 0, WIDTH)
-    used, out, losses = pieces[0].new_zeros(rows, 0), [], []
-    for x in pieces:
-        context = torch.cat((small, inputs, x), 1)
-        weights = weights_of(mixer, x, context)
-        v = mixer.v_proj(context).view(*context.shape[:2], HEADS, K).transpose(1, 2)
-        out.append(mixer.out_proj((weights @ v).transpose(1, 2).flatten(2)))
-        received = weights.detach().mean((1, 2))[:, small.shape[1] :]
-        used = F.pad(used, (0, x.shape[1])) + received
-        every = torch.cat((inputs, x), 1).detach()
-        gone = max(0, every.shape[1] - memory)
-        if gone:
-            old = every[:, :gone]
-            new = compressed(mixer, old, used[:, :gone])
-            losses.append(loss(mixer, x, old, new))
-            small = torch.cat((small, new.detach()), 1)[
-                :, max(0, small.shape[1] + new.shape[1] - size) :
-            ]
-        inputs, used = every[:, gone:], used[:, gone:]
-    return torch.cat(out, 1), losses
-
-
-def loss(mixer, x: Tensor, old: Tensor, new: Tensor) -> Tensor:
-    if mixer.reconstruction == Reconstruction.none:
-        return old.new_zeros(())
-    if mixer.decoder is not None:
-        return (old - mixer.decoder(new).view_as(old)).square().mean()
-
-    def by_heads(layer, rows: Tensor) -> Tensor:
-        return F.linear(rows, layer.weight.detach()).view(*rows.shape[:2], HEADS, K).transpose(1, 2)
-
-    def look(rows: Tensor) -> Tensor:
-        q, k = by_heads(mixer.q_proj, x.detach()), by_heads(mixer.k_proj, rows)
-        return (q @ k.mT / math.sqrt(K)).softmax(-1) @ by_heads(mixer.v_proj, rows)
-
-    return (look(old) - look(new)).square().mean()
-
-
 @pytest.mark.parametrize(("compression", "reconstruction"), [
     *((kind, Reconstruction.attention) for kind in (Compression.convolution, Compression.dilated)),
     *((kind, Reconstruction.autoencoding) for kind in (Compression.convolution,)),
@@ -144,7 +41,7 @@ def test_equals_the_algorithms(compression: Compression, reconstruction) -> None
     mixer = build(compression=compression, compressed=5, **given).train()
     pieces = list(drawn(2, 5 * LENGTH, WIDTH).split(LENGTH, dim=1))
     found, _, penalties = read(mixer, pieces, LENGTH)
-    wanted, losses = literal(mixer, pieces, LENGTH, 5)
+    wanted, losses = algorithms(mixer, pieces, LENGTH, 5)
     torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
     if reconstruction is None:
         assert penalties == []

@@ -1,7 +1,5 @@
 """Funnel's attention, against a literal form of the paper's appendix A.2."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -10,64 +8,16 @@ from lra.models.families.funnel import Funnel
 from lra.models.mixer import Layout, Positions, Site, Unsupported
 from lra.models.positions import At, Spacing
 from tests.attention import builder, compare, drawn
+from tests.literal.funnel import of_row
 
-WIDTH, HEADS = 8, 2
-HEAD = WIDTH // HEADS
+WIDTH, HEADS = 12, 3
 built = builder(
     Funnel, width=WIDTH, heads=HEADS, max_length=20, positions=Positions.transformer_xl, moved=0.3
 )
 
 
-def sinusoid(distance: int) -> Tensor:
-    """All sines stand before all cosines."""
-    angles = [distance / 10000 ** (2 * i / WIDTH) for i in range(WIDTH // 2)]
-    values = [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def literal(
-    mixer: Funnel, x: Tensor, source: Tensor, at: list[int], source_at: list[int], *, cls: bool
-) -> Tensor:
-    """Return what each token of one row gets, pair by pair."""
-    relative = mixer.core.relative
-    q = mixer.q_proj(x).view(-1, HEADS, HEAD)
-    k, v = (layer(source).view(-1, HEADS, HEAD) for layer in (mixer.k_proj, mixer.v_proj))
-    rows = []
-    for i, here in enumerate(at):
-        heads = []
-        for h in range(HEADS):
-            scores = []
-            for j, there in enumerate(source_at):
-                score = (q[i, h] + relative.biases.content[h]) @ k[j, h]
-                if not (cls and (i == 0 or j == 0)):
-                    r = (relative.r_proj.weight @ sinusoid(here - there)).view(HEADS, HEAD)[h]
-                    score = score + (q[i, h] + relative.biases.position[h]) @ r
-                    if cls:
-                        score = score + (
-                            (q[i, h] + relative.kind_bias[h]) @ relative.kind_vector[h]
-                        )
-                scores.append(score / math.sqrt(HEAD))
-            weights = torch.stack(scores).softmax(0)
-            heads.append(sum(w * v[j, h] for j, w in enumerate(weights)))
-        rows.append(mixer.out_proj(torch.cat(heads)))
-    return torch.stack(rows)
-
-
 def agree(found: Tensor, wanted: Tensor, mixer: Funnel, *inputs: Tensor) -> None:
     compare(found, wanted, [*inputs, *mixer.parameters()], atol=1e-10)
-
-
-@pytest.mark.parametrize("cls", [False, True])
-def test_one_sequence_is_the_literal_form(cls: bool) -> None:
-    mixer, x = built(cls=cls), drawn(2, 6, WIDTH).requires_grad_()
-    keep = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
-    found = mixer(x, Layout(keep=keep))
-    parts = []
-    for row, length in ((0, 6), (1, 4)):
-        here = x[row, :length]
-        place = list(range(length))
-        parts.append(literal(mixer, here, here, place, place, cls=cls))
-    agree(torch.cat((found[0], found[1, :4])), torch.cat(parts), mixer, x)
 
 
 @pytest.mark.parametrize("cls", [False, True])
@@ -81,7 +31,7 @@ def test_fewer_queries_over_twice_as_many_keys(queries: int, step: int, cls: boo
     found = mixer.attend(x, Layout(), source, Layout(), at)
     places = [first + 2 * step * i for i in range(queries)]
     source_places = [first_key + step * j for j in range(keys)]
-    wanted = literal(mixer, x[0], source[0], places, source_places, cls=cls)
+    wanted = of_row(mixer, x[0], source[0], places, source_places, cls=cls)
     agree(found[0], wanted, mixer, x, source)
 
 
@@ -89,7 +39,7 @@ def test_a_step_counts_tokens_and_not_pools() -> None:
     mixer, x = built(cls=True), drawn(1, 5, WIDTH).requires_grad_()
     found = mixer.attend(x, Layout(), x, Layout(), At(Spacing(-3, 4), Spacing(-3, 4)))
     place = [-3, 1, 5, 9, 13]
-    agree(found[0], literal(mixer, x[0], x[0], place, place, cls=True), mixer, x)
+    agree(found[0], of_row(mixer, x[0], x[0], place, place, cls=True), mixer, x)
 
 
 def test_the_cls_vector_has_no_distance() -> None:

@@ -5,50 +5,15 @@ import torch
 from torch import Tensor
 
 from lra.models.families.h_transformer import HTransformer
-from lra.models.ops.exact import softmax_attention
 from lra.models.ops.hierarchical.attention import hierarchical_attention
 from lra.models.ops.hierarchical.clusters import Plan
-from tests import attention
-from tests.attention import DIRECTIONS, builder, drawn, holes
+from tests.attention import DIRECTIONS, builder, drawn
 from tests.literal.h_transformer import hierarchical_attention as literal
 
 
 def heads(length: int, *, width: int = 5, values: int = 4) -> list[Tensor]:
     widths = (width, width, values)
     return [drawn(2, 3, length, w, seed=s).requires_grad_() for s, w in enumerate(widths)]
-
-
-def compare(run, reference, inputs, rows=None) -> None:
-    attention.compare(run(), reference(), inputs, keep=rows, looser=10)
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize(("length", "block"), [(1, 4), (17, 2), (33, 4), (40, 8)])
-def test_outputs_and_gradients_equal_the_literal_form(length, block, padded, causal):
-    qkv = heads(length)
-    keep = holes(length, end=length // 2) if padded else None
-    options = {"block": block, "causal": causal, "keep": keep}
-    compare(
-        lambda: hierarchical_attention(*qkv, **options),
-        lambda: literal(*qkv, **options),
-        qkv,
-        keep,
-    )
-
-
-@DIRECTIONS
-def test_the_relative_bias_is_that_of_distances_in_clusters(causal):
-    qkv = heads(40)
-    mixer = built(causal=causal, width=15, heads=3, block=4, relative_bias=True)
-    relative = mixer.core.relative
-    options = {"block": 4, "causal": causal, "keep": holes(40, end=40 // 2)}
-    compare(
-        lambda: hierarchical_attention(*qkv, bias=mixer.core.bias(torch.float64), **options),
-        lambda: literal(*qkv, bias=relative, **options),
-        (*qkv, relative),
-        options["keep"],
-    )
 
 
 def test_backward_twice_is_refused_not_wrong():
@@ -67,34 +32,6 @@ def test_gradients_of_a_graph_that_is_kept_are_equal_twice():
     first = torch.autograd.grad(out, qkv, cotangent, retain_graph=True)
     again = torch.autograd.grad(out, qkv, cotangent)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("length", [1, 13, 32])
-def test_two_blocks_are_full_attention(length, causal):
-    qkv = heads(length)
-    for block in (16, 32, 64):
-        compare(
-            lambda block=block: hierarchical_attention(*qkv, block=block, causal=causal),
-            lambda: softmax_attention(*qkv, causal=causal),
-            qkv,
-        )
-
-
-@DIRECTIONS
-@pytest.mark.parametrize("length", [1, 31, 64, 100])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-def test_without_queries_every_key_counts_once(length, padded, causal):
-    _, k, v = heads(length)
-    keep = holes(length, end=length // 2) if padded else torch.ones(2, length, dtype=torch.bool)
-    seen = hierarchical_attention(
-        torch.zeros_like(k), k, v, block=4, causal=causal, keep=keep if padded else None
-    )
-    real = (keep[:, None, :, None] * v).cumsum(2), keep.cumsum(1)[:, None, :, None].clamp(min=1)
-    mean = real[0] / real[1]
-    if not causal:
-        mean = mean[:, :, -1:].expand_as(mean)
-    torch.testing.assert_close(seen, mean, rtol=0, atol=1e-13)
 
 
 built = builder(HTransformer)

@@ -10,13 +10,6 @@ from tests.attention import builder
 built = builder(Identity)
 
 
-def test_is_the_product_of_value_and_output_projection() -> None:
-    mixer, x = built(), torch.randn(2, 7, 12, dtype=torch.float64)
-    weight = mixer.out_proj.weight @ mixer.v_proj.weight
-    bias = mixer.out_proj.weight @ mixer.v_proj.bias + mixer.out_proj.bias
-    torch.testing.assert_close(mixer(x, Layout()), x @ weight.T + bias)
-
-
 def test_every_parameter_has_a_gradient_and_a_name_of_the_attentions() -> None:
     mixer = built()
     mixer(torch.randn(2, 7, 12, dtype=torch.float64), Layout()).square().sum().backward()

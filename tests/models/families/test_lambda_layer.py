@@ -9,55 +9,13 @@ from torch.nn import functional as F
 from lra.models.contract.counting import count_operations
 from lra.models.families.lambda_layer import LambdaLayer, local_lambda
 from lra.models.mixer import Layout, Site, Unsupported
-from tests.attention import builder, compare, drawn, holes
+from tests.attention import builder, drawn
 from tests.models.families.released import lambda_layer as released
 
 SITE = {"width": 12, "heads": 2, "max_length": 48}
 LENGTH = 19
 STORED = np.load(released.OUTPUTS)
 built = builder(LambdaLayer, **SITE, key_width=3, window=5, moved=0.3)
-
-
-def literal(mixer: LambdaLayer, x: Tensor, keep: Tensor | None = None) -> Tensor:
-    """Make lambda_n of every token and apply it to the queries of every head."""
-    (rows, length, _), depth, heads = x.shape, mixer.depth, mixer.heads
-    real = torch.ones(rows, length, dtype=torch.bool) if keep is None else keep
-    x = x * real[..., None]
-    q = mixer.q_norm(mixer.q_proj(x)).view(rows, length, heads, -1)
-    k = mixer.k_proj(x).view(rows, length, depth, -1)
-    v = mixer.v_norm(mixer.v_proj(x)).view(rows, length, depth, -1)
-    last = mixer.offsets.shape[1] - 1
-    middle = last if mixer.causal else last // 2
-    y = []
-    for row in range(rows):
-        for n in range(length):
-            seen = [m for m in range(length) if real[row, m] and (m <= n or not mixer.causal)]
-            total = sum(k[row, m].exp() for m in seen)
-            map_ = torch.zeros(q.shape[-1], v.shape[-1], dtype=x.dtype)
-            for m in seen:
-                for u in range(depth):
-                    content = k[row, m, u].exp() / total[u]
-                    map_ = map_ + content[:, None] * v[row, m, u]
-                    if 0 <= (at := m - n + middle) <= last:
-                        map_ = map_ + mixer.offsets[u, at][:, None] * v[row, m, u]
-            y.append(torch.cat([map_.T @ q[row, n, head] for head in range(heads)]))
-    return torch.stack(y).view(rows, length, -1)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(
-    "options",
-    [{"intra_depth": 2}, {"window": None}, {"window": 1, "norm": "none"}],
-    ids=str,
-)  # fmt: skip
-def test_outputs_and_gradients(causal, options):
-    mixer, x = built(causal=causal, **options), drawn(2, LENGTH, 12).requires_grad_()
-    opening = holes(LENGTH)
-    opening[0, :3] = False
-    for keep in (None, opening):
-        real = torch.ones(2, LENGTH, 1) if keep is None else keep[..., None]
-        wanted, found = literal(mixer, x, keep), mixer(x, Layout(keep=keep))
-        compare(found * real, wanted * real, [x, *mixer.parameters()], looser=10)
 
 
 @pytest.mark.parametrize("case", released.CASES)
@@ -77,28 +35,6 @@ def test_equals_the_released_package(case):
     gradients = torch.autograd.grad(y, [x, *leaves], released.direction())
     for name, value in zip(("y", "x", *names), (y.detach(), *gradients), strict=True):
         np.testing.assert_allclose(value, STORED[f"{case}: {name}"], atol=1e-12, err_msg=name)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_window_over_all_tokens_is_no_window(causal):
-    reach = 48 if causal else 95
-    wide, whole = (built(causal=causal, window=window) for window in (reach, None))
-    whole.load_state_dict(wide.state_dict())
-    for x in (drawn(2, LENGTH, 12), drawn(1, 1, 12), drawn(1, 48, 12)):
-        wanted = wide(x, Layout())
-        torch.testing.assert_close(whole(x, Layout()), wanted, atol=1e-12, rtol=0)
-
-
-def test_without_positions_the_context_is_a_set():
-    mixer, x = built(), drawn(2, LENGTH, 12)
-    torch.nn.init.zeros_(mixer.offsets)
-    order = torch.tensor([0, *range(LENGTH - 1, 0, -1)])
-    here, there = mixer(x, Layout()), mixer(x[:, order], Layout())
-    torch.testing.assert_close(here[:, 0], there[:, 0], atol=1e-13, rtol=0)
-    q, v = mixer.q_norm(mixer.q_proj(x)), mixer.v_norm(mixer.v_proj(x))
-    content = mixer.k_proj(x).softmax(1).mT @ v  # efficient attention: all heads share it
-    wanted = torch.cat([part @ content for part in q.chunk(2, dim=-1)], dim=-1)
-    torch.testing.assert_close(here, wanted, atol=1e-13, rtol=0)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -7,65 +7,12 @@ from lra.models.families import latent_attention
 from lra.models.families.latent_attention import LatentAttention
 from lra.models.mixer import Flow, Layout, Positions, Unsupported
 from lra.models.ops.latents import absorbed_attention, absorbs, padded_sdpa
-from lra.models.positions import At, Spacing, alibi_slopes, rotate
+from lra.models.positions import At, Spacing
 from lra.models.state import size_bytes
-from tests.attention import builder, compare, drawn, holes
+from tests.attention import builder, compare, drawn
 
 LENGTH = 9
 built = builder(LatentAttention, positions=Positions.rotary, moved=0.3)
-
-
-def literal(mixer, x, *, keep=None, slopes=None) -> torch.Tensor:
-    """Compute the paper's equations 9 to 19, one head, one query and one key at a time."""
-    width, rotary = mixer.head_width, mixer.rotary_width
-
-    def norm(row, scale):
-        return scale * row / ((row * row).mean() + 1e-6) ** 0.5
-
-    def turned(row, at):
-        return rotate(row[None, None, None], torch.tensor([at]))[0, 0, 0] if rotary else row
-
-    def affine(layer, row):
-        return layer.weight @ row + (0 if layer.bias is None else layer.bias)
-
-    outputs = []
-    for row in range(len(x)):
-        keys, values, queries = [], [], []
-        for at, token in enumerate(x[row]):
-            down = affine(mixer.kv_proj, token)
-            c = norm(down[: mixer.kv_width], mixer.kv_norm.weight)
-            shared = turned(down[mixer.kv_width :], at)
-            asked = affine(mixer.q_proj, token)
-            if mixer.q_up is not None:
-                asked = affine(mixer.q_up, norm(asked, mixer.q_norm.weight))
-            for h in range(mixer.heads):
-                own = slice(h * width, (h + 1) * width)
-                keys.append(torch.cat((mixer.k_up.weight[own] @ c, shared)))
-                values.append(mixer.v_up.weight[own] @ c)
-                q = asked[h * (width + rotary) : (h + 1) * (width + rotary)]
-                queries.append(torch.cat((q[:width], turned(q[width:], at))))
-        for i in range(x.shape[1]):
-            seen = [
-                j for j in range(x.shape[1])
-                if not (mixer.traits.causal and j > i) and (keep is None or keep[row, j])
-            ]  # fmt: skip
-            heads = []
-            for h in range(mixer.heads):
-                scores = [
-                    queries[i * mixer.heads + h] @ keys[j * mixer.heads + h]
-                    / (width + rotary) ** 0.5
-                    - (0 if slopes is None else slopes[h] * abs(i - j))
-                    for j in seen
-                ]  # fmt: skip
-                o = x.new_zeros(width)
-                if seen:
-                    weights = torch.stack(scores).softmax(0)
-                    o = sum(
-                        w * values[j * mixer.heads + h] for w, j in zip(weights, seen, strict=True)
-                    )
-                heads.append(o)
-            outputs.append(torch.cat(heads))
-    return mixer.out_proj(torch.stack(outputs).view(*x.shape[:2], -1))
 
 
 CASES = pytest.mark.parametrize(
@@ -77,21 +24,6 @@ CASES = pytest.mark.parametrize(
         ({"positions": Positions.none}, {"kv_width": 5}),
     ],
 )
-
-
-@CASES
-def test_it_is_the_equations(facts, options):
-    mixer = built(**facts, **options)
-    x, keep = drawn(2, LENGTH, 12).requires_grad_(), holes(LENGTH)
-    found = mixer(x, Layout(keep=keep))
-    wanted = literal(mixer, x.masked_fill(~keep[..., None], 0), keep=keep)
-    compare(found, wanted, [x, *mixer.parameters()], atol=1e-11)
-
-
-def test_positions_may_add_to_the_scores():
-    mixer, x = built(positions=Positions.alibi), drawn(1, LENGTH, 12)
-    wanted = literal(mixer, x, slopes=alibi_slopes(3).double())
-    torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
 
 
 def test_the_absorbed_form_is_the_plain_one():

@@ -5,21 +5,17 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from lra.models.backbone.requirements import checked_mixer
 from lra.models.contract.counting import count_operations, pretending
 from lra.models.families.linformer import Linformer
 from lra.models.mixer import Layout, Positions, Unsupported, Variant
-from lra.models.ops.exact import softmax_attention
-from lra.models.ops.low_rank.length_map import POOL, Projection, Sharing
+from lra.models.ops.low_rank.length_map import Projection, Sharing
 from tests import attention
-from tests.attention import builder, drawn, heads, site
-from tests.literal import low_rank as reference
+from tests.attention import builder, drawn, site
 
 compare = partial(attention.compare, looser=10)
 
-PROJECTIONS = pytest.mark.parametrize("projection", [*Projection])
 MATRIX = [Projection.learned, Projection.frozen_jl]
 NORMALISED = pytest.mark.parametrize(
     ("projection", "normalised"), [*((x, False) for x in Projection), *((x, True) for x in MATRIX)]
@@ -32,48 +28,6 @@ SHARED = (288, 24, 12, 1, 144, 12)
 
 def built(slots: int = 6, **given) -> Linformer:
     return builder(Linformer, max_length=LENGTH, projected_length=[slots], moved=0.3)(**given)
-
-
-def literal_slots(mixer: Linformer, number: int, x: Tensor) -> Tensor:
-    """E x for rows without padding."""
-    given = mixer.core.length_map
-    window = -(-LENGTH // given.slots)
-    if given.projection in {Projection.mean_pool, Projection.max_pool}:
-        largest = given.projection is Projection.max_pool
-        return reference.pooled_slots(x, window, largest=largest)
-    weight = given.values if number and given.values is not None else given.keys
-    if given.projection is Projection.conv:
-        return reference.convolved_slots(x, weight, window)
-    return reference.linear_slots(x, weight)
-
-
-def literal(mixer: Linformer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    slots = literal_slots(mixer, 0, k), literal_slots(mixer, 1, v)
-    return reference.attention_to_slots(q, *slots)
-
-
-def shared_by(sharing: Sharing, projection: Projection) -> dict[str, Sharing]:
-    """Return the option where it has something to act on."""
-    return {} if projection in POOL and sharing != Sharing.kv else {"sharing": sharing}
-
-
-@PROJECTIONS
-@pytest.mark.parametrize("sharing", [*Sharing])
-@pytest.mark.parametrize("length", [1, 23, LENGTH])
-def test_equals_the_map_written_out(projection: Projection, sharing: Sharing, length: int) -> None:
-    mixer = built(projection=projection, **shared_by(sharing, projection))
-    qkv = heads(length)
-    compare(mixer.core(*qkv, Layout()), literal(mixer, *qkv), [*qkv, *mixer.core.parameters()])
-
-
-@pytest.mark.parametrize("projection", [Projection.mean_pool, Projection.max_pool])
-@pytest.mark.parametrize("length", [17, LENGTH])
-def test_pooling_windows_of_one_token_are_full_attention(projection, length: int) -> None:
-    mixer, qkv = built(LENGTH, projection=projection), heads(length)
-    compare(mixer.core(*qkv, Layout()), softmax_attention(*qkv), qkv)
-    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(2)) < 0.5
-    wanted = softmax_attention(*qkv, visible=keep[:, None, None])
-    compare(mixer.core(*qkv, Layout(keep=keep)), wanted, qkv)
 
 
 @pytest.mark.parametrize(("sharing", "matrices"), [*zip(Sharing, SHARED, strict=True)])
@@ -149,7 +103,7 @@ def test_fewer_tokens_than_slots_are_projected_themselves() -> None:
     )
 
 
-@PROJECTIONS
+@pytest.mark.parametrize("projection", [*Projection])
 def test_longer_input_is_refused(projection: Projection) -> None:
     mixer = built(projection=projection)
     x = drawn(2, LENGTH + 1, HEADS * WIDTH)
@@ -158,18 +112,6 @@ def test_longer_input_is_refused(projection: Projection) -> None:
             run(x, Layout())
     with pytest.raises(Unsupported, match="ends at length 40: the model needs 41"):
         checked_mixer(mixer, positions=Positions.none, causal=False, max_length=41)
-
-
-@pytest.mark.parametrize("sharing", [Sharing.none, Sharing.headwise])
-def test_cross_attention_takes_a_source_of_another_length(sharing: Sharing) -> None:
-    mixer = built(sharing=sharing)
-    x, source = drawn(2, 9, 12), drawn(2, 31, 12, seed=1)
-    keep = torch.arange(31) < torch.tensor([[31], [20]])
-    y = mixer.attend(x, Layout(), source, Layout(keep=keep))
-    q = mixer.split(mixer.q_proj(x))
-    k, v = (mixer.split(layer(source[1:, :20])) for layer in (mixer.k_proj, mixer.v_proj))
-    wanted = mixer.merge(literal(mixer, q[1:], k, v))
-    torch.testing.assert_close(y[1:], wanted, atol=1e-12, rtol=0)
 
 
 def test_frozen_draws_come_from_the_site_and_stay() -> None:
@@ -199,19 +141,6 @@ def test_one_map_in_all_layers_is_one_module() -> None:
     apart = [torch.autograd.grad(layer(x, Layout()).sum(), weight)[0] for layer in layers]
     sum(layer(x, Layout()) for layer in layers).sum().backward()
     torch.testing.assert_close(weight.grad, apart[0] + apart[1])
-
-
-@pytest.mark.parametrize("projection", MATRIX)
-def test_row_normalise_gives_rows_of_norm_one_over_the_tokens_that_count(projection) -> None:
-    mixer = built(projection=projection, row_normalise=True)
-    plain = built(projection=projection)
-    x = drawn(2, 1, 31, 5)
-    keep = torch.arange(31) < torch.tensor([[31], [12]])
-    seen = mixer.core.length_map(x, 0, keep)
-    weight = plain.core.length_map.keys[0].double()
-    for row, end in enumerate((31, 12)):
-        rows = weight[:, :end] / weight[:, :end].norm(dim=1, keepdim=True)
-        torch.testing.assert_close(seen[row, 0], rows @ x[row, 0, :end], atol=1e-12, rtol=0)
 
 
 def test_each_layer_has_its_own_number_of_slots() -> None:

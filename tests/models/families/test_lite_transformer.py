@@ -9,46 +9,11 @@ from lra.models.backbone.encoder_decoder import DecoderBlock
 from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.stack import Stack, TransformerBlock
 from lra.models.contract.counting import count_operations
-from lra.models.families.dynamic_conv import DynamicConv
-from lra.models.families.light_conv import LightConv
 from lra.models.families.lite_transformer import LongShortRangeAttention
 from lra.models.families.sdpa import SDPA
-from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Site
 from lra.models.ops.convolution.blocks import BLOCK
-from tests.attention import builder, compare, drawn, holes
-
-SITE = {"width": 12, "heads": 2, "max_length": 32}
-LENGTH = 9
-built = builder(LongShortRangeAttention, **SITE, kernel=[5])
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("convolution", ["light", "dynamic"])
-@pytest.mark.parametrize("width", [None, 4, 8])
-def test_it_is_both_side_by_side(causal, convolution, width):
-    mixer = built(causal=causal, convolution=convolution, attention_width=width)
-    first, x = width or 6, drawn(2, LENGTH, 12).requires_grad_()
-    keep = holes(LENGTH)
-    wide = {"heads": 2, "max_length": 32, "causal": causal}
-    attention = SoftmaxAttention(Site(width=first, **wide)).double()
-    attention.load_state_dict(mixer.attention.state_dict())
-    kind = {"light": LightConv, "dynamic": DynamicConv}[convolution]
-    beside = kind(Site(width=12 - first, **wide), kernel=[5]).double()
-    beside.load_state_dict(mixer.convolution.state_dict())
-    for layout in (Layout(), Layout(keep=keep)):
-        found = mixer(x, layout)
-        parts = attention(x[..., :first], layout), beside(x[..., first:], layout)
-        wanted = torch.cat(parts, dim=-1)
-        compare(found, wanted, [x])
-
-
-def test_neither_half_knows_the_other():
-    mixer, x = built(), drawn(2, LENGTH, 12)
-    other = torch.cat((x[..., :6], drawn(2, LENGTH, 6, seed=7)), dim=-1)
-    torch.testing.assert_close(mixer(x, Layout())[..., :6], mixer(other, Layout())[..., :6])
-    other = torch.cat((drawn(2, LENGTH, 6, seed=7), x[..., 6:]), dim=-1)
-    torch.testing.assert_close(mixer(x, Layout())[..., 6:], mixer(other, Layout())[..., 6:])
+from tests.attention import drawn
 
 
 def test_projections_cost_half_of_those_of_attention_and_a_gate():

@@ -8,51 +8,7 @@ from lra.models.contract.counting import pretending, saved_bytes
 from lra.models.families.mesa_net import MesaNet, least_squares
 from lra.models.mixer import Layout, Site
 from lra.models.ops.gated.decayed_solve import decayed_solve
-from tests.attention import builder, compare, drawn, joined
-
-WIDTH, HEADS, CHUNK = 12, 3, 8
-built = builder(MesaNet, causal=True, chunk=CHUNK, moved=0.3)
-
-
-def literal(mixer, x):
-    def heads(y):
-        return y.unflatten(-1, (HEADS, -1)).transpose(1, 2)
-
-    streams = [mixer.q_proj(x), mixer.k_proj(x)]
-    if len(mixer.convolutions):
-        streams = [
-            F.conv1d(F.pad(y.mT, (3, 0)), layer.weight[:, None], groups=WIDTH).mT
-            for y, layer in zip(streams, mixer.convolutions, strict=True)
-        ]
-    q, k = (heads(y * y.sigmoid()) for y in streams)
-    q, k = (y / (y.square().sum(-1, keepdim=True) + 1e-6).sqrt() for y in (q, k))
-    v, beta, gamma = (heads(layer(x)) for layer in (mixer.v_proj, mixer.beta_map, mixer.decay_map))
-    beta, gamma = beta.sigmoid(), gamma.sigmoid()
-    ridge = torch.diag_embed((1 + mixer.ridge.exp()).log() + mixer.ridge_min)
-    of_keys = of_values = torch.zeros(*q.shape[:2], q.shape[3], q.shape[3]).double()
-    outputs = []
-    for t in range(x.shape[1]):
-        left, enters = gamma[:, :, t, None], beta[:, :, t, None]
-        of_keys = left * of_keys + enters * k[:, :, t, :, None] * k[:, :, t, None]
-        of_values = left * of_values + enters * v[:, :, t, :, None] * k[:, :, t, None]
-        solved = torch.linalg.solve(of_keys + ridge, q[:, :, t])
-        outputs.append((of_values @ solved[..., None])[..., 0])
-    o = torch.stack(outputs, 2).transpose(1, 2)
-    o = o / (o.square().mean(-1, keepdim=True) + 1e-5).sqrt() * mixer.norm.weight
-    gate = 1.0
-    if mixer.norm.gate != "none":
-        gate = mixer.gate_proj(x)
-        gate = gate.sigmoid() * (gate if mixer.norm.gate == "silu" else 1)
-    return mixer.out_proj(o.flatten(2) * gate)
-
-
-@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
-@pytest.mark.parametrize(
-    "options", [{}, {"gate": "silu", "ridge_min": 0.1}, {"convolution": None, "gate": "sigmoid"}]
-)
-def test_it_is_the_paper_token_by_token(length, options):
-    mixer, x = built(**options), drawn(2, length, WIDTH).requires_grad_()
-    compare(mixer(x, Layout()), literal(mixer, x), [x, *mixer.parameters()], atol=1e-10)
+from tests.attention import compare, drawn
 
 
 def inputs(length, *, width=5, gates=1.0):
@@ -68,28 +24,6 @@ def test_steps_that_find_nothing_more_change_nothing():
     given = inputs(21)
     few, many = (decayed_solve(*given, steps=steps, chunk=8)[0] for steps in (6, 60))
     compare(many, few, given, atol=1e-11)
-
-
-def test_a_state_is_carried_with_its_gradients():
-    given, root = inputs(21), drawn(2, 2, 5, 5, seed=4).requires_grad_()
-    state = root @ root.mT  # of a symmetric matrix alone a gradient has one meaning
-    whole, last = decayed_solve(*given, state=state, chunk=8)
-    parts, now = [], state
-    for cut in (slice(0, 3), slice(3, 4), slice(4, 21)):
-        o, now = decayed_solve(*(each[:, :, cut] for each in given), state=now, chunk=8)
-        parts.append(o)
-    found = joined(torch.cat(parts, 2), now)
-    wanted = joined(whole, last)
-    compare(found, wanted, [*given, root], atol=1e-11)
-    q, k, beta, g = given
-    matrix = torch.zeros_like(state) + state
-    rows = []
-    for t in range(21):
-        outer = k[:, :, t, :, None] * k[:, :, t, None]
-        matrix = g[:, :, t, None, None].exp() * matrix + beta[:, :, t, None, None] * outer
-        rows.append(torch.linalg.solve(torch.eye(5).double() + matrix, q[:, :, t]))
-    literal = joined(torch.stack(rows, 2), matrix)
-    compare(wanted, literal, [*given, root], atol=1e-10)
 
 
 @pytest.mark.parametrize("strength", [40.0, 800.0])
@@ -141,7 +75,3 @@ def test_steps_keep_nothing_for_backward():
             return saved_bytes(lambda: mixer(x, Layout()), mixer.parameters())
 
     assert kept(2) == kept(40)
-
-
-def test_lambda_begins_at_one():
-    torch.testing.assert_close(F.softplus(built(moved=0.0).ridge) + 0.25, torch.ones(3, 4).double())

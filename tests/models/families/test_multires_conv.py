@@ -3,40 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 from lra.models.families.multires_conv import MultiresConv
 from lra.models.mixer import Flow, Layout
-from lra.models.state import size_bytes
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, compare, drawn
-from tests.literal.convolutions import dilated_tree
+from tests.attention import builder, drawn
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, LONGEST, LENGTH = 6, 20, 13
 SITE = {"width": WIDTH, "heads": 2, "max_length": LONGEST}
-CASES = pytest.mark.parametrize(
-    ("options", "levels"),
-    [({}, 5), ({"taps": 4, "wide_skip": True}, 3), ({"levels": 2, "mixing": "linear"}, 2)],
-)
 STORED = np.load(released.OUTPUTS)
 built = builder(MultiresConv, **SITE)
-
-
-def equations(mixer, x):
-    """Compute a layer from its parameters, level by level and token by token."""
-    z = dilated_tree(x, mixer.low, mixer.high, mixer.weights)
-    y = mixer.out_proj(F.gelu(z))
-    return y[..., :WIDTH] * y[..., WIDTH:].sigmoid() if mixer.mixing == "glu" else y
-
-
-@CASES
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("length", [1, 2, 3, 4, LENGTH, LONGEST, LONGEST + 5])
-def test_it_is_its_loops(options, levels, causal, length):
-    mixer, x = built(causal=causal, **options), drawn(2, length, WIDTH).requires_grad_()
-    assert mixer.weights.shape == (WIDTH, levels + 2)
-    compare(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()], atol=1e-10)
 
 
 @pytest.mark.parametrize("case", released.MULTIRES)
@@ -63,19 +40,6 @@ def test_it_is_the_released_layer(case, length):
     for name, value in found.items():
         wanted = torch.from_numpy(STORED[stored + name])
         torch.testing.assert_close(value, wanted, atol=1e-12, rtol=1e-10)
-
-
-@CASES
-def test_a_state_holds_as_much_as_is_said(options, levels):
-    state, taps = built(causal=True, **options).initial_state(2, 1), options.get("taps", 2)
-    assert size_bytes(state) == 8 * 2 * WIDTH * (taps - 1) * (2**levels - 1)
-
-
-@CASES
-def test_parameters_are_those_of_its_paper(options, levels):
-    taps, gates = options.get("taps", 2), 1 if options.get("mixing") else 2
-    wanted = 2 * taps * WIDTH + (levels + 2) * WIDTH + gates * WIDTH * (WIDTH + 1)
-    assert sum(parameter.numel() for parameter in built(**options).parameters()) == wanted
 
 
 @pytest.mark.parametrize("wide", [False, True])

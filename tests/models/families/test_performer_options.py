@@ -3,13 +3,11 @@
 import pytest
 import torch
 
-from lra.models.families.linear import linear_attention
 from lra.models.families.performer import Kernel, KeyMax, Stabiliser
-from lra.models.mixer import Layout, PaddingRule, Unsupported, Variant
-from tests.attention import DIRECTIONS
+from lra.models.mixer import Layout, Unsupported, Variant
 from tests.literal import features as reference
 from tests.models.ops.linear.feature_forms import PADDED, compare, holes, small_blocks
-from tests.models.ops.linear.performer_forms import FUNCTIONS, dense, make
+from tests.models.ops.linear.performer_forms import dense, make
 
 __all__ = ["small_blocks"]
 WHOLE = KeyMax["global"]
@@ -23,55 +21,6 @@ def inputs(mixer, length, *, seed=0, size=1.0):
     drawn = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))
     q, k, v = drawn
     return [x.requires_grad_() for x in (size * q, size * k, v)]
-
-
-@DIRECTIONS
-@PADDED
-@pytest.mark.parametrize("epsilon", [1e-6, 1e-4])
-@pytest.mark.parametrize("normalise", [True, False], ids=["normalised", "plain"])
-@pytest.mark.usefixtures("small_blocks")
-def test_the_reference_stabiliser_is_the_released_code(epsilon, normalise, padded, causal):
-    mixer = make(causal, features=11, feature_epsilon=epsilon, renormalise=normalise, **REFERENCE)
-    q, k, v = inputs(mixer, 37)
-    keep = holes(37) if padded else None
-    compare(
-        lambda: mixer.core(q, k, v, Layout(keep=keep)),
-        lambda: reference.released_performer_attention(
-            q, k, v, mixer.core.projection, epsilon,
-            keep=keep, causal=causal, normalise=normalise,
-        ),
-        (q, k, v),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
-@pytest.mark.parametrize("padding", [None, *PaddingRule])
-@pytest.mark.usefixtures("small_blocks")
-def test_the_port_is_written_out(padding, twice):
-    """One maximum for the keys of all rows, 1e-4, no guard; original padding stays in the sums."""
-    options = {} if padding is None else {"padding": padding}
-    mixer = make(features=11, stabiliser=Stabiliser.port, scaled_twice=twice, **options)
-    q, k, v = inputs(mixer, 37)
-    keep = holes(37) if padding else None
-
-    def literal():
-        W, scale = mixer.core.projection, mixer.head_width ** (-0.5 if twice else -0.25)
-        x, y, z = scale * q, scale * k, v
-        counts = torch.ones(2, 1, 1, 37, dtype=torch.bool)
-        if padding == PaddingRule.original:
-            y, z = (part.where(keep[:, None, :, None], 0.0) for part in (y, z))
-        elif padding:
-            counts = keep[:, None, None]
-        top = (y @ W.T).detach().masked_fill(~counts.mT, -torch.inf).amax()
-
-        def phi(part, largest):
-            square = part.square().sum(-1, keepdim=True) / 2
-            return (torch.exp(part @ W.T - square - largest) + 1e-4) / 11**0.5
-
-        weights = phi(x, (x @ W.T).detach().amax(-1, keepdim=True)) @ phi(y, top).mT * counts
-        return weights @ z / weights.sum(-1, keepdim=True)
-
-    compare(lambda: mixer.core(q, k, v, Layout(keep=keep)), literal, (q, k, v))
 
 
 def test_the_reference_lets_long_vectors_fade():
@@ -147,33 +96,6 @@ def test_a_global_maximum_loses_what_a_running_one_keeps():
 # kernels without projection
 
 
-@DIRECTIONS
-@pytest.mark.parametrize("kernel", list(FUNCTIONS))
-def test_without_projection_features_are_elementwise(kernel, causal):
-    mixer = make(causal, kernel=kernel, projected=False, feature_epsilon=0.25)
-    q, k, v = inputs(mixer, 30)
-    phi_q, phi_k = (FUNCTIONS[kernel](8**-0.25 * x) + 0.25 for x in (q, k))
-    compare(
-        lambda: mixer.core(q, k, v, Layout()),
-        lambda: reference.linear_attention(phi_q, phi_k, v, causal=causal),
-        (q, k, v),
-        tolerance=1e-9,
-    )
-    assert not mixer.traits.random_draws
-    assert "core.projection" not in mixer.state_dict()
-
-
-@DIRECTIONS
-def test_elu1_without_projection_is_linear_attention(causal):
-    mixer = make(causal, kernel=Kernel.elu1, projected=False, feature_epsilon=0.0)
-    q, k, v = inputs(mixer, 30)
-    compare(
-        lambda: mixer.core(q, k, v, Layout()),
-        lambda: linear_attention(8**-0.25 * q, 8**-0.25 * k, v, causal=causal),
-        (q, k, v),
-    )
-
-
 def test_an_unprojected_mixer_has_nothing_to_redraw():
     mixer = make(kernel=Kernel.relu, projected=False)
     before = {name: value.clone() for name, value in mixer.state_dict().items()}
@@ -212,57 +134,9 @@ def test_a_row_whose_signed_weights_sum_to_nothing_is_zero():
 # the code of the Long Range Arena
 
 
-def test_the_lra_variant_of_relu_has_no_projection_scale_or_mask():
-    mixer = make(variant=Variant.lra, kernel=Kernel.relu)
-    q, k, v = inputs(mixer, 30)
-    for keep in (None, holes(30)):
-        compare(
-            lambda keep=keep: mixer.core(q, k, v, Layout(keep=keep)),
-            lambda: reference.linear_attention(q.relu() + 1e-3, k.relu() + 1e-3, v),
-            (q, k, v),
-        )
-    assert mixer.core.projection is None
-    assert mixer.traits.supports == {"start"}
-
-
-def test_the_lra_variant_of_softmax_is_the_released_code():
-    mixer = make(variant=Variant.lra, features=2)
-    q, k, v = inputs(mixer, 30)
-    W = mixer.core.projection
-    compare(
-        lambda: mixer.core(q, k, v, Layout(keep=holes(30))),
-        lambda: reference.released_performer_attention(q, k, v, W, 1e-6),
-        (q, k, v),
-    )
-    assert W.shape == (2, 8)
-    assert mixer.redraw_every == 1
-    unfixed = make(qr_sign_fix=False, features=2).core.projection
-    assert torch.equal(W, unfixed)
-    assert mixer.traits.supports == {"start"}
-
-
 def test_the_lra_variant_of_softmax_leaks_when_causal():
     assert make(True, variant=Variant.lra).traits.selection_leak
     assert not make(True, variant=Variant.lra, kernel=Kernel.relu).traits.selection_leak
 
 
 # across, and what is refused
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"kernel": Kernel.trigonometric}, {"kernel": Kernel.relu}, REFERENCE]
-)
-def test_the_mixer_attends_across(options):
-    mixer = make(features=11, **options)
-    generator = torch.Generator().manual_seed(2)
-    x, source = (torch.randn(2, n, 16, generator=generator, dtype=torch.float64) for n in (7, 23))
-    keep = holes(23)
-    found = mixer.attend(x, Layout(), source, Layout(keep=keep))
-    q = mixer.split(mixer.q_proj(x))
-    k, v = (mixer.split(layer(source)) for layer in (mixer.k_proj, mixer.v_proj))
-    W = mixer.core.projection
-    if options is REFERENCE:
-        wanted = reference.released_performer_attention(q, k, v, W, 1e-6, keep=keep)
-    else:
-        wanted = dense(q, k, v, W, options.get("kernel", Kernel.softmax), keep=keep)
-    torch.testing.assert_close(found, mixer.merge(wanted), rtol=1e-9, atol=1e-10)

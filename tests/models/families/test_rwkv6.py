@@ -6,52 +6,9 @@ import torch
 
 from lra.models.families.rwkv6 import RWKV6
 from lra.models.mixer import Layout, Site
-from tests.attention import builder, compare, drawn
 from tests.models.families.released import rwkv6 as released
 
-WIDTH, HEADS, CHUNK = 12, 3, 8
-HEAD = WIDTH // HEADS
 STORED = np.load(released.OUTPUTS)
-built = builder(
-    RWKV6, causal=True, layer=1, depth=3, chunk=CHUNK, mix_rank=2, decay_rank=3, moved=0.3
-)
-
-
-def literal(mixer, x):
-    """Return the layer's outputs, each state being computed from the one before."""
-    rows = []
-    for row in x:
-        states, outputs = [torch.zeros(HEAD, HEAD).double()] * HEADS, []  # value x key
-        for t, token in enumerate(row):
-            change = (row[t - 1] if t else torch.zeros_like(token)) - token
-            low = torch.tanh(mixer.mix_down.weight @ (token + change * mixer.first_mix))
-            w, k, v, r, g = (
-                token + change * (mixer.mixes[n] + part @ mixer.mix_up[n])
-                for n, part in enumerate(low.split(len(low) // 5))
-            )
-            low = torch.tanh(mixer.decay.down.weight @ w)
-            decay = torch.exp(-torch.exp(mixer.decay.base + mixer.decay.up.weight @ low))
-            r, k, v, gate = mixer.r_proj(r), mixer.k_proj(k), mixer.v_proj(v), mixer.gate_proj(g)
-            heads, after = [], []
-            for h in range(HEADS):
-                cut = slice(h * HEAD, (h + 1) * HEAD)
-                own = torch.outer(v[cut], k[cut] * mixer.bonus[cut])
-                o = (states[h] + own) @ r[cut]
-                after.append(states[h] * decay[cut] + torch.outer(v[cut], k[cut]))
-                centred = o - o.mean()
-                normed = centred / (centred.square().mean() + 64e-5).sqrt()
-                heads.append(normed * mixer.norm_weight[cut] + mixer.norm_bias[cut])
-            states = after
-            outputs.append(torch.cat(heads) * gate * gate.sigmoid())
-        rows.append(torch.stack(outputs))
-    return mixer.out_proj(torch.stack(rows))
-
-
-@pytest.mark.parametrize("length", [1, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
-def test_it_is_the_paper_token_by_token(length):
-    mixer, x = built(), drawn(2, length, WIDTH).requires_grad_()
-    leaves = [x, *mixer.parameters()]
-    compare(mixer(x, Layout()), literal(mixer, x), leaves, atol=1e-10)
 
 
 def at_released_size() -> RWKV6:

@@ -7,112 +7,19 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lra.models.families.s4 import S4, Matrices
+from lra.models.families.s4 import S4
 from lra.models.mixer import Flow, Layout, Site
-from lra.models.ops.state_space.discretisation import Discretisation
-from lra.models.ops.state_space.hippo import Initial
-from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, compare, drawn, streamed
-from tests.literal.state_space import diagonal, low_rank
+from tests.attention import builder, drawn
 from tests.models.families.released import s4 as released
 
 SITE = {"width": 6, "heads": 2, "max_length": 32}
 LENGTH = 13
 STORED = np.load(released.OUTPUTS)
-FORMS = pytest.mark.parametrize(
-    "form",
-    [
-        *({"discretisation": rule} for rule in Discretisation),
-        *({"kernel": kernel} for kernel in (Matrices.dplr, Matrices.dss_exp)),
-    ],
-)
 
 
 built = builder(S4, **SITE, states=8)
-
-
-def equations(mixer, x):
-    """Compute a layer from its parameters, token by token, and from the end for the other side."""
-    parts, outputs = mixer.dynamics, []
-    width, number = x.shape[-1], len(parts.frequency)
-    for channel in range(width):
-        one = channel % number
-        rate = torch.complex(-parts.log_decay[one].exp(), parts.frequency[one])
-        entry = torch.ones_like(rate)
-        if parts.entry is not None:
-            entry = torch.complex(*parts.entry[one].unbind(-1))
-        step = (parts.middle + parts.log_step[channel]).exp()
-        if hasattr(parts, "low_rank"):
-            column = torch.complex(*parts.low_rank[one].unbind(-1))
-            vectors = torch.stack((rate, column, entry))
-        elif parts.rule == Discretisation.zoh:
-            factor = (step * rate).exp()
-            entry = (factor - 1) / rate * entry
-        else:
-            factor = (1 + step / 2 * rate) / (1 - step / 2 * rate)
-            entry = step * entry / (1 - step / 2 * rate)
-        u = x[:, None, :, channel]
-        y = mixer.skip[channel] * u
-        for side, readout in enumerate(mixer.readout[:, channel]):
-            seen = torch.cat((0 * u[..., :1], u.flip(-1)[..., :-1]), dim=-1) if side else u
-            read = torch.complex(*readout.T)[None]
-            if hasattr(parts, "low_rank"):
-                part = low_rank(seen[:, 0], torch.cat((vectors, read)), step)[:, None]
-            else:
-                part = diagonal(seen, factor[None], entry[None], read)
-            y = y + (part.flip(-1) if side else part)
-        outputs.append(y[:, 0])
-    y = mixer.out_proj(F.gelu(torch.stack(outputs, dim=-1)))
-    return y[..., :width] * y[..., width:].sigmoid() if mixer.mixing == "glu" else y
-
-
-@FORMS
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"init": "inverse", "independent": 2},
-        {"init": "linear", "mixing": "linear", "states": 2},
-    ],
-)
-def test_it_is_its_recurrence(form, causal, options):
-    if form.get("kernel") == Matrices.dplr:
-        options = {name: value for name, value in options.items() if name != "init"}
-    mixer, x = built(causal=causal, **form, **options), drawn(2, LENGTH, 6)
-    compare(
-        mixer(x.requires_grad_(), Layout()),
-        equations(mixer, x),
-        [x, *mixer.parameters()],
-        atol=1e-10,
-    )
-
-
-@FORMS
-@pytest.mark.parametrize("length", [1, 2, 3])
-def test_short_rows_are_its_recurrence(form, length):
-    mixer, x = built(**form), drawn(2, length, 6)
-    torch.testing.assert_close(mixer(x, Layout()), equations(mixer, x), atol=1e-10, rtol=0)
-
-
-@FORMS
-def test_a_stream_is_one_pass_and_holds_as_much_as_is_said(form):
-    mixer, x = built(causal=True, **form), drawn(2, LENGTH, 6)
-    outputs, state = streamed(mixer, x, [2, 1, 1, LENGTH - 4], LENGTH)
-    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
-    assert size_bytes(state) == 8 * 2 * 6 * 8
-
-
-@pytest.mark.parametrize("init", [*Initial])
-@pytest.mark.parametrize("causal", [True, False])
-def test_parameters_are_those_of_its_paper(init, causal):
-    width, states, number = 6, 8, 2
-    mixer = built(init=init, causal=causal, independent=number)
-    sides = 1 if causal else 2
-    wanted = sides * states * width + number * 2 * states + 2 * width + 2 * width * (width + 1)
-    assert counted(mixer) == wanted
 
 
 def counted(mixer):

@@ -5,31 +5,17 @@ import re
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 from lra.models.families.sgconv import SGConv
 from lra.models.mixer import Layout
-from lra.models.state import size_bytes
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, compare, drawn, streamed
-from tests.literal.convolutions import long_convolution, piecewise
+from tests.attention import builder, drawn, streamed
 from tests.models.families.released import long_convolutions as released
 
 WIDTH, SMALLEST, LONGEST = 6, 4, 24
 SITE = {"width": WIDTH, "heads": 2, "max_length": LONGEST}
 LENGTH = 13
-CASES = pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"decay_min": 1.0, "decay_max": 3.0, "kernels": 2, "mixing": "linear"},
-        {"decay": "lag", "init": "cosine", "stretch": 2, "decay_min": 0.5},
-        {"smallest": 40},
-        {"kernel": "free", "kernels": 2, "threshold": 0.001},
-        {"kernel": "free", "threshold": 0.0},
-    ],
-)
 STORED = np.load(released.OUTPUTS)
 
 
@@ -37,47 +23,6 @@ def built(**options) -> SGConv:
     """Return a mixer with short kernels."""
     small = {} if options.get("kernel") == "free" else {"smallest": SMALLEST}
     return builder(SGConv, **SITE, **small)(**options)
-
-
-def kernel_of(mixer, options):
-    """Return the kernels of all lags, channel by channel."""
-    own = mixer.kernel
-    if options.get("kernel") == "free":
-        least = options["threshold"]
-        small = own.values.abs() <= least
-        return torch.where(small, 0.0, own.values - least * own.values.sign())
-    number, _, width, _ = own.parts.shape
-    ends = options.get("decay_min", 2.0), options.get("decay_max", 2.0)
-    base = torch.linspace(*ends, width, dtype=torch.float64)
-    scale = torch.stack([base ** (number - 1 - piece) for piece in range(number)])
-    if options.get("decay") == "lag":
-        scale = torch.ones_like(scale)
-    kernel = piecewise(own.parts, scale, options.get("stretch", 1))
-    if options.get("decay") == "lag":
-        kernel = kernel / (torch.arange(kernel.shape[-1]) + 1.0) ** base[:, None]
-    return kernel / own.norm
-
-
-def equations(mixer, options, x):
-    """Compute a layer from its parameters, by a double loop."""
-    kernels, u = kernel_of(mixer, options), x.mT
-    kernels = F.pad(kernels, (0, u.shape[-1]))[..., : u.shape[-1]]
-    each = options.get("kernels", 1)
-    read = [
-        long_convolution(u, *kernels[number::each]) + mixer.skip[number, :, None] * u
-        for number in range(each)
-    ]
-    y = mixer.out_proj(F.gelu(torch.cat(read, dim=1)).mT)
-    return y[..., :WIDTH] * y[..., WIDTH:].sigmoid() if mixer.mixing == "glu" else y
-
-
-@CASES
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("length", [1, SMALLEST - 1, SMALLEST, SMALLEST + 1, 3 * SMALLEST + 5])
-def test_it_is_its_double_loop(options, causal, length):
-    mixer, x = built(causal=causal, **options), drawn(2, length, WIDTH).requires_grad_()
-    wanted = equations(mixer, options, x)
-    compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -135,30 +80,12 @@ def test_it_is_the_released_layer(case, length):
         torch.testing.assert_close(value, wanted, atol=1e-12, rtol=1e-10)
 
 
-def test_a_state_holds_as_much_as_is_said():
-    state = built(causal=True).initial_state(2, LENGTH)
-    assert size_bytes(state) == 8 * 2 * WIDTH * (LENGTH - 1)
-
-
 @pytest.mark.parametrize("memory", [1, 2, 5])
 def test_a_short_memory_shows_the_last_tokens(memory):
     mixer, x = built(causal=True, max_length=12), drawn(1, 40, WIDTH)
     outputs, _ = streamed(mixer, x, [17, 1, 22], memory)  # further than the kernel
     wanted = mixer(x[:, -memory:], Layout())[:, -1]
     torch.testing.assert_close(outputs[:, -1], wanted, atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("kernels", [1, 3])
-def test_parameters_are_those_of_its_paper(causal, kernels):
-    mixer, sides = built(causal=causal, kernels=kernels), 1 if causal else 2
-    pieces = 1 + 3  # 4, 4, 8 and 16 lags
-    kernel = sides * kernels * pieces * WIDTH * SMALLEST
-    wanted = kernel + kernels * WIDTH + 2 * WIDTH * (kernels * WIDTH + 1)
-    assert sum(parameter.numel() for parameter in mixer.parameters()) == wanted
-    free = built(causal=causal, kernels=kernels, kernel="free")
-    wanted += sides * kernels * LONGEST * WIDTH - kernel
-    assert sum(parameter.numel() for parameter in free.parameters()) == wanted
 
 
 @pytest.mark.parametrize(

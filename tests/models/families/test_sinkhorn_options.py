@@ -23,16 +23,6 @@ def test_local_heads_attend_to_their_neighbours(causal):
     assert mixer.sort_out.shape[0] == 1
 
 
-@DIRECTIONS
-def test_mixture_adds_exact_attention(causal):
-    q, k, v = heads(18)
-    scores = drawn(2, 3, 5, 5 + causal)
-    plain, both = (
-        built(causal=causal, mixture=on).core(q, k, v, Layout(), scores) for on in (False, True)
-    )
-    torch.testing.assert_close(both - plain, softmax_attention(q, k, v, causal=causal))
-
-
 def test_noise_and_dropout_belong_to_training():
     mixer, x = built(), drawn(2, 30, 12)
     still = mixer(x, Layout())

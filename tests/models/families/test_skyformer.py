@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from lra.models.families.skyformer import (
@@ -18,43 +17,15 @@ from lra.models.families.skyformer import (
     skyformer_attention,
 )
 from lra.models.mixer import Layout, PaddingRule, Site, Unsupported
-from lra.models.ops.linear import gaussian_product as tiled
 from lra.models.ops.linear.gaussian_product import dropped_product, gaussian_product
 from lra.models.ops.low_rank.iterative_inverse import Inverse, InverseRule
 from tests import attention
 from tests.attention import drawn, heads, holes
-from tests.literal import low_rank as reference
-from tests.literal.features import gaussian_weights as kernel
+from tests.literal.skyformer import gaussian_weights as kernel
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=100)
 
 EXACT = InverseRule(inverse=Inverse.exact)
-
-
-def literal(qkv: list[Tensor], draws: Tensor, keep: Tensor | None = None) -> Tensor:
-    places = draws.double() / 2**DRAW_BITS
-    return reference.skyformer_attention(*qkv, places, kernel=kernel, keep=keep)
-
-
-@pytest.mark.parametrize(("length", "keys"), [(1, 1), (33, 33), (41, 70), (70, 3)])
-@pytest.mark.parametrize("small", [False, True], ids=["whole", "tiles"])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-def test_the_product_equals_the_literal_form(length, keys, small, padded, monkeypatch):
-    if small:
-        monkeypatch.setitem(tiled.TILE_ELEMENTS, "cpu", 1)
-        monkeypatch.setattr(tiled, "KEYS", 7)
-    q, (k, v) = heads(length)[0], heads(keys)[1:]
-    keep = holes(keys) if padded else None
-    weights = kernel(q, k) if keep is None else kernel(q, k) * keep[:, None, None]
-    compare(gaussian_product(q, k, v, keep), weights @ v, [q, k, v])
-
-
-def test_gaussian_weights_are_rescaled_exponentials():
-    q, k, v = heads(20, scale=0.5)
-    weights = torch.exp(q @ k.mT / math.sqrt(4))
-    by_query, by_key = (torch.exp(-x.square().sum(-1) / (2 * math.sqrt(4))) for x in (q, k))
-    wanted = (by_query[..., None] * weights * by_key[..., None, :]) @ v
-    compare(gaussian_product(q, k, v), wanted, [q, k, v])
 
 
 def test_long_vectors_never_give_weights_above_one():
@@ -62,16 +33,6 @@ def test_long_vectors_never_give_weights_above_one():
     out = gaussian_product(x, x, torch.ones_like(x))
     assert out.max() <= 1
     assert not gaussian_product(x, x + 100, torch.ones_like(x)).any()
-
-
-@pytest.mark.parametrize(("length", "landmarks"), [(30, 8), (30, 80), (1, 4)])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-def test_the_skyformer_equals_the_literal_form_on_the_real_tokens(length, landmarks, padded):
-    inputs = heads(length)
-    keep = holes(length) if padded else None
-    draws = draw(landmarks, torch.Generator().manual_seed(5))
-    found = skyformer_attention(*inputs, draws, inverse=InverseRule(), keep=keep)
-    compare(found, literal(inputs, draws, keep), inputs, keep)
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])

@@ -8,69 +8,15 @@ from torch import Tensor
 
 from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Flow, Layout, Positions, Site
+from lra.models.mixer import Flow, Layout, Positions
 from lra.models.ops import kv_cache
 from lra.models.ops.exact import softmax_attention, visibility
 from lra.models.positions import alibi_slopes
 from lra.models.state import reset
 from tests.attention import builder, compare, drawn, heads, site
-from tests.literal.softmax import softmax_attention as literal
 
-KEEP = torch.tensor([[0, 1, 1, 0, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0]], dtype=torch.bool)
 DOCUMENT = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [5, 5, 5, 5, 5, 5, 5]])
 PREFIX = torch.tensor([3, 0])
-LAYOUTS = {
-    "plain": Layout(),
-    "keep": Layout(keep=KEEP),
-    "document": Layout(document=DOCUMENT),
-    "prefix": Layout(prefix=PREFIX),
-    "all": Layout(keep=KEEP, document=DOCUMENT, prefix=PREFIX),
-}
-
-
-def sees(layout: Layout, causal: bool):
-    def answer(b: int, i: int, j: int) -> bool:
-        inside = layout.prefix is not None and max(i, j) < layout.prefix[b]
-        allowed = not causal or j <= i or bool(inside)
-        if layout.keep is not None:
-            allowed = allowed and bool(layout.keep[b, j])
-        if layout.document is not None:
-            allowed = allowed and bool(layout.document[b, i] == layout.document[b, j])
-        return allowed
-
-    return answer
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_equals_the_loops_in_output_and_gradients(name: str, causal: bool) -> None:
-    layout, qkv = LAYOUTS[name], heads(7)
-    visible = visibility(layout, 7, causal=causal, device=qkv[0].device)
-    seen = softmax_attention(*qkv, causal=causal, visible=visible)
-    wanted = literal(*qkv, sees(layout, causal))
-    compare(seen, wanted, qkv)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("make", [SoftmaxAttention, SDPA])
-def test_alibi_takes_the_distance_off_the_scores(make, causal: bool) -> None:
-    """Against loops over scores from which slope times distance is taken."""
-    site = Site(width=12, heads=3, max_length=7, causal=causal, positions=Positions.alibi)
-    core, (q, k, v) = make(site).double().core, heads(7)
-    seen = core(q, k, v, Layout(keep=KEEP))
-    slopes = alibi_slopes(3).double()
-    place = torch.arange(7, dtype=torch.float64)
-    # one channel more carries -slope |i - j| for a single query at a time
-    rows = []
-    for i in range(7):
-        far = (-slopes[:, None] * (i - place).abs() * math.sqrt(5)).expand(2, 3, 7)
-        longer = torch.cat((k * math.sqrt(5 / 4), far[..., None]), dim=-1)
-        query = torch.cat((q[:, :, i : i + 1], torch.ones_like(q[:, :, :1, :1])), dim=-1)
-        wide = torch.cat((v, torch.zeros_like(v[..., :1])), dim=-1)
-        queries = query.expand(2, 3, 7, 5)
-        layout = Layout(keep=KEEP)
-        rows.append(literal(queries, longer, wide, sees(layout, causal))[:, :, i, :4])
-    compare(seen, torch.stack(rows, 2), [q, k, v], looser=10)
 
 
 def test_no_mask_is_made_where_the_direction_says_all() -> None:

@@ -1,7 +1,5 @@
 """Transformer-XL against loops and its released code, and cut in any way."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -21,65 +19,6 @@ WIDTH, HEADS, LENGTH, MEMORY = 12, 3, 5, 7
 def build(positions: Positions = Positions.transformer_xl, **options) -> TransformerXL:
     usual = builder(TransformerXL, causal=True, positions=positions)
     return usual(**options).train()
-
-
-def literal(
-    mixer: TransformerXL, pieces: list[Tensor], memory: int, *, same_length: bool, clamp: int | None
-) -> Tensor:
-    """The paper's equations, a query and a key at a time."""
-    core, k = mixer.core, mixer.head_width
-    frequency = [10_000.0 ** (-2 * i / WIDTH) for i in range(WIDTH // 2)]
-    w_r = core.relative.r_proj.weight.view(HEADS, k, WIDTH)
-    u, v = core.relative.biases.content, core.relative.biases.position
-    past = pieces[0].new_zeros(len(pieces[0]), 0, WIDTH)
-    out = []
-    for piece in pieces:
-        context = torch.cat((past, piece), dim=1)
-        w_q, w_k, w_v = (
-            layer.weight.view(HEADS, k, WIDTH)
-            for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj)
-        )
-        first = past.shape[1]
-        for i in range(first, context.shape[1]):
-            heads = []
-            for h in range(HEADS):
-                q, scores, values = context[:, i] @ w_q[h].T, [], []
-                for j in range(i + 1):
-                    if same_length and i - j >= memory:
-                        continue
-                    t = i - j if clamp is None else min(i - j, clamp)
-                    r = torch.tensor(
-                        [math.sin(t * w) for w in frequency] + [math.cos(t * w) for w in frequency],
-                        dtype=torch.float64,
-                    )
-                    content = ((q + u[h]) * (context[:, j] @ w_k[h].T)).sum(-1)
-                    scores.append((content + (q + v[h]) @ (w_r[h] @ r)) / math.sqrt(k))
-                    values.append(context[:, j] @ w_v[h].T)
-                weight = torch.stack(scores, -1).softmax(-1)
-                heads.append((weight[..., None] * torch.stack(values, 1)).sum(1))
-            out.append(torch.cat(heads, -1) @ mixer.out_proj.weight.T)
-        past = context[:, -memory:].detach()
-    return torch.stack(out, 1)
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(("same_length", "clamp"), [(False, None), (True, None), (True, 4)])
-def test_equals_the_equations(training: bool, same_length: bool, clamp: int | None) -> None:
-    when = SameLength.always if same_length else SameLength.never
-    mixer = build(same_length=when, clamp=clamp).train(training)
-    x = drawn(2, 3 * LENGTH, WIDTH)
-    found, _ = streamed(mixer, x, LENGTH, MEMORY, detached=True)
-    pieces = [*x.split(LENGTH, dim=1)]
-    wanted = literal(mixer, pieces, MEMORY, same_length=same_length, clamp=clamp)
-    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
-    if training:  # evaluation remembers keys and values, whose projections then learn less
-        g, named = drawn(*found.shape, seed=1), dict(mixer.named_parameters())
-        here, there = (
-            torch.autograd.grad((y * g).sum(), [*named.values()]) for y in (found, wanted)
-        )
-        for name, one, other in zip(named, here, there, strict=True):
-            assert one.abs().max() > 0, name
-            torch.testing.assert_close(one, other, atol=1e-11, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize("case", released.CASES)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lra.models.families.yoso import Rule, Yoso, YosoEstimator, yoso_attention
-from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.mixer import Site, Unsupported
 from lra.models.ops.hashing import collisions
 from lra.models.ops.hashing.collision_chance import Gradient
 from lra.models.ops.hashing.collisions import (
@@ -19,64 +19,15 @@ from lra.models.ops.hashing.collisions import (
     hash_codes,
     paired,
 )
-from lra.models.ops.linear import gaussian_product
 from tests import attention
-from tests.attention import builder, drawn, heads, holes
-from tests.literal.hashing import (
-    collision_chance as chance,
-    collision_share as shares,
-    cosines,
-    yoso_attention as literal,
-)
+from tests.attention import builder, drawn
+from tests.literal.yoso import collision_chance as chance, cosines
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=10)
 
 
 def planes(hashes: int, tau: int, width: int = 4, seed: int = 0) -> Tensor:
     return draw_planes(3, width, hashes * tau, torch.Generator().manual_seed(seed))
-
-
-@pytest.fixture
-def small_passes(monkeypatch):
-    """Tiles, chunks, passes and tables of a few elements, so that short inputs cross borders."""
-    monkeypatch.setitem(gaussian_product.TILE_ELEMENTS, "cpu", 1)
-    monkeypatch.setattr(gaussian_product, "KEYS", 7)
-    monkeypatch.setitem(collisions.PASS_ELEMENTS, "cpu", 300)
-    monkeypatch.setattr(collisions, "CHUNK", 4)
-    monkeypatch.setattr(collisions, "TABLE_ELEMENTS", 1)
-    monkeypatch.setattr(collisions, "CODE_ELEMENTS", 1)
-
-
-@pytest.mark.parametrize("tau", [0, 6, 11])
-@pytest.mark.parametrize(("length", "keys"), [(1, 1), (41, 41), (70, 33)])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.usefixtures("small_passes")
-def test_the_expectation_and_its_surrogate_gradient(tau, length, keys, padded):
-    q, (k, v) = heads(length)[0], heads(keys)[1:]
-    keep = holes(keys) if padded else None
-    wanted = literal(q, k, v, chance(cosines(q, k), tau), tau=tau, keep=keep)
-    compare(yoso_attention(q, k, v, Rule(tau), keep), wanted, [q, k, v])
-
-
-@pytest.mark.parametrize("tau", [0, 1, 6])
-def test_the_true_gradient_is_that_of_autograd(tau):
-    q, k, v = heads(20)
-    y = chance(cosines(q, k), tau) @ v
-    rule = Rule(tau, gradient=Gradient.true)
-    compare(yoso_attention(q, k, v, rule), F.normalize(y, dim=-1), [q, k, v])
-
-
-@pytest.mark.parametrize("tau", [0, 3, 8])
-@pytest.mark.parametrize(("length", "keys"), [(1, 1), (41, 41), (30, 65)])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.usefixtures("small_passes")
-def test_the_hashed_sum_and_its_surrogate_gradient(tau, length, keys, padded):
-    q, (k, v) = heads(length)[0], heads(keys)[1:]
-    keep = holes(keys) if padded else None
-    directions = planes(5, tau)
-    weights = shares(q, k, directions, tau) if tau else torch.ones_like(q @ k.mT)
-    wanted = literal(q, k, v, weights, tau=tau, keep=keep)
-    compare(yoso_attention(q, k, v, Rule(tau, directions), keep), wanted, [q, k, v])
 
 
 def test_more_hashes_come_nearer_to_the_expectation_as_their_root():
@@ -135,13 +86,6 @@ def test_carried_equals_a_loop(length, back):
     torch.testing.assert_close(carried(x.clone(), goes_on, back=back), wanted)
 
 
-def test_no_bits_give_the_direction_of_the_plain_sum():
-    q, k, v = heads(12)
-    wanted = F.normalize(v.sum(2, keepdim=True), dim=-1).expand_as(v)
-    for rule in (Rule(0), Rule(0, planes(4, 0))):
-        torch.testing.assert_close(yoso_attention(q, k, v, rule), wanted)
-
-
 def test_equal_vectors_in_single_precision_give_no_nan():
     x = drawn(1, 3, 200, 5).float().requires_grad_()
     unit = F.normalize(x, dim=-1)
@@ -175,28 +119,6 @@ def test_an_expectation_has_no_planes():
     plain = built(mode=YosoEstimator.expectation)
     assert not [*plain.buffers()]
     plain.after_step(3, torch.Generator())
-
-
-def test_the_convolution_adds_itself_after_the_normalisation():
-    mixer = built(conv_kernel=5, mode=YosoEstimator.expectation)
-    plain = built(mode=YosoEstimator.expectation)
-    plain.load_state_dict(mixer.state_dict(), strict=False)
-    x, keep = drawn(2, 20, 12), torch.arange(20) < torch.tensor([[20], [13]])
-    v = mixer.project(x, Layout())[2]
-    wanted = plain(x, Layout(keep=keep)) + mixer.merge(mixer.core.conv(v, keep))
-    wanted = wanted - mixer.out_proj.bias
-    torch.testing.assert_close(mixer(x, Layout(keep=keep)), wanted, rtol=1e-11, atol=1e-12)
-    with pytest.raises(Unsupported, match="cross"):
-        mixer.attend(x, Layout(), x, Layout())
-
-
-def test_another_source_may_be_attended():
-    mixer = built(mode=YosoEstimator.expectation, tau=3)
-    x, source, keep = drawn(2, 9, 12), drawn(2, 15, 12, seed=1), holes(15)
-    found = mixer.attend(x, Layout(), source, Layout(keep=keep))
-    q, k, v = mixer.project(x, Layout())[0], *mixer.project(source, Layout())[1:]
-    y = (chance(cosines(q, k), 3) * keep[:, None, None]) @ v
-    torch.testing.assert_close(found, mixer.merge(F.normalize(y, dim=-1)))
 
 
 def test_it_is_not_causal():

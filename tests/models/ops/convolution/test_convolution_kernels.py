@@ -4,21 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lra.models.ops.convolution.kernels import piecewise, soft_threshold, upsampled
+from lra.models.ops.convolution.kernels import soft_threshold, upsampled
 from lra.models.ops.convolution.long import continued_convolution
 from tests.attention import compare, drawn
-from tests.literal.convolutions import long_convolution, piecewise as literal
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-@pytest.mark.parametrize("pieces", [1, 2, 4])
-@pytest.mark.parametrize("first", [1, 2, 4])
-def test_pieces_are_lines_between_parameters(count, pieces, first):
-    parts, scale = drawn(pieces, 2, 3, count, seed=1), drawn(pieces, 3, seed=2)
-    given = [each.requires_grad_() for each in (parts, scale)]
-    found = piecewise(*given, first)
-    assert found.shape == (2, 3, first * count * 2 ** (pieces - 1))
-    compare(found, literal(*given, first), given, atol=1e-12)
+from tests.literal.convolutions import long_convolution
 
 
 @pytest.mark.parametrize("times", [1, 2, 8, 64])

@@ -8,7 +8,7 @@ from lra.models.ops.sparse import block_choice
 from lra.models.ops.sparse.block_choice import block_selection, chosen_by_mean
 from lra.models.ops.sparse.block_table import laid_out
 from tests.attention import Largest, drawn
-from tests.literal.sparse import best_blocks
+from tests.literal.moba import best_blocks
 
 
 def test_equal_scores_give_the_earlier_block():

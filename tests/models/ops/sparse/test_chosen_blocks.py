@@ -10,7 +10,7 @@ from lra.models.ops.sparse import chosen_blocks
 from lra.models.ops.sparse.block_table import BlockTable, laid_out
 from lra.models.ops.sparse.chosen_blocks import chosen_attention
 from tests.attention import Largest, compare, drawn, holes
-from tests.literal.sparse import attention_in_sight
+from tests.literal.heads import attention_in_sight
 
 BLOCK = 4
 
@@ -58,7 +58,8 @@ def test_it_is_attention_with_a_mask(causal, number, groups, reach, padded, elem
     k, v = (x.repeat_interleave(number // groups, 1) for x in (k, v))
     sees = in_sight(chosen, length, causal=causal, reach=reach)
     sees = sees.repeat_interleave(number // groups, 1)
-    compare(seen, attention_in_sight(q, k, v, sees, keep=keep), qkv)
+    sees = sees if keep is None else sees & keep[:, None, None]
+    compare(seen, attention_in_sight(q, k, v, sees), qkv)
 
 
 def test_a_mean_of_many_draws_is_attention_without_dropout():

@@ -42,32 +42,6 @@ def run(u, *given, before=None):
     return low_rank_state_space(u, LowRank(*given[:4]), given[4], before)
 
 
-def literal(u, *given):
-    """Return what all channels read in one direction, and in the other from lag 1 on."""
-    (*parts, step, readout), outputs = given, []
-    for d in range(CHANNELS):
-        y = 0
-        for side, c in enumerate(readout[:, d]):
-            seen = torch.cat((0 * u[:, d, :1], u[:, d].flip(-1)[:, :-1]), -1) if side else u[:, d]
-            vectors = torch.stack([*(x[d] for x in parts), c])
-            part = reference.low_rank(seen, vectors, step[d])
-            y = y + (part.flip(-1) if side else part)
-        outputs.append(y)
-    return torch.stack(outputs, dim=1)
-
-
-@LENGTHS
-@pytest.mark.parametrize("directions", [1, 2])
-@pytest.mark.parametrize(("block", "bits"), [(1, 2), (module.BLOCK, module.ROWS_BITS)])
-def test_it_is_the_dense_recurrence(length, directions, block, bits, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", block)  # of one channel, or of all
-    monkeypatch.setattr(module, "ROWS_BITS", bits)
-    given, u = leaves(directions), drawn(2, CHANNELS, length, seed=6).requires_grad_()
-    y, after = run(u, *given)
-    assert after is None
-    compare(y, literal(u, *given), [u, *given], atol=1e-10, rtol=1e-10)
-
-
 @LENGTHS
 @pytest.mark.parametrize("bits", [2, module.ROWS_BITS])
 def test_its_kernel_is_made_of_cauchy_products(length, bits, monkeypatch):
@@ -79,17 +53,6 @@ def test_its_kernel_is_made_of_cauchy_products(length, bits, monkeypatch):
         vectors = torch.stack([x[d] for x in (*parts, readout[0])])
         wanted = reference.cauchy(vectors, step[d], length)
         torch.testing.assert_close(kernel[d], wanted, atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize("cut", [[29], [1] * 29, [16, 1, 12], [28, 1]])
-def test_however_it_is_cut_the_outputs_are_the_same(cut, monkeypatch):
-    monkeypatch.setattr(module, "ROWS_BITS", 2)
-    given, u = leaves(), drawn(2, CHANNELS, 29, seed=6).requires_grad_()
-    state, outputs = torch.zeros(2, CHANNELS, PAIRS, dtype=torch.complex128), []
-    for piece in u.split(cut, dim=-1):
-        y, state = run(piece, *given, before=state)
-        outputs.append(y)
-    compare(torch.cat(outputs, -1), literal(u, *given), [u, *given], atol=1e-10, rtol=1e-10)
 
 
 @LENGTHS

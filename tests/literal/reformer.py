@@ -1,21 +1,35 @@
-"""Attention among tokens that hash alike as the papers write it, by loops and over all pairs.
+"""The Reformer: Kitaev et al. 2020, arXiv:2001.04451; the Long Range Arena's code.
 
-What tests compare the fast forms of this folder with: it forms the n x n weights, finds by loops
-which tokens meet, and imports none of ours.
-
-Axis letters besides the project's: r rounds, m hashes, f columns of a rotation.
-
-Sources: Reformer, Kitaev et al. 2020, arXiv:2001.04451; the code of the Long Range Arena, Tay et
-al. 2021, arXiv:2011.04006; YOSO, Zeng et al. 2021, arXiv:2111.09714.
+Axis letters besides the project's: r rounds, f columns of a rotation.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional as F
+
+from tests.literal.heads import joined, rotated, slopes, split
+
+USUAL = {"causal": [False, True], "masks": ["", "keep"], "length": [1, 17, 29],
+         "positions": ["none", "rotary", "alibi"], "small": [False, True]}  # fmt: skip
+CUT = {"chunk": [4, 64], "logit_scale": ["unit", "rsqrt_d"], "bias": [False, True],
+       "attend_across_buckets": [True, False],
+       "buckets": [None, [4, 2]]}  # fmt: skip
+GRIDS = [
+    {**USUAL, **CUT, "rounds": [1, 3], "before": [1, 2, 0], "after": [0, 1, 2]},
+    {
+        **USUAL,
+        **CUT,
+        "rounds": [2, 3],
+        "before": [1, 2],
+        "wrap": ["joint", "per_round"],
+        "allow_duplicates": [True, False],
+    },
+    {"variant": ["lra"], "length": [1, 30, 37]},
+]
 
 
 def shared_scores(
@@ -40,29 +54,6 @@ def shared_scores(
     s = scale * u @ (keys if unit_keys else u).T
     s = s - slope * (position[:, None] - position).abs()
     return s.masked_fill(torch.eye(u.shape[0], dtype=torch.bool), -1e3) if exclude_self else s
-
-
-def shared_attention(
-    u: Float[Tensor, "b h l k"],
-    v: Float[Tensor, "b h l v"],
-    *,
-    causal: bool = False,
-    scale: float = 1.0,
-    unit_keys: bool = True,
-    exclude_self: bool = True,
-    keep: Bool[Tensor, "b l"] | None = None,
-) -> Float[Tensor, "b h l v"]:
-    """Return exact softmax attention with shared queries and keys, which hashing approaches."""
-    real = torch.ones(u.shape[0], u.shape[2], dtype=torch.bool) if keep is None else keep
-    out = torch.zeros_like(v)
-    for b in range(u.shape[0]):
-        for h in range(u.shape[1]):
-            sees = real[b].expand(u.shape[2], -1)
-            sees = sees.tril() if causal else sees
-            s = shared_scores(u[b, h], scale=scale, unit_keys=unit_keys, exclude_self=exclude_self)
-            s = s.masked_fill(~sees, -1e30)
-            out[b, h] = torch.where(real[b, :, None], s.softmax(-1) @ v[b, h], 0)
-    return out
 
 
 def meetings(
@@ -202,59 +193,33 @@ def lra_reformer_attention(
     return out
 
 
-def cosines(q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h l s"]:
-    """Return the cosine of the angle between every query and every key."""
-    return F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+def hashed(mixer: Any, u: Float[Tensor, "b h l k"]) -> Int[Tensor, "b h r l"]:
+    """Return each round's bucket: the nearest direction of every factor, or its negative."""
+    turns, total, stride, first = mixer.rotations.to(u), 0, 1, 0
+    for factor in mixer.factors:
+        part = turns[..., first : first + factor // 2]
+        there = torch.einsum("bhlk,rhkf->bhrlf", u, part)
+        total = total + stride * torch.cat((there, -there), -1).argmax(-1)
+        stride, first = stride * factor, first + factor // 2
+    return total
 
 
-def collision_chance(cosine: Float[Tensor, "..."], tau: int) -> Float[Tensor, "..."]:
-    """Return (1 - acos(x) / pi)^tau: the chance that tau random planes part no two vectors."""
-    return (1 - torch.acos(cosine.clamp(-1, 1)) / math.pi) ** tau
-
-
-def collision_share(
-    q: Float[Tensor, "b h l k"],
-    k: Float[Tensor, "b h s k"],
-    directions: Float[Tensor, "h k p"],
-    tau: int,
-) -> Float[Tensor, "b h l s"]:
-    """Return the share of hashes in which all tau signs of query and key agree, in float64.
-
-    `directions` are the normals of the planes, hash after hash: p = m tau.
-    """
-    signs = [
-        (x @ directions.to(x)).gt(0).reshape(*x.shape[:3], -1, tau).transpose(2, 3) for x in (q, k)
-    ]  # b h m l t
-    equal: Tensor = (signs[0][..., :, None, :] == signs[1][..., None, :, :]).all(-1)
-    return equal.double().mean(2)
-
-
-def yoso_attention(
-    q: Float[Tensor, "b h l k"],
-    k: Float[Tensor, "b h s k"],
-    v: Float[Tensor, "b h s v"],
-    weights: Float[Tensor, "b h l s"],
-    *,
-    tau: int,
-    keep: Bool[Tensor, "b s"] | None = None,
-) -> Float[Tensor, "b h l v"]:
-    """Return y_i / |y_i| with y_i = sum_j P_ij v_j, over all pairs; rows that find nothing are 0.
-
-    Zeng et al. 2021. Backward takes tau / 2 P as the derivative of P by the cosine of query and
-    key, the paper's surrogate.
-
-    Args:
-        q: queries.
-        k: keys.
-        v: values.
-        weights: P, `collision_chance` or `collision_share`.
-        tau: bits of a code.
-        keep: which keys are no padding.
-    """
-    cosine, weights = cosines(q, k), weights.detach()
-    weights = weights * (1 + tau / 2 * (cosine - cosine.detach()))  # the value stays
-    if keep is not None:
-        weights = weights * keep[:, None, None]
-    y = weights @ v
-    length: Tensor = torch.where((y == 0).all(-1, keepdim=True), 1, y).norm(dim=-1, keepdim=True)
-    return y / length
+def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
+    """Attend among tokens that hash alike."""
+    length, lra = x.shape[1], case.variant == "lra"
+    if lra:  # zeros fill up to the next multiple of 10
+        x = torch.cat((x, x.new_zeros(len(x), 10 - length % 10, x.shape[2])), dim=1)
+    u, v = (split(layer(x), mixer.heads) for layer in (mixer.qk_proj, mixer.v_proj))
+    if lra:
+        o = lra_reformer_attention(u, v, mixer.rotations[0, 0].to(u))
+        return o.reshape(*x.shape)[:, :length]  # heads and tokens trade places, as there
+    if case.positions == "rotary":
+        u = rotated(u)
+    o = lsh_attention(
+        u, v, hashed(mixer, u), chunk=case.chunk, before=case.before, after=case.after,
+        causal=case.causal, scale=u.shape[-1] ** -0.5 if case.logit_scale == "rsqrt_d" else 1.0,
+        joint=case.wrap == "joint", across_buckets=case.attend_across_buckets,
+        duplicates=case.allow_duplicates, keep=case.keep,
+        slopes=slopes(mixer.heads) if case.positions == "alibi" else None,
+    )  # fmt: skip
+    return mixer.out_proj(joined(o))
