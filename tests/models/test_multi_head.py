@@ -7,8 +7,7 @@ from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Positions, Traits, Unsupported
 from lra.models.multi_head import HeadCounts, MultiHead, projection
-from lra.models.positions import rotate
-from tests.attention import compare, drawn, site
+from tests.attention import site
 
 
 class Explicit(nn.Module):
@@ -27,52 +26,6 @@ class OneWay(Explicit):
     """The same, said to look back alone."""
 
     traits = Traits(row_stochastic=True, causal=True)
-
-
-def literal(module: MultiHead, x: Tensor, *, rotary: bool, width: int = 4) -> Tensor:
-    """Head by head and row by row."""
-    out = []
-    for row in x:
-        heads = []
-        for head in range(3):
-            part = slice(width * head, width * head + width)
-            q, k, v = (
-                row @ layer.weight[part].T + layer.bias[part]
-                for layer in (module.q_proj, module.k_proj, module.v_proj)
-            )
-            if rotary:
-                q, k = rotate(q[None, None])[0, 0], rotate(k[None, None])[0, 0]
-            heads.append((q @ k.T / width**0.5).softmax(-1) @ v)
-        out.append(torch.cat(heads, -1) @ module.out_proj.weight.T + module.out_proj.bias)
-    return torch.stack(out)
-
-
-@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
-def test_projections_equal_the_literal_form(positions):
-    torch.manual_seed(0)
-    module = MultiHead(site(positions=positions), Explicit()).double()
-    for name, parameter in module.named_parameters():
-        if name.endswith("bias"):
-            nn.init.normal_(parameter)
-    x = torch.randn(2, 5, 12, dtype=torch.float64)
-    wanted = literal(module, x, rotary=positions is Positions.rotary)
-    torch.testing.assert_close(module(x, Layout()), wanted)
-
-
-@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
-def test_heads_of_a_width_of_their_own_equal_the_literal_form(positions):
-    """Three heads of 6 beside a width of 14, which 3 does not divide."""
-    torch.manual_seed(0)
-    module = MultiHead(site(width=14, own_head_width=6, positions=positions), Explicit()).double()
-    shapes = {name: tuple(p.shape) for name, p in module.named_parameters() if "weight" in name}
-    inward = {f"{name}_proj.weight": (18, 14) for name in "qkv"}
-    assert shapes == {**inward, "out_proj.weight": (14, 18)}
-    for name, parameter in module.named_parameters():
-        if name.endswith("bias"):
-            nn.init.normal_(parameter)
-    x = torch.randn(2, 5, 14, dtype=torch.float64)
-    wanted = literal(module, x, rotary=positions is Positions.rotary, width=6)
-    torch.testing.assert_close(module(x, Layout()), wanted)
 
 
 def test_heads_of_each_kind_are_drawn_at_their_own_width():
@@ -173,39 +126,6 @@ def test_a_state_takes_full_rows():
         )
 
 
-def gated_and_normed(module: MultiHead, x: Tensor, *, rotary: bool) -> Tensor:
-    """Head by head and row by row, with a gate of each channel and normed queries and keys."""
-    out = []
-    for row in x:
-        heads = []
-        for head in range(3):
-            part = slice(4 * head, 4 * head + 4)
-            layers = (module.q_proj, module.k_proj, module.v_proj, module.gate_proj)
-            q, k, v, gate = (row @ layer.weight[part].T + layer.bias[part] for layer in layers)
-            q, k = (
-                y / (y.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight
-                for y, norm in ((q, module.q_norm), (k, module.k_norm))
-            )
-            if rotary:
-                q, k = rotate(q[None, None])[0, 0], rotate(k[None, None])[0, 0]
-            heads.append((q @ k.T / 2).softmax(-1) @ v / (1 + (-gate).exp()))
-        out.append(torch.cat(heads, -1) @ module.out_proj.weight.T + module.out_proj.bias)
-    return torch.stack(out)
-
-
-@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
-def test_gates_and_norms_equal_the_literal_form(positions):
-    torch.manual_seed(0)
-    module = MultiHead(site(positions=positions), Explicit(), output_gate=True, qk_norm=True)
-    module.double()
-    for name, parameter in module.named_parameters():
-        if parameter.ndim == 1:
-            nn.init.normal_(parameter, mean=float("norm" in name))
-    x = drawn(2, 5, 12).requires_grad_()
-    wanted = gated_and_normed(module, x, rotary=positions is Positions.rotary)
-    compare(module(x, Layout()), wanted, [x, *module.parameters()], looser=10)
-
-
 def test_a_gate_is_drawn_after_everything_else():
     torch.manual_seed(0)
     plain = MultiHead(site(), Explicit())
@@ -216,17 +136,6 @@ def test_a_gate_is_drawn_after_everything_else():
     }  # fmt: skip
     for name, weight in plain.state_dict().items():
         assert torch.equal(more.state_dict()[name], weight), name
-
-
-def test_gates_and_norms_leave_padding_of_any_content_out():
-    torch.manual_seed(0)
-    mixer = SDPA(site(), output_gate=True, qk_norm=True).double()
-    x, keep = drawn(2, 5, 12), torch.tensor([[True] * 3 + [False] * 2, [True] * 5])
-    loud = x.masked_fill(~keep[..., None], torch.inf)
-    layout = Layout(keep=keep)
-    torch.testing.assert_close(mixer(loud, layout), mixer(x, layout))
-    gradients = torch.autograd.grad(mixer(loud, layout)[keep].sum(), [*mixer.parameters()])
-    assert all(each.isfinite().all() for each in gradients)
 
 
 @pytest.mark.parametrize("family", [SDPA, SoftmaxAttention])

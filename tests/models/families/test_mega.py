@@ -1,7 +1,5 @@
 """Mega against its equations, token by token, and against the released modules."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -14,140 +12,22 @@ from lra.models.contract.trace import Tracer
 from lra.models.families import mega
 from lra.models.families.mega import Mega
 from lra.models.mixer import Flow, Layout, Site, Unsupported
-from lra.models.state import size_bytes
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, compare, drawn, holes, streamed
-from tests.literal import state_space as reference
+from tests.attention import builder, drawn, streamed
+from tests.literal.mega import equations
 from tests.models.families.released import mega as released
 
-WIDTH, CHUNK = 6, 4
-LENGTHS = (1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5)
+WIDTH = 6
 STORED = np.load(released.OUTPUTS)
 built = builder(
-    Mega, width=WIDTH, heads=2, max_length=LENGTHS[-1], ema_states=3, value_width=5, key_width=4,
+    Mega, width=WIDTH, heads=2, max_length=17, ema_states=3, value_width=5, key_width=4,
     moved=0.5,
 )  # fmt: skip
 
 
-def average(mixer, x):
-    """Compute the average from its parameters: a loop, or a double sum over both sides."""
-    parts, length = mixer.average, x.shape[1]
-    p = parts.delta.sigmoid()
-    q, entry = 1 - p * parts.alpha.sigmoid(), p * parts.beta
-    readout = parts.gamma / math.sqrt(parts.gamma.shape[-1])
-    y = parts.omega * x
-    if len(q) == 1:
-        return y + reference.moving_average(x.mT, q[0], entry[0], readout[0]).mT
-    lags = parts.truncation or length
-    kernels = [
-        reference.exponential(*each, length) for each in zip(readout * entry, q, strict=True)
-    ]
-    for t in range(length):
-        for j in range(length):
-            for kernel, lag in zip(kernels, (t - j, j - t), strict=True):
-                if 0 <= lag < lags:
-                    seen = torch.zeros_like(y)
-                    seen[:, t] = kernel[:, lag] * x[:, j]
-                    y = y + seen
-    return y
-
-
-def distance_score(mixer, i, j, width):
-    """Return what is added to the score of query i and key j."""
-    scores = mixer.relative
-    if scores is None:
-        return 0.0
-    if isinstance(scores, mega.DistanceTable):
-        return scores.weight[i - j - scores.least]
-    turned = []
-    for vector, place in ((scores.query, i), (scores.key, j)):
-        left, right = vector.chunk(2)
-        angle = place * 10_000.0 ** (-torch.arange(0, width, 2).double() / width)
-        cos, sin = angle.cos(), angle.sin()
-        turned.append(torch.cat((left * cos - right * sin, right * cos + left * sin)))
-    return turned[0] @ turned[1]
-
-
-def equations(mixer, x, keep=None, residual=None):
-    """Compute a layer from its parameters, one query after the other."""
-    keep = torch.ones(x.shape[:2], dtype=torch.bool) if keep is None else keep
-    width, key_width, value_width, _ = mixer.widths
-    x = x * keep[..., None]
-    mx = F.silu(average(mixer, x))
-    u, z, r, c = mixer.mx_proj(mx).split([width, key_width, value_width, width], dim=-1)
-    q, k = (F.silu(z) * mixer.scale[side] + mixer.shift[side] for side in (0, 1))
-    v, rows = F.silu(mixer.v_proj(x)), []
-    chunk = mixer.chunk_length or x.shape[1]
-    for row in range(len(x)):
-        outputs = []
-        for i in range(x.shape[1]):
-            first = i // chunk * chunk
-            last = i if mixer.traits.causal else min(first + chunk, x.shape[1]) - 1
-            seen = [j for j in range(first, last + 1) if keep[row, j]]
-            o = torch.zeros(value_width, dtype=x.dtype)
-            scores = [q[row, i] @ k[row, j] for j in seen]
-            scale = math.sqrt(key_width) if mixer.attention == "softmax" else len(seen)
-            scores = [
-                score / scale + distance_score(mixer, i, j, key_width)
-                for score, j in zip(scores, seen, strict=True)
-            ]
-            if mixer.attention == "softmax":
-                total = sum(score.exp() for score in scores)
-                weights = [score.exp() / total for score in scores]
-            else:
-                mean, variance = torch.tensor([0.5**0.5, 0.25 / math.pi], dtype=x.dtype)
-                normal = torch.distributions.Normal(mean, variance.sqrt())
-                weights = [normal.cdf(score) for score in scores]
-            for weight, j in zip(weights, seen, strict=True):
-                o = o + weight * v[row, j]
-            outputs.append(o)
-        rows.append(torch.stack(outputs))
-    g = F.silu(c + mixer.h_proj(F.silu(r) * torch.stack(rows)))
-    return u.sigmoid() * (g - (x if residual is None else residual))
-
-
-@pytest.mark.parametrize("attention", ["softmax", "laplace"])
-@pytest.mark.parametrize("chunk", [CHUNK, None])
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("length", LENGTHS)
-def test_it_is_its_equations(length, causal, chunk, attention):
-    relative = "rotary" if length == CHUNK + 1 else "simple"
-    mixer = built(causal=causal, chunk_length=chunk, attention=attention, relative=relative)
-    x = drawn(2, length, WIDTH).requires_grad_()
-    compare(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()], atol=1e-10)
-
-
-@pytest.mark.parametrize("attention", ["softmax", "laplace"])
-@pytest.mark.parametrize("relative", ["simple", "rotary", "none"])
-@pytest.mark.parametrize("causal", [True, False])
-def test_padding_is_no_key_and_counts_for_nothing(causal, relative, attention):
-    mixer = built(causal=causal, chunk_length=CHUNK, attention=attention, relative=relative)
-    length = LENGTHS[-1]
-    keep, x = holes(length, end=9), drawn(2, length, WIDTH).requires_grad_()
-    there = keep[..., None]
-    found, wanted = mixer(x, Layout(keep=keep)) * there, equations(mixer, x, keep) * there
-    compare(found, wanted, [x, *mixer.parameters()], atol=1e-10)
-
-
-@pytest.mark.parametrize("attention", ["softmax", "laplace"])
-@pytest.mark.parametrize("relative", ["simple", "rotary", "none"])
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("padded", [True, False])
-def test_many_queries_attend_some_at_a_time(padded, causal, relative, attention):
-    # of 17 queries 3, and 2 at the end
-    mixer = built(causal=causal, attention=attention, relative=relative, query_block=3)
-    length = LENGTHS[-1]
-    keep, x = holes(length, end=9) if padded else None, drawn(2, length, WIDTH).requires_grad_()
-    there = 1.0 if keep is None else keep[..., None]
-    found, wanted = mixer(x, Layout(keep=keep)) * there, equations(mixer, x, keep) * there
-    compare(found, wanted, [x, *mixer.parameters()], atol=1e-10)
-    with torch.no_grad():
-        torch.testing.assert_close(mixer(x, Layout(keep=keep)) * there, found)
-
-
 def test_dropout_of_weights_is_the_same_when_they_are_computed_again():
     mixer = built(attention_dropout=0.5, query_block=3).train()
-    x = drawn(1, LENGTHS[-1], WIDTH).requires_grad_()
+    x = drawn(1, 17, WIDTH).requires_grad_()
 
     def loss(scale):
         torch.manual_seed(0)
@@ -170,25 +50,6 @@ def test_scores_of_a_long_sequence_are_never_there_at_once():
     assert trace.peak_bytes < 4 * length**2  # a float32 for each pair of tokens
 
 
-@pytest.mark.parametrize("truncation", [1, 3, 40])
-def test_averages_end_behind_their_last_lag(truncation):
-    mixer = built(truncation=truncation)
-    x = drawn(2, 11, WIDTH).requires_grad_()
-    compare(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()], atol=1e-10)
-
-
-@pytest.mark.parametrize("attention", ["softmax", "laplace"])
-@pytest.mark.parametrize("relative", ["simple", "rotary"])
-@pytest.mark.parametrize("chunk", [1, CHUNK, None])
-def test_a_stream_is_one_pass_and_holds_as_much_as_is_said(chunk, relative, attention):
-    mixer = built(causal=True, chunk_length=chunk, relative=relative, attention=attention)
-    x = drawn(2, 17, WIDTH)
-    outputs, state = streamed(mixer, x, [4, 4, 1, 1, 7], 17)
-    torch.testing.assert_close(outputs, mixer(x, Layout()), atol=1e-10, rtol=0)
-    remembered = (chunk or 17) - 1
-    assert size_bytes(state) == 2 * 8 * (3 * WIDTH + remembered * (4 + 5) + 1)
-
-
 @pytest.mark.parametrize("attention", ["softmax", "laplace"])
 def test_without_chunks_a_stream_sees_the_last_tokens_of_its_memory(attention):
     """Keys, that is; the average has all of the past."""
@@ -205,39 +66,6 @@ def test_without_chunks_a_stream_sees_the_last_tokens_of_its_memory(attention):
             for tokens in (loud, x)
         )
     torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("relative", ["simple", "rotary", "none"])
-@pytest.mark.parametrize("chunk", [None, CHUNK])
-@pytest.mark.parametrize("causal", [True, False])
-def test_parameters_are_those_of_the_paper(causal, chunk, relative):
-    mixer = built(causal=causal, chunk_length=chunk, relative=relative)
-    sides, n, d, z, e = 1 if causal else 2, 3, WIDTH, 4, 5
-    longest = LENGTHS[-1] if chunk is None else chunk
-    table = longest if causal else 2 * longest - 1
-    wanted = 4 * n * d * sides + d + d * e + e + (d + 1) * (z + e + 2 * d) + e * d + d + 4 * z
-    wanted += {"simple": table, "rotary": 2 * z, "none": 0}[relative]
-    assert sum(parameter.numel() for parameter in mixer.parameters()) == wanted
-
-
-def test_parameters_start_as_in_the_released_code():
-    torch.manual_seed(0)
-    mixer = Mega(Site(width=400, heads=1, max_length=8000), key_width=2000)
-    parts = mixer.average
-    signs = torch.tensor([1.0, -1.0] * 8)
-    for found, deviation in (
-        (parts.delta, 0.2), (parts.alpha, 0.2), (parts.beta - signs, 0.02), (parts.gamma, 1.0),
-        (mixer.v_proj.weight, 0.02), (mixer.mx_proj.weight, 0.02), (mixer.h_proj.weight, 0.02),
-        (mixer.scale, 0.02), (mixer.relative.weight, 0.02),
-    ):  # fmt: skip
-        assert abs(found.std() / deviation - 1) < 0.04
-        assert abs(found.mean()) < 0.1 * deviation
-    assert abs(parts.omega.std() - 1) < 0.15
-    still = (mixer.v_proj.bias, mixer.mx_proj.bias, mixer.h_proj.bias, mixer.shift)
-    assert not any(part.any() for part in still)
-    rotary = Mega(Site(width=4, heads=1, max_length=8), key_width=8000, relative="rotary").relative
-    assert abs(rotary.query.std() / 0.02 - 1) < 0.04
-    assert abs(rotary.key.std() / 0.02 - 1) < 0.04
 
 
 @pytest.mark.parametrize("kind", [TransformerBlock, PostNormBlock])

@@ -41,18 +41,6 @@ def test_parameters_are_as_many_as_of_the_released_layer(kernel, width, states, 
     assert counted(built(width=width, kernel=kernel, states=states, independent=number)) == wanted
 
 
-def test_the_matrix_of_dplr_starts_as_that_of_legs():
-    """A = Lambda - P P* of both of each pair has the eigenvalues -1 … -N of a triangular matrix."""
-    parts = built(kernel="dplr", states=4, independent=1).dynamics
-    rates, _, _ = parts.continuous(torch.float64)
-    rates, column = rates[0], torch.view_as_complex(parts.low_rank)[0]
-    rates, column = (torch.cat((each, each.conj())) for each in (rates, column))
-    matrix = torch.diag(rates) - torch.outer(column, column.conj())
-    found = torch.linalg.eigvals(matrix)
-    wanted = -torch.arange(4, 0, -1).to(found)
-    torch.testing.assert_close(found[found.real.argsort()], wanted, atol=1e-5, rtol=0)
-
-
 def test_large_inputs_are_cut_where_asked():
     entry = built(states=64, input_limit=2.0).dynamics.entry
     whole = built(states=64).dynamics.entry
@@ -194,14 +182,3 @@ def test_dss_exp_has_the_released_kernel():
         kernel, _ = parts(impulse, torch.view_as_complex(given["C"] / 2), None)
     theirs = torch.from_numpy(STORED["dss"])
     torch.testing.assert_close(kernel[0].float(), theirs, atol=1e-6, rtol=1e-6)
-
-
-@pytest.mark.parametrize("states", released.INITIAL)
-def test_it_starts_as_the_released_block(states):
-    """But for phases of eigenvectors, by which theirs cuts imaginary parts alone."""
-    real, imaginary, low_rank, entry = torch.from_numpy(STORED[f"initial {states}"]).flip(-1)
-    parts = built(states=states, kernel="dplr", input_limit=2.0, independent=1).dynamics
-    torch.testing.assert_close(-parts.log_decay.exp()[0], real, atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(parts.frequency[0], -imaginary, atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(parts.low_rank[0, :, 0], low_rank, atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(parts.entry[0, :, 0], entry, atol=0.025, rtol=0)

@@ -46,35 +46,6 @@ def test_gumbel_noise_has_its_mean_and_variance():
     assert noise.var().item() == pytest.approx(torch.pi**2 / 6, abs=0.03)
 
 
-@pytest.mark.parametrize("length", [16, 18])
-def test_variant_lra_is_what_its_code_computes(length):
-    q, k, v = heads(length)
-    n = -(-length // BLOCK)
-    full = torch.arange(n * BLOCK).view(BLOCK, n)
-    wanted = torch.zeros_like(q)
-    # the code's sum runs over the blocks and, apart from it, over the softmax, which gives 1
-    permutation = drawn(n, n).softmax(-1)
-    sums = []
-    for x in (k, v):
-        padded = torch.cat((x, x.new_zeros(2, 3, n * BLOCK - length, 4)), 2)
-        sums.append(torch.einsum("bhskd,nl->bhsnd", padded[:, :, full], permutation))
-    some = full[:, 0] < length
-    for t in range(length):
-        own = full[:, t % n]
-        own = own[own < length]
-        for keys, values in (
-            (k[:, :, own], v[:, :, own]),
-            tuple(x[:, :, :, t % n][:, :, some] for x in sums),
-        ):
-            p = (torch.einsum("bhd,bhsd->bhs", q[:, :, t], keys) / 4**0.5).softmax(-1)
-            wanted[:, :, t] = wanted[:, :, t] + torch.einsum("bhs,bhsd->bhd", p, values)
-    mixer = built(variant=Variant.lra)
-    o = mixer.core(q, k, v, Layout())
-    torch.testing.assert_close(o, wanted, rtol=1e-11, atol=1e-12)
-    assert "keep" not in mixer.traits.supports
-    assert not hasattr(mixer, "sort_in")
-
-
 def test_balanced_blocks_grow_with_the_square_root():
     assert [balanced_block(length) for length in (2, 256, 4096, 8192, 16384)] == [
         16,

@@ -35,38 +35,6 @@ def test_long_vectors_never_give_weights_above_one():
     assert not gaussian_product(x, x + 100, torch.ones_like(x)).any()
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-def test_all_tokens_as_landmarks_without_gamma_give_kernelised_attention(padded):
-    q, k, v = heads(24, width=16)
-    keep = holes(24) if padded else None
-    draws = draw(2 * 24 + 6, torch.Generator())
-    found = skyformer_attention(
-        q, k, v, draws, inverse=EXACT, gamma=0.0, sampling=LandmarkSampling.stratified, keep=keep
-    )
-    wanted = gaussian_product(q, k, v, keep)
-    seen = slice(None) if keep is None else keep[:, None, :, None].expand_as(v)
-    torch.testing.assert_close(found[seen], wanted[seen], rtol=0, atol=1e-12)
-
-
-def test_error_falls_as_landmarks_rise_and_six_steps_and_gamma_leave_some():
-    q, k, v = (0.5 * drawn(4, 2, 128, 16, seed=s) for s in range(3))
-    wanted = gaussian_product(q, k, v)
-
-    def error(landmarks, **options):
-        draws = draw(landmarks, torch.Generator().manual_seed(1))
-        options = {"inverse": InverseRule(), "sampling": LandmarkSampling.stratified} | options
-        found = skyformer_attention(q, k, v, draws, **options)
-        return ((found - wanted).norm() / wanted.norm()).item()
-
-    errors = [error(m) for m in (16, 32, 64, 128)]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[0] < 0.4
-    assert errors[-1] < errors[0] / 2
-    assert 0.02 < error(256, gamma=0.0) < 0.05
-    assert 0.001 < error(256, inverse=EXACT) < 0.01
-    assert error(256, inverse=EXACT, gamma=1e-6) < 1e-4
-
-
 @pytest.mark.parametrize("sampling", list(LandmarkSampling))
 def test_choices_are_uniform_and_within_the_row(sampling):
     totals = torch.tensor([[10], [3], [1], [0]])

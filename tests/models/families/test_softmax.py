@@ -6,14 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Positions
 from lra.models.ops import kv_cache
 from lra.models.ops.exact import softmax_attention, visibility
 from lra.models.positions import alibi_slopes
 from lra.models.state import reset
-from tests.attention import builder, compare, drawn, heads, site
+from tests.attention import builder, drawn, heads, site
 
 DOCUMENT = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [5, 5, 5, 5, 5, 5, 5]])
 PREFIX = torch.tensor([3, 0])
@@ -34,7 +33,6 @@ def test_huge_scores_stay_finite() -> None:
 
 
 MEMORY = 7
-CUTS = [[24], [1] * 24, [7, 7, 7, 3], [6, 1, 8, 9]]
 
 
 def window(mixer, x: Tensor, positions: Positions) -> Tensor:
@@ -52,23 +50,6 @@ def window(mixer, x: Tensor, positions: Positions) -> Tensor:
         weights = scores.softmax(-1)
         o[:, :, i] = sum(weights[..., n, None] * v[:, :, j] for n, j in enumerate(near))
     return mixer.merge(o)
-
-
-@pytest.mark.parametrize(
-    "positions", [Positions.none, Positions.rotary, Positions.alibi, Positions.t5]
-)
-@pytest.mark.parametrize("cuts", CUTS, ids=str)
-@pytest.mark.parametrize("make", [SoftmaxAttention, SDPA])
-def test_a_full_memory_is_a_window_that_slides(make, cuts: list[int], positions) -> None:
-    mixer = builder(make, causal=True, positions=positions)()
-    x = drawn(2, 24, 12).requires_grad_()
-    state, seen, begin = mixer.initial_state(2, MEMORY), [], 0
-    shapes = [part.shape for part in state]
-    for piece in x.split(cuts, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout(start=torch.full((2,), begin)))
-        state, seen, begin = flow.state, [*seen, flow.x], begin + piece.shape[1]
-        assert [part.shape for part in state] == shapes
-    compare(torch.cat(seen, 1), window(mixer, x, positions), [x])
 
 
 def test_rows_of_different_age_slide_by_themselves() -> None:

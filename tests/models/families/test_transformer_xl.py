@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from lra.models.families.softmax import SoftmaxAttention
 from lra.models.families.transformer_xl import SameLength, TransformerXL
 from lra.models.mixer import Layout, Positions, Site, Unsupported
 from tests.attention import builder, drawn, streamed
@@ -53,21 +52,6 @@ def test_equals_the_released_code(case: str) -> None:
         "r_r_bias": relative.biases.position.grad,
     }.items():  # fmt: skip
         np.testing.assert_allclose(grad, STORED[f"{case}.{name}"], atol=1e-11, err_msg=name)
-
-
-def test_without_its_positions_it_is_softmax_attention() -> None:
-    mixer, plain = (
-        build(bias=False),
-        SoftmaxAttention(
-            Site(width=WIDTH, heads=HEADS, max_length=64, causal=True), bias=False
-        ).double(),
-    )
-    with torch.no_grad():
-        for part in (*mixer.core.relative.biases.parameters(), mixer.core.relative.r_proj.weight):
-            part.zero_()
-    plain.load_state_dict(mixer.state_dict(), strict=False)
-    x = drawn(2, 9, WIDTH)
-    torch.testing.assert_close(mixer(x, Layout()), plain(x, Layout()), atol=1e-13, rtol=0)
 
 
 def model(**changes) -> Backbone:

@@ -9,81 +9,18 @@ from torch.nn import functional as F
 
 from lra.models.families.yoso import Rule, Yoso, YosoEstimator, yoso_attention
 from lra.models.mixer import Site, Unsupported
-from lra.models.ops.hashing import collisions
 from lra.models.ops.hashing.collision_chance import Gradient
 from lra.models.ops.hashing.collisions import (
-    Sides,
-    carried,
-    collected,
     draw_planes,
-    hash_codes,
-    paired,
 )
 from tests import attention
 from tests.attention import builder, drawn
-from tests.literal.yoso import collision_chance as chance, cosines
 
 compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=10)
 
 
 def planes(hashes: int, tau: int, width: int = 4, seed: int = 0) -> Tensor:
     return draw_planes(3, width, hashes * tau, torch.Generator().manual_seed(seed))
-
-
-def test_more_hashes_come_nearer_to_the_expectation_as_their_root():
-    q, k, v = (drawn(1, 3, 64, 8, seed=s) for s in range(3))
-    wanted = chance(cosines(q, k), 4)
-    identity = torch.eye(64, dtype=torch.float64).expand(1, 3, 64, 64)
-    errors = []
-    for hashes in (8, 128, 2048):
-        codes = [hash_codes(x.flatten(0, 1), planes(hashes, 4, 8, seed=1), 4) for x in (q, k)]
-        found = collected(*codes, identity.flatten(0, 1), 16) / hashes
-        errors.append((found - wanted[0]).norm() / wanted.norm())
-    # Sixteen times the hashes, a quarter of the error.
-    assert 3 < errors[0] / errors[1] < 5.3
-    assert 3 < errors[1] / errors[2] < 5.3
-    directions = planes(2048, 4, 8, seed=1)
-    hashed, expected = (yoso_attention(q, k, v, Rule(4, x)) for x in (directions, None))
-    assert F.cosine_similarity(hashed, expected, dim=-1).mean() > 0.97
-
-
-def test_codes_are_bits_of_signs():
-    x, directions = drawn(6, 50, 4), planes(4, 7)
-    codes = hash_codes(x, directions, 7)
-    assert codes.shape == (6, 4, 50)
-    assert 0 <= codes.min() < codes.max() < 2**7
-    for row, hash_, token in ((0, 0, 0), (5, 3, 49), (2, 1, 17)):
-        signs = (x[row, token] @ directions[row % 3].double())[7 * hash_ : 7 * (hash_ + 1)] > 0
-        assert codes[row, hash_, token] == sum(2**bit for bit in range(7) if signs[bit])
-
-
-@pytest.mark.parametrize("chunk", [1, 5, 64])
-@pytest.mark.parametrize("codes", [1, 2, 4, 40])
-def test_sums_over_pairs_of_equal_codes(chunk, codes, monkeypatch):
-    monkeypatch.setattr(collisions, "CHUNK", chunk)
-    generator = torch.Generator().manual_seed(codes)
-    targets, sources = (
-        torch.randint(codes, (2, 3, n), generator=generator, dtype=torch.int32) for n in (37, 22)
-    )
-    a, x, b, y = drawn(2, 37, 4), drawn(2, 37, 3), drawn(2, 22, 4), drawn(2, 22, 3)
-    equal = (targets[..., None] == sources[..., None, :]).double().sum(1)
-    for_queries, for_keys = paired(Sides(a, x), Sides(b, y), targets, sources)
-    weights = equal * (a @ b.mT)
-    torch.testing.assert_close(for_queries, weights @ y, rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(for_keys, weights.mT @ x, rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(collected(targets, sources, y, codes), equal @ y)
-
-
-@pytest.mark.parametrize("back", [False, True])
-@pytest.mark.parametrize("length", [1, 2, 3, 8, 13])
-def test_carried_equals_a_loop(length, back):
-    x = drawn(2, length, 3, 2)
-    goes_on = torch.rand(2, length, 1, 1, generator=torch.Generator().manual_seed(0)) > 0.3
-    wanted, last = torch.zeros_like(x), torch.zeros(2, 3, 2, dtype=x.dtype)
-    for t in reversed(range(length)) if back else range(length):
-        last = x[:, t] + goes_on[:, t] * last
-        wanted[:, t] = last
-    torch.testing.assert_close(carried(x.clone(), goes_on, back=back), wanted)
 
 
 def test_equal_vectors_in_single_precision_give_no_nan():

@@ -85,12 +85,6 @@ def test_long_sequences_are_worked_on_in_several_blocks(vector, rule, monkeypatc
 
 @GATES
 @RULES
-def test_padding_anywhere_leaves_the_state_as_it_was(vector, rule):
-    compare(29, rule=rule, vector=vector, keep=holes(29, end=20))
-
-
-@GATES
-@RULES
 def test_what_stands_in_padding_is_never_looked_at(vector, rule):
     keep, product = holes(21), PRODUCTS[rule][0]
     *given, state = inputs(21, rule=rule, vector=vector)
@@ -117,19 +111,6 @@ def test_minus_infinity_forgets_all(vector, rule):
     document[-1] = document[-1].clamp(min=-100)
     alone = product(*document, chunk=CHUNK)[0][0]
     torch.testing.assert_close(whole, alone, atol=1e-12, rtol=0)
-
-
-@GATES
-@RULES
-@pytest.mark.parametrize("cut", [1, 7, 8, 13])
-def test_segments_with_the_state_handed_on_are_one_pass(cut, vector, rule):
-    *given, state = inputs(29, rule=rule, vector=vector)
-    outputs, product = [], PRODUCTS[rule][0]
-    whole = product(*given, state=state, chunk=CHUNK)
-    for segment in zip(*(x.split(cut, 2) for x in given), strict=True):
-        o, state = product(*segment, state=state, chunk=CHUNK)
-        outputs.append(o)
-    torch.testing.assert_close((torch.cat(outputs, 2), state), whole, atol=1e-12, rtol=0)
 
 
 @GATES

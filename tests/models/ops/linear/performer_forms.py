@@ -3,17 +3,15 @@
 import torch
 from torch import Tensor
 
-from lra.models.families.performer import Kernel, Performer, draw_projection
+from lra.models.families.performer import Performer, draw_projection
 from tests.attention import builder
 from tests.literal.features import (
-    SOFTMAX_KERNELS,
     performer_features,
     weighted_mean,
 )
 from tests.models.ops.linear.feature_forms import WIDTH
 
 FEATURES = 11
-ESTIMATES = {Kernel(name): f for name, f in SOFTMAX_KERNELS.items()}
 
 
 def projection(features: int = FEATURES, width: int = WIDTH, *, seed: int = 1, **options) -> Tensor:

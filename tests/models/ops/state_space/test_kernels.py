@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lra.models.contract.counting import count_operations, saved_bytes
-from lra.models.ops.convolution.long import long_convolution
 from lra.models.ops.state_space.kernels import exponential, polynomial, power, vandermonde
 from tests.attention import Largest, compare, drawn
 from tests.literal import state_space as reference
@@ -62,16 +61,6 @@ def test_gradients_equal_finite_differences_twice_over(dtype, length):
     for run, given in ((kernel, (c, factor)), (polynomial, (u, factor))):
         assert torch.autograd.gradcheck(run, given)
         assert torch.autograd.gradgradcheck(run, given)
-
-
-@LENGTHS
-def test_the_convolution_is_the_recurrence(length):
-    readout, factor = leaves("complex")
-    entry = torch.complex(*(drawn(CHANNELS, STATES, seed=seed) for seed in (6, 7)))
-    given = [drawn(2, CHANNELS, length, seed=5), factor, entry, readout]
-    u, factor, entry, readout = given = [x.detach().requires_grad_() for x in given]
-    y = long_convolution(u, vandermonde(readout * entry, factor, length))
-    compare(y, reference.diagonal(u, factor, entry, readout), given, atol=1e-10)
 
 
 @pytest.mark.parametrize("exponent", [1, 2, 3, 12, 31])

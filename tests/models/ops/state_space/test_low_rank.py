@@ -4,10 +4,8 @@ import pytest
 import torch
 
 from lra.models.contract.counting import saved_bytes
-from lra.models.ops.convolution.long import long_convolution
 from lra.models.ops.state_space import low_rank as module
 from lra.models.ops.state_space.hippo import Initial, spectrum
-from lra.models.ops.state_space.kernels import vandermonde
 from lra.models.ops.state_space.low_rank import (
     LowRank,
     accumulated,
@@ -18,7 +16,7 @@ from lra.models.ops.state_space.low_rank import (
     responses,
     squares,
 )
-from tests.attention import compare, drawn
+from tests.attention import drawn
 from tests.literal import state_space as reference
 
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 17, 29, 64, 65])
@@ -64,34 +62,6 @@ def test_inputs_sum_into_states_one_by_one(length, bits, monkeypatch):
     for t in range(length):
         x = x + torch.einsum("dmn,bdn->bdm", change, x) + u[..., t, None] * driven
     torch.testing.assert_close(accumulated(u, squares(change, length), driven), x)
-
-
-@LENGTHS
-def test_without_the_low_rank_it_is_diagonal(length):
-    rates, low_rank, entry, step, readout = leaves(2)
-    u = drawn(2, CHANNELS, length, seed=6)
-    y, _ = run(u, rates, 0 * low_rank, entry, step, readout)
-    below = 1 - step[:, None] * rates / 2
-    factor, driven = (1 + step[:, None] * rates / 2) / below, step[:, None] * entry / below
-    wanted = long_convolution(u, *vandermonde(readout * driven, factor, length))
-    compare(y, wanted, [rates, entry, step, readout], atol=1e-10, rtol=1e-10)
-
-
-@pytest.mark.parametrize("length", [5, 6])
-def test_it_is_the_matrix_of_legs_without_diagonalising(length):
-    states, step = 8, torch.tensor([0.1], dtype=torch.float64)
-    transition, entry, _ = reference.legs(states)
-    rates, inputs = spectrum(Initial.legs, states)
-    one = torch.eye(states, dtype=torch.float64)
-    before, after = one - step / 2 * transition, one + step / 2 * transition
-    power, driven = (torch.linalg.solve(before, x) for x in (after, step * entry))
-    impulse = torch.zeros(1, length, dtype=torch.float64)
-    impulse[0, 0] = 1
-    # C = B^T, which is the same in both states, whatever the phases of eigenvectors
-    wanted = reference.dense(impulse, power, driven, entry)
-    b = inputs.to(torch.complex128)[None]
-    y, _ = run(impulse[None], rates[None], b / 2**0.5, b, step, b[None])
-    torch.testing.assert_close(y[0], wanted, atol=1e-10, rtol=1e-10)
 
 
 def published(length, dtype):
