@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from lra.models.contract.counting import count_operations
 from lra.models.families.collaborative import CollaborativeAttention
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Layout, Site
@@ -98,14 +97,3 @@ def test_it_equals_the_released_code(case):
     for name, leaf in leaves.items():
         wanted = STORED[f"{case}: gradient of {name}"]
         np.testing.assert_allclose(leaf.grad, wanted, atol=1e-12, rtol=0, err_msg=name)
-
-
-def test_scores_cost_heads_times_those_of_concatenated_heads():
-    """By counting: products of queries and keys alone differ between more and fewer columns."""
-    x = drawn(1, LENGTH, 12)
-    few, many = (
-        count_operations(lambda k=k: built(key_width=k, mixing="normal")(x, Layout()))
-        for k in (5, 6)
-    )
-    projections, mixed = 2 * 2 * LENGTH * 12, 3 * 2 * LENGTH * LENGTH
-    assert many - few == projections + mixed

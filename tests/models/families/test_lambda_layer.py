@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
-from lra.models.contract.counting import count_operations
-from lra.models.families.lambda_layer import LambdaLayer, local_lambda
+from lra.models.families.lambda_layer import LambdaLayer
 from lra.models.mixer import Layout, Site, Unsupported
 from tests.attention import builder, drawn
 from tests.models.families.released import lambda_layer as released
@@ -46,21 +43,6 @@ def test_large_keys_are_sums_of_one_term(causal):
     wanted = mixer(x, Layout())
     found = mixer.float()(x.float(), Layout())
     torch.testing.assert_close(found.double(), wanted, atol=2e-3, rtol=1e-3)
-
-
-def test_the_map_of_no_token_is_formed():
-    """The lambda convolution, by one over values of one channel, is the same and costs more."""
-    q, v, offsets = drawn(1, 2, 128, 16), drawn(1, 2, 128, 32, seed=1), drawn(2, 31, 16)
-
-    def as_convolution() -> Tensor:
-        flat = F.pad(v.permute(0, 3, 1, 2).flatten(0, 1), (15, 15))
-        maps = F.conv1d(flat, offsets.permute(2, 0, 1)).view(1, 32, 16, 128)
-        return torch.einsum("bhnk,bvkn->bhnv", q, maps)
-
-    found = local_lambda(q, v, offsets, 15)
-    torch.testing.assert_close(found, as_convolution(), atol=1e-11, rtol=0)
-    less = count_operations(lambda: local_lambda(q, v, offsets, 15))
-    assert 1.5 * less < count_operations(as_convolution)
 
 
 def test_what_has_no_state_says_so():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lra.models.contract.counting import count_operations, saved_bytes
+from lra.models.contract.counting import count_operations
 from lra.models.families import forgetting, retnet
 from lra.models.families.based import Based
 from lra.models.families.forgetting import fading_attention
@@ -180,15 +180,3 @@ def test_pairs_of_one_block_are_copied_nowhere():
         pulled(based(*inputs, Layout()), inputs)
     assert calls.of["bmm"] + calls.of["baddbmm"] == 7
     assert not calls.of.keys() & {"copy_", "zeros_like", "cat"}
-
-
-def test_forgetting_of_longer_sequences_keeps_no_scores():
-    """However few their heads: what is kept of a token is of one size."""
-
-    def kept(length: int) -> int:
-        q, k, v = (drawn(1, 1, length, 8, seed=n) for n in range(3))
-        g = torch.nn.functional.logsigmoid(drawn(1, 1, length, seed=7))
-        return saved_bytes(lambda: fading_attention(q, k, v, g, causal=True), [q, k, v])
-
-    assert kept(480) > 480 * 480 * 8
-    assert kept(512) < 512 * 512 * 8 / 4

@@ -166,25 +166,6 @@ def test_no_tensor_grows_beyond_a_block(vector, rule, monkeypatch):
     assert seen.elements == o.numel()
 
 
-@GATES
-@RULES
-def test_autograd_keeps_what_came_in_and_a_state_for_each_block(vector, rule):
-    *given, state = inputs(2048, rule=rule, vector=vector, k=16, v=16)
-    leaves = [x.requires_grad_() for x in given]
-    kept = []
-
-    def pack(x):
-        kept.append(x)
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        PRODUCTS[rule][0](*leaves, state=state, chunk=64)
-    sizes, inputs_ = [x.numel() for x in kept], len(leaves)
-    assert sizes[:inputs_] == [x.numel() for x in leaves]
-    assert len(sizes) <= inputs_ + 2048 // 64
-    assert set(sizes[inputs_:]) == {state.numel()}
-
-
 @pytest.mark.parametrize("length", [17, 24, 64, 67])
 def test_scalar_decays_by_blocks_are_those_of_all_pairs(length):
     """With gates that forget all, and strong ones between weak ones, in float32 too."""

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from lra.models.contract.counting import count_operations, pretending, saved_bytes
+from lra.models.contract.counting import count_operations
 from lra.models.mixer import Layout
 from lra.models.ops.sparse import chosen_blocks
 from lra.models.ops.sparse.block_table import BlockTable, laid_out
 from lra.models.ops.sparse.chosen_blocks import chosen_attention
-from tests.attention import Largest, compare, drawn, holes
+from tests.attention import compare, drawn, holes
 from tests.literal.heads import attention_in_sight
 
 BLOCK = 4
@@ -83,26 +83,3 @@ def test_a_step_works_on_its_blocks_alone():
     chosen = torch.tensor([[[[63, 5, 9]]]])
     done = count_operations(lambda: chosen_attention(k[:, :, -1:], k, k, chosen, last, causal=True))
     assert done == 3 * 64 * 2 * (8 + 8)
-
-
-@pytest.mark.parametrize(("length", "top"), [(4096, 2), (4096, 8), (16384, 2)])
-def test_work_and_bytes_are_linear_in_what_is_chosen(length, top):
-    """Filled up by half a block for each block of keys, which is as much as `length / 2` pairs."""
-    rows, block, width, bytes_each = 2, 64, 16, 4
-    with pretending():
-        q, k, v = (torch.randn(1, rows, length, width, requires_grad=True) for _ in range(3))
-        table = laid_out(Layout(), length, block, causal=True, like=q)
-        chosen = torch.zeros(1, rows, length, top, dtype=torch.int64)
-        out: list[Tensor] = []
-
-        def run() -> None:
-            out.append(attend(q, k, v, chosen, table, causal=True))
-
-        with Largest() as largest:
-            kept = saved_bytes(run, (q, k, v))
-        pairs = rows * (length * top + length // 2)
-        assert count_operations(run) == pairs * block * 4 * width
-        assert count_operations(out[0].sum().backward) == pairs * block * 10 * width
-        # Besides q, k and v the output, its logarithms, and the lists.
-        assert kept == rows * length * (bytes_each * (width + 1) + 8 * top)
-        assert largest.elements <= max((pairs + 1) * width, 1 << 19)

@@ -5,9 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from lra.models.contract.counting import count_operations, saved_bytes
 from lra.models.ops.state_space.kernels import exponential, polynomial, power, vandermonde
-from tests.attention import Largest, compare, drawn
+from tests.attention import compare, drawn
 from tests.literal import state_space as reference
 
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 64, 65, 101])
@@ -95,22 +94,3 @@ def test_half_precision_is_computed_in_float32(dtype):
     assert kernel.dtype == sums.dtype == torch.float32
     torch.testing.assert_close(kernel, reference.vandermonde(c.float(), factor.float(), 9))
     torch.testing.assert_close(sums, reference.polynomial(c.float(), factor.float()))
-
-
-def test_two_factors_take_the_place_of_the_table():
-    """Operations of a real product; what is written and kept is far from n P complex numbers."""
-    channels, states, length = 2, 16, 4096
-    c, factor = (torch.rand(channels, states, dtype=torch.complex64).requires_grad_() for _ in "ab")
-    work = count_operations(lambda: vandermonde(c, factor, length))
-    assert work == 4 * channels * states * length
-    table = 8 * channels * states * length
-    with Largest() as largest:
-        kept = saved_bytes(lambda: vandermonde(c, factor, length))
-    assert largest.nbytes == 4 * channels * length
-    assert kept < table / 8
-    u = torch.ones(3, channels, length).requires_grad_()
-    with Largest() as largest:
-        kept = saved_bytes(lambda: polynomial(u, factor))
-    assert count_operations(lambda: polynomial(u, factor)) == 3 * work
-    assert largest.nbytes == u.nbytes
-    assert kept < u.nbytes + table / 4
