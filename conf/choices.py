@@ -14,8 +14,9 @@ import types
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from numbers import Integral, Real
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from lra.conf.bounds import Bound
 from lra.conf.shown import short_repr
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -71,17 +72,24 @@ def converted(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
 @functools.cache
 def _hints(target: Callable[..., Any]) -> Mapping[str, Any]:
     try:
-        return get_type_hints(target)
+        return get_type_hints(target, include_extras=True)
     except NameError:  # a class of somebody else's, annotated with what only type checkers import
         return {}
 
 
-def _converted(name: str, value: Any, hint: Any) -> Any:
+def _converted(name: str, value: Any, hint: Any, or_else: str = "") -> Any:
     if get_origin(hint) in {Union, types.UnionType}:
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         if len(kinds) > 1 or (value is None and len(kinds) < len(get_args(hint))):
             return value
-        hint = kinds[0]
+        hint, or_else = kinds[0], ", or null" if len(kinds) < len(get_args(hint)) else ""
+    if get_origin(hint) is Annotated:
+        kind, *notes = get_args(hint)
+        value = _converted(name, value, kind)
+        for note in notes:
+            if isinstance(note, Bound) and not note.holds(value):
+                raise ValueError(f"{name} must {note.words}{or_else}: got {value}")
+        return value
     if get_origin(hint) is list:
         if not isinstance(value, list | tuple):
             raise ValueError(f"{name}: got {short_repr(value)}; wanted a list")

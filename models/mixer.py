@@ -19,6 +19,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lra.conf.bounds import (
+    Count as Count,  # noqa: PLC0414  # handed on
+    Positive as Positive,  # noqa: PLC0414  # handed on
+    Share as Share,  # noqa: PLC0414  # handed on
+    Whole as Whole,  # noqa: PLC0414  # handed on
     check_least as check_least,  # noqa: PLC0414  # handed on
     check_positive as check_positive,  # noqa: PLC0414  # handed on
     check_share as check_share,  # noqa: PLC0414  # handed on
@@ -31,6 +35,7 @@ from lra.models.idle import (
     Need as Need,  # noqa: PLC0414  # handed on
     idle_in,
 )
+from lra.models.options import constructor
 from lra.models.positions import (
     INSIDE as INSIDE,  # noqa: PLC0414  # handed on
     SCORED as SCORED,  # noqa: PLC0414  # handed on
@@ -480,6 +485,16 @@ class Family(ByName, Roles):
             setattr(cls, name, _passing_by(vars(cls)[name]))
         if "initial_state" in vars(cls):
             cls.initial_state = _causal_alone(cls.initial_state)  # type: ignore[attr-defined]
+
+
+F = TypeVar("F", bound=Family)
+
+
+def options(family: type[F]) -> type[F]:
+    """Make the constructor of a family from its annotated attributes: see `lra.models.options`."""
+    family.declares = True  # type: ignore[attr-defined]
+    family.__init__ = by_name(_refusing_idle(family, constructor(family, Site)))  # type: ignore[method-assign]
+    return family
 
 
 @runtime_checkable

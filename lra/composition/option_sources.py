@@ -17,6 +17,7 @@ from lra.runners.storage.fingerprint import located
 WORDS = {
     "int": "whole number", "float": "number", "str": "text", "bool": "true or false",
     "None": "null", "Any": "anything",
+    "Count": "whole number", "Whole": "whole number", "Positive": "number", "Share": "number",
 }  # fmt: skip
 LISTS = ("list", "Sequence", "tuple")
 MAPPINGS = ("dict", "Mapping")
@@ -104,12 +105,15 @@ def parameters(class_path: str) -> dict[str, Parameter]:
     for definition in lineage:
         if isinstance(definition.node, ast.FunctionDef):
             return _of_call(definition.node, definition.module, meanings)
+        if "options" in map(ast.unparse, definition.node.decorator_list):
+            break
         for child in definition.node.body:
             if isinstance(child, ast.FunctionDef) and child.name == "__init__":
                 return _of_call(child, definition.module, meanings)
     options: dict[str, Parameter] = {}
     for definition in reversed(lineage):
-        if any("dataclass" in ast.unparse(mark) for mark in definition.node.decorator_list):
+        marks = [*map(ast.unparse, definition.node.decorator_list)]
+        if "options" in marks or any("dataclass" in mark for mark in marks):
             inherited = {name: option.meaning for name, option in options.items()}
             options |= _of_dataclass(definition, inherited | meanings)
     return options

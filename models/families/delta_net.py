@@ -20,8 +20,20 @@ Published  causal, 4 taps, without biases, in blocks of a gated network and RMSN
            positions: model.backbone.positions=none.
 """
 
-from lra.models.ops.gated.delta_layer import DeltaRule
+from lra.models.mixer import Count, options
+from lra.models.ops.gated.delta_layer import DeltaRule, KeyNorm, StreamActivation
+from lra.models.ops.gated.head_norm import Gate
 
 
+@options
 class DeltaNet(DeltaRule):
     """A delta rule by head in a state that does not decay."""
+
+    value_expansion: Count = 1
+    convolution: int | None = 4
+    householders: Count = 1
+    negative_eigenvalues: bool = False
+    gate: Gate = Gate.none
+    activation: StreamActivation = StreamActivation.silu
+    key_norm: KeyNorm = KeyNorm.l2
+    chunk: Count = 32

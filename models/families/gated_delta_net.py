@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site
+from lra.models.mixer import Count, Site, options
 from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_layer import DeltaRule, KeyNorm, StreamActivation
 from lra.models.ops.gated.head_norm import Gate
@@ -37,54 +37,32 @@ from lra.models.ops.gated.steps import step_biases
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 
+@options
 class GatedDeltaNet(DeltaRule):
-    """DeltaNet with a decay of each head's own.
+    """DeltaNet with a decay of each head's own."""
 
-    Args:
-        householders: How often a token writes; it decays once.
-
-    Raises:
-        ValueError: A number is none that it can be, or a token with `log_linear` writes more often.
-    """
-
+    value_expansion: Count = 2
+    convolution: int | None = 4
+    householders: Count = 1
+    """How often a token writes; it decays once."""
+    negative_eigenvalues: bool = False
+    log_linear: bool = False
+    gate: Gate = Gate.silu
+    activation: StreamActivation = StreamActivation.silu
+    key_norm: KeyNorm = KeyNorm.l2
+    chunk: Count = 32
     version = 2  # gradients of strong decays are precise
     undecayed = ("log_rate", "step_bias", "level_scale")
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        value_expansion: int = 2,
-        convolution: int | None = 4,
-        householders: int = 1,
-        negative_eigenvalues: bool = False,
-        log_linear: bool = False,
-        gate: Gate = Gate.silu,
-        activation: StreamActivation = StreamActivation.silu,
-        key_norm: KeyNorm = KeyNorm.l2,
-        bidirectional: bool = True,
-        bias: bool = False,
-        chunk: int = 32,
-    ) -> None:
-        if log_linear and householders != 1:
+    def build(self, site: Site) -> None:
+        """Add what heads are made of. ValueError for tokens with `log_linear` that write twice."""
+        if self.log_linear and self.householders != 1:
             raise ValueError(
                 "log_linear weighs what a token writes once: "
-                f"got householders={householders}; set it to 1, or log_linear to false"
+                f"got householders={self.householders}; set it to 1, or log_linear to false"
             )
-        super().__init__(
-            site,
-            value_expansion=value_expansion,
-            convolution=convolution,
-            householders=householders,
-            negative_eigenvalues=negative_eigenvalues,
-            gate=gate,
-            activation=activation,
-            key_norm=key_norm,
-            bidirectional=bidirectional,
-            bias=bias,
-            chunk=chunk,
-        )
-        if log_linear:
+        super().build(site)
+        if self.log_linear:
             self.add_levels(site)
 
     def add_gates(self, site: Site) -> None:

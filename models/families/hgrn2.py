@@ -22,13 +22,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Roles, Site, check_least
-from lra.models.multi_head import biases, projection
+from lra.models.mixer import Count, Roles, Site, options
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.head_norm import GatedHeadNorm
-from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from lra.models.ops.gated.layer import Borders, Parts, Recurrence, ShortConvolutions, by_head
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
 class LowerBounds(Roles):
@@ -50,41 +48,27 @@ class LowerBounds(Roles):
         return self.table.to(dtype).softmax(0)[1 : layer + 1].sum(0)
 
 
-class HGRN2(GatedMixer):
-    """Heads with tied gates and keys, normed together.
+@options
+class HGRN2(Recurrence):
+    """Heads with tied gates and keys, normed together."""
 
-    Args:
-        lower_bounds: Whether decays of later layers have a lower bound.
-    """
-
+    lower_bounds: bool = True
+    """Whether decays of later layers have a lower bound."""
+    chunk: Count = 32
     version = 2  # gradients of strong decays are precise
-    needs = (BOTH_WAYS,)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        lower_bounds: bool = True,
-        bidirectional: bool = True,
-        bias: bool = False,
-        chunk: int = 32,
-    ) -> None:
-        super().__init__()
-        check_least(1, chunk=chunk)
-        self.heads, self.chunk, self.layer = site.heads, chunk, site.layer
-        self.head_width = site.head_width
-        has, width = biases(site, bias, default=False), site.inner_width
-        self.q_proj = projection(site.width, width, bias=has.qkv)
-        self.forget_proj = projection(site.width, width, bias=has.qkv)
-        self.input_proj = projection(site.width, width, bias=has.qkv)
+    def build(self, site: Site) -> None:
+        """Add what heads and gates are made of."""
+        self.layer, width = site.layer, site.inner_width
+        self.q_proj, self.forget_proj, self.input_proj = self.projections(site, width, width, width)
         self.bounds: LowerBounds | None = None
-        if lower_bounds and site.layer > 0:
+        if self.lower_bounds and site.layer > 0:
             self.bounds = site.share("hgrn2_bounds", partial(LowerBounds, site.depth, width))
         self.norm = GatedHeadNorm(width)
-        self.out_proj = projection(width, site.width, bias=has.output)
+        self.out_proj = self.projection_back(site, width)
         self.convolutions = ShortConvolutions((), None)
-        state = site.heads, self.head_width, self.head_width
-        self.complete(site, state=state, bidirectional=bidirectional)
+        state = site.heads, site.head_width, site.head_width
+        self.complete(site, state=state, bidirectional=self.bidirectional)
 
     def gates(
         self, x: Float[Tensor, "b l d"]
@@ -108,6 +92,6 @@ class HGRN2(GatedMixer):
             g = borders.after_borders(g)
         q, v = (by_head(each, self.heads) for each in (F.silu(self.q_proj(x)), self.input_proj(x)))
         o, after = decayed_product(
-            q * self.head_width**-0.5, k, v, g, state=before[0], chunk=self.chunk, keep=borders.keep
+            q * q.shape[-1] ** -0.5, k, v, g, state=before[0], chunk=self.chunk, keep=borders.keep
         )
         return o.transpose(1, 2).flatten(2), (after,)

@@ -24,55 +24,36 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site
+from lra.models.mixer import Count, Site, options
 from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_layer import DeltaRule
 from lra.models.ops.gated.head_norm import Gate
 from lra.models.ops.gated.layer import by_head
 from lra.models.ops.gated.steps import step_biases
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
+@options
 class KimiDelta(DeltaRule):
-    """A delta rule with a vector gate.
+    """A delta rule with a vector gate."""
 
-    Args:
-        gate_rank: Channels between the two maps of a gate; None: a head's width.
-        bound: Logarithm of the strongest decay, below 0; None: there is no bound.
-    """
-
+    convolution: int | None = 4
+    gate_rank: Count | None = None
+    """Channels between the two maps of a gate; None: a head's width."""
+    negative_eigenvalues: bool = False
+    bound: float | None = None
+    """Logarithm of the strongest decay, below 0; None: there is no bound."""
+    gate = Gate.sigmoid
+    chunk: Count = 32
     version = 2  # gradients of strong decays are precise
     undecayed = ("log_rate", "step_bias")
-    needs = (BOTH_WAYS,)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        convolution: int | None = 4,
-        gate_rank: int | None = None,
-        negative_eigenvalues: bool = False,
-        bound: float | None = None,
-        bidirectional: bool = True,
-        bias: bool = False,
-        chunk: int = 32,
-    ) -> None:
-        rank = site.head_width if gate_rank is None else gate_rank
-        if rank < 1:
-            raise ValueError(f"gate_rank must be at least 1, or null: got {gate_rank}")
-        if bound is not None and not bound < 0:
-            raise ValueError(f"bound is a logarithm below 0, or null: got {bound}")
-        self.rank, self.bound = rank, bound
-        super().__init__(
-            site,
-            convolution=convolution,
-            negative_eigenvalues=negative_eigenvalues,
-            gate=Gate.sigmoid,
-            bidirectional=bidirectional,
-            bias=bias,
-            chunk=chunk,
-        )
+    def build(self, site: Site) -> None:
+        """Add what heads are made of. ValueError for a `bound` that is none."""
+        if self.bound is not None and not self.bound < 0:
+            raise ValueError(f"bound is a logarithm below 0, or null: got {self.bound}")
+        self.rank = site.head_width if self.gate_rank is None else self.gate_rank
+        super().build(site)
 
     def add_gates(self, site: Site) -> None:
         """Add A, the two maps to the steps, and their bias."""
@@ -84,9 +65,8 @@ class KimiDelta(DeltaRule):
                 self.log_rate.uniform_(1, 16).log_()
         self.step_bias = nn.Parameter(step_biases(site.inner_width))
 
-    def add_output_gate(self, site: Site, width: int, *, bias: bool) -> None:
+    def add_output_gate(self, site: Site, width: int) -> None:
         """Add the two maps of the gate of the outputs, the second with a bias."""
-        del bias
         self.gate_down = projection(site.width, self.rank, bias=False)
         self.gate_up = projection(self.rank, width, bias=True)
 

@@ -24,59 +24,46 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, check_least
-from lra.models.multi_head import biases, projection
-from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
+from lra.models.mixer import Count, Site, options
+from lra.models.multi_head import projection
+from lra.models.ops.gated.layer import Borders, Parts, Recurrence, ShortConvolutions
 from lra.models.ops.gated.steps import step_biases
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS
 from lra.models.ops.recurrent.selective_scan import selective_scan
 
 
-class Mamba(GatedMixer):
-    """A selective state space between two gated projections; it has no heads.
+@options
+class Mamba(Recurrence):
+    """A selective state space between two gated projections; it has no heads."""
 
-    Args:
-        expansion: Width of what is scanned, in multiples of what the site has.
-        states: N, states of each channel.
-        convolution: Tokens that the convolution of the inputs sees; None: there is none.
-        step_rank: Channels that steps are made of; None: a sixteenth of the width of the model.
-        step_min: Shortest dt to start from.
-        step_max: Longest dt to start from.
-    """
-
+    expansion: Count = 2
+    """Width of what is scanned, in multiples of what the site has."""
+    states: Count = 16
+    """N, states of each channel."""
+    convolution: int | None = 4
+    """Tokens that the convolution of the inputs sees; None: there is none."""
+    step_rank: Count | None = None
+    """Channels that steps are made of; None: a sixteenth of the width of the model."""
+    step_min: float = 0.001
+    """Shortest dt to start from."""
+    step_max: float = 0.1
+    """Longest dt to start from."""
     undecayed = ("log_rate", "step_bias", "skip")
-    needs = (BOTH_WAYS,)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        expansion: int = 2,
-        states: int = 16,
-        convolution: int | None = 4,
-        step_rank: int | None = None,
-        step_min: float = 0.001,
-        step_max: float = 0.1,
-        bidirectional: bool = True,
-        bias: bool = False,
-    ) -> None:
-        super().__init__()
-        rank = -(-site.width // 16) if step_rank is None else step_rank
-        check_least(1, expansion=expansion, states=states, step_rank=rank)
-        has, width = biases(site, bias, default=False), expansion * site.inner_width
-        self.states, self.rank = states, rank
-        self.gate_proj = projection(site.width, width, bias=has.qkv)
-        self.input_proj = projection(site.width, width, bias=has.qkv)
-        self.convolutions = ShortConvolutions([width], convolution, bias=True)
+    def build(self, site: Site) -> None:
+        """Add projections, steps and rates."""
+        self.rank = rank = -(-site.width // 16) if self.step_rank is None else self.step_rank
+        states, width = self.states, self.expansion * site.inner_width
+        self.gate_proj, self.input_proj = self.projections(site, width, width)
+        self.convolutions = ShortConvolutions([width], self.convolution, bias=True)
         self.choice_map = projection(width, rank + 2 * states, bias=False)
         self.step_map = projection(rank, width, bias=False)
         nn.init.uniform_(self.step_map.weight, -(rank**-0.5), rank**-0.5)
-        self.step_bias = nn.Parameter(step_biases(width, step_min, step_max))
+        self.step_bias = nn.Parameter(step_biases(width, self.step_min, self.step_max))
         self.log_rate = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(width, 1))
         self.skip = nn.Parameter(torch.ones(width))
-        self.out_proj = projection(width, site.width, bias=has.output)
-        self.complete(site, state=(width, states), bidirectional=bidirectional)
+        self.out_proj = self.projection_back(site, width)
+        self.complete(site, state=(width, states), bidirectional=self.bidirectional)
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders

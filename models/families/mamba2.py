@@ -40,8 +40,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Need, Site, Unsupported, check_least
-from lra.models.multi_head import biases, projection
+from lra.models.mixer import Count, Need, Site, Unsupported, options
+from lra.models.multi_head import projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.head_norm import GatedHeadNorm
 from lra.models.ops.gated.layer import Borders, Parts, ShortConvolutions, by_head
@@ -51,23 +51,26 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
+@options
 class Mamba2(LogLinearMixer):
-    """State space duality, or Hydra's quasi-separable form of it.
+    """State space duality, or Hydra's quasi-separable form of it."""
 
-    Args:
-        expansion: Width of all heads together, in multiples of what the site has.
-        states: N, channels of B and C.
-        groups: Of heads that share B and C.
-        convolution: Tokens that the convolution of x, B and C sees; None: there is none.
-        step_min: Shortest dt to start from.
-        step_max: Longest dt to start from.
-        quasi_separable: Whether each end has B, C and dt of its own, and the diagonal a weight.
-
-    Raises:
-        ValueError: A number is none that it can be.
-        Unsupported: `quasi_separable` for a causal model.
-    """
-
+    expansion: Count = 2
+    """Width of all heads together, in multiples of what the site has."""
+    states: Count = 128
+    """N, channels of B and C."""
+    groups: Count = 1
+    """Of heads that share B and C."""
+    convolution: int | None = 4
+    """Tokens that the convolution of x, B and C sees; None: there is none."""
+    step_min: float = 0.001
+    """Shortest dt to start from."""
+    step_max: float = 0.1
+    """Longest dt to start from."""
+    quasi_separable: bool = False
+    """Whether each end has B, C and dt of its own, and the diagonal a weight."""
+    log_linear: bool = False
+    chunk: Count = 64
     version = 2  # with log_linear, A begins as in its code
     undecayed = ("log_rate", "step_bias", "skip", "level_scale")
     needs = (
@@ -76,60 +79,46 @@ class Mamba2(LogLinearMixer):
         Need("log_linear", quasi_separable=False),
     )
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        expansion: int = 2,
-        states: int = 128,
-        groups: int = 1,
-        convolution: int | None = 4,
-        step_min: float = 0.001,
-        step_max: float = 0.1,
-        bidirectional: bool = True,
-        quasi_separable: bool = False,
-        log_linear: bool = False,
-        bias: bool = False,
-        chunk: int = 64,
-    ) -> None:
-        super().__init__()
-        check_least(1, expansion=expansion, states=states, groups=groups, chunk=chunk)
-        if site.heads % groups:
+    def build(self, site: Site) -> None:
+        """Add projections, steps and rates.
+
+        Raises:
+            ValueError: Groups, taps or steps do not fit.
+            Unsupported: `quasi_separable` for a causal model.
+        """
+        if site.heads % self.groups:
             raise ValueError(
-                f"groups share heads evenly: got {groups} groups of {site.heads} heads"
+                f"groups share heads evenly: got {self.groups} groups of {site.heads} heads"
             )
-        if quasi_separable and site.causal:
+        if self.quasi_separable and site.causal:
             raise Unsupported("quasi_separable sees both sides: set it to false in a causal model")
-        if quasi_separable and convolution is not None and not convolution % 2:
+        if self.quasi_separable and self.convolution is not None and not self.convolution % 2:
             raise ValueError(
-                f"a centred convolution has an odd number of taps: got {convolution}; 7 is usual"
+                f"a centred convolution has an odd number of taps: got {self.convolution}; 7 is "
+                "usual"
             )
-        self.heads, self.states, self.groups, self.chunk = site.heads, states, groups, chunk
-        self.sides = 2 if quasi_separable else 1
-        has, width = biases(site, bias, default=False), expansion * site.inner_width
-        shared = self.sides * groups * states
-        self.gate_proj = projection(site.width, width, bias=has.qkv)
-        self.input_proj = projection(site.width, width, bias=has.qkv)
-        self.write_proj = projection(site.width, shared, bias=has.qkv)
-        self.read_proj = projection(site.width, shared, bias=has.qkv)
+        self.sides = 2 if self.quasi_separable else 1
+        width, shared = self.expansion * site.inner_width, self.sides * self.groups * self.states
+        self.gate_proj, self.input_proj, self.write_proj, self.read_proj = self.projections(
+            site, width, width, shared, shared
+        )
         self.step_map = projection(site.width, self.sides * site.heads, bias=False)
-        self.step_bias = nn.Parameter(step_biases(site.heads, step_min, step_max))
+        self.step_bias = nn.Parameter(step_biases(site.heads, self.step_min, self.step_max))
         self.log_rate = nn.Parameter(torch.zeros(site.heads))
         self.skip = nn.Parameter(torch.ones(site.heads))
-        if quasi_separable:
+        if self.quasi_separable:
             self.skip_map = projection(width, site.heads, bias=False)
         with torch.no_grad():
-            if log_linear:
+            if self.log_linear:
                 self.log_rate.copy_(torch.arange(1, site.heads + 1).log())
-            elif not quasi_separable:
+            elif not self.quasi_separable:
                 self.log_rate.uniform_(1, 16).log_()
-        self.convolutions = ShortConvolutions((width, shared, shared), convolution, bias=True)
+        self.convolutions = ShortConvolutions((width, shared, shared), self.convolution, bias=True)
         self.norm = GatedHeadNorm(width)
-        self.out_proj = projection(width, site.width, bias=has.output)
-        self.complete(
-            site, state=(site.heads, states, width // site.heads), bidirectional=bidirectional
-        )
-        if log_linear:
+        self.out_proj = self.projection_back(site, width)
+        state = site.heads, self.states, width // site.heads
+        self.complete(site, state=state, bidirectional=self.bidirectional)
+        if self.log_linear:
             self.add_levels(site)
 
     def read(

@@ -26,12 +26,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, check_least
-from lra.models.multi_head import biases, projection
+from lra.models.mixer import Count, Site, options
+from lra.models.multi_head import projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.decayed_solve import decayed_solve
-from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, unit_heads
-from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from lra.models.ops.gated.head_norm import Gate, unit_heads
+from lra.models.ops.gated.layer import Borders, CausalRecurrence, Parts, ShortConvolutions, by_head
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 
@@ -72,53 +72,33 @@ def least_squares(
     return o, (of_keys, of_values)
 
 
-class MesaNet(GatedMixer):
-    """Least squares by head over the decaying past, normed and perhaps gated.
+@options
+class MesaNet(CausalRecurrence):
+    """Least squares by head over the decaying past, normed and perhaps gated."""
 
-    Args:
-        convolution: Tokens that the convolution of queries and keys sees; None: there is none.
-        steps: Of conjugate gradients for each token; a head's width of them is exact.
-        ridge_min: The least number that Lambda can reach, between 0 and 1.
-        gate: What the gate of the outputs passes.
-
-    Raises:
-        ValueError: A number is none that it can be.
-    """
-
+    convolution: int | None = 4
+    """Tokens that the convolution of queries and keys sees; None: there is none."""
+    steps: Count = 30
+    """Of conjugate gradients for each token; a head's width of them is exact."""
+    ridge_min: float = 0.25
+    """The least number that Lambda can reach, between 0 and 1."""
+    gate: Gate = Gate.none
+    chunk: Count = 32
     version = 2  # biases of gates do not decay
     undecayed = ("ridge", "beta_map.bias", "decay_map.bias")
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        convolution: int | None = 4,
-        steps: int = 30,
-        ridge_min: float = 0.25,
-        gate: Gate = Gate.none,
-        bias: bool = False,
-        chunk: int = 32,
-    ) -> None:
-        super().__init__()
-        check_least(1, steps=steps, chunk=chunk)
-        if not 0 < ridge_min < 1:
-            raise ValueError(f"ridge_min must lie between 0 and 1: got {ridge_min}")
-        self.heads, self.steps, self.ridge_min, self.chunk = site.heads, steps, ridge_min, chunk
-        has, width = biases(site, bias, default=False), site.inner_width
-        self.q_proj = projection(site.width, width, bias=has.qkv)
-        self.k_proj = projection(site.width, width, bias=has.qkv)
-        self.v_proj = projection(site.width, width, bias=has.qkv)
+    def build(self, site: Site) -> None:
+        """Add what heads are made of. ValueError for a `ridge_min` that is none."""
+        if not 0 < self.ridge_min < 1:
+            raise ValueError(f"ridge_min must lie between 0 and 1: got {self.ridge_min}")
+        width = site.inner_width
+        self.q_proj, self.k_proj, self.v_proj = self.projections(site, width, width, width)
         self.beta_map = projection(site.width, site.heads, bias=True)
         self.decay_map = projection(site.width, site.heads, bias=True)
-        start = torch.full((site.heads, site.head_width), 1 - ridge_min)
+        start = torch.full((site.heads, site.head_width), 1 - self.ridge_min)
         self.ridge = nn.Parameter(start.expm1().log())
-        self.convolutions = ShortConvolutions((width, width), convolution)
-        if gate != Gate.none:
-            self.gate_proj = projection(site.width, width, bias=has.qkv)
-        self.norm = GatedHeadNorm(site.head_width, gate=gate)
-        self.out_proj = projection(width, site.width, bias=has.output)
-        state = site.heads, site.head_width, site.head_width
-        self.complete(site, state=state, bidirectional=False)
+        self.convolutions = ShortConvolutions((width, width), self.convolution)
+        self.finish(site, keys=site.head_width, values=site.head_width, gate=self.gate)
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders

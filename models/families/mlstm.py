@@ -26,57 +26,43 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, check_least
-from lra.models.multi_head import biases, projection
+from lra.models.mixer import Count, Site, options
 from lra.models.ops.block_map import BlockMap
 from lra.models.ops.gated.exponential_product import exponential_product
 from lra.models.ops.gated.head_norm import normed_heads
-from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
+from lra.models.ops.gated.layer import Borders, Parts, Recurrence, ShortConvolutions, by_head
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 EPSILON = 1e-5
 
 
-class MLSTM(GatedMixer):
-    """A matrix memory between two projections.
+@options
+class MLSTM(Recurrence):
+    """A matrix memory between two projections."""
 
-    Args:
-        expansion: Width of all heads together, in multiples of what the site has.
-        block_size: Channels of a block of the maps to queries, keys and values.
-        convolution: Tokens that the convolution in front of queries and keys sees; None: there is
-            none, nor a SiLU.
-    """
-
+    expansion: Count = 2
+    """Width of all heads together, in multiples of what the site has."""
+    block_size: Count = 4
+    """Channels of a block of the maps to queries, keys and values."""
+    convolution: int | None = 4
+    """Tokens that the convolution in front of queries and keys sees; None: there is none, nor a
+    SiLU."""
+    chunk: Count = 32
     version = 2  # maps begin as in the package, and biases of gates do not decay
     undecayed = ("enter.bias", "forget.bias")
-    needs = (BOTH_WAYS,)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        expansion: int = 2,
-        block_size: int = 4,
-        convolution: int | None = 4,
-        bidirectional: bool = True,
-        bias: bool = False,
-        chunk: int = 32,
-    ) -> None:
-        super().__init__()
-        check_least(1, expansion=expansion, block_size=block_size, chunk=chunk)
-        has, width = biases(site, bias, default=False), expansion * site.inner_width
-        if width % block_size:
+    def build(self, site: Site) -> None:
+        """Add both projections, maps and gates. ValueError for blocks that do not fit."""
+        width = self.expansion * site.inner_width
+        if width % self.block_size:
             raise ValueError(
-                f"block_size must divide the {width} channels of all heads: got {block_size}"
+                f"block_size must divide the {width} channels of all heads: got {self.block_size}"
             )
-        self.heads, self.chunk = site.heads, chunk
-        self.gate_proj = projection(site.width, width, bias=has.qkv)
-        self.input_proj = projection(site.width, width, bias=has.qkv)
-        self.convolutions = ShortConvolutions([width], convolution, bias=True)
+        self.gate_proj, self.input_proj = self.projections(site, width, width)
+        self.convolutions = ShortConvolutions([width], self.convolution, bias=True)
         deviation = (2 / (5 * site.width)) ** 0.5
         self.query_map, self.key_map, self.value_map = (
-            BlockMap(width, block_size, deviation) for _ in range(3)
+            BlockMap(width, self.block_size, deviation) for _ in range(3)
         )
         self.enter = nn.Linear(3 * width, site.heads)
         self.forget = nn.Linear(3 * width, site.heads)
@@ -87,11 +73,10 @@ class MLSTM(GatedMixer):
             self.forget.bias.copy_(torch.linspace(3, 6, site.heads))
         self.skip = nn.Parameter(torch.ones(width))
         self.norm_weight = nn.Parameter(torch.ones(width))
-        self.out_proj = projection(width, site.width, bias=has.output)
+        self.out_proj = self.projection_back(site, width)
         key_width = width // site.heads
-        self.complete(
-            site, state=(site.heads, key_width, key_width + 1), bidirectional=bidirectional
-        )
+        state = site.heads, key_width, key_width + 1
+        self.complete(site, state=state, bidirectional=self.bidirectional)
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders

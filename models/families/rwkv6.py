@@ -23,13 +23,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, check_least
-from lra.models.multi_head import biases, projection
+from lra.models.mixer import Count, Site, options
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.layer import Borders, Parts, by_head
 from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, of_own_token, shifted
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 MIXED = 5
 """What is made of mixed tokens: w, k, v, r and g."""
@@ -71,35 +69,25 @@ def bonus_product(
         return borders.without_first(o) + of_own_token(q, k, v, bonus), after
 
 
+@options
 class RWKV6(ShiftedMixer):
-    """A vector gate over tokens that are shifted by what they say.
+    """A vector gate over tokens that are shifted by what they say."""
 
-    Args:
-        mix_rank: Channels between the two maps of each mix.
-        decay_rank: Channels between the two maps of w.
-    """
-
+    mix_rank: Count = 32
+    """Channels between the two maps of each mix."""
+    decay_rank: Count = 64
+    """Channels between the two maps of w."""
+    chunk: Count = 32
     version = 2  # gradients of strong decays are precise
-    needs = (BOTH_WAYS,)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        mix_rank: int = 32,
-        decay_rank: int = 64,
-        bidirectional: bool = True,
-        bias: bool = False,
-        chunk: int = 32,
-    ) -> None:
-        super().__init__(site)
-        check_least(1, mix_rank=mix_rank, decay_rank=decay_rank, chunk=chunk)
-        self.chunk = chunk
-        width, inner, has = site.width, site.inner_width, biases(site, bias, default=False)
-        self.r_proj, self.k_proj, self.v_proj, self.gate_proj = (
-            projection(width, inner, bias=has.qkv) for _ in range(4)
+    def build(self, site: Site) -> None:
+        """Add projections, mixes and what decays."""
+        super().build(site)
+        width, inner = site.width, site.inner_width
+        self.r_proj, self.k_proj, self.v_proj, self.gate_proj = self.projections(
+            site, inner, inner, inner, inner
         )
-        self.out_proj = projection(inner, width, bias=has.output)
+        self.out_proj = self.projection_back(site, inner)
         for layer, gain in (
             (self.r_proj, 1.0), (self.k_proj, 0.1), (self.v_proj, 1.0), (self.gate_proj, 0.1)
         ):  # fmt: skip
@@ -109,15 +97,17 @@ class RWKV6(ShiftedMixer):
         far, near = place**left, place ** (0.5 * left)
         self.first_mix = nn.Parameter(1 - far)
         self.mixes = nn.Parameter(1 - torch.stack([far, far, far + 0.3 * depth, near, near]))
-        self.mix_down = nn.Linear(width, MIXED * mix_rank, bias=False)
+        self.mix_down = nn.Linear(width, MIXED * self.mix_rank, bias=False)
         nn.init.zeros_(self.mix_down.weight)
-        self.mix_up = nn.Parameter(torch.empty(MIXED, mix_rank, width).uniform_(-SMALL, SMALL))
-        self.decay = LowRankMap(width, decay_rank, inner, -6 + 5 * linear ** (0.7 + 1.3 * depth))
+        self.mix_up = nn.Parameter(torch.empty(MIXED, self.mix_rank, width).uniform_(-SMALL, SMALL))
+        self.decay = LowRankMap(
+            width, self.decay_rank, inner, -6 + 5 * linear ** (0.7 + 1.3 * depth)
+        )
         nn.init.uniform_(self.decay.up.weight, -SMALL, SMALL)
         zigzag = 0.1 * ((torch.arange(inner) + 1) % 3 - 1)
         self.bonus = nn.Parameter(depth * (1 - linear) + zigzag)
         state = site.heads, site.head_width, site.head_width
-        self.complete(site, state=state, bidirectional=bidirectional)
+        self.complete(site, state=state, bidirectional=self.bidirectional)
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders

@@ -31,13 +31,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Flow, Layout, Site, check_least
-from lra.models.multi_head import biases, projection
+from lra.models.mixer import Count, Flow, Layout, Site, options
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.layer import Borders, Parts, by_head
 from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, of_own_token, shifted
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 STRONGEST = -math.exp(-0.5)
 """Logarithm of the strongest decay."""
@@ -48,40 +46,27 @@ RANK_FACTORS = (2.5, 2.5, 1.7, 5.0)
 EPSILON = 1e-5
 
 
+@options
 class RWKV7(ShiftedMixer):
-    """A generalised delta rule over shifted tokens.
+    """A generalised delta rule over shifted tokens."""
 
-    Args:
-        ranks: Channels between the two maps of w, a, v and g; None: about 2.5, 2.5, 1.7 and 5 times
-            the root of the width, in steps of 32.
-        value_residual: Whether later layers mix their values with those of the first.
-    """
-
+    ranks: list[int] | None = None
+    """Channels between the two maps of w, a, v and g; None: about 2.5, 2.5, 1.7 and 5 times the
+    root of the width, in steps of 32."""
+    value_residual: bool = True
+    """Whether later layers mix their values with those of the first."""
+    chunk: Count = 32
     version = 2  # maps and the norm begin as the code's initialiser leaves them
-    needs = (BOTH_WAYS,)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        ranks: list[int] | None = None,
-        value_residual: bool = True,
-        bidirectional: bool = True,
-        bias: bool = False,
-        chunk: int = 32,
-    ) -> None:
-        super().__init__(site)
-        check_least(1, chunk=chunk)
-        width, inner = site.width, site.inner_width
+    def build(self, site: Site) -> None:
+        """Add projections, mixes and low ranks. ValueError for ranks that are none."""
+        super().build(site)
+        width, inner, ranks = site.width, site.inner_width, self.ranks
         if ranks is None:
             ranks = [32 * max(1, round(c * width**0.5 / 32)) for c in RANK_FACTORS]
         if len(ranks) != len(RANK_FACTORS) or min(ranks) < 1:
             raise ValueError(f"ranks are four numbers, at least 1, or null: got {ranks}")
-        self.chunk = chunk
-        has = biases(site, bias, default=False)
-        self.r_proj, self.k_proj, self.v_proj = (
-            projection(width, inner, bias=has.qkv) for _ in range(3)
-        )
+        self.r_proj, self.k_proj, self.v_proj = self.projections(site, inner, inner, inner)
         for layer, gain in ((self.r_proj, 1.0), (self.k_proj, 0.1), (self.v_proj, 1.0)):
             nn.init.orthogonal_(layer.weight, gain=gain)
         channel = torch.arange(inner)
@@ -103,18 +88,18 @@ class RWKV7(ShiftedMixer):
         self.decay = LowRankMap(width, ranks[0], inner, slopes)
         self.rate = LowRankMap(width, ranks[1], inner, -0.19 + 0.3 * zigzag + 0.4 * centred)
         self.residual: LowRankMap | None = None
-        if value_residual and site.layer > 0:
+        if self.value_residual and site.layer > 0:
             self.residual = LowRankMap(width, ranks[2], inner, 0.73 - 0.4 * centred)
         self.gate = LowRankMap(width, ranks[3], inner)
         self.removal_scale = nn.Parameter(0.71 - 0.1 * centred)
         self.addition_scale = nn.Parameter(torch.full((inner,), 1.02))
         self.skip = nn.Parameter(torch.full((inner,), -0.04))
-        self.out_proj = projection(inner, width, bias=has.output)
+        self.out_proj = self.projection_back(site, inner)
         state = site.heads, site.head_width, site.head_width
-        self.complete(site, state=state, bidirectional=bidirectional)
+        self.complete(site, state=state, bidirectional=self.bidirectional)
         self.sides = 1 if self.traits.causal else 2
-        self.hands_on = value_residual and site.layer < site.depth - 1
-        self.value_residual = value_residual and site.depth > 1
+        self.hands_on = self.value_residual and site.layer < site.depth - 1
+        self.value_residual = self.value_residual and site.depth > 1
         self.traits = replace(self.traits, reversible=not self.value_residual)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:

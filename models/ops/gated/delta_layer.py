@@ -15,14 +15,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, check_least
-from lra.models.multi_head import biases, projection
+from lra.models.mixer import Site
+from lra.models.multi_head import projection
 from lra.models.ops.gated.delta_product import delta_product
-from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, unit_heads
+from lra.models.ops.gated.head_norm import Gate, unit_heads
 from lra.models.ops.gated.layer import Borders, Parts, ShortConvolutions
 from lra.models.ops.gated.log_linear_layer import LogLinearMixer
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 
 class StreamActivation(StrEnum):
@@ -48,63 +47,37 @@ ACTIVATIONS = {StreamActivation.silu: F.silu, StreamActivation.relu: F.relu}
 class DeltaRule(LogLinearMixer):
     """A delta rule by head, normed and perhaps gated.
 
-    Args:
-        value_expansion: Width of a head's values, in widths of a head.
+    Options:
         convolution: Tokens that the convolution of queries, keys and values sees; None: there is
             none.
         householders: How often a token writes.
         negative_eigenvalues: Whether beta reaches to 2 in place of 1.
-        gate: What the gate of the outputs passes.
         activation: What queries, keys and values pass.
         key_norm: By what queries and keys are divided.
     """
 
-    needs = (BOTH_WAYS,)
+    chunk: int
+    value_expansion = 1
+    gate: Gate
+    convolution: int | None
+    householders = 1
+    negative_eigenvalues: bool
+    activation = StreamActivation.silu
+    key_norm = KeyNorm.l2
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        value_expansion: int = 1,
-        convolution: int | None = 4,
-        householders: int = 1,
-        negative_eigenvalues: bool = False,
-        gate: Gate = Gate.none,
-        activation: StreamActivation = StreamActivation.silu,
-        key_norm: KeyNorm = KeyNorm.l2,
-        bidirectional: bool = True,
-        bias: bool = False,
-        chunk: int = 32,
-    ) -> None:
-        super().__init__()
-        check_least(1, value_expansion=value_expansion, householders=householders, chunk=chunk)
-        self.heads, self.chunk, self.householders = site.heads, chunk, householders
-        self.activation, self.key_norm = activation, key_norm
-        self.beta_scale = 2.0 if negative_eigenvalues else 1.0
-        self.key_width, self.value_expansion = site.head_width, value_expansion
-        self.value_width = value_expansion * site.head_width
-        has, keys = biases(site, bias, default=False), site.inner_width
-        values = value_expansion * site.inner_width
-        self.q_proj = projection(site.width, keys, bias=has.qkv)
-        self.k_proj = projection(site.width, householders * keys, bias=has.qkv)
-        self.v_proj = projection(site.width, householders * values, bias=has.qkv)
-        self.beta_map = projection(site.width, householders * site.heads, bias=False)
-        widths = (keys, householders * keys, householders * values)
-        self.convolutions = ShortConvolutions(widths, convolution)
+    def build(self, site: Site) -> None:
+        """Add what heads and what they write are made of."""
+        keys, values = site.inner_width, self.value_expansion * site.inner_width
+        written = self.householders * keys, self.householders * values
+        self.q_proj, self.k_proj, self.v_proj = self.projections(site, keys, written[0], written[1])
+        self.beta_map = projection(site.width, self.householders * site.heads, bias=False)
+        self.convolutions = ShortConvolutions((keys, *written), self.convolution)
         self.add_gates(site)
-        if gate != Gate.none:
-            self.add_output_gate(site, values, bias=has.qkv)
-        self.norm = GatedHeadNorm(self.value_width, gate=gate)
-        self.out_proj = projection(values, site.width, bias=has.output)
-        state = site.heads, self.key_width, self.value_width
-        self.complete(site, state=state, bidirectional=bidirectional)
+        width = site.head_width
+        self.finish(site, keys=width, values=self.value_expansion * width, gate=self.gate)
 
     def add_gates(self, site: Site) -> None:
         """Add what decays are made of: nothing."""
-
-    def add_output_gate(self, site: Site, width: int, *, bias: bool) -> None:
-        """Add what the gate of the outputs is made of."""
-        self.gate_proj = projection(site.width, width, bias=bias)
 
     def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l *k"]:
         """Return what a token leaves of the state that it finds: all of it."""
@@ -122,9 +95,9 @@ class DeltaRule(LogLinearMixer):
         times = self.householders
         q, k, v = (self._by_head(each, n) for each, n in ((q, 1), (k, times), (v, times)))
         with full_precision(x):
-            q, k = self._normed(q) * self.key_width**-0.5, self._normed(k)
-            beta = self.beta_scale * self._by_head(self.beta_map(x), times).to(k.dtype).sigmoid()
-            w = beta * k
+            q, k = self._normed(q) * q.shape[-1] ** -0.5, self._normed(k)
+            beta = self._by_head(self.beta_map(x), times).to(k.dtype).sigmoid()
+            w = (2.0 if self.negative_eigenvalues else 1.0) * beta * k
         g, keep = borders.after_borders(self.log_decays(x)), borders.keep
         if self.levels:
             o, held = self.by_levels(q, k, v, g, x=x, held=held, borders=borders, w=w)

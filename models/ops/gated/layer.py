@@ -7,25 +7,36 @@ Two-sided, the same weights read a row once more from its end; a token reads its
 
     merged(o) = W_O (act(W_G x) * norm_h(o))
 
-A family says what is read, and of what shape a row's states are; its convolutions' last inputs are
-remembered too. Rows are read document after document and then padding, see `reading`, so that
+A family says of what widths its heads are and how they read states; its convolutions' last inputs
+are remembered too. Rows are read document after document and then padding, see `reading`, so that
 nothing stands in a gap.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Family, Flow, Layout, Roles, Site, State, Traits, blanked
-from lra.models.multi_head import APPLIED
+from lra.models.mixer import (
+    Family,
+    Flow,
+    Layout,
+    Need,
+    Roles,
+    Site,
+    State,
+    Traits,
+    blanked,
+    options,
+)
+from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops.convolution.short import short_convolution
 from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm
 from lra.models.ops.numerics import sum_dtype
-from lra.models.ops.recurrent.layer import directions, reading
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
 
 Parts = tuple[Tensor, ...]
 """What a row is remembered by: tensors whose zeros mean empty, batch first."""
@@ -70,13 +81,18 @@ def by_head(x: Float[Tensor, "b l e"], heads: int) -> Float[Tensor, "b h l k"]:
 
 
 class GatedMixer(Family):
-    """The frame: a family's constructor makes its projections, then calls `complete`.
+    """The frame: a family makes its projections, then calls `complete`.
 
     Options:
         bias: Whether projections have biases, where the backbone leaves that open.
         chunk: Tokens whose weights are formed directly; changes the cost alone.
+        convolution: Tokens that the convolution of queries, keys and values sees, a SiLU behind it;
+            None: there is none.
+        gate: What the gate of the outputs passes.
+        value_expansion: Width of a head's values, in widths of a head.
     """
 
+    heads: int
     convolutions: "ShortConvolutions"
     """Of what is projected, which `read` hands on; may be none."""
     norm: GatedHeadNorm
@@ -84,7 +100,7 @@ class GatedMixer(Family):
 
     def complete(self, site: Site, *, state: tuple[int, ...], bidirectional: bool) -> None:
         """Say what the layer guarantees, and the shape of a row's states."""
-        self.state_shape = state
+        self.heads, self.state_shape = site.heads, state
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
             causal=directions(site, bidirectional=bidirectional) == 1,
@@ -144,6 +160,44 @@ class GatedMixer(Family):
         """Return what nothing is remembered by, of one size for any memory."""
         del memory
         return self.empty(batch_size)
+
+
+@options
+class CausalRecurrence(GatedMixer):
+    """The frame of those that are read from the beginning alone, with their projections."""
+
+    bias: bool = False
+    bidirectional = False
+
+    def projections(self, site: Site, *widths: int) -> list[nn.Linear]:
+        """Return maps of the model's channels to so many, with biases where these are asked for."""
+        has = biases(site, self.bias, default=False)
+        return [projection(site.width, width, bias=has.qkv) for width in widths]
+
+    def projection_back(self, site: Site, width: int) -> nn.Linear:
+        """Return the map from so many channels to those of the model."""
+        return projection(width, site.width, bias=biases(site, self.bias, default=False).output)
+
+    def add_output_gate(self, site: Site, width: int) -> None:
+        """Add what the gate of the outputs is made of."""
+        (self.gate_proj,) = self.projections(site, width)
+
+    def finish(self, site: Site, *, keys: int, values: int, gate: Gate) -> None:
+        """Add gate, norm and projection of heads of so many channels, and `complete` the layer."""
+        if gate != Gate.none:
+            self.add_output_gate(site, site.heads * values)
+        self.norm = GatedHeadNorm(values, gate=gate)
+        self.out_proj = self.projection_back(site, site.heads * values)
+        state = site.heads, keys, values
+        self.complete(site, state=state, bidirectional=self.bidirectional)
+
+
+@options
+class Recurrence(CausalRecurrence):
+    """The frame of those that may be read from both ends."""
+
+    bidirectional: bool = True
+    needs: ClassVar[Sequence[Need]] = (BOTH_WAYS,)
 
 
 class ShortConvolution(Roles):

@@ -15,19 +15,18 @@ from torch.nn import functional as F
 
 from lra.models.mixer import Growth, Site
 from lra.models.multi_head import projection
-from lra.models.ops.gated.layer import Borders, GatedMixer, Parts
+from lra.models.ops.gated.layer import Borders, Parts, Recurrence
 from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 
-class LogLinearMixer(GatedMixer):
+class LogLinearMixer(Recurrence):
     """The frame of families that have log-linear attention as an option.
 
     Options:
         log_linear: Whether tokens weigh their past by blocks of 1, 2, 4, ... tokens.
     """
 
-    heads: int
     chunk: int
     levels = 0
     """0: past tokens are not weighed."""

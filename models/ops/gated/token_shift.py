@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lra.models.mixer import Site, Tuning
 from lra.models.ops.gated.head_norm import normed_heads
-from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions
+from lra.models.ops.gated.layer import Borders, Parts, Recurrence, ShortConvolutions
 from lra.models.ops.numerics import sum_dtype
 
 
@@ -45,14 +45,14 @@ class LowRankMap(nn.Module):
         return y if self.base is None else y.to(sum_dtype(x)) + self.base.to(sum_dtype(x))
 
 
-class ShiftedMixer(GatedMixer):
+class ShiftedMixer(Recurrence):
     """A layer whose `read` begins with `shifted`; `decay` makes the logits of its decays."""
 
     decay: LowRankMap
 
-    def __init__(self, site: Site) -> None:
-        super().__init__()
-        self.heads, self.width = site.heads, site.width
+    def build(self, site: Site) -> None:
+        """Add the weights of the norm."""
+        self.width = site.width
         share = (1 + site.layer) / site.depth
         self.norm_weight = nn.Parameter(torch.full((site.inner_width,), share**0.7))
         self.norm_bias = nn.Parameter(torch.zeros(site.inner_width))

@@ -143,7 +143,7 @@ REFUSED = {
     ],
     "mamba": [
         ({"states": 0}, "states must be at least 1: got 0"),
-        ({"step_rank": 0}, "step_rank must be at least 1: got 0"),
+        ({"step_rank": 0}, "step_rank must be at least 1, or null: got 0"),
         ({"step_max": 0.0001}, "steps must be positive, the shortest first"),
         ({"convolution": 0}, "convolution counts taps, at least 2, or null: got 0"),
     ],
