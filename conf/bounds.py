@@ -36,5 +36,7 @@ class Bound(NamedTuple):
 Count: TypeAlias = Annotated[int, Bound("be at least 1", lambda number: number >= 1)]
 Whole: TypeAlias = Annotated[int, Bound("be at least 0", lambda number: number >= 0)]
 Positive: TypeAlias = Annotated[float, Bound("be positive", lambda number: number > 0)]
+NonNegative: TypeAlias = Annotated[float, Bound("be 0 or positive", lambda number: number >= 0)]
+Fraction: TypeAlias = Annotated[float, Bound("lie between 0 and 1", lambda number: 0 < number < 1)]
 Share: TypeAlias = Annotated[float, Bound("lie in [0, 1)", lambda number: 0 <= number < 1)]
 """Of what is dropped."""

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from lra.conf.bounds import (
     Count as Count,  # noqa: PLC0414  # handed on
+    Fraction as Fraction,  # noqa: PLC0414  # handed on
+    NonNegative as NonNegative,  # noqa: PLC0414  # handed on
     Positive as Positive,  # noqa: PLC0414  # handed on
     Share as Share,  # noqa: PLC0414  # handed on
     Whole as Whole,  # noqa: PLC0414  # handed on

@@ -18,6 +18,7 @@ WORDS = {
     "int": "whole number", "float": "number", "str": "text", "bool": "true or false",
     "None": "null", "Any": "anything",
     "Count": "whole number", "Whole": "whole number", "Positive": "number", "Share": "number",
+    "NonNegative": "number", "Fraction": "number",
 }  # fmt: skip
 LISTS = ("list", "Sequence", "tuple")
 MAPPINGS = ("dict", "Mapping")

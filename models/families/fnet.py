@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lra.models.mixer import Family, Growth, Layout, Need, Site, Traits, Unsupported
+from lra.models.mixer import Family, Growth, Layout, Need, Site, Traits, Unsupported, options
 from lra.models.ops.numerics import blocks, full_precision, sum_dtype
 
 ROW_BLOCK = 2**22
@@ -164,42 +164,38 @@ def lecun_normal(size: int, generator: torch.Generator) -> Float[Tensor, "n n"]:
     return drawn.erfinv_().mul_(math.sqrt(2) * deviation).to(matrix)
 
 
+@options
 class FNet(Family):
     """Mixing by a Fourier transform, or by the two ablations of the paper."""
 
+    form: MixingForm = MixingForm.fourier
+    method: Method = Method.fft
+    norm: Norm = Norm.none
     needs = (Need("method", "norm", form=MixingForm.fourier),)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        form: MixingForm = MixingForm.fourier,
-        method: Method = Method.fft,
-        norm: Norm = Norm.none,
-    ) -> None:
-        super().__init__()
+    def build(self, site: Site) -> None:
+        """Make the matrices of the ablations. Unsupported for a causal model."""
         if site.causal:
             raise Unsupported(
                 "FNet mixes every token with every other and has no causal form: choose a causal "
                 "family or a task with the whole sequence in view"
             )
-        self.form, self.method, self.norm = form, method, norm
-        square = form != MixingForm.fourier
-        if form == MixingForm.linear:
+        square = self.form != MixingForm.fourier
+        if self.form == MixingForm.linear:
             self.sequence = nn.Parameter(torch.empty(site.max_length, site.max_length))
             self.hidden = nn.Parameter(torch.empty(site.width, site.width))
             nn.init.normal_(self.sequence, std=0.02)
             nn.init.normal_(self.hidden, std=0.02)
-        elif form == MixingForm.random:
+        elif self.form == MixingForm.random:
             self.register_buffer("sequence", lecun_normal(site.max_length, site.generator))
             self.register_buffer("hidden", lecun_normal(site.width, site.generator))
         self.traits = Traits(
             supports=frozenset(),
             max_length=site.max_length if square else None,
             operations=(
-                Growth(2.0) if square or method == Method.matmul else Growth(1.0, log=True)
+                Growth(2.0) if square or self.method == Method.matmul else Growth(1.0, log=True)
             ),
-            random_draws=form == MixingForm.random,
+            random_draws=self.form == MixingForm.random,
         )
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:

@@ -31,18 +31,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.mixer import (
+    Count,
     Family,
     Flow,
+    Fraction,
     Growth,
     Layout,
     Need,
+    NonNegative,
+    Positive,
     Site,
     State,
     Traits,
     Tuning,
+    Whole,
     blanked,
     check_least,
-    check_positive,
+    options,
 )
 from lra.models.multi_head import projection
 from lra.models.ops.convolution.implicit import ImplicitKernel
@@ -56,94 +61,69 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
 
 
+@options
 class Hyena(Family):
-    """A hierarchy of gates and long convolutions.
+    """A hierarchy of gates and long convolutions."""
 
-    Args:
-        order: N, the gates; N - 1 long convolutions stand between them.
-        filter_width: Units of each layer of the network.
-        bands: Frequencies of its table, each as a cosine and a sine.
-        inner_layers: Layers between its first and its last.
-        frequency: What its sines multiply their inputs by at the start, one number a unit.
-        fast_decay: Share of the longest input after which the last channel has decayed to `target`.
-        slow_decay: The same of the first channel.
-        target: What is left of a kernel there.
-        shift: What does not decay.
-        convolution: Taps of the short convolutions.
-        train_positions: Whether its table is trained.
-        rate: Learning rate of the network, in multiples of the run's.
-        rate_of_positions: Learning rate of its table, likewise.
-    """
-
+    order: int = 2
+    """N, the gates; N - 1 long convolutions stand between them."""
+    filter_width: Count = 64
+    """Units of each layer of the network."""
+    bands: Count = 1
+    """Frequencies of its table, each as a cosine and a sine."""
+    inner_layers: Whole = 2
+    """Layers between its first and its last."""
+    frequency: Positive = 1.0
+    """What its sines multiply their inputs by at the start, one number a unit."""
+    fast_decay: float = 0.3
+    """Share of the longest input after which the last channel has decayed to `target`."""
+    slow_decay: float = 1.5
+    """The same of the first channel."""
+    target: Fraction = 0.01
+    """What is left of a kernel there."""
+    shift: NonNegative = 0.0
+    """What does not decay."""
+    convolution: Count = 3
+    """Taps of the short convolutions."""
+    train_positions: bool = True
+    """Whether its table is trained."""
+    bidirectional: bool = False
+    rate: Positive = 1.0
+    """Learning rate of the network, in multiples of the run's."""
+    rate_of_positions: Positive = 0.01
+    """Learning rate of its table, likewise."""
     needs = (BOTH_WAYS, Need("rate_of_positions", train_positions=True))
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        order: int = 2,
-        filter_width: int = 64,
-        bands: int = 1,
-        inner_layers: int = 2,
-        frequency: float = 1.0,
-        fast_decay: float = 0.3,
-        slow_decay: float = 1.5,
-        target: float = 0.01,
-        shift: float = 0.0,
-        convolution: int = 3,
-        train_positions: bool = True,
-        bidirectional: bool = False,
-        rate: float = 1.0,
-        rate_of_positions: float = 0.01,
-    ) -> None:
-        super().__init__()
-        check_least(2, order=order)
-        check_least(1, filter_width=filter_width, bands=bands, convolution=convolution)
-        check_least(0, inner_layers=inner_layers)
-        if not 0 < fast_decay <= slow_decay:
+    def build(self, site: Site) -> None:
+        """Make projections and kernels. ValueError for decays that are none, or `order` below 2."""
+        check_least(2, order=self.order)
+        if not 0 < self.fast_decay <= self.slow_decay:
             raise ValueError(
                 "decays must be positive, the fastest first: got "
-                f"fast_decay={fast_decay}, slow_decay={slow_decay}"
+                f"fast_decay={self.fast_decay}, slow_decay={self.slow_decay}"
             )
-        if not (shift >= 0 and frequency > 0):
-            raise ValueError(
-                "shift must be 0 or positive and frequency positive: got "
-                f"shift={shift}, frequency={frequency}"
-            )
-        if not 0 < target < 1:
-            raise ValueError(f"target must lie in (0, 1): got {target}")
-        check_positive(rate=rate, rate_of_positions=rate_of_positions)
-        self.rate, self.rate_of_positions = rate, rate_of_positions
-        width, inner = site.width, (order + 1) * site.width
-        sides = directions(site, bidirectional=bidirectional)
+        width, inner = site.width, (self.order + 1) * site.width
+        sides = directions(site, bidirectional=self.bidirectional)
         self.in_proj = projection(width, inner, bias=True)
-        self.taps = nn.Parameter(torch.empty(inner, convolution))
+        self.taps = nn.Parameter(torch.empty(inner, self.convolution))
         self.taps_bias = nn.Parameter(torch.empty(inner))
         for each in (self.taps, self.taps_bias):  # as PyTorch draws those of a convolution
-            nn.init.uniform_(each, -(convolution**-0.5), convolution**-0.5)
-        self.skip = nn.Parameter(torch.empty(order - 1, width))
+            nn.init.uniform_(each, -(self.convolution**-0.5), self.convolution**-0.5)
+        self.skip = nn.Parameter(torch.empty(self.order - 1, width))
         nn.init.normal_(self.skip)
         self.kernel = ImplicitKernel(
-            (order - 1) * width,
-            site.max_length,
-            copies=sides,
-            width=filter_width,
-            bands=bands,
-            inner_layers=inner_layers,
-            frequency=frequency,
-            slow=slow_decay,
-            fast=fast_decay,
-            target=target,
-            shift=shift,
-            train_positions=train_positions,
-        )
+            (self.order - 1) * width, site.max_length, copies=sides, width=self.filter_width,
+            bands=self.bands, inner_layers=self.inner_layers, frequency=self.frequency,
+            slow=self.slow_decay, fast=self.fast_decay, target=self.target, shift=self.shift,
+            train_positions=self.train_positions,
+        )  # fmt: skip
         self.out_proj = projection(width, width, bias=True)
         self.traits = Traits(
             supports=frozenset({"keep", "start"}),
             causal=sides == 1,
             max_length=site.max_length,
             operations=Growth(1.0, log=True),
-            summarises=convolution > 1 or order > 2,
+            summarises=self.convolution > 1 or self.order > 2,
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:

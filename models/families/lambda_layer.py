@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.mixer import (
+    Count,
     Family,
     Flow,
     Growth,
@@ -42,7 +43,7 @@ from lra.models.mixer import (
     Traits,
     Unsupported,
     blanked,
-    check_least,
+    options,
 )
 from lra.models.multi_head import projection
 from lra.models.ops.convolution.dynamic import dynamic_convolution
@@ -107,31 +108,26 @@ class LambdaNorm(StrEnum):
     none = auto()
 
 
+@options
 class LambdaLayer(Family):
     """Three projections, and the maps that the context makes of two of them for the third.
-
-    Args:
-        key_width: Channels of a query of one head, and of a key.
-        intra_depth: Maps that are summed, each with keys, values and positions of its own.
-        window: Tokens whose positions count, around each or, where causal, up to it; None: all.
-        norm: Of queries and values.
 
     Raises:
         ValueError: Heads do not divide the width, or a number is out of range.
     """
 
+    key_width: Count = 16
+    """Channels of a query of one head, and of a key."""
+    intra_depth: Count = 1
+    """Maps that are summed, each with keys, values and positions of its own."""
+    window: int | None = WINDOW
+    """Tokens whose positions count, around each or, where causal, up to it; None: all."""
+    norm: LambdaNorm = LambdaNorm.layer
+    """Of queries and values."""
     no_matrices = ("offsets",)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        key_width: int = 16,
-        intra_depth: int = 1,
-        window: int | None = WINDOW,
-        norm: LambdaNorm = LambdaNorm.layer,
-    ) -> None:
-        check_least(1, key_width=key_width, intra_depth=intra_depth)
+    def build(self, site: Site) -> None:
+        """Make projections and positions."""
         if site.width % site.heads:
             raise ValueError(
                 "the heads' outputs lie side by side, so heads must divide width: got "
@@ -139,31 +135,30 @@ class LambdaLayer(Family):
                 f"of {site.heads}"
             )
         reach = site.max_length if site.causal else 2 * site.max_length - 1
-        check_window(window, reach, causal=site.causal)
-        super().__init__()
-        self.heads, self.depth, self.key_width = site.heads, intra_depth, key_width
-        self.causal, self.window = site.causal, window
+        check_window(self.window, reach, causal=site.causal)
+        self.heads, self.depth = site.heads, self.intra_depth
+        self.causal = site.causal
         values = site.width // site.heads
-        self.q_proj = projection(site.width, site.heads * key_width, bias=False)
-        self.k_proj = projection(site.width, intra_depth * key_width, bias=False)
-        self.v_proj = projection(site.width, intra_depth * values, bias=False)
+        self.q_proj = projection(site.width, site.heads * self.key_width, bias=False)
+        self.k_proj = projection(site.width, self.intra_depth * self.key_width, bias=False)
+        self.v_proj = projection(site.width, self.intra_depth * values, bias=False)
         self.q_norm: nn.Module = nn.Identity()
         self.v_norm: nn.Module = nn.Identity()
-        if norm == LambdaNorm.layer:
-            self.q_norm = nn.LayerNorm(site.heads * key_width)
-            self.v_norm = nn.LayerNorm(intra_depth * values)
-        rows = reach if window is None else window
-        summed = intra_depth * (site.max_length if window is None else window)
-        shape = (intra_depth, rows, key_width)
+        if self.norm == LambdaNorm.layer:
+            self.q_norm = nn.LayerNorm(site.heads * self.key_width)
+            self.v_norm = nn.LayerNorm(self.intra_depth * values)
+        rows = reach if self.window is None else self.window
+        summed = self.intra_depth * (site.max_length if self.window is None else self.window)
+        shape = (self.intra_depth, rows, self.key_width)
         self.offsets = nn.Parameter(torch.empty(shape))
-        nn.init.normal_(self.offsets, std=(key_width * summed) ** -0.5)
-        growth = Growth(2.0 if window is None else 1.0)
+        nn.init.normal_(self.offsets, std=(self.key_width * summed) ** -0.5)
+        growth = Growth(2.0 if self.window is None else 1.0)
         self.traits = Traits(
             causal=site.causal,
-            max_length=site.max_length if window is None else None,
+            max_length=site.max_length if self.window is None else None,
             operations=growth,
             memory=growth,
-            sees_order=site.causal or window != 1,
+            sees_order=site.causal or self.window != 1,
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:

@@ -29,8 +29,8 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Growth, Site, Tuning, check_positive
-from lra.models.ops.recurrent.layer import BOTH_WAYS, directions
+from lra.models.mixer import Count, Growth, Positive, Site, Tuning, options
+from lra.models.ops.recurrent.layer import directions
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 from lra.models.ops.state_space.layer import StateSpace, read_shared
 from lra.models.ops.state_space.unrounded import Unrounded
@@ -86,55 +86,42 @@ class Recurrence(Unrounded):
         return linear_recurrence(factor, inputs, start)
 
 
+@options
 class LRU(StateSpace):
-    """A linear recurrent unit and the gated map behind it.
+    """A linear recurrent unit and the gated map behind it."""
 
-    Args:
-        states: N, the complex numbers that a layer remembers; None: the width of the model.
-        radius_min: Smallest |lambda| to start from.
-        radius_max: Largest |lambda| to start from, at most 1.
-        phase_max: Largest phase to start from, in radians.
-        mixing: The map behind.
-        dropout: Share of what the recurrence gives that is dropped before the map.
-        rate: Learning rate of nu, theta, gamma and B, in multiples of the run's.
-    """
-
+    states: Count | None = None
+    """N, the complex numbers that a layer remembers; None: the width of the model."""
+    radius_min: float = 0.0
+    """Smallest |lambda| to start from."""
+    radius_max: float = 1.0
+    """Largest |lambda| to start from, at most 1."""
+    phase_max: float = 2 * pi
+    """Largest phase to start from, in radians."""
+    mixing: GatedMap = GatedMap.glu
+    """The map behind."""
+    rate: Positive = 0.25
+    """Learning rate of nu, theta, gamma and B, in multiples of the run's."""
     version = 2  # magnitudes are drawn to the last digit
-    needs = (BOTH_WAYS,)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        states: int | None = None,
-        radius_min: float = 0.0,
-        radius_max: float = 1.0,
-        phase_max: float = 2 * pi,
-        bidirectional: bool = True,
-        mixing: GatedMap = GatedMap.glu,
-        dropout: float = 0.0,
-        rate: float = 0.25,
-    ) -> None:
-        super().__init__()
+    def build(self, site: Site) -> None:
+        """Draw the recurrence. ValueError for a radius or a phase that is none."""
         width = site.width
-        number = width if states is None else states
-        if number < 1:
-            raise ValueError(f"states must be at least 1: got {states}")
-        if not 0 <= radius_min < radius_max <= 1:
+        number = width if self.states is None else self.states
+        if not 0 <= self.radius_min < self.radius_max <= 1:
             raise ValueError(
                 "a recurrence is stable within the unit circle: wanted 0 <= radius_min < "
-                f"radius_max <= 1, got radius_min={radius_min}, radius_max={radius_max}"
+                f"radius_max <= 1, got radius_min={self.radius_min}, radius_max={self.radius_max}"
             )
-        if not 0 < phase_max <= 2 * pi:
-            raise ValueError(f"phase_max must lie in (0, 2 pi]: got {phase_max}")
-        check_positive(rate=rate)
-        self.mixing, self.rate = mixing, rate
-        sides = directions(site, bidirectional=bidirectional)
-        self.recurrence = Recurrence(width, number, (radius_min, radius_max), phase_max)
+        if not 0 < self.phase_max <= 2 * pi:
+            raise ValueError(f"phase_max must lie in (0, 2 pi]: got {self.phase_max}")
+        sides = directions(site, bidirectional=self.bidirectional)
+        radius = self.radius_min, self.radius_max
+        self.recurrence = Recurrence(width, number, radius, self.phase_max)
         self.readout = nn.Parameter(torch.empty(sides, 2, width, number))
         nn.init.normal_(self.readout, std=number**-0.5)
-        gates = 2 if mixing == GatedMap.glu else 1
-        self.complete(site, state=(number,), gates=gates, dropout=dropout, operations=Growth(1.0))
+        gates = 2 if self.mixing == GatedMap.glu else 1
+        self.complete(site, state=(number,), gates=gates, operations=Growth(1.0))
 
     def read(
         self,
@@ -147,7 +134,7 @@ class LRU(StateSpace):
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what the gated map makes of each token."""
-        g = self.dropout(F.gelu(y))
+        g = self.dropped(F.gelu(y))
         gates = self.out_proj(g)
         return F.glu(gates, dim=-1) if self.mixing == GatedMap.glu else g * gates.sigmoid()
 

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Count, Site, options
+from lra.models.mixer import Count, Fraction, Site, options
 from lra.models.multi_head import projection
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.decayed_solve import decayed_solve
@@ -80,7 +80,7 @@ class MesaNet(CausalRecurrence):
     """Tokens that the convolution of queries and keys sees; None: there is none."""
     steps: Count = 30
     """Of conjugate gradients for each token; a head's width of them is exact."""
-    ridge_min: float = 0.25
+    ridge_min: Fraction = 0.25
     """The least number that Lambda can reach, between 0 and 1."""
     gate: Gate = Gate.none
     chunk: Count = 32
@@ -88,9 +88,7 @@ class MesaNet(CausalRecurrence):
     undecayed = ("ridge", "beta_map.bias", "decay_map.bias")
 
     def build(self, site: Site) -> None:
-        """Add what heads are made of. ValueError for a `ridge_min` that is none."""
-        if not 0 < self.ridge_min < 1:
-            raise ValueError(f"ridge_min must lie between 0 and 1: got {self.ridge_min}")
+        """Add what heads are made of."""
         width = site.inner_width
         self.q_proj, self.k_proj, self.v_proj = self.projections(site, width, width, width)
         self.beta_map = projection(site.width, site.heads, bias=True)

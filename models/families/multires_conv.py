@@ -34,11 +34,12 @@ from lra.models.mixer import (
     Flow,
     Growth,
     Layout,
+    Share,
     Site,
     State,
     Traits,
     blanked,
-    check_share,
+    options,
 )
 from lra.models.ops.channel_map import ChannelMixing, channel_projection, gated
 from lra.models.ops.convolution.tree import depth_for, dilated_tree
@@ -60,57 +61,49 @@ def together(layout: Layout) -> tuple[Reading, Int[Tensor, "b l"] | None]:
     return Reading(place, backwards=False), key.gather(1, place)
 
 
+@options
 class MultiresConv(Family):
-    """A tree of short convolutions and the map behind it.
+    """A tree of short convolutions and the map behind it."""
 
-    Args:
-        taps: k, of each filter, at least 2.
-        levels: J; None: so many that the longest input is seen whole.
-        wide_skip: Whether the weight of the token itself starts from U(-1, 1), as a residual would,
-            in place of the others' U(+-sqrt(1 / (J + 2))).
-        mixing: The map behind.
-        dropout: Share of the channels that the tree gives which is dropped for a whole row.
-    """
-
+    taps: int = 2
+    """k, of each filter, at least 2."""
+    levels: int | None = None
+    """J; None: so many that the longest input is seen whole."""
+    wide_skip: bool = False
+    """Whether the weight of the token itself starts from U(-1, 1), as a residual would, in place of
+    the others' U(+-sqrt(1 / (J + 2)))."""
+    mixing: ChannelMixing = ChannelMixing.glu
+    """The map behind."""
+    dropout: Share = 0.0
+    """Share of the channels that the tree gives which is dropped for a whole row."""
     no_matrices = ("low", "high", "weights")
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        taps: int = 2,
-        levels: int | None = None,
-        wide_skip: bool = False,
-        mixing: ChannelMixing = ChannelMixing.glu,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        if taps < 2:
-            raise ValueError(f"taps must be at least 2, which can stand apart: got {taps}")
-        most = max(1, depth_for(site.max_length, taps))
-        if levels is not None and not 1 <= levels <= most:
+    def build(self, site: Site) -> None:
+        """Make filters and weights. ValueError for `taps` or `levels` that do not fit."""
+        if self.taps < 2:
+            raise ValueError(f"taps must be at least 2, which can stand apart: got {self.taps}")
+        most = max(1, depth_for(site.max_length, self.taps))
+        if self.levels is not None and not 1 <= self.levels <= most:
             raise ValueError(
                 f"levels must lie in 1 to {most}, which reach over {site.max_length} tokens: got "
-                f"{levels}; leave it at null for the most"
+                f"{self.levels}; leave it at null for the most"
             )
-        check_share(dropout=dropout)
-        self.mixing, self.dropout = mixing, dropout
-        width, depth = site.width, most if levels is None else levels
-        self.low = nn.Parameter(torch.empty(width, taps))
-        self.high = nn.Parameter(torch.empty(width, taps))
+        width, depth = site.width, most if self.levels is None else self.levels
+        self.low = nn.Parameter(torch.empty(width, self.taps))
+        self.high = nn.Parameter(torch.empty(width, self.taps))
         self.weights = nn.Parameter(torch.empty(width, depth + 2))
         for filters in (self.low, self.high):
-            nn.init.uniform_(filters, -(taps**-0.5), taps**-0.5)
+            nn.init.uniform_(filters, -(self.taps**-0.5), self.taps**-0.5)
         nn.init.uniform_(self.weights, -((depth + 2) ** -0.5), (depth + 2) ** -0.5)
-        if wide_skip:
+        if self.wide_skip:
             nn.init.uniform_(self.weights[:, -1], -1, 1)
-        self.out_proj = channel_projection(width, width, mixing)
+        self.out_proj = channel_projection(width, width, self.mixing)
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
             causal=True,
-            operations=Growth(1.0, log=levels is None),
-            memory=Growth(1.0, log=levels is None),
-            training_noise=dropout > 0,
+            operations=Growth(1.0, log=self.levels is None),
+            memory=Growth(1.0, log=self.levels is None),
+            training_noise=self.dropout > 0,
             summarises=True,
         )
 

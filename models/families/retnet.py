@@ -40,7 +40,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_least
+from lra.models.mixer import Count, Family, Flow, Layout, Site, State, Traits, blanked, options
 from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.delta_layer import ACTIVATIONS, StreamActivation
@@ -103,62 +103,50 @@ def counted(layout: Layout) -> Int[Tensor, "b l"] | Int[Tensor, " b"] | None:
     return before if layout.start is None else before + layout.start[:, None]
 
 
+@options
 class RetNet(Family):
-    """Retention at several scales, normed by head and gated.
+    """Retention at several scales, normed by head and gated."""
 
-    Args:
-        value_expansion: Width of a head's values, in widths of a head.
-        norm: What is normed of a head's output at a token.
-        decay: How fast heads forget.
-        gate: What the gate of the outputs passes.
-        activation: What queries, keys and values pass.
-        rotary: Whether queries and keys are rotated by their position.
-        bias: Whether projections have biases, where the backbone leaves that open.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
-    """
-
+    value_expansion: Count = 2
+    """Width of a head's values, in widths of a head."""
+    norm: HeadNorm = HeadNorm.group
+    """What is normed of a head's output at a token."""
+    decay: HeadDecay = HeadDecay.retention
+    """How fast heads forget."""
+    gate: Gate = Gate.silu
+    """What the gate of the outputs passes."""
+    activation: StreamActivation = StreamActivation.identity
+    """What queries, keys and values pass."""
+    rotary: bool = True
+    """Whether queries and keys are rotated by their position."""
+    bidirectional: bool = True
+    bias: bool = False
+    """Whether projections have biases, where the backbone leaves that open."""
+    chunk: Count = 64
+    """Tokens whose weights are formed directly; changes the cost alone."""
     needs = (BOTH_WAYS,)
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        value_expansion: int = 2,
-        norm: HeadNorm = HeadNorm.group,
-        decay: HeadDecay = HeadDecay.retention,
-        gate: Gate = Gate.silu,
-        activation: StreamActivation = StreamActivation.identity,
-        rotary: bool = True,
-        bidirectional: bool = True,
-        bias: bool = False,
-        chunk: int = 64,
-    ) -> None:
-        super().__init__()
-        check_least(1, value_expansion=value_expansion, chunk=chunk)
-        if rotary and site.head_width % 2:
+    def build(self, site: Site) -> None:
+        """Make projections and norm. ValueError for rotated heads of an odd width."""
+        if self.rotary and site.head_width % 2:
             raise ValueError(
                 f"rotary=true turns pairs of channels: got heads of {site.head_width}; change "
                 "heads or head_width, or set rotary=false"
             )
-        self.heads, self.head_width, self.chunk = site.heads, site.head_width, chunk
-        self.value_expansion, self.scale = value_expansion, site.head_width**-0.5
-        self.norm, self.rotary, self.gate, self.activation = norm, rotary, gate, activation
-        self.factor = layer_factor(site) if decay == HeadDecay.slopes else None
-        has, width = biases(site, bias, default=False), site.inner_width
-        values = value_expansion * width
+        self.heads, self.head_width = site.heads, site.head_width
+        self.scale = site.head_width**-0.5
+        self.factor = layer_factor(site) if self.decay == HeadDecay.slopes else None
+        has, width = biases(site, self.bias, default=False), site.inner_width
+        values = self.value_expansion * width
         self.q_proj = projection(site.width, width, bias=has.qkv)
         self.k_proj = projection(site.width, width, bias=has.qkv)
         self.v_proj = projection(site.width, values, bias=has.qkv)
-        if gate != Gate.none:
+        if self.gate != Gate.none:
             self.gate_proj = projection(site.width, values, bias=has.qkv)
-        self.joint_norm = (
-            GatedHeadNorm(values, gate=gate, epsilon=EPSILON) if norm == HeadNorm.joint else None
-        )
+        joint = self.norm == HeadNorm.joint
+        self.joint_norm = GatedHeadNorm(values, gate=self.gate, epsilon=EPSILON) if joint else None
         self.out_proj = projection(values, site.width, bias=has.output)
-        self.traits = Traits(
-            causal=site.causal or not bidirectional,
-            options=APPLIED,
-        )
+        self.traits = Traits(causal=site.causal or not self.bidirectional, options=APPLIED)
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
         """Fold the width of all heads into heads."""

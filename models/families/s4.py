@@ -40,10 +40,10 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Growth, Need, Site, Tuning, check_share
+from lra.models.mixer import Growth, Need, Positive, Share, Site, Tuning, options
 from lra.models.ops.channel_map import ChannelMixing, gated
 from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
-from lra.models.ops.state_space.discretisation import Discretisation
+from lra.models.ops.state_space.discretisation import Discretisation, check_steps
 from lra.models.ops.state_space.dynamics import Dynamics, LowRankDynamics
 from lra.models.ops.state_space.hippo import Initial, spectrum
 from lra.models.ops.state_space.layer import StateSpace
@@ -57,28 +57,39 @@ class Matrices(StrEnum):
     dss_exp = auto()
 
 
+@options
 class S4(StateSpace):
-    """State spaces of each channel.
+    """State spaces of each channel."""
 
-    Args:
-        kernel: The matrices: of S4D, of S4, or of DSS.
-        init: Eigenvalues to start from, see `lra.models.ops.state_space.hippo`.
-        input_limit: Largest B of init=legs to start from, 2 in the code of today; None: as HiPPO
-            has them, about 0.6 N.
-        states: N, the real numbers that each channel remembers; an even number.
-        independent: How many A and B there are, which channels take in turns; None: one for each.
-        discretisation: How A and dt become factors.
-        step_min: Shortest dt to start from, drawn log-uniformly for each channel.
-        step_max: Longest dt to start from.
-        mixing: The map behind.
-        dropout: Share of what the state spaces give that is dropped before the map.
-        tied_dropout: Whether that drops a channel at all positions at once.
-        convolution_dropout: Share of what the state spaces give that is dropped before GELU.
-        rate: Learning rate of A and B, in multiples of the run's.
-        rate_of_step: Learning rate of dt, likewise.
-        rate_of_readout: Learning rate of C, likewise.
-    """
-
+    kernel: Matrices = Matrices.diagonal
+    """The matrices: of S4D, of S4, or of DSS."""
+    init: Initial = Initial.legs
+    """Eigenvalues to start from, see `lra.models.ops.state_space.hippo`."""
+    input_limit: Positive | None = None
+    """Largest B of init=legs to start from, 2 in the code of today; None: as HiPPO has them, about
+    0.6 N."""
+    states: int = 64
+    """N, the real numbers that each channel remembers; an even number."""
+    independent: int | None = None
+    """How many A and B there are, which channels take in turns; None: one for each."""
+    discretisation: Discretisation = Discretisation.zoh
+    """How A and dt become factors."""
+    step_min: float = 0.001
+    """Shortest dt to start from, drawn log-uniformly for each channel."""
+    step_max: float = 0.1
+    """Longest dt to start from."""
+    mixing: ChannelMixing = ChannelMixing.glu
+    """The map behind."""
+    tied_dropout: bool = False
+    """Whether that drops a channel at all positions at once."""
+    convolution_dropout: Share = 0.0
+    """Share of what the state spaces give that is dropped before GELU."""
+    rate: Positive = 0.1
+    """Learning rate of A and B, in multiples of the run's."""
+    rate_of_step: Positive = 0.1
+    """Learning rate of dt, likewise."""
+    rate_of_readout: Positive = 1.0
+    """Learning rate of C, likewise."""
     version = 2  # factors of kernel=diagonal and dss_exp are rounded once
     needs = (
         BOTH_WAYS,
@@ -91,72 +102,39 @@ class S4(StateSpace):
         Need("tied_dropout", words="dropout above 0", holds=lambda _, chosen: chosen.dropout > 0),
     )  # fmt: skip
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        kernel: Matrices = Matrices.diagonal,
-        init: Initial = Initial.legs,
-        input_limit: float | None = None,
-        states: int = 64,
-        independent: int | None = None,
-        discretisation: Discretisation = Discretisation.zoh,
-        step_min: float = 0.001,
-        step_max: float = 0.1,
-        bidirectional: bool = True,
-        mixing: ChannelMixing = ChannelMixing.glu,
-        dropout: float = 0.0,
-        tied_dropout: bool = False,
-        convolution_dropout: float = 0.0,
-        rate: float = 0.1,
-        rate_of_step: float = 0.1,
-        rate_of_readout: float = 1.0,
-    ) -> None:
-        super().__init__()
+    def build(self, site: Site) -> None:
+        """Draw dynamics and C. ValueError for states or steps that do not fit."""
         width = site.width
-        number = width if independent is None else independent
-        if states < 2 or states % 2:
-            raise ValueError(f"states come in pairs: got states={states}; use 2, 4, 6 or more")
+        number = width if self.independent is None else self.independent
+        if self.states < 2 or self.states % 2:
+            raise ValueError(f"states come in pairs: got states={self.states}; use 2, 4, 6 or more")
         if number < 1 or width % number:
             raise ValueError(
                 f"channels take state spaces in turns, so independent must divide width: got "
                 f"independent={number}, width={width}"
             )
-        if not 0 < step_min <= step_max:
-            raise ValueError(
-                f"steps must be positive, the shortest first: got step_min={step_min}, "
-                f"step_max={step_max}"
-            )
-        self.multiples = {"rate": rate, "rate_of_step": rate_of_step}
-        self.multiples["rate_of_readout"] = rate_of_readout
-        limit = inf if input_limit is None else input_limit
-        for name, value in {**self.multiples, "input_limit": limit}.items():
-            if not value > 0:
-                raise ValueError(f"{name} must be positive: got {value}")
-        check_share(convolution_dropout=convolution_dropout)
-        self.mixing, self.convolution_dropout = mixing, convolution_dropout
-        sides = directions(site, bidirectional=bidirectional)
-        rates, inputs = spectrum(init, states)
-        steps = step_min, step_max
+        check_steps(self.step_min, self.step_max)
+        limit = inf if self.input_limit is None else self.input_limit
+        sides = directions(site, bidirectional=self.bidirectional)
+        rates, inputs = spectrum(self.init, self.states)
+        steps = self.step_min, self.step_max
         self.dynamics: Dynamics
-        if kernel == Matrices.dplr:
+        if self.kernel == Matrices.dplr:
             self.dynamics = LowRankDynamics(
                 rates, inputs.clamp(max=limit), inputs / 2**0.5,
                 number=number, width=width, steps=steps,
             )  # fmt: skip
         else:
             self.dynamics = Dynamics(
-                rates, None if kernel == Matrices.dss_exp else inputs.clamp(max=limit),
-                number=number, width=width, steps=steps, rule=discretisation,
+                rates, None if self.kernel == Matrices.dss_exp else inputs.clamp(max=limit),
+                number=number, width=width, steps=steps, rule=self.discretisation,
             )  # fmt: skip
-        self.readout = nn.Parameter(torch.empty(sides, width, states // 2, 2))
+        self.readout = nn.Parameter(torch.empty(sides, width, self.states // 2, 2))
         nn.init.normal_(self.readout, std=0.5**0.5)
-        gates = 2 if mixing == ChannelMixing.glu else 1
-        self.complete(
-            site, state=(width, states // 2), gates=gates, dropout=dropout, tied=tied_dropout,
-            operations=Growth(1.0, log=True),
-        )  # fmt: skip
-        if convolution_dropout > 0:
+        gates = 2 if self.mixing == ChannelMixing.glu else 1
+        state = width, self.states // 2
+        self.complete(site, state=state, gates=gates, operations=Growth(1.0, log=True))
+        if self.convolution_dropout > 0:
             self.traits = replace(self.traits, training_noise=True)
 
     def read(
@@ -175,13 +153,13 @@ class S4(StateSpace):
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what the map over channels makes of each token."""
         y = F.gelu(F.dropout(y, self.convolution_dropout, self.training))
-        return gated(self.out_proj(self.dropout(y)), self.mixing)
+        return gated(self.out_proj(self.dropped(y)), self.mixing)
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Let A, B and dt learn slowly and without decay, and C at its rate."""
-        rates = self.dynamics.learning_rates(self.multiples["rate"], self.multiples["rate_of_step"])
+        rates = self.dynamics.learning_rates(self.rate, self.rate_of_step)
         return {
-            "readout": Tuning(learning_rate_scale=self.multiples["rate_of_readout"]),
+            "readout": Tuning(learning_rate_scale=self.rate_of_readout),
             **{
                 f"dynamics.{name}": Tuning(learning_rate_scale=rate, weight_decay=0.0, matrix=False)
                 for name, rate in rates.items()

@@ -34,10 +34,10 @@ from jaxtyping import Bool, Complex, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Growth, Need, Site, Tuning
+from lra.models.mixer import Growth, Need, Positive, Share, Site, Tuning, options
 from lra.models.ops.recurrent.layer import BOTH_WAYS, directions
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
-from lra.models.ops.state_space.discretisation import Discretisation, discretise
+from lra.models.ops.state_space.discretisation import Discretisation, check_steps, discretise
 from lra.models.ops.state_space.hippo import legs_vectors
 from lra.models.ops.state_space.layer import StateSpace, read_shared
 from lra.models.ops.state_space.unrounded import Unrounded
@@ -135,78 +135,57 @@ def readout(output: Output, sides: int, width: int, states: int, blocks: int) ->
     return nn.Parameter(torch.stack((c.real, c.imag), dim=1))
 
 
+@options
 class S5(StateSpace):
-    """A state space of many inputs and outputs, and the gated map behind it.
+    """A state space of many inputs and outputs, and the gated map behind it."""
 
-    Args:
-        states: P, the real numbers that a layer remembers.
-        blocks: J, how many blocks of HiPPO-N the eigenvalues start from; an even part of P each.
-        discretisation: How A and dt become factors.
-        step_min: Shortest dt to start from, drawn log-uniformly for each pair of states.
-        step_max: Longest dt to start from.
-        output: The law that C is drawn from.
-        clip_eigenvalues: Whether real parts of eigenvalues are kept below -0.0001.
-        mixing: The map behind.
-        dropout: Share of the channels of g that a row drops at all of its tokens.
-        rate: Learning rate of A, and of dt and B, in multiples of the run's.
-        decay_input: Whether the weights of B decay as those of the run.
-        fast_input: Whether B learns, and decays, as the parameters of the run.
-        fast_step: Whether dt does.
-    """
-
+    states: int = 256
+    """P, the real numbers that a layer remembers."""
+    blocks: int = 8
+    """J, how many blocks of HiPPO-N the eigenvalues start from; an even part of P each."""
+    discretisation: Discretisation = Discretisation.zoh
+    """How A and dt become factors."""
+    step_min: float = 0.001
+    """Shortest dt to start from, drawn log-uniformly for each pair of states."""
+    step_max: float = 0.1
+    """Longest dt to start from."""
+    output: Output = Output.lecun
+    """The law that C is drawn from."""
+    clip_eigenvalues: bool = False
+    """Whether real parts of eigenvalues are kept below -0.0001."""
+    mixing: GatedMixing = GatedMixing.half_glu1
+    """The map behind."""
+    dropout: Share = 0.0
+    """Share of the channels of g that a row drops at all of its tokens."""
+    rate: Positive = 0.25
+    """Learning rate of A, and of dt and B, in multiples of the run's."""
+    decay_input: bool = False
+    """Whether the weights of B decay as those of the run."""
+    fast_input: bool = False
+    """Whether B learns, and decays, as the parameters of the run."""
+    fast_step: bool = False
+    """Whether dt does."""
+    tied_dropout = True
     needs = (BOTH_WAYS, Need("decay_input", fast_input=False))
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        states: int = 256,
-        blocks: int = 8,
-        discretisation: Discretisation = Discretisation.zoh,
-        step_min: float = 0.001,
-        step_max: float = 0.1,
-        output: Output = Output.lecun,
-        clip_eigenvalues: bool = False,
-        bidirectional: bool = True,
-        mixing: GatedMixing = GatedMixing.half_glu1,
-        dropout: float = 0.0,
-        rate: float = 0.25,
-        decay_input: bool = False,
-        fast_input: bool = False,
-        fast_step: bool = False,
-    ) -> None:
-        super().__init__()
-        if states < 2 or states % 2:
-            raise ValueError(f"states come in pairs: got states={states}; use 2, 4, 6 or more")
-        if blocks < 1 or states % (2 * blocks):
+    def build(self, site: Site) -> None:
+        """Draw dynamics and C. ValueError for states, blocks or steps that do not fit."""
+        if self.states < 2 or self.states % 2:
+            raise ValueError(f"states come in pairs: got states={self.states}; use 2, 4, 6 or more")
+        if self.blocks < 1 or self.states % (2 * self.blocks):
             raise ValueError(
-                f"blocks must cut states into even parts: got blocks={blocks}, states={states}; "
-                "use blocks=1, or states that are a multiple of 2 * blocks"
+                f"blocks must cut states into even parts: got blocks={self.blocks}, "
+                f"states={self.states}; use blocks=1, or states that are a multiple of 2 * blocks"
             )
-        if not 0 < step_min <= step_max:
-            raise ValueError(
-                f"steps must be positive, the shortest first: got step_min={step_min}, "
-                f"step_max={step_max}; published are 0.001 and 0.1"
-            )
-        if not rate > 0:
-            raise ValueError(f"rate must be positive: got {rate}; 1 is the run's own")
-        self.mixing, self.rate = mixing, rate
-        self.decay_input, self.fast_input, self.fast_step = decay_input, fast_input, fast_step
+        check_steps(self.step_min, self.step_max)
         self.dynamics = SharedDynamics(
-            site.width,
-            states,
-            blocks,
-            steps=(step_min, step_max),
-            rule=discretisation,
-            clip=clip_eigenvalues,
-        )
-        sides = directions(site, bidirectional=bidirectional)
-        self.readout = readout(output, sides, site.width, states, blocks)
-        gates = {GatedMixing.full_glu: 2, GatedMixing.none: 0}.get(mixing, 1)
-        self.complete(
-            site, state=(states // 2,), gates=gates, dropout=dropout, tied=True,
-            operations=Growth(1.0),
+            site.width, self.states, self.blocks, steps=(self.step_min, self.step_max),
+            rule=self.discretisation, clip=self.clip_eigenvalues,
         )  # fmt: skip
+        sides = directions(site, bidirectional=self.bidirectional)
+        self.readout = readout(self.output, sides, site.width, self.states, self.blocks)
+        gates = {GatedMixing.full_glu: 2, GatedMixing.none: 0}.get(self.mixing, 1)
+        self.complete(site, state=(self.states // 2,), gates=gates, operations=Growth(1.0))
 
     def read(
         self,
@@ -219,7 +198,7 @@ class S5(StateSpace):
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what the map makes of each token; GELU is the released code's, by tanh."""
-        g: Tensor = self.dropout(F.gelu(y, approximate="tanh"))
+        g: Tensor = self.dropped(F.gelu(y, approximate="tanh"))
         if self.mixing == GatedMixing.none:
             return g
         gates: Tensor = self.out_proj(g)

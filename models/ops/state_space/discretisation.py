@@ -30,3 +30,12 @@ def discretise(
         return less + 1, less / rates
     below = 1 - change / 2
     return (1 + change / 2) / below, step / below
+
+
+def check_steps(step_min: float, step_max: float) -> None:
+    """Raise ValueError where these are no steps, the shortest first."""
+    if not 0 < step_min <= step_max:
+        raise ValueError(
+            f"steps must be positive, the shortest first: got step_min={step_min}, "
+            f"step_max={step_max}"
+        )

@@ -9,8 +9,8 @@ Where all channels enter the same states and read them, by matrices,
 and two-sided, a second C reads the same recurrence from the end, the token itself included.
 """
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Complex, Float
@@ -22,36 +22,34 @@ from lra.models.mixer import (
     Flow,
     Growth,
     Layout,
+    Need,
+    Share,
     Site,
     State,
-    TiedDropout,
     Traits,
     blanked,
-    check_share,
+    options,
 )
 from lra.models.multi_head import projection
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import reading
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
 
 
+@options
 class StateSpace(Family):
     """The frame around state spaces: a family says what they read, and what maps channels behind.
 
-    Its constructor draws what the states are made of and `readout`, then calls `complete`.
+    Its `build` draws what the states are made of, then calls `complete`.
     """
 
-    readout: nn.Parameter
-    """C, one for each end that a row is read from."""
+    bidirectional: bool = True
+    dropout: Share = 0.0
+    """Share of what the states give that is dropped before the map behind."""
+    tied_dropout = False
+    needs: ClassVar[Sequence[Need]] = (BOTH_WAYS,)
 
     def complete(
-        self,
-        site: Site,
-        *,
-        state: tuple[int, ...],
-        gates: int,
-        dropout: float,
-        operations: Growth,
-        tied: bool = False,
+        self, site: Site, *, state: tuple[int, ...], gates: int, operations: Growth
     ) -> None:
         """Add D, the map over channels and what the layer guarantees.
 
@@ -59,24 +57,18 @@ class StateSpace(Family):
             site: Where it is built.
             state: Shape of the complex numbers that a row is remembered by.
             gates: What the map behind gives, in multiples of the width; 0: there is none.
-            dropout: Share of what the states give that `mixed` drops.
             operations: How they grow with the length.
-            tied: Whether that drops channels at all positions at once.
-
-        Raises:
-            ValueError: `dropout` is no share.
         """
-        check_share(dropout=dropout)
-        self.dropout, self.remembered = (TiedDropout if tied else nn.Dropout)(dropout), state
+        self.remembered = state
         self.skip = nn.Parameter(torch.empty(site.width))
         nn.init.normal_(self.skip)
         if gates:
             self.out_proj = projection(site.width, gates * site.width, bias=True)
         self.traits = Traits(
             supports=frozenset({"keep", "start"}),
-            causal=len(self.readout) == 1,
+            causal=directions(site, bidirectional=self.bidirectional) == 1,
             operations=operations,
-            training_noise=dropout > 0,
+            training_noise=self.dropout > 0,
         )
 
     def read(
@@ -98,6 +90,12 @@ class StateSpace(Family):
         """Return what the map over channels makes of each token."""
         raise NotImplementedError
 
+    def dropped(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Drop a share of numbers in training, or of channels at all positions at once."""
+        if self.tied_dropout:
+            return F.dropout1d(y.mT, self.dropout, self.training).mT
+        return F.dropout(y, self.dropout, self.training)
+
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, from an empty one."""
         x, state, before = blanked(flow.x, layout, self.traits), flow.state, None
@@ -115,7 +113,7 @@ class StateSpace(Family):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return zeros, real and imaginary part of each state, whatever the memory."""
         del memory
-        like = self.readout
+        like = self.skip
         return like.new_zeros(batch_size, *self.remembered, 2, dtype=sum_dtype(like))
 
 
