@@ -25,7 +25,6 @@ Differs    AWD-LSTM's inner layers are wider than its embedding; here `hidden_wi
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -33,9 +32,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from lra.models.mixer import Site, State, check_share
+from lra.models.mixer import Share, Site, State, options
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer
+from lra.models.ops.recurrent.layer import RecurrentMixer
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
 
@@ -107,32 +106,13 @@ def _cudnn_for(training: bool) -> Iterator[None]:
         yield
 
 
+@options
 class LSTM(RecurrentMixer):
     """One layer of an LSTM, or of a BiLSTM."""
 
-    needs = (BOTH_WAYS,)
+    weight_drop: Share = 0.0
+    noise = "weight_drop"
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        hidden_width: int | None = None,
-        bidirectional: bool = True,
-        weight_drop: float = 0.0,
-        input_dropout: list[float] = [0.0],  # noqa: B006  read, never written
-        output_dropout: list[float] = [0.0],  # noqa: B006
-        activation_penalty: float = 0.0,
-        change_penalty: float = 0.0,
-    ) -> None:
-        check_share(weight_drop=weight_drop)
-        super().__init__(
-            site,
-            partial(LSTMCells, weight_drop=weight_drop),
-            hidden_width=hidden_width,
-            bidirectional=bidirectional,
-            input_dropout=input_dropout,
-            output_dropout=output_dropout,
-            activation_penalty=activation_penalty,
-            change_penalty=change_penalty,
-            noisy=weight_drop > 0,
-        )
+    def cell(self, site: Site, hidden: int) -> LSTMCells:
+        """Make an LSTM."""
+        return LSTMCells(site.width, hidden, weight_drop=self.weight_drop)

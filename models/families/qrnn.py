@@ -19,14 +19,13 @@ Differs    Zoneout multiplies 1 - f by its expected value in evaluation, as that
 """
 
 from enum import StrEnum, auto
-from functools import partial
 from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lra.models.mixer import Need, Site, State, check_share
+from lra.models.mixer import Count, Need, Share, Site, State, options
 from lra.models.ops.numerics import sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
@@ -117,37 +116,16 @@ class QRNNCells(nn.Module):
         return cells, like.new_zeros(batch_size, self.kernel - 1, self.width)
 
 
+@options
 class QRNN(RecurrentMixer):
     """One layer of a quasi-recurrent network, or one from each end."""
 
+    pooling: PoolingGates = PoolingGates.fo
+    kernel: list[Count] = [2]  # noqa: RUF012  read, never written
+    zoneout: Share = 0.0
+    noise = "zoneout"
     needs = (BOTH_WAYS, Need("zoneout", pooling=(PoolingGates.f, PoolingGates.fo)))
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        pooling: PoolingGates = PoolingGates.fo,
-        kernel: list[int] = [2],  # noqa: B006  read, never written; the schema is this signature
-        hidden_width: int | None = None,
-        bidirectional: bool = True,
-        zoneout: float = 0.0,
-        input_dropout: list[float] = [0.0],  # noqa: B006
-        output_dropout: list[float] = [0.0],  # noqa: B006
-        activation_penalty: float = 0.0,
-        change_penalty: float = 0.0,
-    ) -> None:
-        tokens = site.at(kernel)
-        if tokens < 1:
-            raise ValueError(f"kernel counts tokens, at least 1: got {tokens}")
-        check_share(zoneout=zoneout)
-        super().__init__(
-            site,
-            partial(QRNNCells, kernel=tokens, pooling=pooling, zoneout=zoneout),
-            hidden_width=hidden_width,
-            bidirectional=bidirectional,
-            input_dropout=input_dropout,
-            output_dropout=output_dropout,
-            activation_penalty=activation_penalty,
-            change_penalty=change_penalty,
-            noisy=zoneout > 0,
-        )
+    def cell(self, site: Site, hidden: int) -> QRNNCells:
+        """Make gates over several tokens."""
+        return QRNNCells(site.width, hidden, site.at(self.kernel), self.pooling, self.zoneout)

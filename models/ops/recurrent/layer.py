@@ -13,15 +13,28 @@ So padding, wherever it stands, changes no state that a real token sees; from th
 first, it is behind the first one.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from lra.models.mixer import Family, Flow, Layout, Need, Site, State, Traits, blanked, check_share
+from lra.models.mixer import (
+    Count,
+    Family,
+    Flow,
+    Layout,
+    Need,
+    NonNegative,
+    Share,
+    Site,
+    State,
+    Traits,
+    blanked,
+    options,
+)
+from lra.models.multi_head import projection
 
 LAST = torch.iinfo(torch.int64).max
 """Behind the ids of all documents."""
@@ -80,23 +93,6 @@ def directions(site: Site, *, bidirectional: bool) -> int:
     return 2 if bidirectional and not site.causal else 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regularisation:
-    """What is dropped around the cells of one layer, and what its activations cost."""
-
-    input_dropout: float
-    output_dropout: float
-    activation_penalty: float
-    change_penalty: float
-
-    def __post_init__(self) -> None:
-        """Refuse shares outside [0, 1), and negative costs."""
-        check_share(input_dropout=self.input_dropout, output_dropout=self.output_dropout)
-        for name in ("activation_penalty", "change_penalty"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be 0 or positive: got {getattr(self, name)}")
-
-
 def locked_dropout(
     x: Float[Tensor, "b l d"], share: float, *, training: bool
 ) -> Float[Tensor, "b l d"]:
@@ -106,66 +102,56 @@ def locked_dropout(
     return x * nn.functional.dropout(torch.ones_like(x[:, :1]), share)
 
 
+@options
 class RecurrentMixer(Family):
-    """One cell, or one from each end, with dropout, penalties and a projection where asked for.
+    """One cell, or one from each end, with dropout, penalties and a projection where asked for."""
 
-    Args:
-        cell: Makes a cell from the width that it reads and its own.
-        hidden_width: Of each direction, with a linear map back; None: the width of the model, or
-            half of it for each of two directions, without a map.
-        bidirectional: Whether a second cell reads from the end, where later tokens may be seen.
-        input_dropout: Share of the input channels dropped for a whole row; one, or one per layer.
-        output_dropout: Share of the output channels dropped for a whole row; one, or one per layer.
-        activation_penalty: AR: times the mean square of what the last layer hands on.
-        change_penalty: TAR: times the mean square of its change from token to token.
-        noisy: Whether cells draw in training.
+    hidden_width: Count | None = None
+    """Of each direction, with a linear map back; None: the width of the model, or half of it for
+    each of two directions, without a map."""
+    bidirectional: bool = True
+    """Whether a second cell reads from the end, where later tokens may be seen."""
+    input_dropout: list[Share] = [0.0]  # noqa: RUF012  read, never written
+    """Share of the input channels dropped for a whole row; one, or one per layer."""
+    output_dropout: list[Share] = [0.0]  # noqa: RUF012
+    """Share of the output channels dropped for a whole row; one, or one per layer."""
+    activation_penalty: NonNegative = 0.0
+    """AR: times the mean square of what the last layer hands on."""
+    change_penalty: NonNegative = 0.0
+    """TAR: times the mean square of its change from token to token."""
+    needs: ClassVar[Sequence[Need]] = (BOTH_WAYS,)
+    noise: ClassVar[str]
+    """The option by which cells draw in training."""
 
-    Raises:
-        ValueError: The width cannot be halved, or a value is out of range.
-    """
+    def cell(self, site: Site, hidden: int) -> nn.Module:
+        """Make a cell of so many channels."""
+        raise NotImplementedError
 
-    def __init__(
-        self,
-        site: Site,
-        cell: Callable[[int, int], nn.Module],
-        *,
-        hidden_width: int | None,
-        bidirectional: bool,
-        input_dropout: Sequence[float],
-        output_dropout: Sequence[float],
-        activation_penalty: float,
-        change_penalty: float,
-        noisy: bool,
-    ) -> None:
-        super().__init__()
-        sides = directions(site, bidirectional=bidirectional)
-        hidden = cell_width(site, hidden_width, sides)
-        # A penalty is of the last layer; others must still refuse a wrong one.
-        self.regularisation = Regularisation(
-            input_dropout=site.at([*input_dropout]),
-            output_dropout=site.at([*output_dropout]),
-            activation_penalty=activation_penalty,
-            change_penalty=change_penalty,
-        )
-        self.penalised = site.layer == site.depth - 1 and (
-            activation_penalty > 0 or change_penalty > 0
-        )
-        self.cells = nn.ModuleList(cell(site.width, hidden) for _ in range(sides))
+    def build(self, site: Site) -> None:
+        """Make the cells and the map back. ValueError for a width that cannot be halved."""
+        sides, hidden = directions(site, bidirectional=self.bidirectional), self.hidden_width
+        if hidden is None and site.width % sides:
+            raise ValueError(
+                "two directions share the width in halves: got model.backbone.width="
+                f"{site.width}; make it even, or set hidden_width"
+            )
+        hidden = site.width // sides if hidden is None else hidden
+        self.dropped = site.at([*self.input_dropout]), site.at([*self.output_dropout])
+        # A penalty is of the last layer.
+        costs = self.activation_penalty > 0 or self.change_penalty > 0
+        self.penalised = site.layer == site.depth - 1 and costs
+        self.cells = nn.ModuleList(self.cell(site, hidden) for _ in range(sides))
         self.out_proj: nn.Linear | None = None
-        if hidden_width is not None:
-            self.out_proj = nn.Linear(sides * hidden, site.width)
-            nn.init.xavier_uniform_(self.out_proj.weight)
-            nn.init.zeros_(self.out_proj.bias)
-        noisy = (
-            noisy or self.regularisation.input_dropout > 0 or self.regularisation.output_dropout > 0
-        )
+        if self.hidden_width is not None:
+            self.out_proj = projection(sides * hidden, site.width, bias=True)
+        noisy = max(getattr(self, self.noise), *self.dropped) > 0
         self.traits = Traits(causal=sides == 1, training_noise=noisy, reversible=not self.penalised)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, from an empty one."""
-        chosen = self.regularisation
+        of_input, of_output = self.dropped
         x = blanked(flow.x, layout, self.traits)
-        x = locked_dropout(x, chosen.input_dropout, training=self.training)
+        x = locked_dropout(x, of_input, training=self.training)
         outputs, state = [], flow.state
         for number, cell in enumerate(self.cells):
             order: Reading = reading(layout.keep, backwards=number == 1)
@@ -174,7 +160,7 @@ class RecurrentMixer(Family):
             state = state if flow.state is None else after
         y = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
         y = blanked(y, layout, self.traits)
-        handed_on = locked_dropout(y, chosen.output_dropout, training=self.training)
+        handed_on = locked_dropout(y, of_output, training=self.training)
         flow = flow._replace(
             x=handed_on if self.out_proj is None else self.out_proj(handed_on), state=state
         )
@@ -197,29 +183,14 @@ class RecurrentMixer(Family):
         """Add what the last layer's activations cost in training."""
         if not (self.penalised and self.training):
             return flow
-        chosen = self.regularisation
-        if chosen.activation_penalty:
-            cost = chosen.activation_penalty * _mean(handed_on.square(), keep)
+        if self.activation_penalty:
+            cost = self.activation_penalty * _mean(handed_on.square(), keep)
             flow = flow.add_penalty("activation", cost)
-        if chosen.change_penalty:
+        if self.change_penalty:
             both = None if keep is None else keep[:, 1:] & keep[:, :-1]
-            cost = chosen.change_penalty * _mean((y[:, 1:] - y[:, :-1]).square(), both)
+            cost = self.change_penalty * _mean((y[:, 1:] - y[:, :-1]).square(), both)
             flow = flow.add_penalty("change", cost)
         return flow
-
-
-def cell_width(site: Site, hidden_width: int | None, directions: int) -> int:
-    """Return the width of one cell. ValueError where it is none."""
-    if hidden_width is not None:
-        if hidden_width < 1:
-            raise ValueError(f"hidden_width must be at least 1, or null: got {hidden_width}")
-        return hidden_width
-    if site.width % directions:
-        raise ValueError(
-            "two directions share the width in halves: got model.backbone.width="
-            f"{site.width}; make it even, or set hidden_width"
-        )
-    return site.width // directions
 
 
 def _mean(values: Float[Tensor, "b l h"], keep: Bool[Tensor, "b l"] | None) -> Float[Tensor, ""]:

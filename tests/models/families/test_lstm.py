@@ -79,9 +79,7 @@ def test_layers_have_shares_of_their_own():
         built(layer=layer, depth=3, input_dropout=[0.4, 0.25, 0.25], output_dropout=[0, 0, 0.4])
         for layer in range(3)
     ]
-    given = [(mixer.regularisation.input_dropout, mixer.regularisation.output_dropout)
-             for mixer in shares]  # fmt: skip
-    assert given == [(0.4, 0), (0.25, 0), (0.25, 0.4)]
+    assert [mixer.dropped for mixer in shares] == [(0.4, 0), (0.25, 0), (0.25, 0.4)]
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padding"])

@@ -136,7 +136,7 @@ REFUSED = {
         ({"width": 9, "heads": 3}, "share the width in halves: got model.backbone.width=9"),
         ({"hidden_width": 0}, "hidden_width must be at least 1, or null: got 0"),
         ({"weight_drop": 1.0}, r"weight_drop must lie in \[0, 1\): got 1.0"),
-        ({"input_dropout": [-0.1]}, r"input_dropout must lie in \[0, 1\): got -0.1"),
+        ({"input_dropout": [-0.1]}, r"input_dropout\[0\] must lie in \[0, 1\): got -0.1"),
         ({"output_dropout": [0.1, 0.2]}, "1 value or depth=1 values: got 2"),
         ({"activation_penalty": -1.0}, "activation_penalty must be 0 or positive: got -1.0"),
         ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
@@ -220,7 +220,7 @@ REFUSED = {
         ({"stabiliser": "reference", "causal": True}, "choose key_max=global"),
     ],
     "qrnn": [
-        ({"kernel": [0]}, "kernel counts tokens, at least 1: got 0"),
+        ({"kernel": [0]}, r"kernel\[0\] must be at least 1: got 0"),
         ({"zoneout": 1.5}, r"zoneout must lie in \[0, 1\): got 1.5"),
         ({"zoneout": 0.1, "pooling": "ifo"}, "zoneout has nothing to act on under pooling=ifo"),
         ({"pooling": "none"}, "pooling"),
