@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lra.models.mixer import Layout, Need, Site, Traits, check_least
+from lra.models.mixer import Count, Layout, Need, Site, Traits
 from lra.models.multi_head import MultiHead
 from lra.models.ops.linear.feature_core import FeatureCore
 from lra.models.ops.linear.features import FeatureMaps, PairWeights
@@ -108,8 +108,7 @@ class Based(MultiHead):
     needs = (Need("chunk", causal=True),)
 
     def __init__(
-        self, site: Site, *, feature_width: int = 16, bias: bool = False, chunk: int = 64
+        self, site: Site, *, feature_width: Count = 16, bias: bool = False, chunk: int = 64
     ) -> None:
-        check_least(1, feature_width=feature_width)
         core = BasedCore(site, chunk)
         super().__init__(site, core, bias=bias, bias_default=False, key_width=feature_width)

@@ -52,6 +52,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.mixer import (
+    Count,
     Growth,
     Layout,
     Need,
@@ -61,6 +62,7 @@ from lra.models.mixer import (
     Traits,
     Unsupported,
     Variant,
+    Whole,
 )
 from lra.models.multi_head import MultiHead
 from lra.models.ops.exact import distance_bias, sdpa, visibility
@@ -266,17 +268,13 @@ class BigBird(MultiHead):
         self,
         site: Site,
         *,
-        block: int = 64,
-        random_blocks: int = 3,
+        block: Count = 64,
+        random_blocks: Whole = 3,
         plan: PlanChoice = PlanChoice.uniform,
         padding: PaddingRule = PaddingRule.exact,
         variant: Variant = Variant.faithful,
         bias: bool = True,
     ) -> None:
-        if block < 1:
-            raise ValueError(f"block counts tokens: got {block}; use 1 or more")
-        if random_blocks < 0:
-            raise ValueError(f"random_blocks counts blocks: got {random_blocks}; use 0 or more")
         if plan != PlanChoice.uniform and site.causal:
             raise Unsupported(
                 f"plan={plan} depends on the whole length, which a causal model does not know: "

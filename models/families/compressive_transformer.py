@@ -38,7 +38,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State, check_least
+from lra.models.mixer import SCORED, Count, Flow, Growth, Layout, Need, Site, State, Whole
 from lra.models.ops.compression import LEARNED, Compression, Compressor, masked_error
 from lra.models.ops.exact import ExactCore, refuse_in_stream, sdpa
 from lra.models.ops.segment_memory import Segment, none_if_full
@@ -76,15 +76,13 @@ class CompressiveTransformer(SegmentRecurrence):
         self,
         site: Site,
         *,
-        rate: int = 3,
-        compressed: int | None = None,
-        evaluation_compressed: int | None = None,
+        rate: Count = 3,
+        compressed: Whole | None = None,
+        evaluation_compressed: Whole | None = None,
         compression: Compression = Compression.convolution,
         reconstruction: Reconstruction = Reconstruction.attention,
         bias: bool = False,
     ) -> None:
-        check_least(1, rate=rate)
-        check_least(0, compressed=compressed, evaluation_compressed=evaluation_compressed)
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory)
         super().__init__(site, core, bias=bias, bias_default=False)

@@ -29,18 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import (
-    Family,
-    Flow,
-    Growth,
-    Layout,
-    Need,
-    Site,
-    State,
-    Traits,
-    blanked,
-    check_least,
-)
+from lra.models.mixer import Count, Family, Flow, Growth, Layout, Need, Site, State, Traits, blanked
 from lra.models.multi_head import MultiHead, biases, projection
 from lra.models.ops.convolution.dynamic import dynamic_convolution
 from lra.models.ops.convolution.layer import TapSoftmax
@@ -74,7 +63,7 @@ class MixedAttention(Family):
     )
 
     def __init__(
-        self, site: Site, *, kernel: int = KERNEL, head_ratio: int = 2, bias: bool = True
+        self, site: Site, *, kernel: int = KERNEL, head_ratio: Count = 2, bias: bool = True
     ) -> None:
         reach = site.max_length if site.causal else 2 * site.max_length - 1
         if kernel < 1 or kernel % 2 == 0 or (kernel > reach and kernel != KERNEL):
@@ -82,7 +71,6 @@ class MixedAttention(Family):
                 f"kernel counts taps, an odd number of at most {reach} for inputs of up to "
                 f"{site.max_length} tokens: got {kernel}"
             )
-        check_least(1, head_ratio=head_ratio)
         super().__init__()
         few = replace(site, heads=max(1, site.heads // head_ratio), own_head_width=site.head_width)
         self.attention = MultiHead(few, ExactCore(few, sdpa, memory=Growth(1.0)), bias=bias)

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Growth, Roles, Site
+from lra.models.mixer import Growth, NonNegative, Roles, Site
 from lra.models.multi_head import HeadCounts, MultiHead
 from lra.models.ops.exact import ExactCore, sdpa
 from lra.models.ops.gated.head_norm import GatedHeadNorm
@@ -90,14 +90,12 @@ class Differential(MultiHead):
         ValueError: The width of a head is odd, or `deviation` is no deviation.
     """
 
-    def __init__(self, site: Site, *, deviation: float = 0.1, bias: bool = False) -> None:
+    def __init__(self, site: Site, *, deviation: NonNegative = 0.1, bias: bool = False) -> None:
         if site.head_width % 2:
             raise ValueError(
                 f"two maps share the channels of a head: got heads of {site.head_width}; change "
                 "heads or head_width to even ones"
             )
-        if not deviation >= 0:
-            raise ValueError(f"deviation must be 0 or positive: got {deviation}")
         heads = HeadCounts(2 * site.heads, 2 * site.heads, site.heads, site.heads)
         maps = TwoMaps(site.head_width, site.layer, deviation)
         core = ExactCore(site, maps, memory=Growth(1.0), value_heads=site.heads)

@@ -26,15 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import (
-    SCORED,
-    Growth,
-    Need,
-    Positions,
-    Site,
-    Unsupported,
-    check_share,
-)
+from lra.models.mixer import SCORED, Growth, Need, Positions, Share, Site, Unsupported
 from lra.models.multi_head import MultiHead
 from lra.models.ops.exact import ExactCore
 from lra.models.ops.segment_recurrence import attend
@@ -105,13 +97,12 @@ class Funnel(MultiHead):
         ),
     )  # fmt: skip
 
-    def __init__(self, site: Site, *, position_dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(self, site: Site, *, position_dropout: Share = 0.0, bias: bool = True) -> None:
         if site.causal:
             raise Unsupported(
                 "Funnel-Transformer pools each token with the next, and has no causal form: choose "
                 "a task with the whole sequence in view, or model=transformer_xl"
             )
-        check_share(position_dropout=position_dropout)
         relative = FunnelScores(site, dropout=position_dropout) if by_distance(site) else None
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory, relative=relative)

@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lra.models.mixer import Layout, Need, Site, Traits, Unsupported, Variant, blanked
+from lra.models.mixer import Layout, Need, Site, Traits, Unsupported, Variant, Whole, blanked
 from lra.models.multi_head import MultiHead
 from lra.models.ops.exact import sdpa
 from lra.models.ops.low_rank.length_map import MATRIX, POOL, LengthMap, Projection, Sharing
@@ -134,7 +134,7 @@ class Linformer(MultiHead):
         sharing: Sharing | None = None,
         projection: Projection = Projection.learned,
         row_normalise: bool = False,
-        redraw_every: int = 0,
+        redraw_every: Whole = 0,
         deviation: float | None = None,
         variant: Variant = Variant.faithful,
         bias: bool = True,
@@ -150,8 +150,6 @@ class Linformer(MultiHead):
         slots, shared = site.at(projected_length), sharing.by_model
         if slots < 1:
             raise ValueError(f"projected_length counts slots: got {slots}; use 1 or more")
-        if redraw_every < 0:
-            raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
         if deviation is not None and deviation <= 0:
             raise ValueError(f"deviation must be positive, or null: got {deviation}")
         if shared and len(set(projected_length)) > 1:

@@ -41,6 +41,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from lra.models.mixer import (
+    Count,
     Family,
     Flow,
     Growth,
@@ -51,7 +52,6 @@ from lra.models.mixer import (
     Traits,
     Unsupported,
     blanked,
-    check_least,
 )
 from lra.models.ops import window_cache
 from lra.models.ops.exact import weighted_values
@@ -155,27 +155,18 @@ class Mega(Family):
         self,
         site: Site,
         *,
-        ema_states: int = 16,
-        value_width: int | None = None,
-        key_width: int = 64,
+        ema_states: Count = 16,
+        value_width: Count | None = None,
+        key_width: Count = 64,
         attention: Weighting = Weighting.softmax,
-        chunk_length: int | None = None,
+        chunk_length: Count | None = None,
         relative: Relative = Relative.simple,
         bidirectional: bool = True,
-        truncation: int | None = None,
-        query_block: int | None = None,
+        truncation: Count | None = None,
+        query_block: Count | None = None,
     ) -> None:
         super().__init__()
         width, value_width = site.width, 2 * site.width if value_width is None else value_width
-        check_least(
-            1,
-            ema_states=ema_states,
-            value_width=value_width,
-            key_width=key_width,
-            chunk_length=chunk_length,
-            truncation=truncation,
-            query_block=query_block,
-        )
         if relative == Relative.rotary and key_width % 2:
             raise ValueError(
                 f"relative=rotary turns pairs of channels: got key_width={key_width}; make it "

@@ -33,6 +33,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lra.models.mixer import (
+    Count,
     Family,
     Flow,
     Growth,
@@ -41,8 +42,8 @@ from lra.models.mixer import (
     Site,
     State,
     Traits,
+    Whole,
     blanked,
-    check_least,
 )
 from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops.exact import refuse_in_stream
@@ -78,21 +79,19 @@ class NativeSparseAttention(Family):
         self,
         site: Site,
         *,
-        block: int = 32,
+        block: Count = 32,
         compressed_block: int | None = None,
         stride: int | None = None,
         top: int = 4,
-        first: int = 1,
-        local: int = 2,
-        window: int = 128,
+        first: Whole = 1,
+        local: Count = 2,
+        window: Count = 128,
         key_value_heads: int = 1,
         own_keys: bool = True,
         compression: BlockCompression = BlockCompression.mean,
         bias: bool = False,
     ) -> None:
         super().__init__()
-        check_least(1, block=block, local=local, window=window)
-        check_least(0, first=first)
         size = block if compressed_block is None else compressed_block
         step = size if stride is None else stride
         if not 1 <= size <= block:

@@ -51,7 +51,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lra.models.mixer import Layout, Need, PaddingRule, Site, Traits, Unsupported, Variant
+from lra.models.mixer import Count, Layout, Need, PaddingRule, Site, Traits, Unsupported, Variant
 from lra.models.multi_head import Core, MultiHead
 from lra.models.ops.linear.feature_core import FeatureCore
 from lra.models.ops.linear.features import NONLINEARITIES, FeatureMaps
@@ -301,7 +301,7 @@ class Performer(MultiHead):
         variant: Variant = Variant.faithful,
         kernel: Kernel = Kernel.softmax,
         projected: bool = True,
-        features: int | None = 256,
+        features: Count | None = 256,
         orthogonal: bool = True,
         norms: Norms = Norms.chi,
         qr_sign_fix: bool = True,
@@ -317,8 +317,6 @@ class Performer(MultiHead):
         width = site.head_width
         if features is None:
             features = max(1, round(width * math.log(width)))
-        if features < 1:
-            raise ValueError(f"features counts random directions: got {features}; use 1 or more")
         options = PerformerOptions(
             variant=variant, kernel=kernel, projected=projected, stabiliser=stabiliser,
             key_max=key_max, feature_epsilon=feature_epsilon, renormalise=renormalise,

@@ -38,6 +38,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.mixer import (
+    Count,
     Family,
     Flow,
     Growth,
@@ -49,8 +50,8 @@ from lra.models.mixer import (
     Traits,
     Unsupported,
     Variant,
+    Whole,
     blanked,
-    check_least,
 )
 from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops.hashing.lsh import Rules, lsh_attention
@@ -161,21 +162,19 @@ class Reformer(Family):
         site: Site,
         *,
         variant: Variant = Variant.faithful,
-        rounds: int = 2,
-        chunk: int = 64,
-        before: int = 1,
-        after: int = 0,
+        rounds: Count = 2,
+        chunk: Count = 64,
+        before: Whole = 1,
+        after: Whole = 0,
         buckets: list[int] | None = None,
         logit_scale: LogitScale = LogitScale.unit,
         wrap: Wrap = Wrap.joint,
         attend_across_buckets: bool = True,
         allow_duplicates: bool = True,
-        redraw_every: int = 1,
+        redraw_every: Whole = 1,
         bias: bool = False,
     ) -> None:
         super().__init__()
-        check_least(1, rounds=rounds, chunk=chunk)
-        check_least(0, before=before, after=after, redraw_every=redraw_every)
         width = site.head_width
         if site.positions == Positions.rotary and width % 2:
             raise ValueError(

@@ -40,19 +40,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.mixer import (
+    Count,
     Family,
     Flow,
     Growth,
     Layout,
     Need,
+    NonNegative,
+    Positive,
+    Share,
     Site,
     State,
     Traits,
     Tuning,
     blanked,
-    check_least,
-    check_positive,
-    check_share,
 )
 from lra.models.ops.channel_map import ChannelMixing, channel_projection, gated
 from lra.models.ops.convolution.kernels import Decay, FreeKernel, PiecewiseKernel, Start
@@ -112,22 +113,21 @@ class SGConv(Family):
         site: Site,
         *,
         kernel: KernelForm = KernelForm.pieces,
-        smallest: int = 64,
+        smallest: Count = 64,
         stretch: int = 1,
         init: Start = Start.normal,
         decay: Decay = Decay.piece,
         decay_min: float = 2.0,
         decay_max: float = 2.0,
-        threshold: float = 0.003,
-        kernel_dropout: float = 0.0,
-        kernels: int = 1,
+        threshold: NonNegative = 0.003,
+        kernel_dropout: Share = 0.0,
+        kernels: Count = 1,
         bidirectional: bool = True,
         mixing: ChannelMixing = ChannelMixing.glu,
-        dropout: float = 0.0,
-        rate: float = 0.1,
+        dropout: Share = 0.0,
+        rate: Positive = 0.1,
     ) -> None:
         super().__init__()
-        check_least(1, smallest=smallest, kernels=kernels)
         if stretch < 1 or stretch & (stretch - 1):
             raise ValueError(f"stretch must be a power of two: got {stretch}; use 1, 2, 4 or 8")
         if not 0 < decay_min <= decay_max:
@@ -135,10 +135,6 @@ class SGConv(Family):
                 "decays must be positive, the smallest first: got "
                 f"decay_min={decay_min}, decay_max={decay_max}"
             )
-        if not threshold >= 0:
-            raise ValueError(f"threshold must be 0 or positive: got {threshold}")
-        check_positive(rate=rate)
-        check_share(dropout=dropout, kernel_dropout=kernel_dropout)
         self.kernels, self.mixing, self.dropout, self.rate = kernels, mixing, dropout, rate
         width, sides = site.width, directions(site, bidirectional=bidirectional)
         shape, free = (sides * kernels, width), kernel == KernelForm.free

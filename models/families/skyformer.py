@@ -34,7 +34,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from lra.models.mixer import Growth, Layout, Need, PaddingRule, Site, Traits, Unsupported
+from lra.models.mixer import Growth, Layout, Need, PaddingRule, Site, Traits, Unsupported, Whole
 from lra.models.multi_head import MultiHead
 from lra.models.ops.linear.gaussian_product import dropped_product, gaussian_product
 from lra.models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
@@ -218,7 +218,7 @@ class Skyformer(MultiHead):
         inverse: Inverse = Inverse.iterative,
         iterations: int = 6,
         initialisation: Initialisation = Initialisation.exact,
-        redraw_every: int = 1,
+        redraw_every: Whole = 1,
         padding: PaddingRule = PaddingRule.exact,
     ) -> None:
         if site.causal:
@@ -230,8 +230,6 @@ class Skyformer(MultiHead):
             )
         if gamma < 0:
             raise ValueError(f"gamma must not be negative: got {gamma}; the authors use 0.1")
-        if redraw_every < 0:
-            raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
         if inverse == Inverse.ridge:
             raise ValueError("inverse=ridge is not offered: gamma is the ridge; got inverse=ridge")
         rule = InverseRule(inverse=inverse, iterations=iterations, initialisation=initialisation)

@@ -49,6 +49,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.mixer import (
+    Count,
     Family,
     Flow,
     Growth,
@@ -61,7 +62,6 @@ from lra.models.mixer import (
     Unsupported,
     Variant,
     blanked,
-    check_least,
 )
 from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops import kv_cache
@@ -122,7 +122,7 @@ class Synthesizer(Family):
         site: Site,
         *,
         components: list[Component] = [Component.dense],  # noqa: B006  read, never written
-        rank: int = 8,
+        rank: Count = 8,
         bias: bool = True,
         variant: Variant = Variant.faithful,
     ) -> None:
@@ -137,7 +137,6 @@ class Synthesizer(Family):
                 "components must name one or several, each once, random or fixed_random but not "
                 f"both: got {[*map(str, components)]}; choose among {[*map(str, Component)]}"
             )
-        check_least(1, rank=rank)
         if self.lra and site.causal and Component.dense in has:
             raise Unsupported(
                 "variant=lra with dense mixes positions, and this model is causal: choose "

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Site, check_least
+from lra.models.mixer import Count, Positive, Site
 from lra.models.multi_head import biases, projection
 from lra.models.ops.gated.layer import Borders, GatedMixer, Parts, ShortConvolutions, by_head
 from lra.models.ops.numerics import full_precision, sum_dtype
@@ -61,17 +61,14 @@ class TTT(GatedMixer):
         self,
         site: Site,
         *,
-        block: int = 16,
-        rate: float = 1.0,
+        block: Count = 16,
+        rate: Positive = 1.0,
         share_query_key: bool = False,
         gate: bool = False,
         bidirectional: bool = True,
         bias: bool = False,
     ) -> None:
         super().__init__()
-        check_least(1, block=block)
-        if not rate > 0:
-            raise ValueError(f"rate must be above 0: got {rate}")
         if site.head_width % 2:
             raise ValueError(
                 f"keys are rotated by pairs of channels: got heads of {site.head_width}; change "

@@ -33,7 +33,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lra.models.mixer import Growth, Layout, Need, Site, Traits, Unsupported
+from lra.models.mixer import Count, Growth, Layout, Need, Site, Traits, Unsupported, Whole
 from lra.models.multi_head import MultiHead
 from lra.models.ops.convolution.values import ValueConvolution
 from lra.models.ops.hashing.collision_chance import Chance, Gradient, chance_product, pull_chance
@@ -203,10 +203,10 @@ class Yoso(MultiHead):
         *,
         mode: YosoEstimator = YosoEstimator.hashed,
         tau: int | None = None,
-        hashes: int = 16,
+        hashes: Count = 16,
         gradient: Gradient = Gradient.surrogate,
         conv_kernel: int = 0,
-        redraw_every: int = 1,
+        redraw_every: Whole = 1,
     ) -> None:
         if site.causal:
             raise Unsupported("YOSO has no causal form: build it bidirectional")
@@ -217,10 +217,6 @@ class Yoso(MultiHead):
             raise ValueError(
                 f"tau must lie between 0 and {LONGEST}: got {tau}; null takes log2 of the length"
             )
-        if hashes < 1:
-            raise ValueError(f"hashes must be at least 1: got {hashes}; the authors use 16 to 64")
-        if redraw_every < 0:
-            raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
         if gradient == Gradient.true and mode == YosoEstimator.hashed:
             raise ValueError(
                 "gradient=true needs mode=expectation: hashes estimate the weights and not their "

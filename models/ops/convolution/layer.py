@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Family, Flow, Layout, Site, State, Traits, blanked, check_share
+from lra.models.mixer import Family, Flow, Layout, Share, Site, State, Traits, blanked
 from lra.models.multi_head import projection
 from lra.models.ops.convolution.dynamic import dynamic_convolution
 from lra.models.ops.convolution.shared import shared_convolution
@@ -46,7 +46,7 @@ class GatedConvolution(Family):
         *,
         kernel: list[int] = KERNEL,
         glu: bool = True,
-        input_dropout: float = 0.0,
+        input_dropout: Share = 0.0,
         inner_width: int | None = None,
     ) -> None:
         super().__init__()
@@ -66,7 +66,6 @@ class GatedConvolution(Family):
                 f"kernel counts taps, of which no token of up to {site.max_length} reaches more "
                 f"than {reach}: got {taps}; use 1 to {reach}"
             )
-        check_share(input_dropout=input_dropout)
         self.heads, self.taps, self.glu = site.heads, taps, glu
         self.left = taps - 1 if site.causal else (taps - 1) // 2
         self.normalise = TapSoftmax(self.left)

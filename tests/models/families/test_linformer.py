@@ -150,7 +150,7 @@ def test_what_cannot_be_is_refused() -> None:
         built(causal=True)
     with pytest.raises(ValueError, match="counts slots: got 0; use 1 or more"):
         built(0)
-    with pytest.raises(ValueError, match="redraw_every counts steps: got -1"):
+    with pytest.raises(ValueError, match="redraw_every must be at least 0: got -1"):
         built(redraw_every=-1)
     with pytest.raises(
         ValueError, match="redraw_every has nothing to act on under projection=learned: got 5"

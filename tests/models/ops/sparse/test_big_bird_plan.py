@@ -178,9 +178,9 @@ def test_lra_form_is_full_when_causal_and_has_no_dropout() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="block counts tokens: got 0"):
+    with pytest.raises(ValueError, match="block must be at least 1: got 0"):
         built(block=0)
-    with pytest.raises(ValueError, match="random_blocks counts blocks: got -1"):
+    with pytest.raises(ValueError, match="random_blocks must be at least 0: got -1"):
         built(random_blocks=-1)
     with pytest.raises(
         ValueError, match="variant=lra fixes plan at lra: got official; leave it at uniform"
