@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lra.models.mixer import Growth, Positions, Site, State
+from lra.models.mixer import Count, Growth, Positions, Site, State
 from lra.models.multi_head import HeadCounts, MultiHead, Place, biases
 from lra.models.ops.exact import ExactCore, weighted_values
 from lra.models.ops.numerics import sum_dtype
@@ -91,13 +91,11 @@ class CollaborativeAttention(MultiHead):
         self,
         site: Site,
         *,
-        key_width: int | None = None,
+        key_width: Count | None = None,
         mixing: MixingStart = MixingStart.concatenation,
         bias: bool = True,
     ) -> None:
         width = site.inner_width if key_width is None else key_width
-        if width < 1:
-            raise ValueError(f"key_width must be at least 1, or null: got {key_width}")
         heads = HeadCounts(1, 1, site.heads, site.heads)
         super().__init__(
             site, CollaborativeCore(site, width), bias=bias, heads=heads, key_width=width

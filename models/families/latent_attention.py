@@ -31,6 +31,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lra.models.mixer import (
+    Count,
     Family,
     Flow,
     Growth,
@@ -93,8 +94,8 @@ class LatentAttention(Family):
         self,
         site: Site,
         *,
-        kv_width: int | None = None,
-        query_width: int | None = None,
+        kv_width: Count | None = None,
+        query_width: Count | None = None,
         rotary_width: int | None = None,
         bias: bool = False,
     ) -> None:
@@ -103,9 +104,6 @@ class LatentAttention(Family):
         self.heads, self.head_width = heads, width
         self.kv_width = 4 * width if kv_width is None else kv_width
         rotary = 2 * -(-width // 4) if rotary_width is None else rotary_width
-        for name, value in (("kv_width", self.kv_width), ("query_width", query_width)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, or null: got {value}")
         if rotary < 2 or rotary % 2:
             raise ValueError(f"rotary_width must be even, at least 2, or null: got {rotary}")
         self.rotary_width = rotary if site.positions == Positions.rotary else 0

@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.mixer import (
+    Count,
     Family,
     Flow,
     Layout,
@@ -129,19 +130,16 @@ class Luna(Family):
         self,
         site: Site,
         *,
-        slots: int = 16,
+        slots: Count = 16,
         tie_kv: bool = True,
-        pack_heads: int | None = None,
+        pack_heads: Count | None = None,
         dynamic_projection: bool = True,
         activation: Activation = Activation.softplus,
-        chunk: int = 32,
+        chunk: Count = 32,
         bias: bool = True,
         norm_residual: bool = False,
     ) -> None:
         super().__init__()
-        for name, count in (("slots", slots), ("chunk", chunk), ("pack_heads", pack_heads or 1)):
-            if count < 1:
-                raise ValueError(f"{name} must be 1 or more: got {name}={count}")
         self.heads, self.head_width = site.heads, site.head_width
         self.pack_heads = site.heads if pack_heads is None else pack_heads
         if site.width % self.pack_heads:

@@ -20,7 +20,7 @@ Both sides ours, published by nobody: the own block and the t - 1 best of all ot
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lra.models.mixer import Growth, Layout, Site, State, Traits
+from lra.models.mixer import Count, Growth, Layout, Site, State, Traits
 from lra.models.multi_head import MultiHead
 from lra.models.ops.exact import refuse_in_stream, sdpa, visibility
 from lra.models.ops.sparse import block_table
@@ -34,10 +34,6 @@ class MobaCore(nn.Module):
 
     def __init__(self, site: Site, *, block: int, top: int) -> None:
         super().__init__()
-        if block < 1:
-            raise ValueError(f"block is the number of tokens of a block, at least 1: got {block}")
-        if top < 1:
-            raise ValueError(f"top counts blocks, at least the own one: got {top}")
         self.block, self.top, self.dropout = block, top, site.attention_dropout
         chosen = top * block < site.max_length
         self.traits = Traits(
@@ -108,5 +104,5 @@ class Moba(MultiHead):
         top: Blocks that a query attends to, its own included.
     """
 
-    def __init__(self, site: Site, *, block: int = 64, top: int = 4, bias: bool = True) -> None:
+    def __init__(self, site: Site, *, block: Count = 64, top: Count = 4, bias: bool = True) -> None:
         super().__init__(site, MobaCore(site, block=block, top=top), bias=bias)

@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Layout, Need, PaddingRule, Site, Traits, Unsupported
+from lra.models.mixer import Count, Layout, Need, PaddingRule, Site, Traits, Unsupported
 from lra.models.multi_head import MultiHead
 from lra.models.ops.convolution.values import ValueConvolution
 from lra.models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
@@ -127,8 +127,6 @@ class NystromCore(nn.Module):
         super().__init__()
         if site.causal:
             raise Unsupported("landmarks average over the whole sequence: it cannot be causal")
-        if landmarks < 1:
-            raise ValueError(f"landmarks must be at least 1: got {landmarks}; the paper's 64")
         self.landmarks, self.inverse, self.padding = landmarks, inverse, padding
         self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
         # Landmarks of all tokens, or one of each token.
@@ -172,7 +170,7 @@ class Nystromformer(MultiHead):
         self,
         site: Site,
         *,
-        landmarks: int = 64,
+        landmarks: Count = 64,
         inverse: Inverse = Inverse.iterative,
         iterations: int = 6,
         initialisation: Initialisation = Initialisation.exact,

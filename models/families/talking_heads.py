@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.models.mixer import Growth, Positions, Site
+from lra.models.mixer import Count, Growth, Positions, Site
 from lra.models.multi_head import HeadCounts, MultiHead
 from lra.models.ops.exact import ExactCore, without_blind
 from lra.models.ops.numerics import sum_dtype
@@ -122,17 +122,14 @@ class TalkingHeads(MultiHead):
         self,
         site: Site,
         *,
-        key_heads: int | None = None,
-        value_heads: int | None = None,
+        key_heads: Count | None = None,
+        value_heads: Count | None = None,
         mixing: Mixing = Mixing.identity,
         bias: bool = True,
     ) -> None:
         of_keys, of_values = (
             site.heads if given is None else given for given in (key_heads, value_heads)
         )
-        for name, value in (("key_heads", of_keys), ("value_heads", of_values)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, or null: got {value}")
         core = TalkingCore(site, of_keys, of_values, mixing)
         heads = HeadCounts(of_keys, of_keys, of_values, of_values)
         super().__init__(site, core, bias=bias, heads=heads)

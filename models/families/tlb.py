@@ -35,6 +35,7 @@ from lra.models.backbone.stack import TransformerBlock
 from lra.models.mixer import (
     INSIDE,
     ByName,
+    Count,
     Flow,
     Growth,
     Idle,
@@ -44,8 +45,8 @@ from lra.models.mixer import (
     Site,
     Traits,
     Unsupported,
+    Whole,
     blanked,
-    check_least,
 )
 from lra.models.multi_head import APPLIED, MultiHead
 from lra.models.ops.exact import ExactCore, sdpa
@@ -116,26 +117,16 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         site: Site,
         config: BackboneConfig,
         *,
-        state_tokens: int = 20,
-        chunk: int = 20,
-        self_layers: int = 2,
-        groups: int = 1,
-        state_layers: int = 1,
-        detach_every: int = 0,
+        state_tokens: Count = 20,
+        chunk: Count = 20,
+        self_layers: Count = 2,
+        groups: Count = 1,
+        state_layers: Count = 1,
+        detach_every: Whole = 0,
         chunk_positions: ChunkPositions = ChunkPositions.sinusoidal,
         padding: PaddingRule = PaddingRule.exact,
     ) -> None:
         super().__init__()
-        check_least(
-            1,
-            state_tokens=state_tokens,
-            chunk=chunk,
-            self_layers=self_layers,
-            groups=groups,
-            state_layers=state_layers,
-        )
-        if detach_every < 0:
-            raise ValueError(f"detach_every counts chunks, 0 = never: got {detach_every}")
         _refuse(site, config)
         self.state_tokens, self.chunk, self.detach_every = state_tokens, chunk, detach_every
         self.padding = padding

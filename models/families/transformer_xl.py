@@ -24,7 +24,7 @@ the input, which there move with the segment.
 from dataclasses import replace
 from enum import StrEnum, auto
 
-from lra.models.mixer import SCORED, Growth, Need, Positions, Share, Site
+from lra.models.mixer import SCORED, Growth, Need, Positions, Share, Site, Whole
 from lra.models.ops.exact import ExactCore
 from lra.models.ops.segment_recurrence import SegmentRecurrence, attend
 from lra.models.relative import SinusoidScores
@@ -68,15 +68,12 @@ class TransformerXL(SegmentRecurrence):
         site: Site,
         *,
         same_length: SameLength = SameLength.evaluation,
-        clamp: int | None = None,
-        evaluation_clamp: int | None = None,
+        clamp: Whole | None = None,
+        evaluation_clamp: Whole | None = None,
         untied: bool = False,
         position_dropout: Share = 0.0,
         bias: bool = False,
     ) -> None:
-        for name, value in (("clamp", clamp), ("evaluation_clamp", evaluation_clamp)):
-            if value is not None and value < 0:
-                raise ValueError(f"{name} is a distance, 0 or more, or null: got {value}")
         relative = None
         if by_distance(site):
             relative = SinusoidScores(

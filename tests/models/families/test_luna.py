@@ -53,9 +53,9 @@ def test_a_stack_hands_the_slots_on_and_every_parameter_learns():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match=r"slots must be 1 or more: got slots=0"):
+    with pytest.raises(ValueError, match=r"slots must be at least 1: got 0"):
         built(slots=0)
-    with pytest.raises(ValueError, match=r"chunk must be 1 or more: got chunk=-1"):
+    with pytest.raises(ValueError, match=r"chunk must be at least 1: got -1"):
         built(chunk=-1)
     with pytest.raises(ValueError, match=r"got pack_heads=5, width=12; use null"):
         built(pack_heads=5)

@@ -127,7 +127,7 @@ def test_biases_are_one_pair_unless_untied() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="clamp is a distance, 0 or more, or null: got -1"):
+    with pytest.raises(ValueError, match="clamp must be at least 0, or null: got -1"):
         build(clamp=-1)
     with pytest.raises(ValueError, match="position_dropout must lie in"):
         build(position_dropout=1.0)
