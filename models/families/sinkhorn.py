@@ -55,15 +55,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lra.models.mixer import (
+    Count,
     Growth,
     Layout,
     Need,
+    Positive,
     Site,
     Traits,
     Unsupported,
     Variant,
     blanked,
-    check_least,
+    options,
 )
 from lra.models.multi_head import MultiHead
 from lra.models.ops import sorting
@@ -107,13 +109,7 @@ class SinkhornOptions(NamedTuple):
     variant: Variant
 
     def check(self, site: Site) -> None:
-        """Raise ValueError for numbers out of range, `Unsupported` for what cannot be causal."""
-        for name, value in (("block", self.block), ("sortcut", self.sortcut)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, or null: got {value}")
-        check_least(1, iterations=self.iterations, top_blocks=self.top_blocks)
-        if self.temperature <= 0:
-            raise ValueError(f"temperature must be more than 0: got {self.temperature}")
+        """Raise ValueError for too many `local_heads`, `Unsupported` for what cannot be causal."""
         if not 0 <= self.local_heads <= site.heads:
             raise ValueError(
                 f"local_heads must lie in 0 to heads={site.heads}: got {self.local_heads}"
@@ -280,6 +276,7 @@ class SinkhornCore(nn.Module):
         return sorting.mix(weights[:, :, rows], k, v, real)
 
 
+@options
 class Sinkhorn(MultiHead):
     """Sinkhorn attention between the four projections, with the sort net beside them.
 
@@ -287,6 +284,18 @@ class Sinkhorn(MultiHead):
     the noise in training.
     """
 
+    block: Count | None = None
+    sort_net: SortNet = SortNet.mlp
+    sort: Sort = Sort.sinkhorn
+    iterations: Count = 8
+    temperature: Positive = 0.75
+    gumbel: bool = True
+    top_blocks: Count = 1
+    sortcut: Count | None = None
+    local_heads: int = 0
+    mixture: bool = False
+    bias: bool = True
+    variant: Variant = Variant.faithful
     no_matrices = ("sort_bias", "core.null_key", "core.null_value")
     needs = (
         Need("iterations", sort=Sort.sinkhorn),
@@ -305,39 +314,12 @@ class Sinkhorn(MultiHead):
             return {}
         return {**dict.fromkeys(SORTING), "local_heads": 0, "mixture": False}
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        block: int | None = None,
-        sort_net: SortNet = SortNet.mlp,
-        sort: Sort = Sort.sinkhorn,
-        iterations: int = 8,
-        temperature: float = 0.75,
-        gumbel: bool = True,
-        top_blocks: int = 1,
-        sortcut: int | None = None,
-        local_heads: int = 0,
-        mixture: bool = False,
-        bias: bool = True,
-        variant: Variant = Variant.faithful,
-    ) -> None:
-        options = SinkhornOptions(
-            block=block,
-            sort_net=sort_net,
-            sort=sort,
-            iterations=iterations,
-            temperature=temperature,
-            gumbel=gumbel,
-            top_blocks=top_blocks,
-            sortcut=sortcut,
-            local_heads=local_heads,
-            mixture=mixture,
-            variant=variant,
-        )
-        core = SinkhornCore(site, options)
-        super().__init__(site, core, bias=bias)
-        self.block, self.causal = core.block, site.causal
+    def build(self, site: Site) -> None:
+        """Make the core, and the sort net where there is one."""
+        chosen = SinkhornOptions(*(getattr(self, name) for name in SinkhornOptions._fields))
+        core = SinkhornCore(site, chosen)
+        super().__init__(site, core, bias=self.bias)
+        self.cut, self.causal = core.block, site.causal
         self.sorted_heads, self.max_length = core.sorted_heads, core.traits.max_length
         if self.max_length is not None:
             columns = -(-self.max_length // core.block) + site.causal
@@ -370,7 +352,7 @@ class Sinkhorn(MultiHead):
                 "it with a larger max_length, or choose sort_net=attention"
             )
         with full_precision(x):
-            pooled = sorting.pool(sorting.cut(x, self.block), causal=self.causal) / self.block
+            pooled = sorting.pool(sorting.cut(x, self.cut), causal=self.causal) / self.cut
             hidden = self.sort_in(pooled.to(self.sort_in.weight.dtype)).relu()
             hidden = hidden.view(*hidden.shape[:2], self.sorted_heads, -1).transpose(1, 2)
             scores = (hidden @ self.sort_out + self.sort_bias).relu()

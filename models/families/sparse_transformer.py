@@ -42,6 +42,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.mixer import (
+    Count,
     Growth,
     Layout,
     Need,
@@ -51,6 +52,7 @@ from lra.models.mixer import (
     Traits,
     Unsupported,
     Variant,
+    options,
 )
 from lra.models.multi_head import MultiHead
 from lra.models.ops import kv_cache
@@ -74,45 +76,32 @@ class SparseCore(nn.Module):
 
     slopes: Float[Tensor, " h"] | None
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        pattern: SparsePattern,
-        head_use: HeadUse,
-        stride: int | None,
-        summary: int | None,
-        variant: Variant,
-        open_first: bool,
-    ) -> None:
+    def __init__(self, site: Site, chosen: "SparseTransformer") -> None:
         super().__init__()
-        lra = variant == Variant.lra
-        summary = (10 if lra else 8) if summary is None else summary
-        for name, value in (("stride", stride), ("summary", summary)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} counts tokens, at least 1: got {value}")
+        lra = chosen.variant == Variant.lra
+        self.pattern, self.head_use, self.stride = chosen.pattern, chosen.head_use, chosen.stride
+        self.summary = (10 if lra else 8) if chosen.summary is None else chosen.summary
         if lra and site.causal and site.cls:
             raise Unsupported(
                 "variant=lra lets the CLS vector see all and all see it: a causal model cannot; "
                 "choose another pooling, or variant=faithful"
             )
-        if head_use == HeadUse.heads and site.heads < 2:
+        if self.head_use == HeadUse.heads and site.heads < 2:
             raise ValueError(
                 f"head_use=heads gives each pattern half of the heads: got heads={site.heads}; "
                 "set at least 2, or head_use=merged"
             )
-        self.pattern, self.head_use, self.stride, self.summary = pattern, head_use, stride, summary
-        if lra and stride is None:
+        if lra and self.stride is None:
             self.stride = 50
         self.causal = site.causal or lra
-        self.outside = int(lra and (site.cls or open_first))
+        self.outside = int(lra and (site.cls or chosen.open_first))
         self.layer, self.heads, self.dropout = site.layer, site.heads, site.attention_dropout
         self.sparsity = self.for_length(site.max_length)
         stride = self.sparsity.stride
-        if pattern == SparsePattern.fixed and summary >= stride:
+        if self.pattern == SparsePattern.fixed and self.summary >= stride:
             raise ValueError(
                 f"summary must be less than the stride, or every token is seen by all: got "
-                f"summary={summary}, stride={stride}; choose a smaller summary"
+                f"summary={self.summary}, stride={stride}; choose a smaller summary"
             )
         alibi = site.positions == Positions.alibi
         self.register_buffer(
@@ -253,9 +242,17 @@ class SparseCore(nn.Module):
         return torch.cat([near] * (self.heads // 2) + far, dim=1)
 
 
+@options
 class SparseTransformer(MultiHead):
     """Multi-head attention with the strided or the fixed pattern."""
 
+    pattern: SparsePattern = SparsePattern.fixed
+    head_use: HeadUse = HeadUse.merged
+    stride: Count | None = None
+    summary: Count | None = None
+    variant: Variant = Variant.faithful
+    open_first: bool = False
+    bias: bool = True
     lra_version = 1
     needs = (
         Need("summary", pattern=SparsePattern.fixed),
@@ -276,26 +273,8 @@ class SparseTransformer(MultiHead):
         unsaid = {name: value for name, value in usual.items() if getattr(options, name) is None}
         return {"pattern": SparsePattern.fixed, "head_use": HeadUse.merged, **unsaid}
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        pattern: SparsePattern = SparsePattern.fixed,
-        head_use: HeadUse = HeadUse.merged,
-        stride: int | None = None,
-        summary: int | None = None,
-        variant: Variant = Variant.faithful,
-        open_first: bool = False,
-        bias: bool = True,
-    ) -> None:
-        core = SparseCore(
-            site,
-            pattern=pattern,
-            head_use=head_use,
-            stride=stride,
-            summary=summary,
-            variant=variant,
-            open_first=open_first,
-        )
-        averages = variant == Variant.lra and not site.causal
-        super().__init__(site, core, bias=bias, mean_at_padding=averages)
+    def build(self, site: Site) -> None:
+        """Make the core. ValueError for heads or a summary that do not fit."""
+        averages = self.variant == Variant.lra and not site.causal
+        core = SparseCore(site, self)
+        super().__init__(site, core, bias=self.bias, mean_at_padding=averages)

@@ -304,8 +304,8 @@ REFUSED = {
         ({"iterations": 0}, "iterations must be at least 1: got 0"),
     ],
     "sparse_transformer": [
-        ({"stride": 0}, r"stride counts tokens, at least 1: got 0"),
-        ({"summary": 0}, r"summary counts tokens, at least 1: got 0"),
+        ({"stride": 0}, r"stride must be at least 1, or null: got 0"),
+        ({"summary": 0}, r"summary must be at least 1, or null: got 0"),
         ({"summary": 6}, r"got summary=6, stride=6; choose a smaller summary"),
         ({"head_use": "heads", "heads": 1}, r"got heads=1; set at least 2, or"),
         (

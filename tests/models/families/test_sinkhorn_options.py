@@ -54,7 +54,7 @@ def test_balanced_blocks_grow_with_the_square_root():
         64,
         96,
     ]
-    assert Sinkhorn(Site(width=16, heads=2, max_length=2**14)).block == 96
+    assert Sinkhorn(Site(width=16, heads=2, max_length=2**14)).core.block == 96
 
 
 def test_what_cannot_be_is_refused():
@@ -64,7 +64,7 @@ def test_what_cannot_be_is_refused():
         built(sortcut=-1)
     with pytest.raises(ValueError, match="iterations must be at least 1: got 0"):
         built(iterations=0)
-    with pytest.raises(ValueError, match=r"temperature must be more than 0: got 0\.0"):
+    with pytest.raises(ValueError, match=r"temperature must be positive: got 0\.0"):
         built(temperature=0.0)
     with pytest.raises(ValueError, match="0 to heads=3: got 4"):
         built(local_heads=4)
