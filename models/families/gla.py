@@ -66,9 +66,7 @@ class GLA(Recurrence):
         """Return what tokens read, and the states and inputs of convolutions behind the last."""
         state, *inputs = before
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
-        projected, tails = self.convolutions(streams, inputs, borders)
-        if len(self.convolutions):
-            projected = [F.silu(each) for each in projected]
+        projected, tails = self.convolutions(streams, inputs, borders, silu=True)
         q, k, v = (by_head(each, self.heads) for each in projected)
         with full_precision(x):
             logits = self.decay_up(self.decay_down(x)).to(sum_dtype(x))

@@ -70,9 +70,7 @@ class Mamba(Recurrence):
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return what tokens read, and the states and inputs of the convolution behind the last."""
         state, *inputs = before
-        (u,), tails = self.convolutions([self.input_proj(x)], inputs, borders)
-        if len(self.convolutions):
-            u = F.silu(u)
+        (u,), tails = self.convolutions([self.input_proj(x)], inputs, borders, silu=True)
         chosen = self.choice_map(u)
         rank, write, read = chosen.split((self.rank, self.states, self.states), -1)
         logits, dtype = self.step_map(rank), sum_dtype(x)

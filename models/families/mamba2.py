@@ -128,9 +128,7 @@ class Mamba2(LogLinearMixer):
         held, inputs = self.held(before)
         streams = (self.input_proj(x), self.write_proj(x), self.read_proj(x))
         centred = self.sides == 2
-        convolved, tails = self.convolutions(streams, inputs, borders, centred=centred)
-        if len(self.convolutions):
-            convolved = [F.silu(each) for each in convolved]
+        convolved, tails = self.convolutions(streams, inputs, borders, centred=centred, silu=True)
         v = by_head(convolved[0], self.heads)
         side = int(borders.backwards) if centred else 0
         k, q = (self._shared(each, side) for each in convolved[1:])

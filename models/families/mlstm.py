@@ -84,9 +84,7 @@ class MLSTM(Recurrence):
         """Return the normed heads with the skip, and what is remembered behind the last token."""
         state, level, *inputs = before
         u = self.input_proj(x)
-        (c,), tails = self.convolutions([u], inputs, borders)
-        if len(self.convolutions):
-            c = F.silu(c)
+        (c,), tails = self.convolutions([u], inputs, borders, silu=True)
         mapped = (self.query_map(c), self.key_map(c), self.value_map(u))
         together = torch.cat(mapped, -1)
         enter, forget = self.enter(together), self.forget(together)

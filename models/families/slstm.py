@@ -21,7 +21,6 @@ from enum import StrEnum, auto
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lra.models.mixer import Site
 from lra.models.ops.block_map import BlockMap
@@ -102,9 +101,7 @@ class SLSTM(GatedMixer):
     ) -> tuple[Float[Tensor, "b l d"], Parts]:
         """Return the heads, and what is remembered behind the last token."""
         state, *inputs = before
-        (c,), tails = self.convolutions([x], inputs, borders)
-        if len(self.convolutions):
-            c = F.silu(c)
+        (c,), tails = self.convolutions([x], inputs, borders, silu=True)
         mapped = (self.input_map(c), self.forget_map(c), self.cell_map(x), self.output_map(x))
         gates = torch.stack(mapped, 2).unflatten(-1, (self.heads, -1))  # type: ignore[no-untyped-call]
         with full_precision(x):

@@ -281,15 +281,19 @@ class ShortConvolutions(nn.ModuleList):
         borders: Borders,
         *,
         centred: bool = False,
+        silu: bool = False,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the convolved streams, and the last inputs of each."""
+        """Return the convolved streams, passed through SiLU where asked for, and their last inputs.
+
+        Without convolutions they pass as they are.
+        """
         if not len(self):
             return [*streams], []
         every = [
             layer(stream, inputs, borders, centred=centred)
             for layer, stream, inputs in zip(self, streams, before, strict=True)
         ]
-        return [y for y, _ in every], [after for _, after in every]
+        return [F.silu(y) if silu else y for y, _ in every], [after for _, after in every]
 
     def empty(self, batch_size: int) -> Parts:
         """Return zeros for the inputs before the first."""
