@@ -126,6 +126,8 @@ class CostPoint:
     memory_ratio: Mapping[str, Value] = field(default_factory=dict)
     cells: tuple[str, ...] = ()
     """Keys of the cells that were measured."""
+    family: str = ""
+    """Its registered name, whatever it is called; "" of one with options of its own mixer."""
 
     def per_sequence(self, value: Value) -> Value:
         """Divide by the batch size: under a token budget the batch shrinks as length grows."""
@@ -323,7 +325,7 @@ def cost_points(rows: pd.DataFrame) -> list[CostPoint]:
     """
     groups: dict[tuple[str, str, int], list[Record]] = {}
     needed = ["name", "mode", "length", "seed", "cell", "metric", "value", "status", "reason"]
-    needed += ["samples", "reference", "disturbed"]
+    needed += ["samples", "reference", "disturbed", "family", "options"]
     needed += [column for column in ("scored", "size") if column in rows]
     for record in cost_rows(rows)[needed].to_dict("records"):
         key = (str(record["name"]), str(record["mode"]), int(record["length"]))
@@ -407,7 +409,9 @@ def _cost_point(
         return None
     sizes = sorted({int(r["value"]) for r in of_metric("batch_size") if r["status"] == "ok"})
     cells = tuple(dict.fromkeys(str(record["cell"]) for record in times))
-    point = partial(CostPoint, model=name, mode=mode, length=length, cells=cells)
+    own = any(option.startswith("mixer.") for option in records[0]["options"])
+    family = "" if own else str(records[0]["family"])
+    point = partial(CostPoint, model=name, mode=mode, length=length, cells=cells, family=family)
     if (value := ambiguous(sizes, times)) is not None:
         return point(time=value, memory=value)
     time, peaks = merged(times), of_metric("peak_tensor_bytes")

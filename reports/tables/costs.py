@@ -219,7 +219,7 @@ def _batches(points: Sequence[CostPoint]) -> str:
 
 
 def _no_pair(point: CostPoint, reference: str) -> Entry:
-    if point.model == reference:
+    if point.family == reference:
         return Entry(text="ref.", status="reference", notes=("the reference itself",))
     return absent(f"{reference} was not measured interleaved with it")
 
@@ -341,7 +341,7 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
         entries = []
         for mode, reference in heads:
             line = [p for p in points if p.model == name and p.mode == mode]
-            entries.append(_crossover_entry(line, name, reference))
+            entries.append(_crossover_entry(line, reference))
         rows.append(TableRow(title=name, entries=tuple(entries)))
     caption = (
         f"{busy(points)} The sequence length from which the model stays faster than the reference "
@@ -359,7 +359,7 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
     )
 
 
-def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> Entry:
+def _crossover_entry(points: Sequence[CostPoint], reference: str) -> Entry:
     crossing = measured_crossover(points, reference)
     left_out = [
         p.length
@@ -367,12 +367,12 @@ def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> 
         if reference in p.time_ratio and p.time_ratio[reference].uncertain
     ]
     if crossing.reach is Reach.unknown:
-        if name == reference:
-            return Entry(text="ref.", status="reference", notes=("the reference itself",))
         if left_out:
             return Entry(
                 text=f"– {DAGGER}", status=MISSING, notes=("every length is too uncertain",)
             )
+        if any(p.family == reference for p in points):
+            return Entry(text="ref.", status="reference", notes=("the reference itself",))
         return absent("never measured beside the reference")
     lost: dict[str, list[str]] = {}
     for p in sorted(points, key=lambda p: p.length):
@@ -412,7 +412,7 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
     columns = tuple(
         Column(group=f"{mode_name(mode)}, {quantity}", title=title)
         for mode, quantity in heads
-        for title in ("exponent", "last doubling")
+        for title in ("exponent", "last two lengths")
     )
     caption = (
         f"{busy(points)} Exponent e of cost per sequence = c × length^e, least squares over "
@@ -471,12 +471,10 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
     )
     last = fit_values(measured[-2:])
     whole = of_busy(whole, used)
-    return whole, of_busy(
-        replace(_last_doubling(last, exact=quantity == "memory"), notes=notes), used
-    )
+    return whole, of_busy(replace(_last_slope(last, exact=quantity == "memory"), notes=notes), used)
 
 
-def _last_doubling(fit: PowerLaw, *, exact: bool) -> Entry:
+def _last_slope(fit: PowerLaw, *, exact: bool) -> Entry:
     noise = fit.noise
     facts: dict[str, float | int | str] = {"shortest": fit.lengths[0], "longest": fit.lengths[1]}
     facts["points"] = 2

@@ -5,6 +5,7 @@ import pytest
 
 from lra.reports.rows import EQUAL, CostPoint, cost_points, cost_rows, prepare, settings
 from lra.reports.statistics.power_law import Reach
+from lra.reports.style import ModelStyle, ReportStyle, using
 from lra.reports.tables.costs import (
     crossover_table,
     efficiency_table,
@@ -127,6 +128,15 @@ def test_crossover_from_paired_ratios(make: SimpleNamespace) -> None:
     assert [c.title for c in table.columns] == ["faster than softmax from", "faster than sdpa from"]
     texts = {r.title: [e.text for e in r.entries] for r in table.rows}
     assert texts == {"linear": ["–", "512 [512, 512]"], "sdpa": ["≤ 256", "ref."]}
+
+
+def test_the_reference_is_itself_whatever_a_style_calls_it(make: SimpleNamespace) -> None:
+    with using(ReportStyle(models={"sdpa": ModelStyle(name="SDPA")})):
+        found = points(sweep(make))
+        speed = entry(efficiency_table(found, "step"), "speed relative to exact", "SDPA")
+        crossing = entry(crossover_table(found), "", "SDPA", 1)
+    assert speed.text == crossing.text == "ref."
+    assert speed.notes == crossing.notes == ("the reference itself",)
 
 
 def test_crossover_says_where_it_is_blind(make: SimpleNamespace) -> None:
