@@ -43,8 +43,6 @@ def _record(key: tuple[Any, ...], split: str, score: Score, part: pd.DataFrame) 
     result, bounds = entry(part, score), (float("nan"), float("nan"))
     if (interval := result.interval) is not None:
         bounds = (interval.low, interval.high)
-        if score.shares:  # as in tables, which print no share beyond these
-            bounds = (max(0.0, interval.low), min(1.0, interval.high))
     return {
         **dict(zip((*TASK, "baseline", "model"), key, strict=True)),
         "split": split, "metric": score.metric, "score": result.value, "low": bounds[0],

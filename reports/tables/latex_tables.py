@@ -88,7 +88,10 @@ def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[s
     words = f"{table.title}."
     if number == 1:
         words += f" {table.caption if style.captions is Captions.long else table.brief}".rstrip()
-        words = words if style.bold_best else words.replace(RANKS, "").rstrip()
+        words = words if style.bold_best else words.replace(RANKS.strip(), "").rstrip()
+        if any(chosen().highlighted(row.title) for row in table.rows):
+            whose = "ours" if chosen().style.highlight is None else "highlighted"
+            words += f" Bold name: {whose}."
     if count > 1:
         words += f" Part {number} of {count}."
     short = f"[{{{escape_latex(table.title)}}}]" if words != f"{table.title}." else ""

@@ -1,7 +1,7 @@
 """Tables of scores: models by task, with intervals that name their source, and baselines below."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import stdev
 from typing import Any
 
@@ -12,7 +12,7 @@ from lra.reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
 from lra.reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
 from lra.reports.style import Captions, Spread, chosen
 from lra.reports.tables.marks import absent
-from lra.reports.tables.ranking import DIFFERS, RANKS, ranked
+from lra.reports.tables.ranking import DIFFERS, RANKS, UNRANKED, ranked
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.metrics import METRICS
 from lra.runners.records import is_oracle
@@ -24,6 +24,7 @@ _USED = (*TASK, "name", "family", "options", "cell", "seed", "value", "status", 
 """Columns of a score: fewer are split faster."""
 BASELINES = "baselines: scores that need no long-range model"
 ORACLES = "oracles: answers computed by the rule of the task"
+EQUAL = "equal at every seed: the interval has no width, and says nothing about another seed"
 CHANCE = {
     "listops": 0.1, "text": 0.5, "retrieval": 0.5, "image": 0.1, "pathfinder": 0.5,
     "pathfinder64": 0.5, "pathx": 0.5, "path256": 0.5,
@@ -198,7 +199,8 @@ def accuracy_table(
         data = "; ".join(f"{head.group}: {head.title}" for head in heads)
         caption += f" Data: {data}."
         heads = tuple(Column(title=head.group, key=f"{head.group}, {head.title}") for head in heads)
-    ranks = marks if any(DIFFERS in e.text for e in every) else RANKS * bool(marks)
+    tested = any(DIFFERS in e.text for e in every)  # else a short caption says nothing of the test
+    ranks = marks if tested or RANKS not in marks else RANKS + UNRANKED * (UNRANKED in marks)
     return Table(
         title=f"{score.title} on the {split} split",
         caption=caption,
@@ -306,6 +308,10 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     interval: Interval | None = mean_interval(values)
     if interval is None and examples and score.shares:
         interval = wilson_interval(min(mean, 1.0), examples)
+    elif interval is not None and score.shares:  # a t interval knows no bounds, a share has some
+        interval = replace(interval, low=max(0.0, interval.low), high=min(1.0, interval.high))
+    if len(values) > 1 and len({*values}) == 1 and (good["baseline"] == "").all():
+        notes += (EQUAL,)
     labels = good["labels"][good["baseline"] != ""]
     notes += tuple(sorted({s for s in (mapping.get("sentence", "") for mapping in labels) if s}))
     notes += tuple(sorted({mapping["remark"] for mapping in good["labels"] if "remark" in mapping}))
@@ -344,12 +350,8 @@ def _text(
         counted = spread is Spread.long and (seeds > 1 or lost)
         return f"{text} ({count})" if counted else text
     of = count if seeds > 1 else f"{examples:,} examples" + (f", {count}" if lost else "")
-    low, high = interval.low, interval.high
-    if score.shares:
-        # a share lies in [0, 1] though a t interval may not; the CSV keeps the bounds as computed
-        low, high = max(0.0, low), min(1.0, high)
     detail = f"; {of}" if spread is Spread.long else ""
-    return f"{text} [{written(low)}, {written(high)}{detail}]"
+    return f"{text} [{written(interval.low)}, {written(interval.high)}{detail}]"
 
 
 def _examples(rows: pd.DataFrame) -> int:

@@ -313,6 +313,18 @@ def test_the_users_models_come_first_in_strong_colours() -> None:
         assert model_order([*prepare(rows)["name"]]) == ["linear", "sdpa", "zeta"]
 
 
+@pytest.mark.parametrize(
+    ("highlight", "words"), [(None, "Bold name: ours."), ([], ""), (["sdpa"], "highlighted.")]
+)
+def test_a_caption_says_which_names_are_bold(highlight: list[str] | None, words: str) -> None:
+    with using(ReportStyle(highlight=highlight)):
+        table = accuracy_table(prepare(frame(accuracy("zeta", 0, 0.3), accuracy("sdpa", 0, 0.5))))
+        assert table is not None
+        text = to_latex(table)
+    assert ("Bold name" in text) == bool(words)
+    assert words in text
+
+
 def named(family: str, options: dict[str, str], **labels: str) -> dict[str, object]:
     """A row with what distinguishes its model, as stores give it."""
     cell = "-".join([family, *options.values(), *labels.values()])

@@ -5,10 +5,17 @@ import pytest
 
 from lra.reports.page.document import to_html
 from lra.reports.rows import prepare
-from lra.reports.style import TableStyle
+from lra.reports.style import Captions, TableStyle
 from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.ranking import UNRANKED
-from lra.reports.tables.scores import BASELINES, LANGUAGE, ORACLES, accuracy_table, splits
+from lra.reports.tables.scores import (
+    BASELINES,
+    EQUAL,
+    LANGUAGE,
+    ORACLES,
+    accuracy_table,
+    splits,
+)
 from lra.reports.tables.table import Entry, Table, to_csv, to_markdown
 
 
@@ -40,6 +47,22 @@ def test_one_seed_has_wilsons_interval_over_examples(make: SimpleNamespace) -> N
     assert entry.text == "37.5 [35.4, 39.6; 2,000 examples]"
     assert entry.interval is not None
     assert entry.interval.source == "examples"
+
+
+def test_the_interval_of_a_share_stays_among_shares(make: SimpleNamespace) -> None:
+    found = table(make.frame(*(make.accuracy("linear", s, v) for s, v in enumerate((0.8, 1.0)))))
+    (entry,) = found.rows[0].entries
+    assert entry.text == "90.0 [0.0, 100.0; 2 seeds]"
+    assert entry.interval is not None
+    assert (entry.interval.low, entry.interval.high) == (0, 1)
+    assert ",0.9,0.0,1.0,0.95," in to_csv(found)
+
+
+def test_seeds_that_are_equal_say_nothing_about_another(make: SimpleNamespace) -> None:
+    entry = only(make.frame(*(make.accuracy("linear", s, 1.0) for s in (0, 1, 2))))
+    assert entry.text == "100.0 [100.0, 100.0; 3 seeds]"
+    assert entry.notes == (EQUAL,)
+    assert not only(make.frame(make.accuracy("linear", 0, 1.0))).notes
 
 
 def test_one_seed_of_unknown_size_has_no_interval(make: SimpleNamespace) -> None:
@@ -202,6 +225,10 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     assert "31.5*" in to_latex(found)
     plain = to_latex(found, TableStyle(bold_best=False))
     assert "Bold" not in plain
+    one = table(scores_of(make, seeds=1))
+    assert one.brief == "Percent. Bold: best of the column; underlined: second."
+    short = TableStyle(bold_best=False, captions=Captions.short)
+    assert "Bold" not in to_latex(one, short)
     assert "*: differs from the best" in plain
     assert '<b>91.5</b><span class="rest"> [89.4' in to_html(found)
     assert '<u>90.6</u><span class="rest"> [' in to_html(found)
@@ -233,8 +260,9 @@ def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespac
     ):
         found = table(make.frame(*rows))
         assert not any(row.entries[0].rank for row in found.rows)
-        assert UNRANKED.strip() in found.caption
-        assert "Bold" not in found.caption
+        for words in (found.caption, found.brief):
+            assert UNRANKED.strip() in words
+            assert "Bold" not in words
     found = table(make.frame(*below, make.baseline("oracle_depth_3", 0.99, "x")))
     assert [row.entries[0].rank for row in found.rows] == [1, 2, 0]
     alone = table(make.frame(make.baseline("root_operator", 0.37, "x")))
