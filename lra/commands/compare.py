@@ -23,7 +23,8 @@ def parser() -> argparse.ArgumentParser:
     )
     args.add_argument(
         "names", nargs="*", metavar="NAME",
-        help="two or more: a model as reports name it, or KEY=VALUE of any option or column; "
+        help="two or more: a model or baseline as reports name it, or KEY=VALUE of any option or "
+        "column; "
         "several in quotes: 'linear optim.steps=400'. Each is compared with the first",
     )  # fmt: skip
     args.add_argument("--best", action="store_true", help="compare each with the best instead")

@@ -55,7 +55,7 @@ def compared(
     its words name an option that was searched.
 
     Args:
-        words: names of models, or KEY=VALUE words, several of which are separated by spaces.
+        words: names of models or baselines, or KEY=VALUE words; several are separated by spaces.
         root: the store; None: there is none.
         sweep: of the store; None: all of it.
         files: published rows, in place of the store.
@@ -97,6 +97,7 @@ def compared(
         apart = "".join(words).split(",")
         there = sorted({*frame["name"][frame["baseline"] == ""]})
         raise TooFewNames(words, apart if len(apart) > 1 else there)
+    frame = _with_baselines(frame, words)
     settings = _settings(frame, cells)
     sides = [_side(word, frame, settings, where) for word in words]
     sides, trainings = _after_search(frame, settings, sides, where, untuned=untuned)
@@ -113,6 +114,30 @@ def compared(
     frame = frame[chosen | (frame["baseline"] != "")]
     numbers = numbers_of(frame, settings, metric, split, hits, trainings=trainings)
     return numbers, compare(numbers, sides, best=best), left_out
+
+
+def _with_baselines(frame: "pd.DataFrame", words: Sequence[str]) -> "pd.DataFrame":
+    """Return rows with the baselines that words name as models: of one score at every seed."""
+    import pandas as pd
+
+    from lra.reports.tables.scores import TASK
+
+    place = [*TASK, "metric", "split"]
+    parts = {part for word in words for part in (word, *word.split())}
+    known = frame[(frame["baseline"] != "") & (frame["status"] == "ok") & frame["step"].isna()]
+    trained = frame[(frame["baseline"] == "") & (frame["status"] == "ok") & frame["step"].isna()]
+    seeds = trained[trained["runner"] == "train"].drop_duplicates([*place, "seed"])
+    every = [frame]
+    for baseline, rows in known.groupby("baseline"):
+        for name in parts & {baseline, f"baseline/{baseline}", baseline.replace("_", " ")}:
+            means = rows.groupby(place, dropna=False)["value"].mean().reset_index()
+            own = seeds.drop(columns="value").merge(means, on=place)
+            labels = [{k: v for k, v in x.items() if k not in LABELS} for x in own["labels"]]
+            cells = f"{baseline} " + own["cell"]
+            every.append(own.assign(
+                cell=cells, family=name, name=name, labels=labels, options=[{} for _ in labels]
+            ))  # fmt: skip
+    return pd.concat(every, ignore_index=True)
 
 
 def _settings(frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> Settings:
@@ -142,7 +167,8 @@ def _side(word: str, frame: "pd.DataFrame", settings: Settings, where: Sequence[
     for part in [word] if word in names else word.split():
         if part in names or "=" not in part:
             if part not in names:
-                raise UnknownName(unknown("model", part, names, listed=False))
+                known = {*names, *frame["baseline"][frame["baseline"] != ""]}
+                raise UnknownName(unknown("model", part, known, listed=False))
             cells &= names[part]
             about += [*MODEL, *set().union(*frame["options"][frame["name"] == part])]
         else:

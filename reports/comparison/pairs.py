@@ -32,11 +32,14 @@ from lra.reports.statistics.paired import (
     sign_flip_p,
 )
 from lra.reports.tables.scores import ACCURACY, CHANCE, TASK
+from lra.runners import metrics
 from lra.runners.records import is_oracle
 
 _MOST = 3
 """Further settings that a note names."""
 _PLURAL = {"seed": "seeds", "study": "studies"}
+COUNTED = "counted"
+"""What a difference of counts is over: they are the same at every repetition."""
 Unit = tuple[str, int]
 """What the two of a pair share: `seed` or `study`, and its number."""
 Key = tuple[Any, ...]
@@ -125,7 +128,8 @@ def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> l
         for line in each.lines:
             if line.difference and line.difference.p is not None:
                 families[each.over_all and line is each.lines[-1]].append(line)
-    tested = {id(x): y for f in families for x, y in zip(f, _tested(f), strict=True)}
+    shares = numbers.score.shares
+    tested = {id(x): y for f in families for x, y in zip(f, _tested(f, shares=shares), strict=True)}
     return [
         replace(e, lines=tuple(tested.get(id(x), x) for x in e.lines))
         for e in every
@@ -133,14 +137,22 @@ def compare(numbers: Numbers, sides: Sequence[Side], *, best: bool = False) -> l
     ]
 
 
-def _tested(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines of a family of tests, with p, interval and detectable difference of each."""
+def _tested(lines: Sequence[Line], *, shares: bool) -> list[Line]:
+    """Return the lines of a family of tests, with p, interval and detectable difference of each.
+
+    No difference of `shares` is larger than 1: so far reach intervals, and beyond nothing is
+    detectable.
+    """
     p = [line.difference.p or 0.0 for line in lines if line.difference]
     found = []
     for line, corrected, level in zip(lines, holm(p), holm_levels(p), strict=True):
         known, caution = line.difference, ""
         if known and known.interval:
             known = _difference(line.by_unit, level)
+            if shares and (ends := known.interval):
+                ends = replace(ends, low=max(-1.0, ends.low), high=min(1.0, ends.high))
+                size = known.detectable if (known.detectable or 0.0) <= 1 else None
+                known = replace(known, interval=ends, detectable=size)
             fewest = 2 + math.floor(-math.log2(1 - level))
             if corrected < ALPHA and known.pairs < fewest:
                 caution = (
@@ -194,7 +206,7 @@ def _compared(numbers: Numbers, first: Side, second: Side) -> Comparison:
         lines.append(_line(numbers, place, _title(place, tried), first, second))
     paired = [line for line in lines if line.difference]
     over_all = len(paired) > 1 and len({dict(p)["task"] for p in tried}) == len(tried)
-    over_all &= not any(line.speed for line in paired)
+    over_all &= not any(line.speed or line.over == COUNTED for line in paired)
     if over_all:
         lines.append(_over_all(paired, higher=numbers.score.higher))
     if not lines:
@@ -280,14 +292,14 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
     groups: dict[Key, dict[Unit, tuple[float, float]]] = {}
     for (unit, *setting), value in zip(shared, values, strict=True):
         groups.setdefault((*setting,), {})[unit] = value
-    line = _over(task, [*groups.values()], "settings")
+    line = _counted(numbers, _over(task, [*groups.values()], "settings"))
     if speed and line.difference:
         alone = MeanDifference(mean=line.difference.mean, pairs=line.difference.pairs)
         over = f"{speed.passes} passes"
         line = replace(line, difference=alone, speed=speed, over=over, notes=())
     if len(groups) > 1:
         notes.append(f"means over {len(groups)} settings of {', '.join(varying)}")
-    elif len(shared) == 1 and line.difference and not speed:
+    elif len(shared) == 1 and line.difference and not speed and line.over != COUNTED:
         words, one = "", line.over
         if line.units == "seeds":
             interval, count, words = _over_examples(numbers, *pairs[0])
@@ -300,6 +312,14 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
         line, **_counts([a - b for a, b in values], numbers.score.higher),
         baseline=_baseline(numbers, place), notes=(*notes, *line.notes),
     )  # fmt: skip
+
+
+def _counted(numbers: Numbers, line: Line) -> Line:
+    """Return a line of counts without spread as that: seeds are no sample of them."""
+    spread = line.difference is not None and line.difference.p is not None
+    if spread or numbers.metric not in metrics.COUNTED:
+        return line
+    return replace(line, over=COUNTED, notes=())
 
 
 def _single(found: Sequence[Row]) -> Row:

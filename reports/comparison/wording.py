@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lra.reports.comparison.numbers import Numbers
-from lra.reports.comparison.pairs import Comparison, Line
+from lra.reports.comparison.numbers import SPEEDS, Numbers
+from lra.reports.comparison.pairs import COUNTED, Comparison, Line
 from lra.reports.comparison.speeds import Speed
 from lra.reports.statistics.intervals import LEVEL, Interval
 from lra.reports.statistics.paired import ALPHA, POWER
@@ -17,7 +17,7 @@ from lra.runners.metrics import METRICS
 _TESTED = (
     f"p: two-sided, paired t test (over tasks: sign flips); bold below {ALPHA:.2g}. detectable: "
     f"the true difference that as many new pairs show in {100 * POWER:g} % of repetitions, of "
-    "normal differences whose spread is estimated from these pairs."
+    "normal differences whose spread is estimated from these pairs; none: pairs are too few."
 )
 _CORRECTED = (
     "correction: p by Holm's method for all lines of tasks here, or for all means over tasks. "
@@ -29,6 +29,9 @@ _TIMED = (
     f"process [{100 * LEVEL:g} % interval of the median]; bold where it leaves out 1. The seconds "
     "beside it are of each model's own cell, of other passes, and do not divide to it."
 )
+
+
+_REPEATS = "counted, so a repetition gives the same"
 
 
 def p_text(p: float | None) -> str:
@@ -54,7 +57,10 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
         times = f"{_factor(line.speed)} times as fast as {b} at {line.task}{options}"
         return f"{a} is {times}, over {line.over}: {shown}."
     size = numbers.text(found.mean, signed=True) + _bounds(numbers, found.interval)
-    at = f"{a} − {b} at {line.task}{options}: {size} over {line.over}"
+    at = f"{a} − {b} at {line.task}{options}: {size}"
+    if line.over == COUNTED:
+        return f"{at}. {a} has {_times([line])}: {_REPEATS}."
+    at += f" over {line.over}"
     p = line.p_holm
     test = f"p = {p_text(p)}" + (f" ({_corrected(line)})" if line.tests > 1 else "")
     if p is None:
@@ -64,7 +70,7 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
         words += f" {line.caution}" * bool(line.caution)
     else:
         words = f"{at}, {test}: no difference is shown"
-        if found.detectable is not None and numbers.score.shares and found.detectable > 1:
+        if found.interval and found.detectable is None:
             words += f", and {line.units} of this spread are too few to show any"
         elif found.detectable is not None:
             size = numbers.text(found.detectable)
@@ -84,30 +90,46 @@ def _over_lines(numbers: Numbers, comparison: Comparison, options: str) -> str:
     gains = [x for x in comparison.lines if x.difference]
     if not gains:
         return f"{a} and {b}: {'; '.join(n for x in comparison.lines for n in x.notes)}."
-    speeds = [x.speed for x in gains if x.speed]
-    higher, word = numbers.score.higher, "faster" if speeds else _words(numbers)[0]
-    wins = sum(
-        x.speed.factor > 1 if x.speed else (x.difference.mean > 0) == higher
-        for x in gains
-        if x.difference
-    )
+    if speeds := [x.speed for x in gains if x.speed]:
+        return _over_speeds(a, b + options, speeds, len(gains))
+    higher, word = numbers.score.higher, _words(numbers)[0]
+    signs = [(x.difference.mean > 0) == higher for x in gains if x.difference and x.difference.mean]
+    wins, losses = signs.count(True), signs.count(False)
+    if losses > wins:
+        a, b, wins = b, a, losses
     words = f"{a} is {word} than {b}{options} in {wins} of {len(gains)} lines"
+    if all(x.over == COUNTED for x in gains):
+        return f"{words}. {comparison.first} has {_times(gains)}: {_REPEATS}."
     tested = [x for x in gains if x.p_holm is not None]
-    if speeds:
-        ends = [_factor(speed) for speed in sorted(speeds, key=lambda s: s.factor)]
-        known = [s.differs for s in speeds if s.interval and s.interval.level >= LEVEL]
-        words += (
-            f", {' to '.join(dict.fromkeys((ends[0], ends[-1])))} times as fast; the "
-            f"{100 * LEVEL:g} % interval of {sum(known)} of {len(known)} leaves out 1"
-        )
-        if few := len(speeds) - len(known):
-            words += f", and {few} had too few passes for one"
-    if tested:
-        sure = [x for x in tested if (x.p_holm or 0.0) < ALPHA]
-        words += f"; {len(sure)} of {len(tested)} differences are significant"
-        words += f" (Holm, {tested[0].tests} tests)" if tested[0].tests > 1 else ""
-        return f"{words}. {sure[0].caution if sure else ''}".rstrip()
-    return f"{words}." if speeds else f"{words}; none of them can be tested, as its notes say."
+    if not tested:
+        return f"{words}; no difference can be tested, and the notes say why."
+    sure = [x for x in tested if (x.p_holm or 0.0) < ALPHA]
+    words += f"; {len(sure)} of {len(tested)} differences are significant"
+    words += f" (Holm, {tested[0].tests} tests)" if tested[0].tests > 1 else ""
+    return f"{words}. {sure[0].caution if sure else ''}".rstrip()
+
+
+def _over_speeds(a: str, b: str, speeds: Sequence[Speed], lines: int) -> str:
+    """Return how many times as fast a model is in several lines."""
+    ends = [_factor(speed) for speed in sorted(speeds, key=lambda s: s.factor)]
+    known = [s.differs for s in speeds if s.interval and s.interval.level >= LEVEL]
+    factors = " to ".join(dict.fromkeys((ends[0], ends[-1])))
+    words = f"{a} is {factors} times as fast as {b} in {len(speeds)} of {lines} lines"
+    if known:
+        words += f"; in {sum(known)} the {100 * LEVEL:g} % interval leaves out 1"
+    if few := len(speeds) - len(known):
+        words += f"; {few} had too few passes for an interval of {100 * LEVEL:g} %"
+    return f"{words}."
+
+
+def _times(lines: Sequence[Line]) -> str:
+    """Say how many times as large the first of two counts are."""
+    pairs = [(x.first or 0.0, x.second or 0.0) for x in lines]
+    if not all(second for _, second in pairs):
+        return "others"
+    ratios = sorted(first / second for first, second in pairs)
+    ends = dict.fromkeys(significant(ratio) for ratio in (ratios[0], ratios[-1]))
+    return f"{' to '.join(ends)} times as many"
 
 
 def _corrected(line: Line) -> str:
@@ -140,7 +162,10 @@ def trainings(numbers: Numbers) -> str:
 
 def _words(numbers: Numbers) -> tuple[str, str, str]:
     """Return what a first side is called: of a number that only describes, none is better."""
-    neutral = METRICS[numbers.metric].higher_is_better is None
+    metric = METRICS[numbers.metric]
+    if metric.unit == "s" or numbers.metric in SPEEDS:
+        return ("faster", "equal", "slower")
+    neutral = metric.higher_is_better is None
     return ("higher", "equal", "lower") if neutral else ("better", "equal", "worse")
 
 
@@ -158,6 +183,8 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
     lines = [x for each in comparisons for x in each.lines]
     corrected, timed = any(x.tests > 1 for x in lines), any(x.speed for x in lines)
     tested = any(x.p_holm is not None for x in lines)
+    intervals = [x.difference.interval for x in lines if x.difference and x.difference.interval]
+    cut = numbers.score.shares and any(max(-i.low, i.high) == 1 for i in intervals)
     heads = {
         "first": first, "second": second, "difference": "first − second",
         "speed": "times as fast", "over": "over", "p": "p", "tests": "correction",
@@ -176,8 +203,7 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
         trainings(numbers),
         f"{numbers.score.unit}; means over pairs, which share task, seed and all that varies "
         "within a side; over: what the interval accounts for.",
-        f"Difference [{100 * LEVEL:g} % interval]."
-        * any(x.difference and x.difference.interval for x in lines),
+        f"Difference [{100 * LEVEL:g} % interval{', cut off at ±100' * cut}]." * bool(intervals),
         _TESTED * tested,
         _CORRECTED * corrected,
         _TIMED * timed,
@@ -223,6 +249,8 @@ def _entries(numbers: Numbers, line: Line) -> dict[str, Entry]:
         rank = int(p is not None and p < ALPHA)
         more = {"interval": found.interval, "notes": notes, "rank": rank}
         entries["difference"] = number(found.mean, size, **more)
+        if found.interval and p is not None and found.detectable is None:
+            entries["detectable"] = Entry(text="none")
     if speed:
         more = {"interval": speed.interval, "rank": int(speed.differs)}
         entries["speed"] = number(speed.factor, _factor(speed), **more)

@@ -6,7 +6,7 @@ those of a forward pass at the same length, as in Lite Transformer's paper. Both
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.ticks import seconds
 from lra.reports.rows import WAITING, as_text, cost_points, cost_rows, model_order, settings
 from lra.reports.sections.score_data import PANEL, panel_facts, score_data
-from lra.reports.sections.section import PagesPart, SimpleSection
+from lra.reports.sections.section import LeftOut, PagesPart, SimpleSection
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.tables.scores import SCORES, TASK
 
@@ -94,6 +94,15 @@ def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     machines = [", ".join(dict.fromkeys(map(as_text, part))) for part in parts]
     grouped = timed.assign(machine=machines).groupby([*TASK, "name", "machine"], dropna=False)
     return _joined(rows, grouped["value"].median().rename("step_time").reset_index(), STEP_TIME)
+
+
+def untimed(rows: pd.DataFrame) -> Iterator[LeftOut]:
+    """Say which trainings `score_time_data` leaves out, where these are all of a model."""
+    timed = rows[(rows["metric"] == "train_step_time") & rows["step"].isna()]
+    lost = timed["disturbed"][timed["disturbed"] != ""]
+    if len(lost) and len(score_time_data(rows.assign(disturbed=""))) > len(score_time_data(rows)):
+        reason = f"{len(lost)} of {len(timed)} trainings were disturbed, as in: {lost.iloc[0]}"
+        yield LeftOut("score-by-step-time", reason)
 
 
 def score_long_time_data(rows: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,12 @@ import pandas as pd
 
 from lra.reports.sections.key_width import key_widths
 from lra.reports.sections.learned_spans import learned_spans
-from lra.reports.sections.score_cost import score_costs, score_long_times, score_times
+from lra.reports.sections.score_cost import (
+    score_costs,
+    score_long_times,
+    score_times,
+    untimed,
+)
 from lra.reports.sections.section import Part
 
 
@@ -14,6 +19,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield what trainings show."""
     yield from learned_spans(rows)
     yield from score_times(rows)
+    yield from untimed(rows)
     yield from score_long_times(rows)
     yield from score_costs(rows)
     yield from key_widths(rows)

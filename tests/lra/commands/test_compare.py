@@ -263,3 +263,18 @@ def test_a_wrong_flag_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[s
         "lra compare: unrecognized arguments: --sweeep mine (did you mean --sweep?); lra compare "
         "--help says what it takes\n"
     )
+
+
+def test_a_baseline_may_stand_on_either_side(capsys: pytest.CaptureFixture[str]) -> None:
+    """It has one score at every seed, so the test is of the seeds of the model."""
+    for name in ("last_value", "baseline/last_value", "last value"):
+        text = printed(capsys, "linear", name, "--rows", "example", "--json")
+        (line,) = json.loads(text)["comparisons"][0]["lines"]
+        assert line["over"] == "3 seeds"
+        assert line["second"] == 0.25
+        assert line["first"] - 0.25 == pytest.approx(line["difference"]["mean"])
+    verdict = printed(capsys, "last_value", "identity", "--rows", "example")
+    assert verdict.startswith("last_value − identity at mqar: +18.5 ")
+    assert "last_value is better." in verdict
+    error = printed(capsys, "linear", "lst_value", "--rows", "example", code=2)
+    assert "did you mean 'last_value'?" in error

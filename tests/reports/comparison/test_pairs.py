@@ -87,6 +87,12 @@ def test_no_difference_says_what_would_have_been_found(make: SimpleNamespace) ->
     rows = [*scores(make, "linear", [0.5, 0.6]), *scores(make, "sdpa", [0.6, 0.52])]
     text = verdict(found := numbers(make.frame(*rows)), only(found))
     assert text.endswith("and seeds of this spread are too few to show any.")
+    table = comparison_table(found, [only(found)])
+    ends = table.rows[0].entries[2].interval
+    assert ends is not None
+    assert (ends.low, ends.high) == (-1, 1)
+    assert "95 % interval, cut off at ±100" in table.caption
+    assert "| none |" in to_markdown(table)
 
 
 def test_a_difference_over_few_seeds_says_what_it_rests_on(make: SimpleNamespace) -> None:
@@ -321,7 +327,8 @@ def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None
         "listops, length 512, reference softmax",
     ]
     assert verdict(found, result) == (
-        "linear is better than local in 4 of 4 lines; none of them can be tested, as its notes say."
+        "linear is better than local in 4 of 4 lines; no difference can be tested, and the notes "
+        "say why."
     )
     rows[0] |= {"value": None, "status": "out_of_memory", "reason": "8 GiB"}
     lines = only(numbers(make.frame(*rows), metric="time_ratio"), "linear", "local").lines
@@ -349,6 +356,26 @@ def test_models_timed_beside_the_same_passes_have_a_ratio(make: SimpleNamespace)
             row["samples"] = row["samples"][::-1]
     (line,) = only(numbers(make.frame(*rows), metric="time"), "linear", "local").lines
     assert line.speed is None
+
+
+def test_counts_need_no_test(make: SimpleNamespace) -> None:
+    rows = [
+        row
+        for length, factor in ((512, 2), (1024, 3))
+        for model, peak in (("linear", 1e6), ("sdpa", factor * 1e6))
+        for row in make.timing(model, length, 0.1, peak=peak)
+    ]
+    found = numbers(make.frame(*rows), metric="peak_tensor_bytes")
+    result = only(found, "sdpa", "linear")
+    assert [(line.over, line.notes) for line in result.lines] == [("counted", ())] * 2
+    repeats = "times as many: counted, so a repetition gives the same."
+    assert verdict(found, result) == (
+        f"linear is better than sdpa in 2 of 2 lines. sdpa has 2.00 to 3.00 {repeats}"
+    )
+    one = numbers(make.frame(*rows[:10]), metric="peak_tensor_bytes")
+    assert verdict(one, only(one, "sdpa", "linear")) == (
+        f"sdpa − linear at listops: +1,000,000. sdpa has 2.00 {repeats}"
+    )
 
 
 @pytest.mark.parametrize("metric", ["time", "tokens_per_second"])
@@ -382,7 +409,10 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     assert speeds[1].interval is not None
     assert (speeds[1].interval.low, speeds[1].interval.high) == (1 / wanted.high, 1 / wanted.low)
     text = verdict(found, result)
-    assert " times as fast; the 95 % interval of 2 of 3 leaves out 1." in text
+    assert text.startswith("linear is 1.0")
+    assert text.endswith(
+        "times as fast as sdpa in 3 of 3 lines; in 2 the 95 % interval leaves out 1."
+    )
     assert "significant" not in text
     other = only(found, "sdpa", "linear").lines[1].speed
     assert other is not None
@@ -393,7 +423,10 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     assert verdict(short, only(short)).endswith(
         "over 5 passes: too few passes for an interval of 95 %."
     )
-    for line in only(found, "linear", "local").lines:
+    unpaired = only(found, "local", "linear")
+    assert verdict(found, unpaired).startswith("linear is faster than local in 3 of 3 lines; no ")
+    assert "faster / equal / slower" in to_markdown(comparison_table(found, [unpaired]))
+    for line in unpaired.lines:
         assert line.speed is None
         assert any("no ratio of passes in turns" in note for note in line.notes)
     apart = {str(row["cell"]): {"positions": row["model"]} for row in rows}

@@ -13,6 +13,7 @@ from lra.reports.sections.score_cost import (
     score_cost_figure,
     score_long_time_data,
     score_time_data,
+    untimed,
 )
 from lra.reports.statistics.intervals import mean_interval
 from tests.reports.conftest import Report
@@ -73,8 +74,14 @@ def test_steps_of_a_training_that_waited_for_a_processor_are_no_cost(
         rows.append(make.row("train_step_time", step_s, **place))
         if waiting is not None:
             rows.append(make.row("waiting_share", waiting, **place))
-    data = score_time_data(prepare(make.frame(*rows))).set_index("model")
+    frame = prepare(make.frame(*rows))
+    data = score_time_data(frame).set_index("model")
     assert data["step_time"].to_dict() == {"linear": 0.1, "softmax": 0.2, "fnet": 0.3}
+    (left_out,) = untimed(frame)
+    assert left_out.reason == (
+        "2 of 5 trainings were disturbed, as in: waited for a processor for 50% of its time"
+    )
+    assert not [*untimed(frame[frame["model"] != "light_conv"])]  # each model has a time
 
 
 def test_scores_meet_the_time_of_a_step_at_the_length_that_most_models_reach(
