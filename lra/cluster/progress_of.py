@@ -5,7 +5,7 @@ import shutil
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,19 +15,23 @@ from typing import Any, NamedTuple
 from lra.cluster.engine import QUEUED, RUNNING, SUSPENDED
 from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
-from lra.cluster.state import read_states
+from lra.cluster.state import is_over, killed, read_states
+from lra.composition.spelling import in_results
 from lra.conf.plain_files import open_file
 from lra.conf.system_errors import NO_INODES, room_left
 from lra.runners.records import Status, legible
 from lra.runners.storage.homes import COPIED, Home
 from lra.runners.storage.index import CellSummary, RowsIndex, statuses
 from lra.runners.store import Store
+from lra.sweep.planned import NO_DATA
 from lra.terminal.progress import failure_of
 
 BAD = frozenset({Status.crashed, Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings that are failures; what is skipped or unsupported was left out on purpose."""
 RECENT_S = 3600.0
 """The rate is that of the last hour."""
+KILLED = "gone (killed)"
+"""What a worker does that ended without a word."""
 
 
 class CellEnd(NamedTuple):
@@ -36,6 +40,8 @@ class CellEnd(NamedTuple):
     status: str
     reason: str
     at: float
+    bad: bool = False
+    """Whether it failed, or lacked its data."""
 
 
 class RunningCell(NamedTuple):
@@ -47,6 +53,8 @@ class RunningCell(NamedTuple):
     host: str
     since: float | None
     progress: str
+    left_s: float | None
+    """Seconds to the end of what it does now; None: not known."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +74,8 @@ class Standing:
     """What clusters say of the workers' jobs."""
     ended: Counter[str] = field(default_factory=Counter)
     """Workers that ended with an error, by the reason."""
+    resume: str = ""
+    """How it goes on where nobody works, in words."""
     notes: list[str] = field(default_factory=list)
     """What else a person should know, in sentences."""
     per_hour: float | None = None
@@ -77,7 +87,7 @@ class Standing:
         """Count a cell that has its rows."""
         self.done += 1
         self.endings[ended.status] += 1
-        if ended.status in BAD:
+        if ended.bad:
             self.failures.setdefault((ended.status, ended.reason), []).append(key)
 
     @property
@@ -90,7 +100,7 @@ class Standing:
         """What `lra watch` ends with."""
         if self.left:
             return 3
-        return 1 if any(self.endings[status] for status in BAD) else 0
+        return 1 if self.failures else 0
 
 
 class Watcher:
@@ -106,9 +116,12 @@ class Watcher:
         workers, states = read_states(plan.folder), dict[str, Mapping[str, Any]]()
         for name, state in workers.items():
             home = Home.of_note(state.get("home"))
-            if _over(state) or home is None or not home.is_strange(plan.folder):
-                states[name] = state
+            if is_over(state) or home is None or not home.is_strange(plan.folder):
+                gone = {"doing": KILLED, "cells": {}} if killed(state) else {}
+                states[name] = {**state, **gone}
         standing = Standing(sweep=plan.sweep, total=len(plan.entries))
+        work = f"lra work {plan.sweep}{in_results(plan.root)}"
+        standing.resume = f"{work}, or the same lra submit command again"
         standing.ended = early_endings(plan, states)
         standing.notes = [*self.store.strangers(remove=False), *room_lines(plan.root)]
         if strange := len(workers) - len(states):
@@ -128,7 +141,7 @@ class Watcher:
                 worker = held.worker or str(doing.get("worker", "")) or f"{held.host} {held.pid}"
                 standing.running.append(
                     RunningCell(entry.key, held.title or str(doing.get("title", entry.key)), worker,
-                            held.host, doing.get("since"), _progress(doing))
+                            held.host, doing.get("since"), _progress(doing), doing.get("left_s"))
                 )  # fmt: skip
         holding = {cell.worker for cell in standing.running}
         standing.workers = sorted(
@@ -147,36 +160,60 @@ class Watcher:
         return True
 
     def _rate(self, standing: Standing) -> None:
+        """Judge by the cells of the last hour, and by what the plan and the workers say is left.
+
+        Where nobody works, the hour is that before the last end: waiting changes no rate.
+        """
         entries, now = self.plan.entries, time.time()
-        since = max(float(self.plan.head["made"]), now - RECENT_S)
+        last = max((ended.at for ended in self.ended.values()), default=now)
+        until = now if standing.running else last
+        since = max(float(self.plan.head["made"]), until - RECENT_S)
         recent = [place for place, ended in self.ended.items() if ended.at >= since]
-        passed = now - since
-        if not recent or passed <= 0:
-            return
-        standing.per_hour = len(recent) * 3600 / passed
-        if not standing.running:
-            return
+        work = 0.0
         # As forecast where that is known of every cell, else each as long as the others.
         estimated = all(entry.needs.seconds is not None for entry in entries)
 
         def weight(place: int) -> float:
             return (entries[place].needs.seconds or 1.0) if estimated else 1.0
 
-        work = sum(map(weight, recent)) / passed
-        left = sum(weight(place) for place in range(len(entries)) if place not in self.ended)
-        standing.left_s = left / work if work else None
+        if recent and until > since:
+            standing.per_hour = len(recent) * 3600 / (until - since)
+            work = sum(map(weight, recent)) / (until - since)
+        if standing.running:
+            left = sum(weight(place) for place in range(len(entries)) if place not in self.ended)
+            least, whole = self._least(standing.running, now)
+            if work or whole:  # the first cells of a sweep are its short ones
+                standing.left_s = max(left / work if work else 0.0, least)
+
+    def _least(self, running: Sequence[RunningCell], now: float) -> tuple[float, bool]:
+        """Return the seconds that those at work need at least, and whether all cells count."""
+        entries, each, whole = self.plan.entries, list[float](), True
+        for cell in running:
+            planned = entries[self.plan.places[cell.key]].needs.seconds
+            passed = 0.0 if cell.since is None else now - cell.since
+            each.append(max(cell.left_s or 0.0, (planned or 0.0) - passed))
+            whole = whole and (planned is not None or cell.left_s is not None)
+        held = {cell.key for cell in running}
+        waiting = [
+            entry.needs.seconds
+            for place, entry in enumerate(entries)
+            if place not in self.ended and entry.key not in held
+        ]
+        least = (sum(each) + sum(seconds or 0.0 for seconds in waiting)) / len(each)
+        return max(*each, least), whole and None not in waiting
 
 
 def of_stored(root: Path, name: str) -> Standing:
     """Return how far a sweep of `lra run` is: from its cells, their rows and who holds them."""
     store = Store(root)
     keys, held = store.cells_of(name), store.claims()
-    standing = Standing(sweep=name, total=len(keys), notes=[*room_lines(root)])
+    standing = Standing(sweep=name, total=len(keys), notes=[*room_lines(root)],
+                        resume="the same lra run command again")  # fmt: skip
     for key, summary in statuses(root, (key for key in keys if key not in held)).items():
         standing.count(key, _end(summary))
     standing.running = [
         RunningCell(key, held[key].title or key, f"{held[key].host} {held[key].pid}",
-                    held[key].host, None, "")
+                    held[key].host, None, "", None)
         for key in keys if key in held
     ]  # fmt: skip
     return standing
@@ -185,19 +222,27 @@ def of_stored(root: Path, name: str) -> Standing:
 def _end(summary: CellSummary) -> CellEnd:
     at = datetime.fromisoformat(summary.created).timestamp()
     bad = failure_of(summary)
-    return CellEnd(Status.ok, "", at) if bad is None else CellEnd(bad.status, bad.reason, at)
+    if bad is None:
+        return CellEnd(Status.ok, "", at)
+    lacks = NO_DATA.items() <= bad.labels.items()
+    return CellEnd(bad.status, bad.reason, at, lacks or bad.status in BAD)
 
 
 def _over(state: Mapping[str, Any]) -> bool:
-    return str(state.get("doing", "")).startswith("ended")
+    return is_over(state) or state["doing"] == KILLED
 
 
 def _progress(state: Mapping[str, Any]) -> str:
-    """Return in words how far a cell is."""
-    phase, done, total = state.get("phase"), state.get("done"), state.get("total")
-    if not phase:
+    """Return in words how far a cell is; "" where its worker says nothing of it."""
+    from lra.terminal.wording import ahead
+
+    phase, done, total, left_s = map(state.get, ("phase", "done", "total", "left_s"))
+    if phase is None:
         return ""
-    return f"{phase} {done:,} of {total:,}" if done is not None and total else str(phase)
+    words = str(phase)
+    if total:
+        words = f"{phase} {done:,} of {total:,}" if phase else f"step {done:,}/{total:,}"
+    return words if left_s is None else f"{words}, {ahead(left_s)} left"
 
 
 def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
@@ -220,8 +265,7 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
             jobs.states[state] for jobs in standing.jobs for state in (QUEUED, RUNNING, SUSPENDED)
         )
         rate += (", " if rate else "") + (
-            "nobody works on it yet" if coming else
-            "nobody works on it: lra work, or the command again"
+            "nobody works on it yet" if coming else f"nobody works on it: {standing.resume}"
         )  # fmt: skip
     if rate:
         yield rate
@@ -235,7 +279,7 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
         for_s = "" if cell.since is None else f" for {spent(max(0.0, now - cell.since))}"
         where = cell.worker if cell.worker.startswith(cell.host) else f"{cell.worker} {cell.host}"
         progress = f": {cell.progress}" if cell.progress else ""
-        yield f"  {cell.title} on {where}{for_s}{progress}"
+        yield f"  {cell.title}{progress} (on {where}{for_s})"
     if (more := len(standing.running) - most) > 0:
         yield f"  and {more:,} more"
     for (status, reason), keys in list(standing.failures.items())[:most]:
@@ -254,7 +298,7 @@ def worker_lines(standing: Standing, most: int) -> Iterator[str]:
         host = "" if state["host"] == here or state["worker"].startswith(state["host"]) else (
             f" on {state['host']}"
         )  # fmt: skip
-        ended = endings or "no cell yet"
+        ended = endings or "no finished cell"
         yield f"  worker {state['worker']}{host}: {state['doing']}, {ended}{seen}"
     if (more := len(standing.workers) - most) > 0:
         yield f"  and {more:,} more workers"
@@ -277,6 +321,8 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
     """
     since, reasons = float(plan.head["made"]), Counter[str]()
     for name, state in states.items():
+        if state.get("at", 0.0) >= since and state["doing"] == KILLED:
+            reasons["killed, by a person or for want of memory"] += 1
         code = str(state.get("doing", "")).removeprefix("ended with ")
         if state.get("at", 0.0) >= since and code.isdecimal() and code not in ("0", "143"):
             why = state.get("why") or _last(plan.folder / "logs" / f"{name}.log", STOPPED)

@@ -12,6 +12,7 @@ from typing import Any
 from lra.conf.plain_files import NoJson, Types, typed
 from lra.runners.isolation.progress import Progress
 from lra.runners.storage.atomic import make_folder
+from lra.runners.storage.holders import Holder, alive, process_place, process_start
 from lra.runners.storage.homes import Home
 from lra.runners.storage.sealed import NotSealed, read_sealed, sealed
 
@@ -23,7 +24,7 @@ _STATE: Types = {
 }  # fmt: skip
 _CELL: Types = {
     "title": str, "since": _NUMBER, "phase": (str, _NONE), "done": (int, _NONE),
-    "total": (int, _NONE),
+    "total": (int, _NONE), "left_s": (*_NUMBER, _NONE),
 }  # fmt: skip
 
 
@@ -36,6 +37,8 @@ class WorkerState:
             "worker": name,
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "started": process_start(),
+            "place": process_place(),
             "group": group,
             "since": time.time(),
             "home": Home.of(folder).plain(),
@@ -107,6 +110,20 @@ class WorkerState:
         with suppress(OSError), self.path.open("r+b") as file:
             file.write(raw)
             file.truncate()
+
+
+def killed(state: Mapping[str, Any]) -> bool:
+    """Tell whether a worker ended without a word: False too where that is not seen from here."""
+    pid, started = state.get("pid"), state.get("started")
+    if is_over(state) or type(pid) is not int or pid < 1:
+        return False
+    start = started if type(started) is int else None
+    return alive(Holder(state["host"], pid, start, str(state.get("place", "")))) is False
+
+
+def is_over(state: Mapping[str, Any]) -> bool:
+    """Tell whether a worker has said how it ended."""
+    return str(state["doing"]).startswith("ended")
 
 
 def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:

@@ -1,6 +1,7 @@
 """`lra watch`: how far a submitted sweep is, from its results folder alone.
 
-Exit codes: 0 every cell is done well; 1 every cell is done, and some failed; 3 cells are left.
+Exit codes: 0 every cell is done well; 1 all are done, and some failed or lacked data; 3 cells are
+left.
 """
 
 import argparse
@@ -32,8 +33,9 @@ def parser() -> argparse.ArgumentParser:
         "submitted one its workers, their jobs and the time left. Works where the results "
         "folder is seen, also while nothing runs; what the jobs wait for is told where SLURM can "
         "be asked. On a terminal it stays until the sweep is complete; Ctrl-C ends it.",
-        epilog="Ends with 0: every cell is done well; 1: some crashed, diverged or met a limit; "
-        "3: cells are left. Examples: lra watch mysweep | lra watch mysweep --json",
+        epilog="Ends with 0: every cell is done well; 1: some crashed, diverged, met a limit or "
+        "lacked their data; 3: cells are left. Examples: lra watch mysweep | "
+        "lra watch mysweep --json",
     )
     args.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
     add_results(args)
