@@ -18,7 +18,7 @@ from lra.runners.measurement.training_places import shared_places
 from lra.sweep.cells import Lookups
 from lra.sweep.places import kind_of, processes
 from lra.sweep.sweep_logger import SweepLogger
-from lra.terminal.board import STOPPED, ProgressBoard
+from lra.terminal.board import UNENDED, ProgressBoard
 
 LEAST_BYTES = 2**30
 """What a cell may use however many workers share the memory: its limit counts what it maps."""
@@ -193,7 +193,7 @@ class SharedPlan:
     def ended(self, key: str, status: str) -> None:
         """Note how a cell ended, and that it is not to be taken again."""
         self.state.end(key, status)
-        if status == STOPPED:
+        if status in UNENDED:
             self.claiming.set_aside[self._place(key)] = "was stopped here from outside"
         else:
             self.claiming.over.add(self._place(key))

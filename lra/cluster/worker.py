@@ -26,7 +26,7 @@ from lra.runners.store import Store
 from lra.sweep.sweep_logger import SweepLogger
 from lra.sweep.users import at_work
 from lra.tasks.data.signals import Stopped, stoppable
-from lra.terminal.board import LEFT, STOPPED, ProgressBoard
+from lra.terminal.board import UNENDED, ProgressBoard
 from lra.terminal.wording import spent
 
 FIRST_S, LONGEST_S = 0.2, 5.0
@@ -189,7 +189,7 @@ class Worker:
 
     def _refused(self, fault: StorageFault) -> int | None:
         """Wait until the storage may work again, up to a minute; return how to end after it."""
-        ended = sum(n for how, n in self.board.endings.items() if how not in (STOPPED, LEFT))
+        ended = sum(n for how, n in self.board.endings.items() if how not in UNENDED)
         if ended > self.ended:
             self.ended, self.pauses = ended, iter(PAUSES_S)  # it has worked meanwhile
         pause = next(self.pauses, None) if fault.may_pass else None
@@ -268,7 +268,7 @@ class Worker:
         report_once(self.plan, self.logger, self.say, self.log)
 
     def _summary(self, code: int) -> None:
-        order = [*map(str, Status), STOPPED, LEFT]
+        order = [*map(str, Status), *UNENDED]
         endings = self.board.endings
         counted = [f"{endings[s]} {s.replace('_', ' ')}" for s in order if endings[s]]
         took = spent(time.monotonic() - self.begun)

@@ -33,7 +33,7 @@ from lra.sweep.sweep import Planned, SweepOutcome
 from lra.sweep.sweep_logger import SweepLogger
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import Task, remarks_of
-from lra.terminal.board import STOPPED, ProgressBoard
+from lra.terminal.board import SAVED, STOPPED, ProgressBoard
 from lra.terminal.progress import failure, failure_of, headline
 
 
@@ -71,7 +71,7 @@ class CellPlan(Protocol):
         ...
 
     def ended(self, key: str, status: str) -> None:
-        """Note how a cell ended: with one of `Status`, or STOPPED."""
+        """Note how a cell ended: with one of `Status`, STOPPED or SAVED."""
         ...
 
 
@@ -155,7 +155,7 @@ class Executor:
                 stopped = self.outcome.stopped_by
                 why = self.outcome.refused or self._cause()
                 why = why if stopped is None else f"interrupted by {stopped.name}"
-                self._left(running, f"{STOPPED}: {why}")
+                self._left(running.cell, why)
         finally:
             while self.running:
                 self.running.popitem()[1].claimed.claim.release()
@@ -168,7 +168,7 @@ class Executor:
                 try:
                     end = self._end_untried(running.claimed)
                 except OSError as error:
-                    self._left(running, f"{STOPPED}: {self._refuse(error)}")
+                    self._left(running.cell, self._refuse(error))
                     return
                 if end is not None:
                     self._conclude(running, failed(running.cell, *end))
@@ -292,7 +292,7 @@ class Executor:
             self._note(StorageFault(ending.reason, ending.may_pass))
         elif outcome.refused is None:
             outcome.stopped[job.name] = ending.reason
-        self._end(cell, f"{STOPPED}: {ending.reason}", STOPPED)
+        self._left(cell, ending.reason)
 
     def _conclude(self, running: Running, ended: Measurement | None) -> None:
         """Store a cell; `ended` is the row by which it failed, None where it did not."""
@@ -307,7 +307,7 @@ class Executor:
                 rows = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
                 stays = self._write(running, rows, [])
         except OSError as error:
-            self._left(running, f"{STOPPED}: {self._refuse(error)}")
+            self._left(running.cell, self._refuse(error))
         else:
             row = failure(rows)
             status = self.outcome.endings[cell.key] = Status.ok if row is None else row.status
@@ -315,9 +315,10 @@ class Executor:
             outcome += "; the numbers from before stay" if stays else ""
             self._end(cell, outcome, status)
 
-    def _left(self, running: Running, how: str) -> None:
-        """Leave a cell without rows."""
-        self._end(running.cell, how, STOPPED)
+    def _left(self, cell: Cell, why: str | None) -> None:
+        """Leave a cell without rows, and say whether a checkpoint of it goes on."""
+        status = SAVED if self._resumes(cell) else STOPPED
+        self._end(cell, f"{status}: {why}", status)
 
     def _end(self, cell: Cell, outcome: str, status: str) -> None:
         """Give the claim back, and say how the cell ended."""

@@ -35,8 +35,9 @@ GOOD = frozenset({Status.ok, Status.skipped})
 """Endings that `--quiet` leaves out."""
 UNLIKE = ("model", "mixer", "seed", "trainings")
 """Parts of an identity in which cells that take about as long may differ."""
-STOPPED, LEFT = "stopped, without rows", "left"
-"""Endings that are no status: nothing was stored."""
+STOPPED, SAVED, LEFT = "stopped, without rows", "saved half-way", "left"
+UNENDED = (STOPPED, SAVED, LEFT)
+"""Endings that are no status: no rows were stored; what is saved goes on from its checkpoint."""
 
 
 @dataclass(slots=True)
@@ -215,7 +216,7 @@ class ProgressBoard:
         Args:
             cell: the cell.
             outcome: its result, or why there is none.
-            status: one of `Status`, STOPPED or LEFT.
+            status: one of `Status` or `UNENDED`.
         """
         with self._lock:
             running, now = self.running.pop(cell.key, None), self.clock()
@@ -232,7 +233,7 @@ class ProgressBoard:
 
     def summary(self, folder: str) -> None:
         """Say how all of it ended, and where the results are."""
-        order = [*map(str, Status), STOPPED, LEFT]
+        order = [*map(str, Status), *UNENDED]
         counted = [f"{self.endings[s]} {s.replace('_', ' ')}" for s in order if self.endings[s]]
         missing = self.total - self.endings.total()
         counted += [f"{missing} not tried"] if missing else []

@@ -86,7 +86,8 @@ def test_a_stopped_training_says_where_it_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     text = process.communicate(timeout=LONGEST_S).decode()
     assert process.returncode == 143
-    assert "1 stopped, without rows" in text
+    assert ": saved half-way: interrupted by SIGTERM (" in text
+    assert "1 saved half-way" in text
     process = start(tmp_path, *long, "-v")
     assert process.stdout is not None
     seen = ""

@@ -253,7 +253,7 @@ def test_one_of_many_that_is_stopped_from_outside(tmp_path, monkeypatch, capsys)
         patch.setenv("LRA_TEST_SIGNAL", f"{int(signal.SIGTERM)} 4 {tmp_path / 'once'}")
         assert run(tmp_path / "results", *many, "report=true") == 1
     said = capsys.readouterr().out
-    assert said.count("stopped, without rows: stopped after step 4; resume to go on") == 1
+    assert said.count("saved half-way: stopped after step 4; resume to go on") == 1
     assert "1 of 3 cells were stopped from outside" in said
     assert "1 of 3 cells have no rows" in said
     assert "page" in said  # of the two that are there
