@@ -154,8 +154,8 @@ class SizesWorkers(Protocol):
 class WritesScripts(Protocol):
     """An engine whose workers are started by a script that a person can read."""
 
-    def script(self, group: WorkerGroup) -> str:
-        """Return the script of one worker of a group."""
+    def script(self, plan: Path, group: WorkerGroup) -> str:
+        """Return the script that starts the workers of a group, and what is not known of it yet."""
         ...
 
 

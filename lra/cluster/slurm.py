@@ -217,7 +217,7 @@ class SlurmEngine:
         if memory is None:
             memory = _share(cpus, gpus, there)
         limits = [part.seconds for part in there]
-        limit = None if None in limits else max(s for s in limits if s is not None)
+        limit = None if None in limits else max((s for s in limits if s is not None), default=None)
         return Resources(
             gpus=gpus, cpus=cpus, memory_bytes=memory,
             seconds=_minutes(time_of(cells.seconds, self.hours, limit)),
@@ -291,19 +291,33 @@ class SlurmEngine:
                 f"give cluster.workers={may.submit} or less, counting jobs that you have queued"
             )
 
-    def script(self, group: WorkerGroup) -> str:
-        """Return the script of one worker of a group."""
-        command = f"{self.python or sys.executable} -m lra work SWEEP --group {group.name}"
-        return self._script(group, site.partition(self.partition), command)
+    def script(self, plan: Path, group: WorkerGroup) -> str:
+        """Return the script of a group's first array; WORD in its name is one of the submission.
 
-    def _script(self, group: WorkerGroup, there: Sequence[site.Partition], command: str) -> str:
+        Where SLURM is not, no partition is known by its limits and nodes.
+        """
+        try:
+            there, most = site.partition(self.partition), site.array_limit()
+        except ConfigError:
+            there, most = [], site.DEFAULT_ARRAY
+        python, count = self.python or sys.executable, min(group.count, most)
+        executor = _executor(plan / OUTPUTS, python)
+        parameters = self._parameters(group, there, _job_name(f"{plan.name}-WORD"))
+        executor.update_parameters(**parameters, array_parallelism=count)
+        if count > 1:
+            executor.parameters["map_count"] = count
+        text = executor._make_submission_file_text(executor._submitit_command_str, "0")
+        command = f"{python} -m lra work {plan} --group {group.name} --workers 1"
+        return f"{text}\n# WORD: six letters of the submission; each job starts {command}"
+
+    def _script(self, group: WorkerGroup, there: Sequence[site.Partition]) -> str:
         executor = _executor(Path(), "")
         executor.update_parameters(**self._parameters(group, there))
-        return str(executor._make_submission_file_text(command, "0"))
+        return str(executor._make_submission_file_text("true", "0"))
 
     def _check_by_slurm(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
         """Have SLURM itself judge the very options, without submitting."""
-        text = self._script(group, there, "true")
+        text = self._script(group, there)
         try:
             done = subprocess.run(
                 ["sbatch", "--test-only"], input=text, capture_output=True, text=True, check=False,
@@ -334,7 +348,7 @@ class SlurmEngine:
         more = {key.lstrip("-").replace("_", "-"): value for key, value in self.sbatch.items()}
         values: dict[str, Any] = {
             "job_name": name,
-            "partition": ",".join(part.name for part in there),
+            "partition": ",".join(part.name for part in there) or self.partition,
             "account": self.account,
             "qos": self.qos,
             "constraint": self.constraint,
@@ -386,13 +400,19 @@ def _executor(folder: Path, python: str) -> Any:
     """Return submitit's executor, which queues a job again however often its time is over."""
     import shlex
 
+    site.check_submitit()
     import submitit
+
+    class Executor(submitit.SlurmExecutor):  # type: ignore[misc]
+        """One that writes a script on any machine; `check` looks for SLURM."""
+
+        @classmethod
+        def affinity(cls) -> int:
+            return 1
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return submitit.SlurmExecutor(
-            folder=folder, max_num_timeout=FOREVER, python=shlex.quote(python)
-        )
+        return Executor(folder=folder, max_num_timeout=FOREVER, python=shlex.quote(python))
 
 
 def _at_home(there: Sequence[site.Partition]) -> bool:

@@ -102,6 +102,11 @@ def check_present() -> None:
             f"cluster=slurm: no {', '.join(lacking)} on PATH: this is no machine of a SLURM "
             "cluster. Submit from a login node, or choose cluster=local"
         )
+    check_submitit()
+
+
+def check_submitit() -> None:
+    """Refuse where submitit is missing. Raises ConfigError."""
     try:
         import submitit  # noqa: F401
     except ImportError as error:

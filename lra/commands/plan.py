@@ -76,6 +76,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.sweep.costs import Costs
     from lra.sweep.forecast import Forecaster
     from lra.sweep.kept_counts import KeptCounts
+    from lra.sweep.overview import unprepared
     from lra.sweep.past import stored
     from lra.sweep.planned import not_done
     from lra.tuning.planned import planned
@@ -97,6 +98,8 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
         _write_csv(lines)
     else:
         _print(lines, totals)
+        for line in unprepared(waiting):
+            print(line)
     return 0
 
 
@@ -291,8 +294,9 @@ def _short_time(seconds: float) -> str:
 
 def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[str]:
     total = totals["total"]
+    cells = "1 cell" if total["cells"] == 1 else f"{total['cells']} cells"
     yield (
-        f"{total['cells']} cells in {totals['results']}: {total['done']} done, {total['to_do']} "
+        f"{cells} in {totals['results']}: {total['done']} done, {total['to_do']} "
         f"to do, {total['hours']:.2f} h"
         + (f", {total['gpu_hours']:.2f} GPU-hours" if total["gpu_hours"] else "")
         + (f" ({total['cell_hours']:.2f} h one after the other)" if total["hours"] else "")
@@ -311,11 +315,12 @@ def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[
             f"in {total['reference_does_not_fit']} cells a reference beside the model will not fit:"
             " runner.reference_max_length.NAME says up to which length it is measured"
         )
-    for machine in totals["machines"]:
-        rates = "as measured by lra doctor --rates" if machine["measured"] else (
+    machines = [(machine["hardware"], machine["measured"]) for machine in totals["machines"]]
+    for hardware, measured in dict.fromkeys(machines):
+        rates = "as measured by lra doctor --rates" if measured else (
             "typical ones, see conf/hardware; lra doctor --rates measures those of a machine"
         )  # fmt: skip
-        yield f"rates of hardware={machine['hardware']}: {rates}"
+        yield f"rates of hardware={hardware}: {rates}"
     corrected = [line["correction"] for line in lines if line["basis"] == "corrected"]
     if corrected:
         low, high = min(corrected), max(corrected)

@@ -23,7 +23,7 @@ from lra.composition.configuration import ReportChoice
 from lra.composition.run import Logger
 from lra.composition.spelling import in_results
 from lra.errors import ConfigError
-from lra.sweep.sweep import Sweep
+from lra.sweep.sweep import Planned, Sweep
 from lra.terminal import progress
 from lra.terminal.volume import Volume, taken
 
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> int:
 
         for line in (*overview(sweep), *(growing.said() if growing else ())):
             print(line)
-        _print_scripts(sweep, engine)
+        _print_workers(sweep, engine)
         return 0
     if sweep.control.shard is not None:
         raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
@@ -105,19 +105,57 @@ def main(argv: list[str]) -> int:
     return _submit(sweep, engine, words, report, growing=growing, begun=begun)
 
 
-def _print_scripts(sweep: Sweep, engine: ChosenEngine) -> None:
-    """Print how many workers of each size a cluster would start, and the script of one of each."""
-    if not isinstance(engine.engine, WritesScripts):
-        return
+def _print_workers(sweep: Sweep, engine: ChosenEngine) -> None:
+    """Print how many workers of each size would start, how, and where their logs go.
+
+    Raises ConfigError where the engine would start none, once the rest is told.
+    """
+    from lra.cluster.plan import plan_folder
     from lra.sweep.estimate import forecasts
     from lra.sweep.planned import not_done
 
     waiting = not_done(sweep.planned, sweep.store)
     groups = _groups(forecasts(waiting, sweep.store, sweep.name, COUNTED_S), engine)
-    engine.engine.check(groups)
+    plan = plan_folder(sweep.root, sweep.name).resolve()
+    objection = None
+    try:
+        engine.engine.check(groups)
+    except ConfigError as error:
+        objection = error
+    for line in _beside(sweep):
+        print(line)
     for group in groups if waiting else ():
-        print(f"\n{group.count} worker{'s' if group.count > 1 else ''} ({group.name}), each by")
-        print(engine.engine.script(group))
+        cores = group.resources.cpus
+        many = f"{group.count} worker{'s' if group.count > 1 else ''} ({group.name})"
+        if isinstance(engine.engine, WritesScripts):
+            print(f"\n{many}, each by")
+            print(engine.engine.script(plan, group))
+        else:
+            print(f"{many}, {cores} thread{'s' if cores > 1 else ''} each; logs in {plan / 'logs'}")
+    if objection is not None:
+        raise objection
+
+
+def _beside(sweep: Sweep) -> Iterator[str]:
+    """Yield what there is already of a sweep whose cells these are to join."""
+    from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
+    from lra.cluster.state import is_over, killed, read_states
+
+    folder = plan_folder(sweep.root, sweep.name)
+    try:
+        plan = StoredPlan(folder) if (folder / HEAD).is_file() else None
+    except BadPlan:  # it is written anew, which is said
+        plan = None
+    if plan is None:
+        return
+    new = sum(cell.key not in plan.places for cell in sweep.cells)
+    states = read_states(folder).values()
+    running = sum(not is_over(state) and not killed(state) for state in states)
+    plan.close()
+    if new:
+        yield f"{new:,} cells join the {len(plan.entries):,} of {sweep.name}"
+    if running:
+        yield f"{running} worker{'s run' if running > 1 else ' runs'} on {sweep.name} already"
 
 
 def _check_logger(logger: Logger) -> None:
@@ -146,12 +184,13 @@ def _submit(
     from lra.sweep.planned import cleared, enter, not_done
 
     store = sweep.store
-    _check_data(sweep)
     waiting = not_done(sweep.planned, store)
+    _prepare(sweep, waiting)
     pairs = forecasts(waiting, store, sweep.name, COUNTED_S)
     groups = _groups(pairs, engine)
     engine.engine.check(groups)
     store.check_writable()
+    beside = [*_beside(sweep)]
     if growing is not None:
         growing.keep()
     enter(sweep.name, sweep.planned, store)
@@ -168,6 +207,8 @@ def _submit(
         print(f"nothing to submit; lra report --sweep {sweep.name}{where}")
         return 0
     if waiting:
+        for line in beside:
+            print(line)
         print(f"sweep {sweep.name}: {announcement(pairs)}")
         for line in refusals(pairs, sweep.titles):
             print(line)
@@ -204,15 +245,22 @@ def _unfinished(plan: "StoredPlan", store: "Store") -> int:
     return sum(not file.exists() for file in files)
 
 
-def _check_data(sweep: Sweep) -> None:
-    """Raise what is wrong with the data where no cell of the sweep can have its own."""
-    faults = [
-        getattr(planned.run.task, "lacking", None) if planned.run.runner.data else None
-        for planned in sweep.planned
-    ]
-    fault = next((fault for fault in faults if fault is not None), None)
-    if isinstance(fault, Exception) and all(one is not None for one in faults):
-        raise fault
+def _prepare(sweep: Sweep, waiting: Sequence[Planned]) -> None:
+    """Fetch the data that want files, for nodes may have no network; others are made there.
+
+    Raises what is wrong with them where no cell of the sweep can have its own.
+    """
+    from lra.execution.in_memory import prepare_data
+    from lra.sweep.overview import wants_files
+    from lra.terminal.board import ProgressBoard
+
+    with ProgressBoard([], sweep.titles) as board:
+        lacking = [one for one in waiting if getattr(one.run.task, "lacking", None) is not None]
+        fetched = [one for one in waiting if wants_files(one)]
+        prepare_data([*lacking, *fetched], sweep.planned, board)
+    faults = {one.run.task_name: one.no_data for one in [*lacking, *fetched] if one.no_data}
+    for task, fault in faults.items():
+        print(f"{task} lacks its data, and its cells become rows that say so: {fault}")
 
 
 def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:

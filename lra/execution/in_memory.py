@@ -1,7 +1,7 @@
 """A sweep that one process runs by itself: its plan in memory, and its execution."""
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -115,6 +115,16 @@ def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> li
 
 
 def _prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: ProgressBoard) -> None:
+    """Make data ready, and check batches that go by them."""
+    prepare_data(waiting, every, board)
+    for planned in waiting:
+        if planned.run.runner.trains and planned.no_data is None:
+            check_batch(planned.run, loaded=True)
+
+
+def prepare_data(
+    waiting: Iterable[Planned], every: Sequence[Planned], board: ProgressBoard
+) -> None:
     """Make the data of every task ready, once, before any child needs them.
 
     Cells whose data cannot be had are noted, and others go on; where a sweep has no others, the
@@ -132,9 +142,6 @@ def _prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: Progre
     fault = next((fault for fault in faults.values() if fault is not None), None)
     if fault is not None and all(planned.no_data for planned in every):
         raise fault
-    for planned in waiting:
-        if planned.run.runner.trains and planned.no_data is None:
-            check_batch(planned.run, loaded=True)
 
 
 @dataclass(frozen=True, slots=True)

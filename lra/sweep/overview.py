@@ -1,6 +1,6 @@
 """What a dry run prints: every cell, whether it is done, and why it is not."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lra.composition.task_name import NONE
@@ -16,6 +16,7 @@ from lra.sweep.forecast import Forecast
 from lra.sweep.planned import done, ending
 from lra.sweep.sweep import Planned, Sweep
 from lra.sweep.trainings import missing
+from lra.tasks.data.prepared import StoredTask
 
 TO_DO, REFUSED = "to do", "refused"
 """States of cells without rows; a refused one becomes a row with the reason."""
@@ -62,9 +63,10 @@ def overview(sweep: Sweep) -> Iterator[str]:
         yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{under}{why and f': {why}'}"
     for task, fault in _lacking(waiting).items():
         yield f"{task} lacks its data, and its cells become rows that say so: {fault}"
+    yield from unprepared(waiting)
     total, left = len(sweep.planned), len(waiting)
     refused = sum(forecast.basis == "refused" for _, forecast in pairs)
-    line = f"{total} cells in {sweep.root}: {total - left} done, {left} to do"
+    line = f"{total} cell{'s' * (total != 1)} in {sweep.root}: {total - left} done, {left} to do"
     line += f", {refused} of them refused" if refused else ""
     line += f"; {announcement(pairs)}" if waiting else ""
     limits = [float(p.run.config["runner"]["timeout_s"]) for p in waiting if p.beside]
@@ -118,6 +120,24 @@ def _lacking(waiting: Sequence[Planned]) -> dict[str, str]:
         for planned in waiting
         if (fault := _fault(planned)) is not None
     }
+
+
+def unprepared(waiting: Iterable[Planned]) -> Iterator[str]:
+    """Yield a line for each task whose files may be had, and are not made ready here."""
+    tasks = {planned.run.task_name: planned.run.task for planned in waiting if wants_files(planned)}
+    for name, task in tasks.items():
+        yield (
+            f"{name} is not prepared in {task.folder}: lra data prepare {name}; lra run and "
+            "lra submit try it before any cell"
+        )
+
+
+def wants_files(planned: Planned) -> bool:
+    """Tell whether the data of a cell are files that can be looked for, and are not ready here."""
+    task = planned.run.task
+    if not planned.run.runner.data or getattr(task, "lacking", None) is not None:
+        return False
+    return isinstance(task, StoredTask) and task.wants_files()
 
 
 def _fault(planned: Planned) -> str | None:

@@ -27,6 +27,8 @@ from lra.tasks.task import SPLITS, TaskSpec
 BYTES = "byte + 1, 0 pads"
 GRAY_LEVELS = "gray levels 0 … 255"
 GENERATED = "generated here"
+WITHOUT_FILES = ("generated", "sample")
+"""Beginnings of sources that are made wherever they are needed."""
 """What manifests say of vocabularies and licences."""
 MISSING = "missing"
 """In place of a hash of data that are not there."""
@@ -153,6 +155,10 @@ class StoredTask(ByName, ABC):
 
     def _complete(self) -> bool:
         return is_file(self.folder / "manifest.json")
+
+    def wants_files(self) -> bool:
+        """Tell whether files are to be fetched or converted first: what is generated needs none."""
+        return not self.spec.source.startswith(WITHOUT_FILES) and not self._complete()
 
     def verify(self) -> None:
         """Compare the prepared files with their hashes; `BadData` where one differs."""

@@ -353,7 +353,10 @@ def test_what_slurm_prints_is_read() -> None:
 
 
 def test_a_dry_run_shows_the_script_and_submits_nothing(
-    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = [
         "cluster=slurm", "cluster.hours=3", "cluster.signal_s=50", "model=linear,identity",
@@ -363,9 +366,19 @@ def test_a_dry_run_shows_the_script_and_submits_nothing(
     text = capsys.readouterr().out
     assert "3 cells to run" in text  # with the baselines
     assert "3 workers (" in text
-    for line in ("--partition=main", "--time=180", "--signal=USR2@50", "--cpus-per-task="):
+    plan = tmp_path / "results" / "plans" / "mine"
+    for line in ("--partition=main", "--time=180", "--signal=USR2@50", "--cpus-per-task=",
+                 "--array=0-2%3", "--job-name=lra-mine-WORD",
+                 f"--output={plan / 'slurm' / '%A_%a_0_log.out'}"):  # fmt: skip
         assert f"#SBATCH {line}" in text
+    assert f"{sys.executable} -u -m submitit.core._submit {plan / 'slurm'}" in text
+    assert f"each job starts {sys.executable} -m lra work {plan} --group " in text
     assert slurm.submitted() == []
     assert not (tmp_path / "results" / "plans").exists()
     assert main(["submit", *words, "cluster.partition=mian"]) == 2
     assert "did you mean 'main'" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", "")
+    assert main(["submit", *words, "cluster.partition=other"]) == 2
+    said = capsys.readouterr()
+    assert "#SBATCH --partition=other\n" in said.out
+    assert "no sbatch, srun," in said.err

@@ -80,10 +80,11 @@ def test_a_preset_lists_its_cells_where_the_data_decide_the_vocabulary(tmp_path,
     words = ["+experiment=compressive", "scale=tiny", f"results={tmp_path / 'r'}"]
     words += ["runner.baselines=false"]
     assert main(["run", *words, "runner.dry_run=true"]) == 0
-    enwik8, pg19, told, last = capsys.readouterr().out.splitlines()
+    enwik8, pg19, told, files, last = capsys.readouterr().out.splitlines()
     assert "on enwik8, seed 0, protocol compressive: never run" in enwik8
     assert "on pg19, seed 0, protocol compressive: never run; it lacks its data (" in pg19
     assert f"{cache / 'downloads' / 'pg19'} is missing; put train/ID.txt" in told
+    assert files.startswith(f"enwik8 is not prepared in {cache}")
     assert last.startswith("2 cells in ")
     assert main(["plan", *words]) == 0
     assert "2 cells in " in capsys.readouterr().out

@@ -31,7 +31,7 @@ def planned(results: Path, *words: str):
 def line_of(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].startswith("1 cells in ")
+    assert lines[-1].startswith("1 cell in ")
     return lines[0]
 
 
