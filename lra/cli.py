@@ -121,7 +121,7 @@ within a protocol, an experiment or a scale: all else < for_task < for_model < f
 What happens goes to stdout: a line for each cell begun and ended and, where stdout is no terminal,
 for each one under way now and then. Errors and refusals go to stderr.
 A sweep that is run again skips what is complete. `lra list` says what each name stands for,
-`lra show CELL` how to repeat one result. Hydra's own flags are explained by `lra run --hydra-help`.
+`lra show CELL` how to repeat one result. Flags are explained by `lra run --hydra-help`.
 """
 
 

@@ -32,10 +32,10 @@ from typing import IO, Any, NamedTuple
 
 HOME = Path(__file__).resolve().parent.parent
 IMPORTED = (
-    "torch._dynamo", "hydra._internal.hydra", "lra.cli", "lra.commands.report", "lra.commands.run",
-    "lra.composition.combinations", "lra.composition.complaints", "lra.composition.hydra_entry",
-    "lra.composition.repository", "lra.composition.warm_up",
-    "lra.composition.protocol", "lra.sweep.cells", "lra.results.finish", "lra.execution.in_memory",
+    "torch._dynamo", "lra.cli", "lra.commands.report", "lra.commands.run",
+    "lra.composition.composer", "lra.composition.combinations", "lra.composition.complaints",
+    "lra.composition.hydra_entry", "lra.composition.protocol", "lra.sweep.cells",
+    "lra.results.finish", "lra.execution.in_memory",
     "lra.sweep.overview", "lra.sweep.work", "lra.models.families.linear", "lra.reports.report",
     "lra.runners.measures.train", "lra.runners.training.loop",
     "lra.runners.training.optimisers.build", "lra.tasks.classification.listops.task",

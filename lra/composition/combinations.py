@@ -3,14 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import Any, cast
+from itertools import chain, product
+from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, Override, RangeSweep
-from omegaconf import DictConfig, OmegaConf
 
-from lra.composition.loader import Loader
+from lra.composition.composer import Composer
 from lra.composition.runner_class import runner_class
 from lra.errors import ConfigError
 
@@ -22,7 +20,7 @@ FAITHFUL = ("variant", "faithful")
 """What a family without variants is."""
 
 
-def expand(overrides: Sequence[Override], max_batch_size: int | None) -> list[list[str]]:
+def expand(overrides: Sequence[Override]) -> list[list[str]]:
     """Return the words of every combination, in Hydra's order.
 
     Raises:
@@ -39,7 +37,12 @@ def expand(overrides: Sequence[Override], max_batch_size: int | None) -> list[li
     for key, size in sizes.items():
         if not size:
             raise ConfigError(f"{key} has no values: this sweep is empty; give it at least one")
-    return [*chain(*BasicSweeper.split_arguments(list(overrides), max_batch_size))]
+    words = dict[str, list[str]]()
+    for word in overrides:
+        key, several = word.get_key_element(), word.is_sweep_override()
+        values = word.sweep_string_iterator() if several else [word.get_value_element_as_str()]
+        words[key] = [f"{key}={value}" for value in values]
+    return [[*each] for each in product(*words.values())]
 
 
 def is_range(override: Override) -> bool:
@@ -75,7 +78,7 @@ def value_count(override: Override) -> float:
     return max(0, math.ceil(size))
 
 
-def with_settings(combinations: list[list[str]], loader: Loader) -> list[list[str]]:
+def with_settings(combinations: list[list[str]], composer: Composer) -> list[list[str]]:
     """Return the combinations whose tasks the protocol has settings for, or all if none is.
 
     For a preset's own list of tasks, next to a protocol that a word chooses.
@@ -83,7 +86,7 @@ def with_settings(combinations: list[list[str]], loader: Loader) -> list[list[st
     kept, gone = list[list[str]](), Counter[tuple[str, str]]()
     for words in combinations:
         protocol, task = _chosen(words, "protocol"), _chosen(words, "task")
-        tasks = _in_file(f"protocol/{protocol}", "for_task", loader) if protocol else None
+        tasks = _in_file(f"protocol/{protocol}", "for_task", composer) if protocol else None
         if tasks and task and task not in tasks:
             gone[protocol, task] += 1
         else:
@@ -92,24 +95,19 @@ def with_settings(combinations: list[list[str]], loader: Loader) -> list[list[st
         return combinations
     for (protocol, task), runs in gone.items():
         note = f"+protocol={protocol} has no settings for task={task}"
-        loader.notes[f"{note}: its {runs:,} runs are left out"] = None
+        composer.notes[f"{note}: its {runs:,} runs are left out"] = None
     return kept
 
 
-def with_trained(combinations: list[list[str]], loader: Loader) -> list[list[str]]:
+def with_trained(combinations: list[list[str]], composer: Composer) -> list[list[str]]:
     """Return the combinations whose models the source of the protocol has trained.
 
     For a preset's own lists of protocols and of models, which then are no product.
     """
     trained = dict[str, Any]()
     for protocol in {_chosen(words, "protocol") for words in combinations} - {""}:
-        file = loader.repository.load_config(f"protocol/{protocol}")
-        models = (
-            None
-            if file is None
-            else OmegaConf.select(cast(DictConfig, file.config), "published_models")
-        )
-        trained[protocol] = models or ()
+        file = composer.files.find(f"protocol/{protocol}")
+        trained[protocol] = (file and file.values.get("published_models")) or ()
     return [
         words
         for words in combinations
@@ -135,7 +133,7 @@ def with_first_seed(combinations: list[list[str]]) -> list[list[str]]:
     ]
 
 
-def with_options(combinations: list[list[str]], loader: Loader) -> list[list[str]]:
+def with_options(combinations: list[list[str]], composer: Composer) -> list[list[str]]:
     """Return the combinations whose models have the options of mixers that words name, each once.
 
     `-m model=cosformer,linformer model.mixer.variant=faithful,lra` asks for what there is: the
@@ -145,7 +143,7 @@ def with_options(combinations: list[list[str]], loader: Loader) -> list[list[str
     if not any(word.lstrip("+").startswith(OF_MIXERS) for word in chain(*combinations[:1])):
         return combinations
     options = {
-        model: _in_file(f"model/{model}", "mixer", loader)
+        model: _in_file(f"model/{model}", "mixer", composer)
         for model in {_chosen(words, "model") for words in combinations}
     }
     existing = frozenset(chain(*(names or () for names in options.values())))
@@ -165,7 +163,7 @@ def with_options(combinations: list[list[str]], loader: Loader) -> list[list[str
             kept[tuple(word for word in words if word not in foreign)] = None
     for (model, word), runs in gone.items():
         note = f"{word} is no option of model={model}"
-        loader.notes[f"{note}: left out ({runs} of the combinations)"] = None
+        composer.notes[f"{note}: left out ({runs} of the combinations)"] = None
     return [[*words] for words in kept]
 
 
@@ -175,8 +173,8 @@ def _chosen(words: Sequence[str], group: str) -> str:
     return next((name for key, _, name in choices if key == group), "")
 
 
-def _in_file(path: str, key: str, loader: Loader) -> Mapping[str, Any] | None:
+def _in_file(path: str, key: str, composer: Composer) -> Mapping[str, Any] | None:
     """Return a mapping in one of the files; None where there is none."""
-    file = loader.repository.load_config(path)
-    node = None if file is None else OmegaConf.select(cast(DictConfig, file.config), key)
+    file = composer.files.find(path)
+    node = None if file is None else file.values.get(key)
     return node if isinstance(node, Mapping) else None

@@ -6,16 +6,11 @@ helps to correct a command.
 
 import errno
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from hydra.types import RunMode
-from omegaconf import OmegaConf
 from omegaconf.errors import (
     GrammarParseError,
     InterpolationKeyError,
@@ -27,13 +22,12 @@ from omegaconf.errors import (
 
 from lra.composition.catalogue import names, words as groups
 from lra.composition.own_options import TABLES
-from lra.composition.repository import hydra_of
 from lra.composition.words import FUNCTIONS, proposal, reading
 from lra.composition.yaml_text import BadYaml
 from lra.conf.shown import short
-from lra.errors import ConfigError, near, unknown
+from lra.errors import ConfigError, unknown
 
-MOST_LINES, MOST_CHARACTERS, MOST_KEYS = 4, 800, 12
+MOST_LINES, MOST_CHARACTERS = 4, 800
 AS_TEXT = "; as text it is "
 SHAPE = "wanted KEY=VALUE or GROUP=NAME, as in optim.steps=500 or model=linear"
 KEY = re.compile(r"(?:\+\+?|~)?[A-Za-z_$][\w$/@.-]*", re.ASCII)
@@ -60,7 +54,6 @@ HYDRA_ONLY = (
     "reference_type=",
     "Set the environment variable",
     "full_key:",
-    "Error merging override",
 )
 """Lines of its messages that do not help to correct a command."""
 
@@ -80,6 +73,8 @@ def misread(words: Sequence[str], config_dir: str | None) -> str | None:
                 "nothing is taken away, for its default would come back; KEY=VALUE says what is to "
                 "hold instead, and KEY=null switches off what can be off"
             )
+        if not key.strip() and "=" in word:
+            return unreadable(words)
         if key == "hydra.sweeper.params" and not re.fullmatch(r"\{\s*\}", value):
             return f"{said}what is swept stands as words of their own: KEY=1,2"
         if word.startswith(f"{key}=[") and key in groups(folders):
@@ -134,8 +129,7 @@ def explained(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
             or _of_a_sign(words, config_dir)
             or _of_a_reference(error, words)
             or _of_a_name(error)
-            or _of_a_key(error, words)
-            or _of_the_rest(error, words, config_dir)
+            or _of_the_rest(error)
         )
         raise ConfigError(complaint) from error
 
@@ -176,63 +170,13 @@ def _of_a_name(error: Exception) -> str | None:
     return unknown(group, name, map(str, options)) if group and options is not None else None
 
 
-def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
-    """Return the near matches of a key that is not there, or None where none is wanted."""
-    match = re.search(
-        r"Could not override '([^']+)'|Key '([^']+)' is not in", _error_message(error)
-    )
-    if not match:
-        return None
-    key = match[1] or match[2]
-    values = {w.lstrip("+~").partition("=")[0]: short(w.partition("=")[2]) for w in words}
-    keys = keys_of(words)
-    if key in keys:
-        message = _error_message(error.__cause__ or error)
-        return f"{key} cannot be set so: {message}. ++{key}=... adds keys to it"
-    return unknown_key(key, values.get(key, ""), keys)
-
-
-def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
-    """Return the answer to a key that is none: near matches, those that end alike first.
-
-    Args:
-        key: With dots.
-        value: As typed.
-        keys: Every key of the chosen files.
-    """
-    complaint = f"unknown key {key!r}"
-    above, _, leaf = key.rpartition(".")
-    group = key.partition(".")[0]
-    if group in TABLES:
-        return f"{complaint}: the files have no such entry; two plus signs add it: ++{key}={value}"
-    alike = [each for each in keys if each.rpartition(".")[2] == leaf]
-    siblings = sorted(each for each in keys if each.rpartition(".")[0] == above and above)
-    beside = near(leaf, (each.rpartition(".")[2] for each in siblings))
-    matches = [each for each in alike if each.startswith(f"{group}.")] or alike
-    matches = matches or [f"{above}.{each}" for each in beside]
-    if not matches and not siblings:
-        matches = near(key, keys)
-    complaint += f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
-    if siblings:
-        more = "" if len(siblings) <= MOST_KEYS else ", …"
-        complaint += f" Known here: {', '.join(siblings[:MOST_KEYS])}{more}."
-    return f"{complaint} `lra run --cfg job` prints every key of the composed configuration."
-
-
-def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
+def _of_the_rest(error: Exception) -> str:
     text = _error_message(error)
     if text.startswith("Cannot merge"):
         text = "wanted a mapping where the files have one, and a list where they have a list"
     elif key := getattr(error, "full_key", None):
         return text if key in text else f"{key}: {text}"
-    guilty = None if any(word in text for word in words) else _guilty(words, config_dir)
-    if guilty is None:
-        return text
-    group, _, choice = guilty.lstrip("+").partition("=")
-    wrong_kind = text.startswith("Config group override must be") and group.isidentifier()
-    if wrong_kind and (existing := names(group)):
-        return f"{group}: got {short(choice)}; wanted one of {', '.join(existing)}"
-    return f"{short(guilty)}: {text}"
+    return text
 
 
 def _error_message(error: BaseException) -> str:
@@ -246,45 +190,5 @@ def _error_message(error: BaseException) -> str:
         text = f"{type(error).__name__}: {text}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     kept = [line for line in dict.fromkeys(lines) if not line.startswith(HYDRA_ONLY)]
-    return " ".join(kept[:MOST_LINES])[:MOST_CHARACTERS]
-
-
-def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
-    """Return the first word with which composing fails, or None where it never does."""
-    loader = hydra_of(config_dir).config_loader
-
-    def fails(count: int) -> bool:
-        try:
-            some = OverridesParser.create().parse_overrides([*words[:count]])
-            single = [str(w.input_line) for w in some if not w.is_sweep_override()]
-            loader.load_configuration("config", single, RunMode.RUN)
-            if len(single) < count:  # beside a sweep nothing is merged
-                loader.load_configuration("config", [*words[:count]], RunMode.MULTIRUN)
-        except Exception:  # noqa: BLE001  only the place is asked, whatever it is
-            return True
-        return False
-
-    count = bisect_left(range(len(words) + 1), True, key=fails)
-    return words[count - 1] if 1 <= count <= len(words) else None
-
-
-def keys_of(words: Sequence[str]) -> list[str]:
-    """Return every key, with dots, of the groups that `words` choose; of a sweep, the first."""
-    chosen = []
-    for word in words:
-        group, _, choice = word.partition("=")
-        name = choice.split(",")[0]
-        if group.isidentifier() and name in names(group):
-            chosen.append(f"{group}={name}")
-    composed = hydra_of(None).config_loader.load_configuration("config", chosen, RunMode.RUN)
-    tree = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=False))
-    keys: list[str] = []
-
-    def walk(node: Any, prefix: str) -> None:
-        for key, value in node.items():
-            keys.append(prefix + str(key))
-            if isinstance(value, dict):
-                walk(value, f"{prefix}{key}.")
-
-    walk({key: node for key, node in tree.items() if key != "hydra"}, "")
-    return keys
+    text = " ".join(kept[:MOST_LINES])[:MOST_CHARACTERS]
+    return re.sub(r"^Error merging override (\S+)", r"\1:", text)

@@ -6,13 +6,10 @@ that names its protocol itself knows what it does.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
-
-from hydra.core.default_element import ConfigDefault
-from omegaconf import OmegaConf
+from typing import Any
 
 from lra.composition.configuration import quote
-from lra.composition.loader import Loader
+from lra.composition.files import Files
 from lra.composition.own_options import TABLES, Tree, matching_options, merged
 from lra.composition.protocol import flat
 from lra.errors import ConfigError
@@ -21,13 +18,13 @@ OF_FILES = ("model", "task", "runner", "hardware")
 GROUPS = (*OF_FILES, "optim")
 
 
-def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], loader: Loader) -> None:
+def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], files: Files) -> None:
     """Refuse a preset that a protocol named by hand contradicts. Raises ConfigError.
 
     Args:
         config: Of one run.
         words: Those that it was composed from.
-        loader: What composed it.
+        files: That they choose from.
     """
     named = dict(word.split("=", 1) for word in words if word.startswith(("+", "protocol=")))
     protocol = named.get("+protocol", named.get("protocol"))
@@ -35,8 +32,8 @@ def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], loade
     if preset is None or protocol is None:
         return
     chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
-    published = _values(_settings(f"protocol/{protocol}", chosen, loader))
-    ours, now = _values(_settings(f"experiment/{preset}", chosen, loader)), _values(config)
+    published = _values(_settings(f"protocol/{protocol}", chosen, files))
+    ours, now = _values(_settings(f"experiment/{preset}", chosen, files)), _values(config)
     for key, value in ours.items():
         contradicted = published.get(key, value) != value == now.get(key)
         if contradicted and not any(_about(word, key) for word in words):
@@ -47,19 +44,19 @@ def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], loade
             )
 
 
-def _settings(path: str, chosen: Mapping[str, str], loader: Loader) -> Tree:
+def _settings(path: str, chosen: Mapping[str, str], files: Files) -> Tree:
     """Return what a file sets for these choices, with the files of its group that it builds on."""
-    loaded = loader.repository.load_config(path)
-    if loaded is None or not OmegaConf.is_dict(loaded.config):
+    file, group = files.find(path), path.partition("/")[0]
+    if file is None:
         return {}
-    group = path.partition("/")[0]
     tree: Tree = {}
-    for default in loaded.defaults_list or ():
-        if isinstance(default, ConfigDefault) and not default.is_self():
-            tree = merged(tree, _settings(f"{group}/{default.path}", chosen, loader))
-    layer = cast(Tree, OmegaConf.to_container(loaded.config, resolve=False))
-    options = matching_options(layer, chosen, loader.names_of, f"+{group}={path.partition('/')[2]}")
-    return merged(tree, merged(layer, options))
+    for entry in file.brings:
+        if isinstance(entry, str) and entry != "_self_":
+            tree = merged(tree, _settings(f"{group}/{entry}", chosen, files))
+    options = matching_options(
+        file.values, chosen, files.names, f"+{group}={path.partition('/')[2]}"
+    )
+    return merged(tree, merged(file.values, options))
 
 
 def _values(tree: Mapping[str, Any]) -> dict[str, Any]:

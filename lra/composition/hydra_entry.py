@@ -12,11 +12,11 @@ import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lra.composition.class_path import check_named, name_plugins
 from lra.composition.configuration import check, long_forms
-from lra.composition.extensions import chosen
+from lra.composition.extensions import chosen, extensions
 from lra.composition.run import Composed, Searched
 from lra.composition.selection import expand_sets
 from lra.conf.shown import short
@@ -27,21 +27,21 @@ from lra.terminal.progress import counted
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-    from lra.composition.loader import Loader
+    from lra.composition.composer import Composer
+    from lra.composition.files import Files
 
 NO_SEARCH = "none"
 MULTIRUN = ("-m", "--multirun")
+INFO = ("all", "config", "defaults", "searchpath")
 STEERING = ("Cc", "Cs", "Zl", "Zp")
 """Categories of characters that no word has: controls, ends of lines, halves of UTF-16."""
 LONGEST_WORD = 10_000
 """Characters; a longer one would take Hydra seconds to read."""
 LONGEST_SWEEP = 300
 """Characters of a sweep's word in an answer."""
-BASIC = {
-    "launcher": "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
-    "sweeper": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
-}
+BASIC = {"launcher": "BasicLauncher", "sweeper": "BasicSweeper"}
 """What is replaced by collecting."""
+PATH = "hydra.searchpath="
 
 
 def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
@@ -54,39 +54,42 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
     Raises:
         ConfigError: unknown group, option, key, or malformed words, with near matches.
     """
-    from hydra import version
     from hydra.core.global_hydra import GlobalHydra
 
     from lra.composition.complaints import explained, misread
+    from lra.composition.composer import Composer
     from lra.composition.contradictions import refuse_contradictions
     from lra.composition.printed import explain, print_configurations
     from lra.composition.protocol import notes
-    from lra.composition.repository import hydra_of
     from lra.composition.words import legible
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
-    version.setbase("1.3")
-    parser, flags = _flags(argv)
+    flags = _flags(argv)
+    if flags.hydra_help:
+        return []
     folders = [Path(flags.config_dir)] if flags.config_dir else []
-    flags.overrides = [legible(expand_sets(word, folders)) for word in long_forms(flags.overrides)]
-    _refuse(misread(flags.overrides, flags.config_dir))
+    words = [legible(expand_sets(word, folders)) for word in long_forms(flags.overrides)]
+    _refuse(misread(words, flags.config_dir))
     configurations: list[Composed] = []
     try:
-        with explained(flags.overrides, flags.config_dir):
-            hydra = hydra_of(flags.config_dir)
-            loader = cast("Loader", hydra.config_loader)
-            if _helped(hydra, parser, flags):
-                return []
-            runs, sweep, searched = _runs(loader, flags)
+        with explained(words, flags.config_dir):
+            of_hydra = [word for word in words if _of_hydra(word)]
+            flags.overrides = [word for word in words if word not in of_hydra]
+            if flags.multirun:
+                of_hydra.append("hydra.mode=MULTIRUN")
+            asked = [word for word in of_hydra if not word.startswith(PATH)]
+            composer = Composer(files_of(flags.config_dir, _searched(of_hydra)), asked)
+            flags.overrides = [*composer.in_place(flags.overrides)]
+            runs, sweep, searched = _runs(composer, flags)
             if flags.info:
-                explain(hydra, flags, runs)
+                explain(composer, flags.info, runs)
             elif flags.cfg:
-                print_configurations(hydra, flags, runs, sweep=sweep)
+                print_configurations(composer, flags, runs, sweep=sweep)
         if not flags.info and not flags.cfg:
-            configurations = _composed(loader, runs, flags.config_dir, models=models)
+            configurations = _composed(composer, runs, flags.config_dir, models=models)
         for entry in configurations:
-            refuse_contradictions(entry.config, entry.overrides, loader)
-        for note in dict.fromkeys((*loader.notes, *notes([e.config for e in configurations]))):
+            refuse_contradictions(entry.config, entry.overrides, composer.files)
+        for note in dict.fromkeys((*composer.notes, *notes([e.config for e in configurations]))):
             print(f"lra: {note}", file=sys.stderr)
         return [entry._replace(searched=searched, several=sweep) for entry in configurations]
     finally:
@@ -105,25 +108,50 @@ def composed(runs: Sequence[Sequence[str]], place: Mapping[str, str]) -> list[Co
     Raises:
         NotNamed: They name a package that was not named here.
     """
-    from hydra import version
     from hydra.core.global_hydra import GlobalHydra
-    from hydra.types import RunMode
 
+    from lra.composition.composer import Composer
     from lra.composition.python_words import hydra_left_alone
-    from lra.composition.repository import hydra_of
 
     folder, own = Path(place.get("folder", ".")), place.get("config_dir")
     config_dir = None if own is None else str(folder / own)
     with hydra_left_alone():
         os.environ["HYDRA_FULL_ERROR"] = "1"
-        version.setbase("1.3")
-        loader = cast("Loader", hydra_of(config_dir).config_loader)
         try:
-            loader.load_configuration("config", [], RunMode.RUN)  # Hydra's own part, once
-            stored = _composed(loader, runs, config_dir, check_named)
+            stored = _composed(Composer(files_of(config_dir)), runs, config_dir, check_named)
             return [e._replace(place=place) for e in stored]
         finally:
             GlobalHydra.instance().clear()
+
+
+def files_of(config_dir: str | None, searched: Sequence[Path] = ()) -> "Files":
+    """Return our files, those of a folder, of installed packages and of further folders."""
+    from lra.composition.files import Files, bundled
+
+    own = [] if config_dir is None else [Path(config_dir)]
+    others = [*own, *extensions().values(), *searched]
+    return Files(others) if others else bundled()
+
+
+def _of_hydra(word: str) -> bool:
+    """Return whether a word is for Hydra itself."""
+    return word.lstrip("+~").startswith(("hydra.", "hydra/"))
+
+
+def _searched(of_hydra: Sequence[str]) -> list[Path]:
+    """Return the folders that `hydra.searchpath=[file:///some/folder]` names."""
+    from lra.composition.words import reading
+
+    for word in of_hydra:
+        read = reading(word) if word.startswith(PATH) else None
+        named = [] if read is None else read.value()
+        if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+            raise ConfigError(
+                f"{short(word)}: wanted a list of folders, as in [file:///some/folder]"
+            )
+        if named:
+            return [Path(name.removeprefix("file://")) for name in named]
+    return []
 
 
 def _refuse(complaint: str | None) -> None:
@@ -138,51 +166,42 @@ class _Words(argparse.ArgumentParser):
         raise ConfigError(f"{message}; `lra run --help` shows how a command is spelt")
 
 
-def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Return Hydra's flags and the other words, wherever each of them stands."""
-    from hydra._internal.utils import get_args_parser
-
-    parser = _Words(prog="lra run", parents=[get_args_parser()], add_help=False, allow_abbrev=False)
+def _flags(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the flags and the other words, wherever each of them stands."""
+    parser = _Words(prog="lra run", add_help=False, allow_abbrev=False)
+    say = parser.add_argument
+    say("overrides", nargs="*", metavar="KEY=VALUE", help="choices of files, and values")
+    say("--hydra-help", action="store_true", help="these lines")
+    say("--cfg", "-c", choices=["job", "hydra", "all"], help="print what would run, and stop")
+    say("--resolve", action="store_true", help="with --cfg: values in the place of references")
+    say("--package", "-p", help="with --cfg: the part to print")
+    say(
+        "--info", "-i", nargs="?", const="all", choices=INFO, help="explain the first run, and stop"
+    )
+    say("--run", "-r", action="store_true", help="one run of a preset that is a sweep")
+    say("--multirun", "-m", action="store_true", help="every combination of the values")
+    say("--config-dir", "-cd", help="a folder of files beside ours")
     flags = parser.parse_intermixed_args(argv)
-    for word in (*flags.overrides, flags.config_dir or "", flags.config_name or ""):
+    if flags.hydra_help:
+        parser.print_help()
+    for word in (*flags.overrides, flags.config_dir or ""):
         if len(word) > LONGEST_WORD or any(unicodedata.category(char) in STEERING for char in word):
             raise ConfigError(
                 f"{short(ascii(word))}: wanted at most {LONGEST_WORD:,} characters, all printable"
             )
-    if flags.config_path or flags.experimental_rerun:
-        raise ConfigError(
-            "--config-path and --experimental-rerun do not fit lra; your own YAML files are found "
-            "by --config-dir DIR, beside ours"
-        )
     if flags.config_dir is not None and not Path(flags.config_dir).is_dir():
         raise ConfigError(f"--config-dir {flags.config_dir} is not a folder: give one that exists")
-    if flags.resolve and not flags.cfg:
-        raise ConfigError("--resolve belongs to --cfg: lra run ... --cfg job --resolve")
-    if flags.package is not None and not flags.cfg:
-        raise ConfigError(
-            f"--package {short(flags.package)} belongs to --cfg: lra run ... --cfg job"
-        )
-    if flags.run and flags.multirun:
-        raise ConfigError("give one of --run and --multirun")
-    if sum(map(bool, (flags.cfg, flags.info, flags.shell_completion))) > 1:
-        raise ConfigError("give one of --cfg, --info and --shell-completion")
-    flags.config_name = flags.config_name or "config"
-    return parser, flags
-
-
-def _helped(hydra: Any, parser: argparse.ArgumentParser, flags: argparse.Namespace) -> bool:
-    """Have Hydra print its help, or the words that a shell asks for; return whether it did."""
-    if flags.hydra_help:
-        hydra.hydra_help(flags.config_name, args_parser=parser, args=flags)
-    elif flags.shell_completion:
-        hydra.shell_completion(flags.config_name, flags.overrides)
-    else:
-        return False
-    return True
+    if not flags.cfg and (flags.resolve or flags.package is not None):
+        given = "--resolve" if flags.resolve else f"--package {short(flags.package)}"
+        raise ConfigError(f"{given} belongs to --cfg: lra run ... --cfg job")
+    for one, other in (("run", "multirun"), ("cfg", "info")):
+        if getattr(flags, one) and getattr(flags, other):
+            raise ConfigError(f"give one of --{one} and --{other}")
+    return flags
 
 
 def _runs(
-    loader: "Loader", flags: argparse.Namespace
+    composer: "Composer", flags: argparse.Namespace
 ) -> tuple[list[list[str]], bool, Searched | None]:
     """Return the words of each run, without Hydra's own, whether they are a sweep, or a search.
 
@@ -190,49 +209,43 @@ def _runs(
     is a sweep, unless `--run` asks for one run. A sweep that no word requests is noted.
     """
     from hydra.types import RunMode
-    from omegaconf import OmegaConf
 
-    of_hydra = ["hydra.mode=MULTIRUN"] if flags.multirun else []
-    words = [*flags.overrides, *of_hydra]
-    hydra = loader.load_configuration(
-        flags.config_name, words, RunMode.MULTIRUN, validate_sweep_overrides=False
-    ).hydra
+    hydra = composer.own_part(flags.overrides).hydra
     _check_basic(hydra)
-    task = cast(list[str], OmegaConf.to_container(hydra.overrides.task, resolve=False))
-    parsed = [loader.parse(word) for word in task]
+    parsed = [composer.parse(word) for word in flags.overrides]
     several = [str(word.input_line) for word in parsed if word.is_sweep_override()]
     params, mode = hydra.sweeper.params or {}, hydra.mode
     preset = _preset(flags.overrides)
     searches = (hydra.runtime.choices.get("search") or NO_SEARCH) != NO_SEARCH
     if searches and not flags.run:
-        runs, searched = _arms(loader, flags, hydra, parsed)
+        runs, searched = _arms(composer, flags, hydra, parsed)
         if not any(word.startswith("search=") for word in flags.overrides):
             note = f"{preset} is a search of {len(runs):,} arms"
-            loader.notes[f"{note}; --run makes one run of it"] = None
+            composer.notes[f"{note}; --run makes one run of it"] = None
         return runs, True, searched
-    if not searches and (lost := [word for word in task if word.startswith("search.")]):
+    if not searches and (lost := [word for word in flags.overrides if word.startswith("search.")]):
         _refuse(f"{lost[0]}: there is no search here; add search=halton, or leave it out")
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
         if several:
             _refuse(_several(several[0]))
         if flags.run and params:
-            loader.notes[f"{preset} is a sweep; --run makes one run of it"] = None
-        return [task], False, None
-    runs = _combinations(loader, flags, hydra, parsed)
-    requested = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
+            composer.notes[f"{preset} is a sweep; --run makes one run of it"] = None
+        return [flags.overrides], False, None
+    runs = _combinations(composer, flags, hydra, parsed)
+    requested = "hydra.mode=MULTIRUN" in composer.of_hydra
     if len(runs) > 1 and not requested:
         note = f"{preset} is a sweep of {len(runs):,} runs, as with -m"
-        loader.notes[f"{note}; --run makes one run of it"] = None
+        composer.notes[f"{note}; --run makes one run of it"] = None
     return runs, True, None
 
 
 def _arms(
-    loader: "Loader", flags: argparse.Namespace, hydra: Any, typed: "Sequence[Override]"
+    composer: "Composer", flags: argparse.Namespace, hydra: Any, typed: "Sequence[Override]"
 ) -> tuple[list[list[str]], Searched]:
     """Return the words of each arm of a search, and what it searches over."""
     from lra.composition.combinations import is_range
 
-    every = [*_of_preset(loader, flags, hydra), *typed]
+    every = [*_of_preset(composer, flags, hydra), *typed]
     ranged = [word for word in every if is_range(word)]
     ranges = {word.key_or_group: str(word.input_line).partition("=")[2] for word in ranged}
     lists = [
@@ -241,8 +254,8 @@ def _arms(
     fixed = {w.key_or_group for w in typed if not is_range(w)}
     if both := next((key for key in ranges if key in fixed), None):
         _refuse(f"{both}: it has one value and a range; a search needs one of them: leave one out")
-    runs = _combinations(loader, flags, hydra, typed, ranged)
-    options = loader.compose(runs[0])["search"]
+    runs = _combinations(composer, flags, hydra, typed, ranged)
+    options = composer.compose(runs[0])["search"]
     # Of a preset that chooses a search, the words of a cell are to start none.
     named = any(word.startswith("search=") for word in flags.overrides)
     none = [] if named else [f"search={NO_SEARCH}"]
@@ -250,25 +263,23 @@ def _arms(
     return arms, Searched(options["name"], options, ranges, tuple(lists))
 
 
-def _of_preset(loader: "Loader", flags: argparse.Namespace, hydra: Any) -> "list[Override]":
+def _of_preset(composer: "Composer", flags: argparse.Namespace, hydra: Any) -> "list[Override]":
     """Return the words of a preset's own sweep."""
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     return [
-        loader.parse(expand_sets(f"{key}={value}", folders))
+        composer.parse(expand_sets(f"{key}={value}", folders))
         for key, value in (hydra.sweeper.params or {}).items()
     ]
 
 
 def _combinations(
-    loader: "Loader",
+    composer: "Composer",
     flags: argparse.Namespace,
     hydra: Any,
     typed: "Sequence[Override]",
     ranged: "Sequence[Override]" = (),
 ) -> list[list[str]]:
     """Return the words of each combination of a sweep, those of `ranged` left out."""
-    from hydra.types import RunMode
-
     from lra.composition.combinations import (
         expand,
         with_first_seed,
@@ -277,19 +288,17 @@ def _combinations(
         with_trained,
     )
 
-    swept = [word for word in _of_preset(loader, flags, hydra) if word not in ranged]
+    swept = [word for word in _of_preset(composer, flags, hydra) if word not in ranged]
     typed = [word for word in typed if word not in ranged]
-    of_hydra = [loader.parse(word) for word in hydra.overrides.hydra]
-    loader.validate_sweep_overrides_legal([*of_hydra, *typed], RunMode.MULTIRUN, from_shell=True)
-    runs = expand([*swept, *typed], hydra.sweeper.max_batch_size)
+    runs = expand([*swept, *typed])
     if "task" not in {word.key_or_group for word in typed}:
-        runs = with_settings(runs, loader)
+        runs = with_settings(runs, composer)
     if {"protocol", "model"} <= {word.key_or_group for word in swept}:
-        runs = with_trained(runs, loader)
+        runs = with_trained(runs, composer)
     if "seed" in {word.key_or_group for word in swept} - {word.key_or_group for word in typed}:
         runs = with_first_seed(runs)
-    runs = [[w for w in run if not w.lstrip("+~").startswith(("hydra.", "hydra/"))] for run in runs]
-    return with_options(runs, loader)
+    runs = [[word for word in run if not _of_hydra(word)] for run in runs]
+    return with_options(runs, composer)
 
 
 def _several(word: str) -> str:
@@ -324,14 +333,14 @@ def _check_basic(hydra: Any) -> None:
         node = hydra[part]
         if not isinstance(node, Mapping) or "_target_" not in node:
             raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
-        if (target := str(node["_target_"])) != basic:
+        if (target := str(node["_target_"])).rpartition(".")[2] != basic:
             raise ConfigError(f"hydra.{part}: got {short(target)}; {WAYS_OUT[part]}")
     if hydra.callbacks:
         raise ConfigError("hydra.callbacks: lra calls none; leave it out")
 
 
 def _composed(
-    loader: "Loader",
+    composer: "Composer",
     runs: Sequence[Sequence[str]],
     config_dir: str | None,
     see_plugins: Callable[[Sequence[str]], None] = name_plugins,
@@ -346,7 +355,7 @@ def _composed(
     place = {} if config_dir is None else {"config_dir": config_dir}
     for number, words in enumerate(counted(runs, "composing combination")):
         with explained(words, config_dir):
-            tree = loader.resolved(words, number)
+            tree = composer.resolved(words, number)
         tree = {key: value for key, value in tree.items() if key != "search"}
         if isinstance(tree.get("plugins"), str):  # one name needs no brackets
             tree = {**tree, "plugins": [tree["plugins"]]}
@@ -358,5 +367,5 @@ def _composed(
         tree = pairs[-1][1]
         at = {**place, "folder": here} if place or tree["plugins"] else place
         composed.append(Composed(tree, tuple(words), at))
-    loader.notes |= dict.fromkeys(notes(pairs))
+    composer.notes |= dict.fromkeys(notes(pairs))
     return composed

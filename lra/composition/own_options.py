@@ -11,7 +11,7 @@ belong to a task and a model together:
 
 Within its file such an entry wins over what the file says for all, an entry that asks for more wins
 over one that asks for less, and of two that ask for as much the later in the order task, model,
-runner. A later file wins over all of that: see `lra.composition.loader`.
+runner. A later file wins over all of that: see `lra.composition.composer`.
 
 What depends on an option is a table of its own, where other values have none:
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 
+from lra.composition.composer import Composer
 from lra.composition.giving_way import fitting
 from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
@@ -19,12 +19,12 @@ MOST = 100
 
 
 def print_configurations(
-    hydra: Any, flags: argparse.Namespace, runs: Sequence[Sequence[str]], *, sweep: bool
+    composer: Composer, flags: argparse.Namespace, runs: Sequence[Sequence[str]], *, sweep: bool
 ) -> None:
     """Print one YAML document for each run; of a sweep each is headed by its words.
 
     Args:
-        hydra: Hydra.
+        composer: What composes them.
         flags: `cfg` says which part, `package` a place in it; `resolve` puts values in the place
             of references.
         runs: The words of each.
@@ -33,7 +33,7 @@ def print_configurations(
     for number, words in enumerate(runs[:MOST]):
         if sweep:
             print(f"---\n# {number + 1} of {len(runs)}: {shlex.join(words)}")
-        sys.stdout.write(_document(hydra, flags, words))
+        sys.stdout.write(_document(composer, flags, words))
     if len(runs) > MOST:
         print(
             f"# … and {len(runs) - MOST:,} more: narrow the sweep to see them, or list the cells "
@@ -41,37 +41,44 @@ def print_configurations(
         )
 
 
-def explain(hydra: Any, flags: argparse.Namespace, runs: Sequence[Sequence[str]]) -> None:
-    """Have Hydra explain how a run is composed; of a sweep the first, and say so."""
+def explain(composer: Composer, what: str, runs: Sequence[Sequence[str]]) -> None:
+    """Print where files are, which ones a run is made of, and what it is; of a sweep the first."""
     if len(runs) > 1:
         note = f"--info explains the first of {len(runs):,} combinations: {shlex.join(runs[0])}"
-        hydra.config_loader.notes[note] = None
-    of_hydra = hydra.config_loader.words_of_hydra
-    hydra.show_info(flags.info, flags.config_name, [*of_hydra, *runs[0]])
+        composer.notes[note] = None
+    if what in ("searchpath", "all"):
+        print("# Folders of files, of two with one name the former:")
+        print(*composer.files.folders, sep="\n")
+    if what in ("defaults", "all"):
+        print("# Files, each over those before it:")
+        print(*composer.sources(runs[0]), sep="\n")
+    if what in ("config", "all"):
+        print("# What comes of them:")
+        sys.stdout.write(OmegaConf.to_yaml(OmegaConf.create(_fitted(composer, runs[0]))))
 
 
-def _document(hydra: Any, flags: argparse.Namespace, words: Sequence[str]) -> str:
+def _fitted(composer: Composer, words: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration of one run, and of a search."""
+    tree = composer.compose(words)
+    return tree | fitting({k: v for k, v in tree.items() if k != "search"}, words, Memo())
+
+
+def _document(composer: Composer, flags: argparse.Namespace, words: Sequence[str]) -> str:
     """Return a configuration, or what lies at a place in it, as YAML."""
-    loader = hydra.config_loader
-    config = loader.load_configuration(
-        flags.config_name, [*loader.words_of_hydra, *words], RunMode.RUN
-    )
-    tree = loader.compose(words)
-    with open_dict(config):
-        config.merge_with(fitting({k: v for k, v in tree.items() if k != "search"}, words, Memo()))
+    config = composer.whole(words, _fitted(composer, words))
     HydraConfig.instance().set_config(config)  # what `${hydra:...}` refers to
     OmegaConf.set_readonly(config.hydra, None)
-    printed = hydra.get_sanitized_cfg(config, flags.cfg)
-    head = ""
-    if flags.package not in (None, "_global_"):
-        node: Any = OmegaConf.select(printed, flags.package)
-        if node is None:
-            raise ConfigError(
-                "--package: " + unknown("package", flags.package, [str(key) for key in printed])
-            )
-        if not OmegaConf.is_config(node):
-            return f"{node}\n"
-        printed, head = node, f"# @package {flags.package}\n"
     if flags.resolve:
-        OmegaConf.resolve(printed)
-    return head + OmegaConf.to_yaml(printed)
+        OmegaConf.resolve(config)
+    if flags.cfg != "all":
+        of_hydra = flags.cfg == "hydra"
+        keys = [str(key) for key in config if (key == "hydra") is of_hydra]
+        config = OmegaConf.masked_copy(config, keys)
+    if flags.package in (None, "_global_"):
+        return OmegaConf.to_yaml(config)
+    node: Any = OmegaConf.select(config, flags.package)
+    if node is None:
+        raise ConfigError("--package: " + unknown("package", flags.package, map(str, config)))
+    if not OmegaConf.is_config(node):
+        return f"{node}\n"
+    return f"# @package {flags.package}\n{OmegaConf.to_yaml(node)}"

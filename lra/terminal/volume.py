@@ -6,8 +6,8 @@ from enum import StrEnum, auto
 from lra.errors import ConfigError
 
 FLAGS = {"--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
-PRINTING = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
-"""Flags of Hydra's that print something and run nothing."""
+PRINTING = ("--cfg", "-c", "--info", "-i", "--hydra-help")
+"""Flags that print something and run nothing."""
 
 
 class Volume(StrEnum):

@@ -16,7 +16,9 @@ from fuzz import cases
 
 from lra import cli
 from lra.composition.catalogue import names
-from lra.composition.complaints import keys_of
+from lra.composition.composer import Composer
+from lra.composition.files import bundled
+from lra.composition.put import keys_of
 from lra.execution import in_memory
 from tests import lra_process
 from tests.lra_process import HOME
@@ -218,7 +220,7 @@ def named(key: str) -> tuple[str, ...]:
 
 @cache
 def keys_under(words: tuple[str, ...]) -> list[str]:
-    return keys_of(words)
+    return [*keys_of(Composer(bundled()).compose(words))]
 
 
 def values(draw: random.Random) -> Case:

@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,20 +12,18 @@ from typing import Any
 import hydra
 import pytest
 from fuzz import cases
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from lra.composition import repository
 from lra.composition.combinations import MOST, expand
+from lra.composition.composer import Composer
+from lra.composition.files import Files, bundled
 from lra.composition.hydra_entry import entries
-from lra.composition.loader import Loader
-from lra.composition.repository import hydra_of
+from lra.composition.put import by_omegaconf
 from lra.errors import ConfigError
 
+COMPOSER = "lra.composition.composer"
 GROUPS = (
     "model=linear,performer", "model=softmax", "task=listops,text", "size=tiny,small", "size=base",
     "runner=train,scaling", "optim=adamw", "hardware=cpu,h100", "logger=none",
@@ -39,11 +38,9 @@ WORDS = (
     "optim={steps: 3},{steps: 4, batch_size: 2}", "optim={steps: 9}", "++optim.new={a: 1}",
     "task.data_seed=${seed}", "sweep=s${seed}", "model.backbone={width: ${seed}}",
     "model.backbone={width: 16},{width: 32}", "model.backbone.width=16,32",
-    "optim.schedule='a=b',x", "+optim={new: 1}", "optim={new: 1}", "optim.clip={a: 1}",
-    "hydra.verbose=true", "model.backbone.softmax_cutoffs=[1,2],[3]", "seed=choice(1,2)",
-    "size=glob(t*)", "optim.steps=20,400", "model.layer_options={a: 1}", "optim=3", "+seed=3",
+    "optim.schedule='a=b',x", "+optim={new: 1}", "model.backbone.softmax_cutoffs=[1,2],[3]",
+    "size=glob(t*)", "optim.steps=20,400",
 )  # fmt: skip
-"""Words without what Hydra does not have: tables, protocols and presets in their places."""
 OF_TABLES = (
     "++for_model={linear: {model: {backbone: {width: 8}}}}",
     "++for_model={performer: {model: {mixer: {features: 8}}}}",
@@ -54,11 +51,9 @@ PRESETS = (
     "+experiment=lra_table1", "scale=tiny",
 )  # fmt: skip
 
-NEVER = ("~optim.micro_batch_size", "hydra.sweeper.params={seed: '5,6'}")
-"""Hydra cannot delete what is null, nor give a mapping to what is null."""
-
 MOST_COMBINATIONS = 4
-"""Of one line, which Hydra composes twice each."""
+"""Of one line."""
+SPLIT = re.compile(r" (?=[~+a-z]+[\w.@/]*=|~)")
 
 
 def line(draw: random.Random, groups: Sequence[str], words: Sequence[str]) -> list[str]:
@@ -70,9 +65,9 @@ def line(draw: random.Random, groups: Sequence[str], words: Sequence[str]) -> li
 
 def few(words: Sequence[str]) -> bool:
     """Return whether the values of a line's words make few combinations."""
-    parsed = OverridesParser.create(hydra_of(None).config_loader).parse_overrides([*words])
+    composer = Composer(bundled())
     try:
-        return len(expand(parsed, None)) <= MOST_COMBINATIONS
+        return len(expand([composer.parse(word) for word in words])) <= MOST_COMBINATIONS
     finally:
         GlobalHydra.instance().clear()
 
@@ -112,30 +107,41 @@ def without_checks(monkeypatch: Any) -> None:
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
 
 
-@pytest.mark.fuzz
-def test_a_sweep_is_what_hydra_composes(tmp_path: Path, monkeypatch: Any) -> None:
+ALONE = (
+    "model=linear,performer task=text seed=4,2", "seed=range(0,3) +extra=a,b", "seed=choice(1,2)",
+    "optim.peak_learning_rate=1e-3,0.1 model.backbone.dropout=0,0.1 size=small",
+    "optim.clip=null,0.5 task.path=null,x,'null','1'", "size=glob(t*) optim.betas.0=0.5,0.6",
+    "optim.betas=[0.9,0.9],[0.8,0.99] ++optim.extra=1,2", "runner=train,scaling model.layers=[]",
+    "model.layers=[],[fnet,sdpa] model=softmax hardware=cpu,h100", "results='a b','c,d'",
+    "plugins=[a],[b,c] ++extra.deep.new=1,x", "optim={steps: 3},{steps: 4, batch_size: 2}",
+    "task.data_seed=${seed} seed=1,2", "sweep=s${seed} report=null logger=none",
+    "model.backbone={width: ${seed}} seed=3", "model.backbone={width: 16},{width: 32}",
+    "optim.schedule='a=b',x optim=adamw", "+optim={new: 1} ++optim.new2={a: 1}", "optim.steps=7",
+    "hydra.verbose=true model.backbone.softmax_cutoffs=[1,2],[3]", "+optim.extra=[1] seed=1",
+    "model=reformer,tlb task=image size=large runner=decode,span seed=3", "optim={steps: 9}",
+    "model=tlb task=listops,image hardware=a100 logger=wandb_online", "task=${oc.env:USER}",
+    "optim={new: 1}", "optim.clip={a: 1}", "optim=3", "+seed=3", "model.layer_options={a: 1}",
+    "~optim.micro_batch_size", "hydra.sweeper.params={seed: '5,6'}", "model@optim=linear",
+    "model=linear model=config", "optim.nope=3", "hydra.mode=nope", "hydra.run.dir=null",
+)  # fmt: skip
+"""Words without what Hydra does not have: tables, protocols and presets in their places."""
+
+
+@pytest.mark.parametrize("typed", ALONE)
+def test_a_sweep_is_what_hydra_composes(typed: str, tmp_path: Path, monkeypatch: Any) -> None:
     without_checks(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    draw = random.Random(20_260_110)
-    compared, refused = 0, 0
-    while compared < cases(4):
-        # A warm-up that a word names is never cut, and Hydra cuts none.
-        words = ["-m", *line(draw, GROUPS, WORDS), "optim.warmup_steps=0"]
-        composed = result_of(lambda words=words: entries(words)) if few(words[1:]) else []
-        if not composed or (len(composed) > MOST_COMBINATIONS and not isinstance(composed, str)):
-            continue
-        wanted = result_of(lambda words=words: plainly(words, tmp_path / "hydra", monkeypatch))
-        if isinstance(wanted, str):
-            refused += 1
-            assert isinstance(composed, str), (words, wanted)
-            assert refused < 2 * cases(4), "most lines must say something"
-            continue
-        assert not isinstance(composed, str), (words, composed)
-        compared += 1
-        assert len(composed) == len(wanted), words
-        for entry, (tree, task_words) in zip(composed, wanted, strict=True):
-            assert entry.overrides == task_words, words
-            assert alike(entry, tree), words
+    # A warm-up that a word names is never cut, and Hydra cuts none.
+    words = ["-m", *SPLIT.split(typed), "optim.warmup_steps=0"]
+    composed = result_of(lambda: entries(words))
+    wanted = result_of(lambda: plainly(words, tmp_path / "hydra", monkeypatch))
+    if isinstance(wanted, str):
+        assert isinstance(composed, str)
+        return
+    assert not isinstance(composed, str), composed
+    for entry, (tree, task_words) in zip(composed, wanted, strict=True):
+        assert entry.overrides == task_words
+        assert alike(entry, tree)
 
 
 @pytest.mark.fuzz
@@ -156,31 +162,19 @@ def test_a_combination_is_what_it_is_alone(tmp_path: Path, monkeypatch: Any) -> 
             assert alone.config == entry.config, entry.overrides
 
 
-@pytest.mark.parametrize("word", NEVER)
-def test_what_hydra_refuses_is_refused(word: str, tmp_path: Path, monkeypatch: Any) -> None:
-    """Were it accepted one day, the word would belong among those that are compared."""
-    without_checks(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    wanted = result_of(lambda: plainly(["-m", word], tmp_path / "hydra", monkeypatch))
-    assert isinstance(wanted, str)
-    with pytest.raises(ConfigError):
-        entries(["-m", word])
-
-
-def counted(monkeypatch: Any, kind: type, name: str) -> list[Any]:
-    """Return a list that holds the arguments of every call of a method from now on."""
+def counted(monkeypatch: Any, place: str, call: Callable[..., Any]) -> list[Any]:
+    """Return a list that holds the arguments of every call of a function from now on."""
     calls: list[Any] = []
-    method = getattr(kind, name)
-    monkeypatch.setattr(kind, name, lambda *given: calls.append(given) or method(*given))
+    monkeypatch.setattr(place, lambda *a, **k: calls.append(a) or call(*a, **k))
     return calls
 
 
 def test_combinations_share_what_they_have_in_common(monkeypatch: Any) -> None:
     """Files are merged once for each choice of them, however many values are swept."""
-    merged = counted(monkeypatch, Loader, "_of_files")
-    by_hydra = counted(monkeypatch, Loader, "_by_hydra")
+    merged = counted(monkeypatch, f"{COMPOSER}.Composer._of_files", Composer._of_files)
+    slowly = counted(monkeypatch, "lra.composition.put.by_omegaconf", by_omegaconf)
     swept = entries(["-m", "model=linear,softmax", "seed=range(0,50)", "optim.steps=1,2"])
-    assert (len(swept), len(merged), len(by_hydra)) == (200, 2, 0)
+    assert (len(swept), len(merged), len(slowly)) == (200, 2, 0)
     first, other = swept[0].config, swept[2].config
     assert first["seed"] != other["seed"]
     assert first["task"] is other["task"]
@@ -199,20 +193,16 @@ def test_what_is_kept_of_files_is_theirs_alone(tmp_path: Path, monkeypatch: Any)
     for name in ("linear", "softmax"):
         preset = f"# @package _global_\nhydra: {{sweeper: {{params: {{model: {name}}}}}}}\n"
         (tmp_path / "experiment" / f"{name}.yaml").write_text(preset)
-    loader = repository.hydra_of(str(tmp_path)).config_loader
+    composer = Composer(Files([tmp_path]))
     for name in ("linear", "softmax"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        own = loader.load_configuration("config", [f"model={name}"], RunMode.RUN).hydra
+        own = composer.own_part([f"model={name}"]).hydra
         assert (own.runtime.choices["model"], own.runtime.cwd) == (name, str(Path.cwd()))
-        own = loader.load_configuration("config", [f"+experiment={name}"], RunMode.RUN).hydra
+        own = composer.own_part([f"+experiment={name}"]).hydra
         assert own.sweeper.params == {"model": name}
 
 
-FILES = (
-    "-m model=reformer,tlb task=image size=large hardware=cpu runner=decode,span logger=none",
-    "-m model=tlb task=listops,image size=small hardware=cpu,a100 runner=span logger=wandb_online",
-)
 OWN = (
     "defaults: [/size: large]\nname: other",
     "# @package _global_\nseed: 5",
@@ -224,23 +214,12 @@ OWN = (
 """Files of models."""
 
 
-@pytest.mark.parametrize("files", FILES)
-def test_choices_of_files_are_merged_as_hydra_merges_them(
-    files: str, tmp_path: Path, monkeypatch: Any
-) -> None:
-    """Hydra says once, with its own part, which files there are and in which order."""
-    without_checks(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    words = [*files.split(), "seed=3", "optim.steps=7", "optim.warmup_steps=0"]
-    with monkeypatch.context() as patched:
-        repository._hydra_alone.cache_clear()
-        lists = counted(patched, ConfigLoaderImpl, "compute_defaults_list")
-        own_parts = counted(patched, ConfigLoaderImpl, "load_configuration")
-        swept = entries(words)
-        assert (len(lists), len(own_parts)) == (0, 1)
-    wanted = plainly(words, tmp_path / "hydra", monkeypatch)
-    assert all(map(alike, swept, [tree for tree, _ in wanted]))
-    assert [each.overrides for each in swept] == [task_words for _, task_words in wanted]
+def test_hydra_is_asked_once(monkeypatch: Any) -> None:
+    """It says once, with its own part, which files there are and in which order."""
+    bundled.cache_clear()
+    own_parts = counted(monkeypatch, f"{COMPOSER}.compose", hydra.compose)
+    assert len(entries(["-m", "model=reformer,tlb", "task=image,listops", "size=small"])) == 4
+    assert (len(bundled().lists), len(own_parts)) == (1, 1)
 
 
 def test_files_of_ones_own_are_merged_as_hydra_merges_them(

@@ -79,7 +79,7 @@ def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
         (["--info", "--cfg", "job"], "give one of"),
         (["--run", "-m"], "give one of"),
         (["--config-dir", "nowhere"], "nowhere is not a folder"),
-        (["--config-path", "/"], "--config-dir DIR"),
+        (["--config-path", "/"], "unrecognized arguments: --config-path"),
         (["x" * 20_000], "at most 10,000 characters"),
         (["seed=\ud800"], "all printable"),
         (["for_model={linear: 3}"], "++for_model"),

@@ -8,8 +8,8 @@ import pytest
 
 from lra.cli import main
 from lra.composition.catalogue import names
+from lra.composition.composer import Composer
 from lra.composition.hydra_entry import entries
-from lra.composition.repository import hydra_of
 from lra.composition.run import Composed
 from lra.tuning.planned import planned
 
@@ -98,10 +98,7 @@ def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_plain_run_composes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    loader = type(hydra_of(None).config_loader)
-    before = loader.load_configuration
-    monkeypatch.setattr(
-        loader, "load_configuration", lambda *a, **k: calls.append(a) or before(*a, **k)
-    )
+    before = Composer._of_files
+    monkeypatch.setattr(Composer, "_of_files", lambda *a: calls.append(a) or before(*a))
     found("model=linear")
     assert len(calls) == 1

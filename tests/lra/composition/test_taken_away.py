@@ -7,8 +7,11 @@ import pytest
 
 from lra.cli import main
 from lra.composition.catalogue import words
-from lra.composition.complaints import MAPPINGS, keys_of, misread
+from lra.composition.complaints import MAPPINGS, misread
+from lra.composition.composer import Composer
+from lra.composition.files import bundled
 from lra.composition.hydra_entry import entries
+from lra.composition.put import keys_of
 from lra.errors import ConfigError
 
 MAPPED = tuple(f"{mapping}." for mapping in MAPPINGS)
@@ -26,7 +29,8 @@ def taken_away(word: str) -> str | None:
 
 
 def test_every_option_and_every_choice_stays() -> None:
-    keys = [key for key in keys_of([]) if not f"{key}.".startswith(MAPPED)]
+    every = keys_of(Composer(bundled()).compose([]))
+    keys = [key for key in every if not f"{key}.".startswith(MAPPED)]
     others = ("nope", "optim.nope", "", "model@x", "optim=adamw")
     for key in (*keys, *words(), *words().values(), *others):
         key = key.lstrip("+")
@@ -52,7 +56,8 @@ def test_an_entry_of_a_table_is_taken_away() -> None:
 @pytest.mark.fuzz
 def test_plus_signs_say_the_value_that_follows() -> None:
     draw = random.Random(5)
-    keys = [k for k in keys_of([]) if k.startswith(("optim.", "model.back")) and k != "optim.name"]
+    every = keys_of(Composer(bundled()).compose([]))
+    keys = [k for k in every if k.startswith(("optim.", "model.back")) and k != "optim.name"]
     for key in draw.sample(keys, 8):
         (plain,) = entries([f"{key}=3"])
         (forced,) = entries([f"++{key}=3"])

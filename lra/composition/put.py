@@ -1,0 +1,128 @@
+"""One word put into a configuration, as Hydra puts it; what cannot be put is refused."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hydra.core.override_parser.types import Override, OverrideType
+from omegaconf import OmegaConf, open_dict
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from lra.composition.own_options import TABLES, Tree
+from lra.conf.shown import short
+from lra.errors import ConfigError, near
+from lra.runners.records import Memo
+
+MOST_KEYS = 12
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value stands for itself: no reference, nothing missing."""
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    return not isinstance(value, str) or ("${" not in value and value != "???")
+
+
+def put(memo: Memo, tree: Tree, word: Override) -> Tree:
+    """Return a configuration with what a word sets; equal values in one place give one object.
+
+    Raises:
+        ConfigError: It has no place for them.
+    """
+    head, *rest = word.key_or_group.split(".")
+    value = word.value()
+    plain = word.type is OverrideType.CHANGE and not isinstance(value, dict)
+    if plain and not rest and (changed := _changed(tree, [head], value)):
+        return changed
+    if word.is_delete() or head not in tree or not is_plain(tree[head]):
+        return by_omegaconf(tree, word, tree)
+
+    def within() -> Any:  # of this part alone: every other would take its time
+        changed = _changed(tree[head], rest, value) if plain and rest else None
+        return by_omegaconf({head: tree[head]}, word, tree)[head] if changed is None else changed
+
+    what = (word.type, word.key_or_group, type(value), repr(value))
+    return {**tree, head: memo.of(what, (tree[head],), within)}
+
+
+def _changed(tree: Any, path: Sequence[str], value: Any) -> Tree | None:
+    """Return a mapping with another value in a place; None where only OmegaConf can tell."""
+    head, *rest = path
+    if not isinstance(tree, dict) or head not in tree:
+        return None
+    if rest:
+        inner = _changed(tree[head], rest, value)
+        return None if inner is None else {**tree, head: inner}
+    return None if isinstance(tree[head], dict) else {**tree, head: value}
+
+
+def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
+    """Return a part of the whole configuration with what a word says. Raises ConfigError."""
+    key, value = word.key_or_group, word.value()
+    config = OmegaConf.create(tree)
+    OmegaConf.set_struct(config, True)
+    try:
+        there = OmegaConf.select(config, key, throw_on_missing=False)
+        if word.is_delete():
+            if there is None or value not in (None, there):
+                raise ConfigError(f"{short(str(word.input_line))}: there is no such entry")
+            above, _, leaf = key.rpartition(".")
+            with open_dict(config):
+                del (OmegaConf.select(config, above) if above else config)[leaf]
+        elif word.is_add() and there is not None and not isinstance(value, dict | list):
+            raise ConfigError(
+                f"{short(str(word.input_line))}: the files have {key}: leave out the plus"
+            )
+        else:
+            adds = word.type is not OverrideType.CHANGE
+            OmegaConf.update(config, key, value, merge=True, force_add=adds)
+    except (ConfigAttributeError, ConfigKeyError) as error:
+        keys = [*keys_of(whole)]
+        if key in keys:
+            why = f"{key} cannot be set so: {_first_line(error)}. ++{key}=... adds keys to it"
+            raise ConfigError(why) from error
+        shown = short(str(word.input_line).partition("=")[2])
+        raise ConfigError(unknown_key(key, shown, keys)) from error
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{short(str(word.input_line))}: {_first_line(error)}") from error
+    return dict(OmegaConf.to_container(config))  # type: ignore[arg-type]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def keys_of(tree: Tree, above: str = "") -> Iterator[str]:
+    """Yield every key of a configuration, with dots."""
+    for key, value in tree.items():
+        yield f"{above}{key}"
+        if isinstance(value, dict):
+            yield from keys_of(value, f"{above}{key}.")
+
+
+def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
+    """Return the answer to a key that is none: near matches, those that end alike first.
+
+    Args:
+        key: With dots.
+        value: As typed.
+        keys: Every key of the chosen files.
+    """
+    complaint = f"unknown key {key!r}"
+    above, _, leaf = key.rpartition(".")
+    group = key.partition(".")[0]
+    if group in TABLES:
+        return f"{complaint}: the files have no such entry; two plus signs add it: ++{key}={value}"
+    alike = [each for each in keys if each.rpartition(".")[2] == leaf]
+    siblings = sorted(each for each in keys if each.rpartition(".")[0] == above and above)
+    beside = near(leaf, (each.rpartition(".")[2] for each in siblings))
+    matches = [each for each in alike if each.startswith(f"{group}.")] or alike
+    matches = matches or [f"{above}.{each}" for each in beside]
+    if not matches and not siblings:
+        matches = near(key, keys)
+    complaint += f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
+    if siblings:
+        more = "" if len(siblings) <= MOST_KEYS else ", …"
+        complaint += f" Known here: {', '.join(siblings[:MOST_KEYS])}{more}."
+    return f"{complaint} `lra run --cfg job` prints every key of the composed configuration."
