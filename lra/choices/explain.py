@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.composition.catalogue import OF_SUBMIT, ours, read, words
-from lra.composition.option_sources import (
+from lra.composition.option_types import (
     BACKBONE,
     CLASSES,
     CONTROL,
@@ -116,7 +116,7 @@ def _typed(
     for key, default in node.items():
         if key in NO_OPTIONS:
             continue
-        parameter = known.get(key, Parameter("", (), "", ""))
+        parameter = known.get(key, Parameter("", (), ""))
         comment = meanings.get(inside + key, "")
         options.append(
             Option(

@@ -20,9 +20,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lra.composition import spelling
 from lra.composition.configuration import quote, storable
-from lra.composition.option_sources import GIVEN
 from lra.errors import ConfigError, near, unknown
 
+GIVEN = frozenset({"self", "site", "config"})
+"""Parameters of a mixer or a stack that are no options."""
 LONGEST_REASON = 300
 """Characters; OmegaConf spells out every value that it refuses."""
 

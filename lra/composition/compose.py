@@ -11,14 +11,13 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from lra.composition.binding import bind, make, parameters, plain
+from lra.composition.binding import GIVEN, bind, make, parameters, plain
 from lra.composition.catalogue import bundled, names, roots
 from lra.composition.class_path import (
     ROOMS,
     locate as locate,  # noqa: PLC0414  # handed on
 )
 from lra.composition.configuration import check
-from lra.composition.option_sources import GIVEN
 from lra.composition.parallel_check import check_processes
 from lra.composition.run import Control, Logger, Run
 from lra.composition.runner_class import check_section, runner_class

@@ -104,8 +104,7 @@ class Pixels(GrayTask):
         dataset: cifar10 or mnist.
         source: files, datasets or sample (a few hundred synthetic images for trials).
         path: files: an archive or a folder, see `lra.tasks.classification.images`; datasets: a
-        folder
-            that `datasets.load_dataset` reads. Not given: the public data.
+            folder that `datasets.load_dataset` reads. Not given: the public data.
         partial: Whether `path` holds a part of the images, or others; every row then says so.
         encoding: symbols or scalars.
         mean: Of the levels over 255, for scalars; null: the data set's own.

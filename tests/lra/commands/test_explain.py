@@ -5,13 +5,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import option_table
 import pytest
 import yaml
 
 from lra.choices.explain import Option, choice_options, lines, sets, shared_options
 from lra.cli import main
 from lra.composition.catalogue import choices, groups
-from lra.composition.option_sources import arguments, comments, parameters
+from lra.composition.option_types import arguments, comments
 
 TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster", "search")
 
@@ -47,25 +48,30 @@ def check_values(file: Path, own: Sequence[Option], found: Sequence[Option]) -> 
         assert sets(file), file
 
 
-def test_types_and_values_are_those_that_are_checked_when_it_runs() -> None:
-    """Read from the source here, and from the imported class there."""
-    from dataclasses import fields
-    from enum import Enum
-    from typing import get_args
+def test_what_is_recorded_is_what_classes_say() -> None:
+    assert option_table.FILE.read_text() == option_table.text(), "make pages"
 
-    from lra.composition.binding import schema
-    from lra.composition.class_path import locate
 
-    for file in choices("model"):
-        node = yaml.safe_load(file.read_text())
-        node = node.get("mixer") or node["stack"]
-        read = parameters(node["class_path"])
-        bound = {f.name: f.type for f in fields(schema(locate(node["class_path"])))}
-        assert list(read) == list(bound)
-        for name, kind in bound.items():
-            enums = [k for k in (kind, *get_args(kind)) if isinstance(k, type)]
-            members = [m.value for k in enums if issubclass(k, Enum) for m in k]
-            assert [value for value, _ in read[name].values] == members, (file.stem, name)
+def test_a_class_of_ones_own_is_asked_where_its_package_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lra.composition.class_path._named", set())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text(
+        "name: mine\nmixer: {class_path: some_mixer.Mine, window: 8}\n"
+    )
+    (tmp_path / "some_mixer.py").write_text(
+        'def Mine(site, *, window: int | None = 8):\n    """One.\n\n    Args:\n'
+        '        window: How far\n            it sees.\n    """\n'
+    )
+    words = ["list", "mine", "--all", "--config-dir", str(tmp_path)]
+    assert main(words) == 0
+    assert "model.mixer.window=8   (any)" in capsys.readouterr().out
+    assert main([*words, "--plugin", "some_mixer"]) == 0
+    text = capsys.readouterr().out
+    assert "model.mixer.window=8   (whole number, or null)\n      How far it sees." in text
 
 
 def test_a_family_on_one_screen_and_in_full(capsys: pytest.CaptureFixture[str]) -> None:
