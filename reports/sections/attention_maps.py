@@ -9,12 +9,13 @@ import pandas as pd
 from lra.reports.rows import model_order, with_labels
 from lra.reports.sections.generic import generic_tables
 from lra.reports.sections.section import PagesPart, Part, TablePart
-from lra.reports.sections.spans import ALL, span_data, span_figure
+from lra.reports.sections.spans import LABELS as SPAN_LABELS, span_figure
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import lost
-from lra.reports.tables.places import by_place, place_columns, summaries
+from lra.reports.tables.pivot import ALL, Numbers, Pivot
+from lra.reports.tables.places import summaries
 from lra.reports.tables.scores import TASK
-from lra.reports.tables.table import Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry, Table
 
 LABELS = ("layer", "head", "within")
 COLUMNS = {
@@ -28,6 +29,7 @@ OTHERS = (
     "kernel_weight", "kernel_deviation", "attention_similarity", "substitution_correlation",
 )  # fmt: skip
 """Metrics whose table has a line for each of their labels."""
+distance_data = Numbers(metrics=["attention_distance"], labels=SPAN_LABELS, value="span")
 
 
 def map_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -53,29 +55,26 @@ def _mean(good: pd.DataFrame) -> dict[str, Any]:
 def map_table(data: pd.DataFrame) -> Table:
     """Build the table of means over heads, by model and layer."""
     data = data.assign(title=[_title(row) for row in data.to_dict("records")])
-    places = by_place(data)
     named = data[data["title"] != ""]
     titles = dict(zip(named["title"], named["metric"], strict=True))
-    rows = []
-    for name in model_order([str(n) for n in data["model"]]):
-        mine = data[data["model"] == name]
-        for layer in sorted({*mine["layer"][mine["title"] != ""]}, key=int) or [""]:
-            entries = []
-            for _, part in places:
-                at = part[part["model"] == name]
-                entries += [_mean_entry(at, layer, *title) for title in titles.items()]
-            stub = f"layer {layer}" if layer else ALL
-            rows.append(TableRow(title=stub, entries=tuple(entries), section=name))
-    return Table(
+    return Pivot(
         title="Attention by layer",
         caption="Means over heads, queries, examples and seeds. Distance in tokens; within w: "
         "share of attention to tokens at most w away; ¼ of singular values: their share of the sum "
         "of all, of matrices of weights; ¼ of dimensions: captured energy of W_Q W_K^T, of each "
         "head and of all heads beside each other.",
         stub="layer",
-        columns=place_columns([place for place, _ in places], titles),
-        rows=tuple(rows),
-    )
+        lines=_layers,
+        columns=[
+            (Column(title=title), partial(_mean_entry, title=title, metric=metric))
+            for title, metric in titles.items()
+        ],
+    )(data)
+
+
+def _layers(data: pd.DataFrame) -> dict[str, str]:
+    layers = sorted({*data["layer"][data["title"] != ""]}, key=int)
+    return {f"layer {layer}": layer for layer in layers} or {ALL: ""}
 
 
 def _title(row: dict[Any, Any]) -> str:
@@ -108,6 +107,6 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     )  # fmt: skip
     yield PagesPart(
         "attention-distance", "Attention distance", "mean attention distance by layer and head",
-        distances, panel=TASK, number="span", data=span_data(rows, "attention_distance"),
+        distances, panel=TASK, number="span", data=distance_data(rows),
     )  # fmt: skip
     yield from generic_tables(maps[maps["metric"].isin(OTHERS)], {})

@@ -1,5 +1,6 @@
 """Attention mass by region and age: bars for each bucket of keys, points for each layer."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,16 @@ from matplotlib.patches import Patch
 
 from lra.reports.figures.drawing import style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import model_order, with_labels
-from lra.reports.sections.section import PagesPart, SimpleSection, alike
+from lra.reports.rows import with_labels
+from lra.reports.sections.section import PagesPart, Section, alike
 from lra.reports.tables.marks import lost
-from lra.reports.tables.places import by_place, place_columns, place_facts, summaries
+from lra.reports.tables.pivot import ALL, Pivot
+from lra.reports.tables.places import by_place, place_facts, summaries
 from lra.reports.tables.scores import TASK
-from lra.reports.tables.table import Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry
 
 REGIONS = ("compressed", "memory", "segment")
 COLORS = {"compressed": "#CC79A7", "memory": "#0072B2", "segment": "#E69F00"}
-ALL = "all"
 COLUMNS = (
     *TASK, "model", "layer", "region", "bucket", "mass", "error", "seeds", "status", "reason",
 )  # fmt: skip
@@ -95,32 +96,12 @@ def _draw_shares(axes: Axes, data: pd.DataFrame) -> None:
     axes.set_ylabel("attention mass")
 
 
-def mass_table(data: pd.DataFrame) -> Table:
-    """Build the table of the mass of each region, by model and layer."""
-    places = by_place(data)
-    rows = []
-    for name in model_order([str(n) for n in data["model"]]):
-        mine = data[data["model"] == name]
-        layers = sorted(set(mine["layer"]) - {ALL}, key=int)
-        for layer in [*layers, ALL]:
-            entries = tuple(
-                _mass_entry(part[part["model"] == name], layer, region)
-                for _, part in places
-                for region in REGIONS
-            )
-            title = "all layers" if layer == ALL else f"layer {layer}"
-            rows.append(TableRow(title=title, entries=entries, section=name))
-    return Table(
-        title="Attention mass by region",
-        caption="Shares of attention, mean over heads, queries, sequences and seeds, behind full "
-        "memories.",
-        stub="layer",
-        columns=place_columns([place for place, _ in places], REGIONS, marks=True),
-        rows=tuple(rows),
-    )
+def _layers(data: pd.DataFrame) -> dict[str, str]:
+    layers = sorted(set(data["layer"]) - {ALL}, key=int)
+    return {**{f"layer {layer}": layer for layer in layers}, "all layers": ALL}
 
 
-def _mass_entry(data: pd.DataFrame, layer: str, region: str) -> Entry:
+def _mass(data: pd.DataFrame, layer: str, region: str) -> Entry:
     line = data[(data["layer"] == layer) & (data["region"] == region) & (data["bucket"] == ALL)]
     good = line[line["mass"].notna()]
     if len(good):
@@ -130,7 +111,16 @@ def _mass_entry(data: pd.DataFrame, layer: str, region: str) -> Entry:
     return lost(data[data["status"] != "ok"])
 
 
-section = SimpleSection(
+mass_table = Pivot(
+    title="Attention mass by region",
+    caption="Shares of attention, mean over heads, queries, sequences and seeds, behind full "
+    "memories.",
+    stub="layer",
+    lines=_layers,
+    columns=[(Column(title=region), partial(_mass, region=region)) for region in REGIONS],
+    marks=True,
+)
+section = Section(
     name="attention-mass",
     heading="Attention mass by region",
     data=mass_data,

@@ -18,7 +18,7 @@ from lra.reports.figures.drawing import PALETTE, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.labels import disturbed, labels_of, named
 from lra.reports.rows import DAGGER, as_text, model_order, short, with_labels
-from lra.reports.sections.section import PagesPart, SimpleSection, alike
+from lra.reports.sections.section import PagesPart, Section, alike
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.marks import absent, failed
 from lra.reports.tables.places import by_place
@@ -287,7 +287,7 @@ def _draw_variants(
     axes.set_xlim(left=0)
 
 
-section = SimpleSection(
+section = Section(
     name="compression",
     heading="Trained models made smaller",
     data=compression_data,

@@ -5,6 +5,7 @@ of attention weights can no longer be any other one (the low-rank bottleneck of 
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -12,9 +13,10 @@ import pandas as pd
 from lra.reports.figures.curves import EVALUATION
 from lra.reports.sections.section import TablePart
 from lra.reports.style import chosen
+from lra.reports.tables.pivot import table_of
 from lra.reports.tables.places import by_place, place_title
 from lra.reports.tables.scores import SCORES, Score, entry, final_scores
-from lra.reports.tables.table import Column, Table, TableRow
+from lra.reports.tables.table import Column, Entry, Table
 
 WIDTH, HEADS = "backbone.head_width", "backbone.heads"
 
@@ -56,23 +58,26 @@ def key_width_table(rows: pd.DataFrame, score: Score) -> Table:
         for task, part in by_place(rows)
         for width in sorted(set(part["key_width"]))
     ]
-    lines = rows.sort_values(["heads", "line"])["line"]
-    return Table(
+    return table_of(
+        [
+            ("", str(name), name)
+            for name in dict.fromkeys(rows.sort_values(["heads", "line"])["line"])
+        ],
+        [
+            (
+                Column(group=place_title(task), title=str(width), key=f"{task[0]} {width}"),
+                partial(_scored, part, score),
+            )
+            for task, width, part in places
+        ],
         title=f"{score.title} by key width",
         caption=f"{score.unit}, test split, mean over seeds; columns: width of a head's queries "
         "and keys.",
-        stub="model",
-        columns=tuple(
-            Column(group=place_title(task), title=str(width), key=f"{task[0]} {width}")
-            for task, width, _ in places
-        ),
-        rows=tuple(
-            TableRow(title=str(name), entries=tuple(
-                entry(part[part["line"] == name], score) for _, _, part in places
-            ))
-            for name in dict.fromkeys(lines)
-        ),
-    )  # fmt: skip
+    )
+
+
+def _scored(rows: pd.DataFrame, score: Score, line: str) -> Entry:
+    return entry(rows[rows["line"] == line], score)
 
 
 def key_widths(rows: pd.DataFrame) -> Iterator[TablePart]:

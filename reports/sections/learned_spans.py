@@ -5,86 +5,72 @@ from functools import partial
 
 import pandas as pd
 
-from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Part, TablePart
-from lra.reports.sections.spans import ALL, span_data, span_figure
+from lra.reports.sections.spans import LABELS, span_figure
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
-from lra.reports.tables.places import by_place, place_title
+from lra.reports.tables.pivot import ALL, Numbers, Pivot
 from lra.reports.tables.scores import TASK
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry
 
-COLUMNS = (
-    "mean span", "longest head", "flop of a window", "× full spans", "flop per token",
-    "× full spans",
-)  # fmt: skip
-COUNTED, PER_TOKEN = "span_flops", "span_flops_per_token"
+SPAN, COUNTED, PER_TOKEN = "learned_span", "span_flops", "span_flops_per_token"
+numbers = Numbers(metrics=(SPAN, COUNTED, PER_TOKEN), labels=(*LABELS, "spans"), value="span")
 
 
-def learned_span_table(rows: pd.DataFrame) -> Table | None:
-    """Build the table of learned spans and of operations; None where no row has any.
-
-    Args:
-        rows: as `lra.reports.rows.prepare` returns them.
-    """
-    data = span_data(rows, "learned_span")
-    if data.empty:
-        return None
-    places = by_place(data)
-    columns = tuple(
-        Column(group=place_title(place), title=title, key=f"{place[0]} {n} {title}")
-        for place, _ in places
-        for n, title in enumerate(COLUMNS)
-    )
-    table_rows = []
-    for name in model_order([str(n) for n in data["model"]]):
-        entries: list[Entry] = []
-        for place, spans in places:
-            measured = rows[(rows[list(TASK)] == list(place)).all(axis=1) & (rows["name"] == name)]
-            entries += _spans(spans[spans["model"] == name])
-            for metric in (COUNTED, PER_TOKEN):
-                entries += _operations(measured[measured["metric"] == metric])
-        table_rows.append(TableRow(title=name, entries=tuple(entries)))
-    return Table(
-        title="Learned spans",
-        caption="Tokens, without the ramp, mean over seeds. A window: counted operations of one "
-        "pass, with keys as far as the longest head of each layer. Per token: every head by its "
-        "own span, without positions and the model's head; a multiply-add is 2.",
-        stub="model",
-        columns=columns,
-        rows=tuple(table_rows),
-    )
-
-
-def _spans(spans: pd.DataFrame) -> list[Entry]:
-    heads = spans[spans["head"] != ALL]["span"].dropna().astype(float)
+def _span(data: pd.DataFrame, over: str) -> Entry:
+    """Return the mean or the longest span of heads."""
+    heads = data[(data["metric"] == SPAN) & (data["head"] != ALL)]["span"].dropna()
     if heads.empty:
-        return [absent("not measured")] * 2
-    return [Entry(text=f"{v:.1f}", value=float(v)) for v in (heads.mean(), heads.max())]
+        return absent("not measured")
+    value = float(heads.astype(float).agg(over))
+    return Entry(text=f"{value:.1f}", value=value)
 
 
-def _operations(rows: pd.DataFrame) -> list[Entry]:
-    """Return the operations at learned spans, and their share of those at full spans."""
-    good = rows[rows["status"] == "ok"]
-    words = pd.Series([labels.get("spans", "") for labels in good["labels"]], index=good.index)
-    means = good["value"].astype(float).groupby(words).mean()
-    if not {"learned", "full"} <= set(means.index):
-        return [absent("not measured")] * 2
-    count, share = float(means["learned"]), float(means["learned"] / means["full"])
-    return [Entry(text=significant(count), value=count), Entry(text=f"{share:.2f}", value=share)]
+def _operations(data: pd.DataFrame, metric: str, *, share: bool = False) -> Entry:
+    """Return the operations at learned spans, or their share of those at full spans."""
+    means = data[data["metric"] == metric].set_index("spans")["span"].dropna()
+    if not {"learned", "full"} <= {*means.index}:
+        return absent("not measured")
+    learned, ratio = float(means["learned"]), float(means["learned"] / means["full"])
+    if share:
+        return Entry(text=f"{ratio:.2f}", value=ratio)
+    return Entry(text=significant(learned), value=learned)
+
+
+def _columns(metric: str, title: str, number: int) -> tuple[tuple[Column, partial[Entry]], ...]:
+    full = Column(title="× full spans", key=f"{number + 1} × full spans")
+    return (
+        (Column(title=title, key=f"{number} {title}"), partial(_operations, metric=metric)),
+        (full, partial(_operations, metric=metric, share=True)),
+    )
+
+
+learned_span_table = Pivot(
+    title="Learned spans",
+    caption="Tokens, without the ramp, mean over seeds. A window: counted operations of one pass, "
+    "with keys as far as the longest head of each layer. Per token: every head by its own span, "
+    "without positions and the model's head; a multiply-add is 2.",
+    columns=(
+        (Column(title="mean span", key="0 mean span"), partial(_span, over="mean")),
+        (Column(title="longest head", key="1 longest head"), partial(_span, over="max")),
+        *_columns(COUNTED, "flop of a window", 2),
+        *_columns(PER_TOKEN, "flop per token", 4),
+    ),
+)
+learned_span_figure = partial(
+    span_figure, title="Learned spans", subtitle="a point for each head, without its ramp"
+)
 
 
 def learned_spans(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield table and figure of the spans that trainings have learned."""
-    table = learned_span_table(rows)
-    if table is None:
+    data = numbers(rows)
+    spans = data[data["metric"] == SPAN].drop(columns=["metric", "spans"])
+    if spans.empty:
         return
-    yield TablePart("learned-spans", "Learned spans", table)
-    draw = partial(
-        span_figure, title="Learned spans", subtitle="a point for each head, without its ramp"
-    )
+    yield TablePart("learned-spans", "Learned spans", learned_span_table(data))
     yield PagesPart(
         "learned-spans-by-layer", "Learned spans by layer",
-        "spans in tokens that the heads of each layer have learned", draw, panel=TASK,
-        number="span", data=span_data(rows, "learned_span"),
+        "spans in tokens that the heads of each layer have learned", learned_span_figure,
+        panel=TASK, number="span", data=spans,
     )  # fmt: skip

@@ -1,13 +1,16 @@
 """How many keys a query sees, by the patterns of a model's layers and heads."""
 
+from functools import partial
+
 import pandas as pd
 
 from lra.reports.rows import model_order, short, with_labels
-from lra.reports.sections.section import SimpleSection
+from lra.reports.sections.section import Section
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import failed
+from lra.reports.tables.pivot import Pivot
 from lra.reports.tables.scores import TASK
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry
 
 MODEL = (*TASK, "model")
 
@@ -33,29 +36,27 @@ def pattern_data(rows: pd.DataFrame) -> pd.DataFrame:
     return patterns.loc[order, [*MODEL, "kind", "keys", "status", "reason"]]
 
 
-def pattern_table(data: pd.DataFrame) -> Table:
-    """Build the table of keys that a query sees, by pattern."""
-    rows = []
-    for (name, kind), part in data.groupby(["model", "kind"], sort=False):
-        good = part[part["status"] == "ok"]
-        title = str(kind) or "every layer and head"
-        if good.empty:
-            mark = failed(part.iloc[0])
-            rows.append(TableRow(title=title, entries=(mark,) * 3, section=str(name)))
-            continue
-        values = [float(good["keys"].mean()), float(good["keys"].min()), float(good["keys"].max())]
-        entries = tuple(Entry(text=significant(value), value=value) for value in values)
-        rows.append(TableRow(title=title, entries=entries, section=str(name)))
-    return Table(
-        title="Keys that a query sees",
-        caption="Over the queries of one random example; a layer and head stands for all with the "
-        "same pattern.",
-        stub="pattern",
-        columns=tuple(Column(title=title, key=title) for title in ("mean", "fewest", "most")),
-        rows=tuple(rows),
-    )
+def _keys(data: pd.DataFrame, kind: str, over: str) -> Entry:
+    part = data[data["kind"] == kind]
+    good = part[part["status"] == "ok"]
+    if good.empty:
+        return failed(part.iloc[0])
+    value = float(good["keys"].agg(over))
+    return Entry(text=significant(value), value=value)
 
 
-section = SimpleSection(
+pattern_table = Pivot(
+    title="Keys that a query sees",
+    caption="Over the queries of one random example; a layer and head stands for all with the same "
+    "pattern.",
+    stub="pattern",
+    places=(),
+    lines=lambda data: {kind or "every layer and head": kind for kind in data["kind"].unique()},
+    columns=[
+        (Column(title=title, key=title), partial(_keys, over=over))
+        for title, over in (("mean", "mean"), ("fewest", "min"), ("most", "max"))
+    ],
+)
+section = Section(
     name="patterns", heading="Keys that a query sees", data=pattern_data, table=pattern_table
 )

@@ -22,7 +22,7 @@ from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.ticks import seconds
 from lra.reports.rows import WAITING, as_text, cost_points, cost_rows, model_order, settings
 from lra.reports.sections.score_data import PANEL, panel_facts, score_data
-from lra.reports.sections.section import LeftOut, PagesPart, SimpleSection
+from lra.reports.sections.section import LeftOut, PagesPart, Section
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.tables.scores import SCORES, TASK
 
@@ -191,7 +191,7 @@ def _scale(axes: Axes, numbers: "pd.Series[float]", cost: _Cost) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: cost.label(number)))
 
 
-score_costs = SimpleSection(
+score_costs = Section(
     name="score-by-multiply-adds",
     heading=MULTIPLY_ADDS.title,
     data=score_cost_data,
@@ -200,7 +200,7 @@ score_costs = SimpleSection(
         score_cost_figure, panel=MULTIPLY_ADDS.panel, number="score",
     ),
 )  # fmt: skip
-score_times = SimpleSection(
+score_times = Section(
     name="score-by-step-time",
     heading=STEP_TIME.title,
     data=score_time_data,
@@ -209,7 +209,7 @@ score_times = SimpleSection(
         partial(score_cost_figure, cost=STEP_TIME), panel=STEP_TIME.panel, number="score",
     ),
 )  # fmt: skip
-score_long_times = SimpleSection(
+score_long_times = Section(
     name="score-by-long-step-time",
     heading=LONG_STEP_TIME.title,
     data=score_long_time_data,

@@ -12,7 +12,7 @@ from lra.reports.figures.words import NAMES, points, wrap
 from lra.reports.names import display_name
 from lra.reports.rows import MARKS, model_order
 from lra.reports.sections.score_data import PANEL, panel_facts, score_data
-from lra.reports.sections.section import PagesPart, SimpleSection
+from lra.reports.sections.section import PagesPart, Section
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.style import chosen
 from lra.reports.tables.scores import SCORES
@@ -109,7 +109,7 @@ def _draw(
     axes.grid(visible=False, axis="y")
 
 
-score_dots = SimpleSection(
+score_dots = Section(
     name="scores",
     heading="Scores",
     data=dots_data,

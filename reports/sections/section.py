@@ -81,7 +81,7 @@ SectionOf = Callable[[pd.DataFrame], Iterable[Part]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SimpleSection:
+class Section:
     """A section of one table and one figure of the same numbers; with no numbers there is none."""
 
     name: str

@@ -1,5 +1,7 @@
 """How far trained models look: a point for each head, and the spans of whole models."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,36 +11,22 @@ from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.drawing import Look, legend_name, style
 from lra.reports.figures.layout import arrange, sheet
-from lra.reports.rows import model_order, with_labels
-from lra.reports.sections.section import PagesPart, SimpleSection
+from lra.reports.rows import model_order
+from lra.reports.sections.section import PagesPart, Section
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import lost
-from lra.reports.tables.places import by_place, extremes, place_columns, place_facts, summaries
+from lra.reports.tables.pivot import ALL, Numbers, Pivot
+from lra.reports.tables.places import by_place, place_facts
 from lra.reports.tables.scores import TASK
-from lra.reports.tables.table import Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry
 
 MEASURES = ("attention", "gradient", "occlusion")
-ALL = "all"
-COLUMNS = (
-    *TASK, "model", "measure", "layer", "head", "span", "low", "high", "seeds", "status", "reason",
-)  # fmt: skip
+LABELS = ("measure", "layer", "head")
 _PLOT = (3.3, 2.2)
 """Inches, of few columns; more need more width."""
 
 
-def span_data(rows: pd.DataFrame, metric: str = "span") -> pd.DataFrame:
-    """Return the spans in tokens by task, model, measure, layer and head: mean over seeds.
-
-    A measure that a model does not allow has a line with the reason; so has a cell that failed.
-
-    Args:
-        rows: as `lra.reports.rows.prepare` returns them.
-        metric: of the spans.
-    """
-    spans = with_labels(rows[rows["metric"] == metric], ("measure", "layer", "head"), ALL)
-    keys = (*TASK, "name", "measure", "layer", "head")
-    records = summaries(spans, keys, lambda good: extremes(good, "span"))
-    return pd.DataFrame(records, columns=list(COLUMNS))
+span_data = Numbers(metrics=["span"], labels=LABELS, value="span")
 
 
 def span_figure(
@@ -48,7 +36,7 @@ def span_figure(
     title: str = "How far trained models look",
     subtitle: str = "layers: a point for each head; gradient and occlusion: the whole model",
 ) -> Figure:
-    """Draw what `span_data` returned: one panel per task, models side by side in each column."""
+    """Draw what `span_data` returns: one panel per task, models side by side in each column."""
     drawn = data[data["span"].notna()]
     places = by_place(drawn)
     columns = max(drawn.loc[drawn["layer"] != ALL, "layer"].nunique() + 2, 2)
@@ -114,57 +102,39 @@ def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, L
     return handles
 
 
-def span_table(data: pd.DataFrame) -> Table:
-    """Build the table of spans from what `span_data` returned."""
-    heads = (
-        "attention, mean",
-        "attention, nearest head",
-        "attention, farthest head",
-        *MEASURES[1:],
-    )
-    places = by_place(data)
-    rows = []
-    for name in model_order([str(n) for n in data["model"]]):
-        entries = [entry for _, at in places for entry in _entries(at[at["model"] == name])]
-        rows.append(TableRow(title=name, entries=tuple(entries)))
-    return Table(
-        title="How far trained models look",
-        caption=(
-            "Tokens, mean over seeds. Attention: mean distance that the weights of a head reach. "
-            "Gradient: mean distance weighted by the norm of the answer's gradient. Occlusion: the "
-            "least distance beyond which all tokens may be replaced while the answers stay."
-        ),
-        stub="model",
-        columns=place_columns([place for place, _ in places], heads),
-        rows=tuple(rows),
-    )
-
-
-def _entries(data: pd.DataFrame) -> list[Entry]:
+def _attention(data: pd.DataFrame, end: str = "") -> Entry:
+    """Return the mean over heads, or the span of the head at one end, `min` or `max`."""
     heads = data[(data["head"] != ALL) & data["span"].notna()]["span"].astype(float)
-    attention = data[data["measure"] == "attention"]
-    entries = [_entry(attention[attention["head"] == ALL], data)]
-    for bound in (heads.min(), heads.max()):
-        value = None if heads.empty else float(bound)
-        entries.append(_entry(attention[attention["head"] == ALL], data, value))
-    return entries + [
-        _entry(data[(data["measure"] == measure) & (data["head"] == ALL)], data)
-        for measure in MEASURES[1:]
-    ]
+    value = float(heads.agg(end)) if end and len(heads) else None
+    return _whole(data, "attention", value)
 
 
-def _entry(rows: pd.DataFrame, data: pd.DataFrame, value: float | None = None) -> Entry:
-    """Return one place: a value, or why there is none, for the measure or the whole cell."""
+def _whole(data: pd.DataFrame, measure: str, value: float | None = None) -> Entry:
+    """Return a value, else that of the whole model, or why there is none."""
+    rows = data[(data["measure"] == measure) & (data["head"] == ALL)]
     good = rows[rows["span"].notna()]
     if value is None and len(good):
         value = float(good["span"].iloc[0])
     if value is not None:
         return Entry(text=significant(value), value=value)
-    whole = data[(data["measure"] == ALL) & (data["status"] != "ok")]
-    return lost(rows if len(rows) else whole, "not measured")
+    failed = data[(data["measure"] == ALL) & (data["status"] != "ok")]
+    return lost(rows if len(rows) else failed, "not measured")
 
 
-section = SimpleSection(
+span_table = Pivot(
+    title="How far trained models look",
+    caption="Tokens, mean over seeds. Attention: mean distance that the weights of a head reach. "
+    "Gradient: mean distance weighted by the norm of the answer's gradient. Occlusion: the "
+    "least distance beyond which all tokens may be replaced while the answers stay.",
+    columns=(
+        (Column(title="attention, mean"), _attention),
+        (Column(title="attention, nearest head"), partial(_attention, end="min")),
+        (Column(title="attention, farthest head"), partial(_attention, end="max")),
+        (Column(title="gradient"), partial(_whole, measure="gradient")),
+        (Column(title="occlusion"), partial(_whole, measure="occlusion")),
+    ),
+)
+section = Section(
     name="spans",
     heading="How far trained models look",
     data=span_data,

@@ -37,7 +37,7 @@ timeout_s: 300.0
 """
 SECTION = """\
 from matplotlib.figure import Figure
-from lra.reports.sections.section import PagesPart, SimpleSection, alike
+from lra.reports.sections.section import PagesPart, Section, alike
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 
 def sizes(rows):
@@ -55,7 +55,7 @@ def figure(data):
     drawn.subplots().bar(data["model"], data["value"])
     return drawn
 
-section = SimpleSection(
+section = Section(
     name="sizes", heading="How large models are", data=sizes, table=table,
     figure=PagesPart("sizes-bars", "Sizes as bars", "a bar for each model", alike(figure)),
 )

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from lra.reports.rows import prepare
-from lra.reports.sections.learned_spans import learned_span_table
-from tests.reports.conftest import Report
+from lra.reports.sections.learned_spans import learned_spans
+from lra.reports.sections.section import PagesPart, TablePart
 
 PLACE = {"task": "text8", "source": "files", "causal": True, "model": "adaptive_span"}
 
@@ -33,21 +33,19 @@ def some(make: SimpleNamespace) -> pd.DataFrame:
     return prepare(make.frame(*rows))
 
 
-def test_the_table_has_mean_longest_head_and_operations(some: pd.DataFrame) -> None:
-    table = learned_span_table(some)
-    assert table is not None
-    (row,) = table.rows
+def test_the_table_has_mean_longest_head_and_operations_and_the_figure_each_head(
+    some: pd.DataFrame,
+) -> None:
+    table, figure = learned_spans(some)
+    assert isinstance(table, TablePart)
+    (row,) = table.table.rows
     assert row.title == "adaptive_span"
     assert [entry.text for entry in row.entries] == [
         "40.0", "105.0", "2,500,000", "0.25", "1,250,000", "0.25",
     ]  # fmt: skip
-    assert learned_span_table(some[some["model"] == "linear"]) is None
-
-
-def test_the_report_has_a_point_for_each_head(some: pd.DataFrame, report: Report) -> None:
-    names = report(some)
-    assert {"learned-spans.md", "learned-spans-by-layer.svg"} <= names.keys()
-    data = pd.read_csv(names["learned-spans-by-layer.csv"])
-    heads = data[data["head"] != "all"].astype({"layer": int, "head": int})
-    found = heads.set_index(["layer", "head"])["span"].to_dict()
-    assert found == {(0, 0): 7.0, (0, 1): 13.0, (1, 0): 105.0, (1, 1): 35.0}
+    assert isinstance(figure, PagesPart)
+    heads = figure.data[figure.data["head"] != "all"].set_index(["layer", "head"])["span"]
+    assert heads.to_dict() == {
+        ("0", "0"): 7.0, ("0", "1"): 13.0, ("1", "0"): 105.0, ("1", "1"): 35.0,
+    }  # fmt: skip
+    assert [*learned_spans(some[some["model"] == "linear"])] == []
