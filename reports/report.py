@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lra.reports.figures.curves import page_names
 from lra.reports.figures.drawing import Look, looks, save, save_numbers
 from lra.reports.figures.processes import parallel_drawing
 from lra.reports.install import Occupied, install
@@ -28,6 +27,7 @@ from lra.reports.sections.section import (
     SectionOf,
     TablePart,
     joined,
+    page_names,
     pages_of,
 )
 from lra.reports.stems import fitting

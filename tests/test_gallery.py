@@ -25,7 +25,7 @@ PARTS_OF_OTHERS = {"new_figure"}
 
 
 def drawn_in_reports() -> set[str]:
-    """The dotted paths of public functions of reports, and of peers, that draw a figure."""
+    """The dotted paths of what draws a figure, in reports and of peers: functions and drawings."""
     found = set()
     files = [(ROOT, file) for file in (ROOT / "reports").rglob("*.py")]
     for home, file in [*files, (ROOT / "tests/parity", ROOT / "tests/parity/peers/section.py")]:
@@ -33,12 +33,15 @@ def drawn_in_reports() -> set[str]:
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and re.fullmatch(r"[a-z]\w*_figure", node.name):
                 found.add(f"{module}.{node.name}")
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+                found |= {f"{module}.{name}"} if re.fullmatch(r"[a-z]\w*_figures?", name) else set()
     return {name for name in found if name.rpartition(".")[2] not in PARTS_OF_OTHERS}
 
 
 def test_every_kind_of_figure_is_in_the_gallery() -> None:
     shown = {exhibit.function for exhibit in EXHIBITS} - {"reports.figures.panels.line_figures"}
-    assert "reports.figures.scaling.scaling_figure" in drawn_in_reports()
+    assert "reports.figures.panels.scaling_figure" in drawn_in_reports()
     assert shown | {*WITHOUT_ROWS} == drawn_in_reports()
 
 

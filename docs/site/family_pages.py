@@ -17,7 +17,7 @@ from lra.composition.compose import group_file
 from lra.composition.selection import kinds
 from lra.composition.yaml_text import load
 from lra.reports.figures.drawing import looks, style
-from lra.reports.figures.panels import panel_figure
+from lra.reports.figures.panels import scaling_figure
 from lra.reports.figures.scaling import scaling_data
 from lra.reports.rows import EQUAL, CostPoint, cost_points, cost_rows, prepare, settings
 from lra.reports.stems import stem as file_stem
@@ -372,7 +372,7 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
     own = data[data["model"] == name]
     if name in BACKGROUND or own["value"].isna().all() or own["length"].nunique() == 1:
         return []
-    figure = panel_figure(data, looks([name]), {name: [name]}, subtitle="")
+    figure = scaling_figure(data, looks([name]), {name: [name]})
     path = folder / "figures" / f"{name}-{stem}-{file_stem(mode)}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     with style():

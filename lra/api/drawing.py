@@ -109,18 +109,17 @@ def _scores(frame: "pd.DataFrame", split: str, looks: "dict[str, Look]") -> "Fig
 
 
 def _losses(frame: "pd.DataFrame", quantity: str, split: str, looks: "dict[str, Look]") -> "Figure":
-    from lra.reports.figures import curves
+    from lra.reports.sections import losses
+    from lra.reports.sections.section import pages
 
     if quantity == LOSS:
-        data, axis = curves.loss_data(frame), curves.STEP
+        data, draw = losses.loss_data(frame), losses.loss_figure
     else:
         kind = CLASSES[quantity]
-        data, axis = curves.class_data(frame, split, kind), curves.CLASSES[kind]
+        data, draw = losses.class_data(frame, split, kind), losses.class_figures[kind]
     if data.empty:
         raise none_of(f"numbers for {quantity!r}", frame)
-    return _one(
-        [curves.curve_figure(p, looks, axis) for p in curves.pages(data, curves.EVALUATION)]
-    )
+    return _one([draw(page, looks) for page in pages(data, draw.panel)])
 
 
 def _one(figures: "Sequence[Figure]") -> "Figure":

@@ -18,8 +18,9 @@ from lra.reports.tables.costs import (
     trusted,
 )
 from lra.reports.tables.marks import absent
+from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.scores import CAVEAT
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry, Table
 
 MODE = "step"
 GIGABYTE = 1e9
@@ -62,29 +63,26 @@ def cost_table(runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPo
     reference, lengths = best_reference(points), sorted({p.length for p in points})
     measured = {(p.model, p.length): p for p in points}
     families = dict(zip(part.rows["line"], part.rows["family"], strict=True))
-    rows, printed = [], set()
+    lines: list[tuple[str, str, list[Entry]]] = []
+    printed = set()
     for name in sorted({p.model for p in points}, key=lambda n: (place(families[n]), n)):
         row_points = [measured.get((name, n)) for n in lengths]
         itself = families[name] == reference
         entries = [_steps(p, reference, itself) for p in row_points]
-        entries += [_memory_entry(p, reference, itself) for p in row_points]
-        rows.append(TableRow(title=name, entries=tuple(entries)))
+        lines.append(("", name, entries + [_memory(p, reference, itself) for p in row_points]))
         published = _paper_costs(families[name], lengths)
         if published and families[name] not in printed:
-            rows.append(TableRow(title=f"{families[name]} ({ON_TPU})", entries=tuple(published)))
+            lines.append(("", f"{families[name]} ({ON_TPU})", published))
             printed.add(families[name])
     heads = [
         Column(group=group, title=LENGTHS.get(n, f"{n:,}"), key=f"{key} {n}")
         for group, key in (("steps per second", "steps"), ("peak memory (GB)", "memory"))
         for n in lengths
     ]
-    return Table(
-        title=f"Long Range Arena, table 2, {runs.title}",
+    return listed_table(
+        lines, heads, title=f"Long Range Arena, table 2, {runs.title}",
         caption=" ".join(_caption(runs, part, points, printed=bool(printed))),
-        stub="model",
-        columns=tuple(heads),
-        rows=tuple(rows),
-    )
+    )  # fmt: skip
 
 
 def _caption(
@@ -119,29 +117,25 @@ def _steps(point: CostPoint | None, reference: str, itself: bool) -> Entry:
     if point.time.value is None:
         return mark(point.time)
     rate = 1 / point.time.value
-    entry = Entry(
-        text=significant(rate),
-        value=rate,
-        interval=inverted(median_interval(point.time.samples)),
-        facts={"batch_size": point.batch_size or ""},
-    )
+    interval, facts = inverted(median_interval(point.time.samples)), _batch(point)
+    entry = Entry(text=significant(rate), value=rate, interval=interval, facts=facts)
     ratio = point.time_ratio.get(reference)
-    return trusted(_with_ratio(entry, _inverse(ratio), itself), point.time)
+    if ratio is not None and ratio.value is not None:
+        ratio = replace(ratio, value=1 / ratio.value)
+    return trusted(_with_ratio(entry, ratio, itself), point.time)
 
 
-def _inverse(ratio: Value | None) -> Value | None:
-    if ratio is None or ratio.value is None:
-        return ratio
-    return replace(ratio, value=1 / ratio.value)
+def _batch(point: CostPoint) -> dict[str, int | str]:
+    return {"batch_size": point.batch_size or ""}
 
 
-def _memory_entry(point: CostPoint | None, reference: str, itself: bool) -> Entry:
+def _memory(point: CostPoint | None, reference: str, itself: bool) -> Entry:
     if point is None:
         return absent("not run")
     if point.memory.value is None:
         return mark(point.memory)
     size = point.memory.value / GIGABYTE
-    entry = Entry(text=significant(size), value=size, facts={"batch_size": point.batch_size or ""})
+    entry = Entry(text=significant(size), value=size, facts=_batch(point))
     return _with_ratio(entry, point.memory_ratio.get(reference), itself)
 
 

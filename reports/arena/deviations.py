@@ -6,7 +6,8 @@ from typing import Any
 from lra.reports.arena.rules import TASKS, place
 from lra.reports.arena.runs import ProtocolRuns
 from lra.reports.labels import listed
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.pivot import listed_table
+from lra.reports.tables.table import Column, Entry, Table
 
 UNSTORED = "the sentence is not stored beside these rows"
 CHANGED = "changed by other words of the command, or by its preset"
@@ -23,20 +24,18 @@ def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table
         runs: rows of each protocol and scale.
         sentences: of the cells, where they are stored.
     """
-    rows = [row for group in runs if group.protocol for row in _table_rows(group, sentences)]
-    if not rows:
+    lines = [line for group in runs if group.protocol for line in _lines(group, sentences)]
+    if not lines:
         return None
-    return Table(
+    return listed_table(
+        lines, [Column(title=title, words=True) for title in ("what", "tasks", "models")],
         title="What is not as in the protocols' sources",
         caption="Numbers of the models and tasks named are of settings that differ as said; rows "
-        "with a change are not the protocol's own.",
-        stub="name",
-        columns=tuple(Column(title=title, words=True) for title in ("what", "tasks", "models")),
-        rows=tuple(rows),
-    )
+        "with a change are not the protocol's own.", stub="name",
+    )  # fmt: skip
 
 
-def _table_rows(runs: ProtocolRuns, sentences: Sentences) -> list[TableRow]:
+def _lines(runs: ProtocolRuns, sentences: Sentences) -> list[tuple[str, str, tuple[Entry, ...]]]:
     grouped: dict[tuple[int, str, str], list[Mapping[Any, Any]]] = {}
     cells = runs.rows.drop_duplicates(["cell", "line"])
     for row in cells[["cell", "family", "task", "labels", "unlike", "shared"]].to_dict("records"):
@@ -48,7 +47,7 @@ def _table_rows(runs: ProtocolRuns, sentences: Sentences) -> list[TableRow]:
         if row["shared"]:
             grouped.setdefault((2, "settings=shared", SHARED_SETTINGS), []).append(row)
     return [
-        TableRow(title=name, entries=_deviation_entries(text, grouped[key]), section=runs.title)
+        (runs.title, name, _deviation_entries(text, grouped[key]))
         for key in sorted(grouped)
         for _, name, text in [key]
     ]

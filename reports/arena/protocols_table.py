@@ -8,8 +8,9 @@ from lra.reports.arena.rules import AVERAGES, HARDEST, TASKS, AverageRule
 from lra.reports.arena.scores import AT_CHANCE, ArenaLine, ArenaScores, bounds
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.tables.marks import absent
+from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.scores import ACCURACY, CAVEAT
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry, Table
 
 RULES = {rule.name: rule for rule in AVERAGES}
 
@@ -35,7 +36,7 @@ def protocols_table(together: Sequence[ArenaScores]) -> Table:
     ran = {column.task for scores in together for column in scores.columns}
     tasks = [task for task in TASKS if task in ran]
     rule = RULES["six_tasks_failure_50" if HARDEST in ran else "five_tasks"]
-    rows: list[TableRow] = []
+    lines = []
     used: list[PublishedScore] = []
     for scores in together:
         for line in scores.lines:
@@ -44,19 +45,16 @@ def protocols_table(together: Sequence[ArenaScores]) -> Table:
             beside = [printed.get(name) for name in (*tasks, rule.name)]
             used += [score for score in beside if score is not None]
             entries = map(_beside, here, beside, [bool(scores.runs.scale)] * len(here))
-            title = f"{line.name} ({scores.runs.protocol})"
-            rows.append(TableRow(title=title, entries=tuple(entries)))
+            lines.append(("", f"{line.name} ({scores.runs.protocol})", [*entries]))
     heads = [Column(title=TASKS[task], key=task) for task in tasks]
     scale = together[0].runs.scale
-    return Table(
+    return listed_table(
+        lines, [*heads, Column(title=f"mean of {len(rule.tasks)}", key=rule.name)],
         title="Long Range Arena, each model in its own protocol"
         + (f", scale {scale}" * bool(scale)),
-        caption=" ".join(_caption(together, rule, used)),
-        stub="model (protocol)",
-        columns=(*heads, Column(title=f"mean of {len(rule.tasks)}", key=rule.name)),
-        rows=tuple(rows),
+        caption=" ".join(_caption(together, rule, used)), stub="model (protocol)",
         brief="Percent of the test split (published, and the difference).",
-    )
+    )  # fmt: skip
 
 
 def _score(scores: ArenaScores, line: ArenaLine, task: str) -> Entry:

@@ -11,9 +11,10 @@ from lra.reports.rows import DAGGER
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.style import Spread, chosen
 from lra.reports.tables.marks import absent
+from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.ranking import RANKS, ranked
 from lra.reports.tables.scores import ACCURACY, BASELINES, CAVEAT, ORACLES, behind_means
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.records import baseline_of, is_oracle
 
 PUBLISHED = "published"
@@ -34,35 +35,29 @@ def score_table(scores: ArenaScores) -> Table:
     ranks, marks = ranked(
         [measured[line.name] for line in scores.lines], ACCURACY.decimals, higher=True
     )
-    rows: list[TableRow] = []
+    lines: list[tuple[str, str, Sequence[Entry]]] = []
     used: list[PublishedScore] = []
     for line, line_entries in zip(scores.lines, ranks, strict=True):
-        annotated = [_with_basis(e, usual) for e in line_entries]
-        rows.append(TableRow(title=line.name, entries=tuple(annotated)))
+        lines.append(("", line.name, [_with_basis(e, usual) for e in line_entries]))
         printed = published_scores(scores.runs.protocol, line.family)
         first = next(other for other in scores.lines if other.family == line.family)
         if printed and line is first:
             columns = [column.task for column in scores.columns] + [rule.name for rule in rules]
             used += [printed[key] for key in columns if key in printed]
-            entries = tuple(
+            entries = [
                 _paper_entry(printed.get(key), _caveats(scores, line, e))
                 for key, e in zip(columns, line_entries, strict=True)
-            )
-            rows.append(TableRow(title=f"{line.family} ({PUBLISHED})", entries=entries))
+            ]
+            lines.append(("", f"{line.family} ({PUBLISHED})", entries))
     for name, title in scores.baselines:
-        entries = tuple(
-            [scores.entries[name, column] for column in scores.columns] + [absent()] * len(rules)
-        )
         section = ORACLES if is_oracle(baseline_of(name) or "") else BASELINES
-        rows.append(TableRow(title=title, entries=entries, section=section))
-    return Table(
-        title=f"Long Range Arena, table 1, {scores.runs.title}",
+        entries = [scores.entries[name, column] for column in scores.columns]
+        lines.append((section, title, entries + [absent()] * len(rules)))
+    return listed_table(
+        lines, heads, title=f"Long Range Arena, table 1, {scores.runs.title}",
         caption=" ".join(_caption(scores, usual, used, marks)),
-        stub="model",
-        columns=tuple(heads),
-        rows=tuple(rows),
         brief=f"Percent of the test split{behind_means(every)}. {RANKS * bool(marks)}".rstrip(),
-    )
+    )  # fmt: skip
 
 
 def _score_entries(scores: ArenaScores, name: str, rules: Sequence[AverageRule]) -> list[Entry]:

@@ -11,7 +11,8 @@ from lra.reports.statistics.intervals import LEVEL, Interval
 from lra.reports.statistics.paired import ALPHA, POWER
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.pivot import listed_table
+from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.metrics import METRICS
 
 _TESTED = (
@@ -196,9 +197,9 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
     rows = []
     for each in comparisons:
         for line in each.lines:
-            entries = tuple(_entries(numbers, line)[name] for name in heads)
+            entries = _entries(numbers, line)
             section = "" if single else f"{each.first} and {each.second}"
-            rows.append(TableRow(title=line.task, entries=entries, section=section))
+            rows.append((section, line.task, [entries[name] for name in heads]))
     caption = (
         trainings(numbers),
         f"{numbers.score.unit}; means over pairs, which share task, seed and all that varies "
@@ -208,27 +209,22 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
         _CORRECTED * corrected,
         _TIMED * timed,
     )
-    return Table(
+    return listed_table(
+        rows,
+        [Column(title=title, key=key, words=key in ("over", "tests", "baseline"))
+         for key, title in heads.items()],
         title=f"{numbers.score.title}: {first} and {second if single else 'others'}",
-        caption=" ".join(filter(None, caption)),
-        stub="task",
-        columns=tuple(
-            Column(title=title, key=key, words=key in ("over", "tests", "baseline"))
-            for key, title in heads.items()
-        ),
-        rows=tuple(rows),
-    )
+        caption=" ".join(filter(None, caption)), stub="task",
+    )  # fmt: skip
 
 
 def _entries(numbers: Numbers, line: Line) -> dict[str, Entry]:
     """Return the entries of a line by the keys of their columns."""
 
     def number(value: float | None, text: str = "", **more: Any) -> Entry:
-        return (
-            absent()
-            if value is None
-            else Entry(text=text or numbers.text(value), value=value, **more)
-        )
+        if value is None:
+            return absent()
+        return Entry(text=text or numbers.text(value), value=value, **more)
 
     found, p, speed = line.difference, line.p_holm, line.speed
     notes = (*line.notes, line.caution) if line.caution else line.notes

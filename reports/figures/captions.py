@@ -42,6 +42,6 @@ def panel_titles(panels: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
     """
     tasks = [task for task, _ in panels]
     if Surrounding.subtitle not in chosen().style.beside or len(set(tasks)) < len(tasks):
-        return [f"{task} ({facts})" for task, facts in panels], ""
-    facts = "; ".join(f"{task}: {words}" for task, words in panels)
+        return [f"{task} ({facts})" if facts else task for task, facts in panels], ""
+    facts = "; ".join(f"{task}: {words}" for task, words in panels if words)
     return tasks, facts

@@ -1,4 +1,4 @@
-"""Many models at once: the scaling figure as small panels, one per kind of model.
+"""Costs against length: few models in one plot, many in small panels, one per kind of model.
 
 Every panel has the same axes and repeats the references in grey, so that a line can be compared
 across panels. One panel per group of `groups`, which are names of models by title; models that no
@@ -6,6 +6,7 @@ group names share a last one.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -20,7 +21,6 @@ from lra.reports.figures.scaling import (
     by_last_value,
     draw_crosses,
     draw_line,
-    scaling_figure,
     set_axes,
     why_absent,
     without_zeros,
@@ -35,8 +35,8 @@ BACKGROUND = ("softmax", "sdpa", "identity")
 """Drawn in every panel."""
 OTHERS = "other models"
 _ACROSS = 3
-_PLOT = (2.75, 2.15)
-"""Inches of a panel's plot."""
+PLOT, _PLOT = (4.6, 2.9), (2.75, 2.15)
+"""Inches of a plot that stands alone, and of one of several."""
 _LINES = 8
 """Of one panel, without the references."""
 _PANELS = 9
@@ -84,55 +84,60 @@ def panel_pages(data: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> list
 
 
 def line_figures(
-    data: pd.DataFrame,
-    looks: dict[str, Look],
-    groups: Mapping[str, Sequence[str]],
-    *,
-    subtitle: str = "",
-    title: str = "",
-    names: tuple[str, str] | None = None,
+    data: pd.DataFrame, looks: dict[str, Look], groups: Mapping[str, Sequence[str]], **words: Any
 ) -> list[tuple[pd.DataFrame, Figure]]:
     """Draw what `scaling_data` returned: few models in one plot, many in panels, on pages.
 
     Returns each figure with what it shows; one without any number is left out.
     """
     if data["model"].nunique() <= AT_MOST:
-        return [(data, scaling_figure(data, looks, subtitle=subtitle, title=title, names=names))]
+        return [(data, scaling_figure(data, looks, **words))]
     return [
-        (part, panel_figure(part, looks, groups, subtitle=subtitle, title=title, names=names))
+        (part, scaling_figure(part, looks, groups, **words))
         for part in panel_pages(data, groups)
         if part["value"].notna().any()
     ]
 
 
-def panel_figure(
+def scaling_figure(
     data: pd.DataFrame,
     looks: dict[str, Look],
-    groups: Mapping[str, Sequence[str]],
+    groups: Mapping[str, Sequence[str]] | None = None,
     *,
     subtitle: str = "",
     title: str = "",
     names: tuple[str, str] | None = None,
 ) -> Figure:
-    """Draw what `scaling_data` returned, a panel per group.
+    """Draw what `scaling_data` returned, or other records like those.
 
-    Lines are medians, bands the 20th to 80th percentile; a cross marks a length without a number,
-    explained under the figure. `title` is by default that of a cost per sequence.
+    Lines are medians, bands the 20th to 80th percentile of the samples. A length without a number
+    is a cross above the lines, and a note under the figure says why; so it does of a zero.
+
+    Args:
+        data: the records.
+        looks: of every model in them.
+        groups: models by the title of their panel; None: all share one plot.
+        subtitle: the setting.
+        title: heading; by default that of a cost per sequence.
+        names: of the horizontal and of the vertical axis; by default those of such a cost.
     """
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
-    models = list(dict.fromkeys(data["model"]))
-    by_panel = panels(models, groups)
-    in_words = QUANTITIES[quantity] if Surrounding.title in chosen().style.beside else ""
-    across, along = names or ("sequence length (tokens)", in_words)
+    models, small = list(dict.fromkeys(data["model"])), groups is not None
+    by_panel = {"": models} if groups is None else panels(models, groups)
+    untitled = small and Surrounding.title not in chosen().style.beside
+    across, along = names or (
+        "sequence length (tokens)", "" if untitled else QUANTITIES.get(quantity, quantity),
+    )  # fmt: skip
     absent = set(data[data["value"].isna()]["model"])
     crosses = max(len(absent.intersection(members)) for members in by_panel.values())
-    drawn = without_zeros(data)
-    grey = references(models)
-    # named at their ends, or in a separate picture: then there is no legend above a plot
-    named_outside = chosen().style.direct_labels or Surrounding.legend in chosen().style.beside
+    drawn, grey = without_zeros(data), references(models) if small else []
+    # in small panels each has a legend above it, unless lines are named at their ends or elsewhere
+    above = small and not (
+        chosen().style.direct_labels or Surrounding.legend in chosen().style.beside
+    )
     handles: list[Line2D] = []
     with style():
-        grid = sheet(len(by_panel), plot=_PLOT, across=_ACROSS)
+        grid = sheet(len(by_panel), plot=_PLOT if small else PLOT, across=_ACROSS if small else 1)
         for number, (kind, members) in enumerate(by_panel.items()):
             axes = grid.axes[number]
             set_axes(axes, data, quantity, crosses=crosses)
@@ -143,22 +148,23 @@ def panel_figure(
             order = by_last_value(data, members)
             lines = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
             handles += lines
-            for handle in lines:
-                handle.set_markersize(4.5)
             draw_crosses(axes, drawn[drawn["model"].isin(members)], looks, order)
-            axes.set_title(kind, size=8.5, loc="left")
-            if not named_outside:
+            if small:
+                for handle in lines:
+                    handle.set_markersize(4.5)
+                axes.set_title(kind, size=8.5, loc="left")
+                axes.tick_params(labelsize=6.5)
+            if above:
                 panel_legend(axes, lines, grid.plot[0])
-            axes.tick_params(labelsize=6.5)
+            size: dict[str, Any] = {"size": 7.5} if small else {}
             if number + grid.across >= len(by_panel):
-                axes.set_xlabel(across, size=7.5)
-            axes.set_ylabel(along if number % grid.across == 0 else "", size=7.5)
-        title = title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
+                axes.set_xlabel(across, **size)
+            axes.set_ylabel(along if number % grid.across == 0 else "", **size)
         return arrange(
             grid,
-            title=title,
-            subtitle="; ".join(filter(None, (subtitle, after_names()))),
-            handles=[*greys, *handles] if named_outside else greys,
-            legend_title="in every panel" if grey and not named_outside else "",
+            title=title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}",
+            subtitle="; ".join(filter(None, (subtitle, after_names() if small else ""))),
+            handles=greys if above else [*greys, *handles],
+            legend_title=("in every panel" if grey and above else "") if small else after_names(),
             notes=why_absent(data),
         )

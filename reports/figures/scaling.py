@@ -11,15 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from lra.reports.figures.drawing import Look, legend_name, style
-from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.drawing import Look, legend_name
 from lra.reports.figures.ticks import in_bytes, length_axis, seconds
 from lra.reports.figures.words import drawable
 from lra.reports.rows import DIAMOND, MARKS, PROCESSOR, UNCERTAIN, CostPoint, Value, model_order
 from lra.reports.statistics.intervals import percentiles
 from lra.reports.statistics.power_law import FEWEST, UNRESOLVED, PowerLaw, bounds
 from lra.reports.style import chosen
-from lra.reports.tables.costs import describe_pass, fit_values
+from lra.reports.tables.costs import fit_values
 
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
 COLUMNS = (
@@ -27,8 +26,6 @@ COLUMNS = (
     "reason", "disturbed", "mark", "exponent", "exponent_low", "exponent_high",
     "exponent_interval_source",
 )  # fmt: skip
-PLOT = (4.6, 2.9)
-"""Inches."""
 _NAMED = 4
 """Models that one note names."""
 _LINES, _LINE = 2, 110
@@ -105,48 +102,6 @@ def _spread(cost: Value, fit: PowerLaw | None) -> dict[str, Any]:
     return record
 
 
-def scaling_figure(
-    data: pd.DataFrame,
-    looks: dict[str, Look],
-    *,
-    subtitle: str = "",
-    title: str = "",
-    names: tuple[str, str] | None = None,
-) -> Figure:
-    """Draw what `scaling_data` returned, or other records like those.
-
-    Lines are medians, bands the 20th to 80th percentile of the samples. A length without a number
-    is a cross above the lines, and a note under the figure says why; so it does of a zero.
-
-    Args:
-        data: the records.
-        looks: of every model in them.
-        subtitle: the setting.
-        title: heading; by default that of a cost per sequence.
-        names: of the horizontal and of the vertical axis; by default those of such a cost.
-    """
-    mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
-    across, along = names or ("sequence length (tokens)", QUANTITIES.get(quantity, quantity))
-    with style():
-        grid = sheet(1, plot=PLOT, across=1)
-        (axes,) = grid.axes
-        order = by_last_value(data, list(dict.fromkeys(data["model"])))
-        drawn = without_zeros(data)
-        handles = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
-        set_axes(axes, data, quantity)
-        draw_crosses(axes, drawn, looks, order)
-        axes.set_ylabel(along)
-        axes.set_xlabel(across)
-        return arrange(
-            grid,
-            title=title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}",
-            subtitle=subtitle,
-            handles=handles,
-            legend_title=after_names(),
-            notes=why_absent(data),
-        )
-
-
 def after_names() -> str:
     """Return what follows the names in a legend; nothing where the style leaves it out."""
     exponents = chosen().style.exponents
@@ -195,6 +150,7 @@ def draw_line(
         sound["value"].astype(float),
         color=look.color,
         marker=look.marker,
+        markevery=max(1, len(sound) // 10),
         markerfacecolor="white" if look.marker in "sDv" else look.color,
         markeredgecolor=look.color,
         label=legend_name(_label(name, good) if exponent and chosen().style.exponents else name),
@@ -217,7 +173,9 @@ def draw_line(
         barred["length"].astype(float), barred["p20"].astype(float), barred["p80"].astype(float),
         color=look.color, linewidth=1.2, zorder=3,
     )  # fmt: skip
-    if len(band):
+    if len(band) == 1:
+        axes.vlines(band["length"], band["p20"], band["p80"], look.color, zorder=2)
+    elif len(band):
         axes.fill_between(
             band["length"].astype(float),
             band["p20"].astype(float),
@@ -357,7 +315,8 @@ def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = Tr
     Args:
         data: what is drawn.
         along: what its `length` is.
-        exponent: whether lines have exponents, in which no uncertain number is.
+        exponent: whether lines have exponents, in which no uncertain number is, on logarithmic
+            axes, on which no zero is.
     """
     absent = data[data["value"].isna()]
     every = data["length"].nunique()
@@ -380,7 +339,7 @@ def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = Tr
     if len(marked(data, UNCERTAIN)):
         marks.append(f"○ too uncertain{', in no exponent' if exponent else ''}")
     zeros = data[data["value"].astype(float) <= 0]
-    if len(zeros):
+    if len(zeros) and exponent:
         marks.append(f"zero, so not on this axis: {who(zeros)}")
     lines = sum(math.ceil(len(note) / _LINE) for note in notes) + bool(marks)
     if lines > _LINES:

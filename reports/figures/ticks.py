@@ -4,7 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    MaxNLocator,
+    NullLocator,
+    SymmetricalLogLocator,
+)
 
 
 def length_axis(axes: Axes, lengths: Sequence[int]) -> None:
@@ -14,6 +20,19 @@ def length_axis(axes: Axes, lengths: Sequence[int]) -> None:
     axes.xaxis.set_major_locator(FixedLocator([float(n) for n in _ticks(lengths)]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def step_axis(axes: Axes, _: Sequence[int] = ()) -> None:
+    """Label the horizontal axis: a few round steps."""
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+
+
+def class_axis(axes: Axes, _: Sequence[int] = (), *, base: int) -> None:
+    """Scale and label the horizontal axis: classes, each `base` times the one before; 0 is one."""
+    axes.set_xscale("symlog", base=base, linthresh=1, linscale=1 - 1 / base)
+    axes.xaxis.set_major_locator(SymmetricalLogLocator(base=base, linthresh=1))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
 def _ticks(lengths: Sequence[int]) -> list[int]:

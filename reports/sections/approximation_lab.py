@@ -1,6 +1,7 @@
 """What a report shows of the approximation lab: errors and times by family, budget and layer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,8 @@ from lra.reports.sections.section import TablePart
 from lra.reports.stems import stem
 from lra.reports.tables.costs import significant, trusted
 from lra.reports.tables.marks import absent, failed
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.pivot import table_of
+from lra.reports.tables.table import Column, Entry, Table
 
 RUNNER = "approximation"
 ROUNDING = 1e-9
@@ -47,18 +49,12 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
     errors = measured[measured["metric"].isin(MEASURES)]
     for key, part in errors.groupby([*POINT, "layer", "metric", "k"], dropna=False, sort=True):
         *point, layer, metric, k = key
-        records.append(
-            {
-                **dict(zip(POINT, point, strict=True)),
-                "layer": layer,
-                "measure": metric,
-                "k": k,
-                **_value(part),
-                "core_time": times.get(tuple(point)),
-                "time_ratio": ratios.get(tuple(point)),
-                "disturbed": disturbances.get(tuple(point), ""),
-            }
-        )
+        place = tuple(point)
+        records.append({
+            **dict(zip(POINT, point, strict=True)), "layer": layer, "measure": metric, "k": k,
+            **_value(part), "core_time": times.get(place), "time_ratio": ratios.get(place),
+            "disturbed": disturbances.get(place, ""),
+        })  # fmt: skip
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
@@ -79,13 +75,9 @@ def _value(part: pd.DataFrame) -> dict[str, Any]:
     samples = [sample for draws in part["samples"] for sample in draws]
     samples = samples or [float(value) for value in part["value"]]
     return {
-        "value": sum(samples) / len(samples),
-        "low": min(samples),
-        "high": max(samples),
-        "draws": len(samples),
-        "status": "ok",
-        "reason": "",
-    }
+        "value": sum(samples) / len(samples), "low": min(samples), "high": max(samples),
+        "draws": len(samples), "status": "ok", "reason": "",
+    }  # fmt: skip
 
 
 def _disturbances(rows: pd.DataFrame) -> dict[tuple[Any, ...], str]:
@@ -118,49 +110,32 @@ def of_measure(data: pd.DataFrame, metric: str, k: str) -> pd.DataFrame:
 def approximation_table(data: pd.DataFrame, mode: str) -> Table:
     """Build the table of one mode: measures and time by model, budget and layer."""
     of_mode = data[data["mode"] == mode]
-    heads = measures(of_mode)
-    rows = []
-    for length in sorted(set(of_mode["length"])):
-        here = of_mode[of_mode["length"] == length]
-        for model in model_order([str(m) for m in here["model"]]):
-            mine = here[here["model"] == model]
-            points = mine[["budget", "layer"]].drop_duplicates().sort_values(["budget", "layer"])
-            for budget, layer in points.itertuples(index=False, name=None):
-                lines = mine[
-                    (mine["budget"] == budget)
-                    & (mine["layer"].isna() if pd.isna(layer) else mine["layer"] == layer)
-                ]
-                title = f"{model}, {lines['option'].iloc[0]} = {budget}"
-                title += "" if pd.isna(layer) else f", layer {layer}"
-                entries = tuple(_value_entry(of_measure(lines, *head)) for head in heads)
-                rows.append(
-                    TableRow(
-                        title=title,
-                        entries=(*entries, *_time_entries(lines)),
-                        section=f"{length:,} tokens",
-                    )
-                )
-    columns = [
-        Column(title=measure_title(*head), key=f"{head[0]}{'_' if head[1] else ''}{head[1]}")
-        for head in heads
-    ]
+    order = model_order([str(model) for model in of_mode["model"]])
+    keys = ["length", "place", "model", "budget", "layer"]
+    placed = of_mode.assign(place=of_mode["model"].map(order.index))
+    lines = []
+    groups: Iterable[tuple[tuple[Any, ...], pd.DataFrame]] = placed.groupby(keys, dropna=False)
+    for (length, _, model, budget, layer), part in groups:
+        title = f"{model}, {part['option'].iloc[0]} = {budget}"
+        title += "" if pd.isna(layer) else f", layer {layer}"
+        lines.append((f"{length:,} tokens", title, part))
+    columns: list[tuple[Column, Callable[[pd.DataFrame], Entry]]] = [
+        (Column(title=measure_title(*head), key="_".join(filter(None, head))),
+         partial(_value_entry, head))
+        for head in measures(of_mode)
+    ]  # fmt: skip
     columns += [
-        Column(title="core, ms", key="core_time_ms"),
-        Column(title="speed beside SDPA (×)", key="speed"),
+        (Column(title="core, ms", key="core_time_ms"), partial(_time_entry, speed=False)),
+        (Column(title="speed beside SDPA (×)", key="speed"), partial(_time_entry, speed=True)),
     ]
-    return Table(
-        title=f"Approximations of attention, {describe(mode)}",
-        caption=(
-            "Errors are Frobenius norms of the difference over those of the exact output or "
-            "matrix, 0 is exact; mean over draws (extremes in the CSV). Mass is the share of the "
-            "exact attention of the heaviest keys that is kept, 1 is exact. Skyformer, YOSO and "
-            "Reformer are compared with the functions that they approximate, all others with "
-            "softmax attention."
-        ),
+    return table_of(
+        lines, columns, title=f"Approximations of attention, {describe(mode)}",
+        caption="Errors are Frobenius norms of the difference over those of the exact output or "
+        "matrix, 0 is exact; mean over draws (extremes in the CSV). Mass is the share of the exact "
+        "attention of the heaviest keys that is kept, 1 is exact. Skyformer, YOSO and Reformer are "
+        "compared with the functions that they approximate, all others with softmax attention.",
         stub="family, budget",
-        columns=tuple(columns),
-        rows=tuple(rows),
-    )
+    )  # fmt: skip
 
 
 def describe(mode: str) -> str:
@@ -169,7 +144,8 @@ def describe(mode: str) -> str:
     return words.get(mode, mode)
 
 
-def _value_entry(lines: pd.DataFrame) -> Entry:
+def _value_entry(measure: tuple[str, str], lines: pd.DataFrame) -> Entry:
+    lines = of_measure(lines, *measure)
     if lines.empty:
         return absent("not measured (matrices: up to runner.matrix_max_length tokens)")
     line = lines.iloc[0]
@@ -179,24 +155,17 @@ def _value_entry(lines: pd.DataFrame) -> Entry:
     text = f"{value:.3f}" if line["measure"] == "topk_mass_recall" else significant(value)
     if line["measure"] != "topk_mass_recall" and value < ROUNDING:
         text = "0"
-    return Entry(
-        text=text,
-        value=value,
-        facts={"low": line["low"], "high": line["high"], "draws": int(line["draws"])},
-    )
+    facts = {"low": line["low"], "high": line["high"], "draws": int(line["draws"])}
+    return Entry(text=text, value=value, facts=facts)
 
 
-def _time_entries(lines: pd.DataFrame) -> tuple[Entry, Entry]:
+def _time_entry(lines: pd.DataFrame, *, speed: bool) -> Entry:
     line = lines.iloc[0]
     if pd.isna(line["core_time"]) or pd.isna(line["time_ratio"]):
-        lost = absent("not timed")
-        return lost, lost
-    seconds, speed = float(line["core_time"]), 1 / float(line["time_ratio"])
-    source = Value(disturbed=line["disturbed"])
-    return (
-        trusted(Entry(text=significant(seconds * 1e3), value=seconds * 1e3), source),
-        trusted(Entry(text=significant(speed, 2), value=speed), source),
-    )
+        return absent("not timed")
+    value = 1 / float(line["time_ratio"]) if speed else 1e3 * float(line["core_time"])
+    text = significant(value, 2 if speed else 3)
+    return trusted(Entry(text=text, value=value), Value(disturbed=line["disturbed"]))
 
 
 def section(rows: pd.DataFrame) -> Iterator[TablePart]:

@@ -1,22 +1,23 @@
 """Attention mass by region and age: bars for each bucket of keys, points for each layer."""
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from lra.reports.figures.drawing import style
-from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.panelled import panelled
 from lra.reports.rows import with_labels
 from lra.reports.sections.section import PagesPart, Section, alike
 from lra.reports.tables.marks import lost
 from lra.reports.tables.pivot import ALL, Pivot
-from lra.reports.tables.places import by_place, place_facts, summaries
+from lra.reports.tables.places import by_place, place_words, summaries
 from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry
 
@@ -25,8 +26,6 @@ COLORS = {"compressed": "#CC79A7", "memory": "#0072B2", "segment": "#E69F00"}
 COLUMNS = (
     *TASK, "model", "layer", "region", "bucket", "mass", "error", "seeds", "status", "reason",
 )  # fmt: skip
-_PLOT = (3.3, 2.0)
-"""Inches."""
 
 
 def mass_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -48,22 +47,21 @@ def _means(good: pd.DataFrame) -> dict[str, Any]:
 def mass_figure(data: pd.DataFrame) -> Figure:
     """Draw what `mass_data` returned: one panel per task and model, oldest keys first."""
     drawn = data[data["mass"].notna() & (data["bucket"] != ALL)]
-    panels = by_place(drawn, (*TASK, "model"))
-    with style():
-        grid = sheet(len(panels), plot=_PLOT)
-        for axes, ((*place, model), part) in zip(grid.axes, panels, strict=True):
-            _draw_shares(axes, part)
-            axes.set_title(f"{model}, {place_facts((*place,), version=False)}", size=8.5)
-        seen = [region for region in REGIONS if region in set(drawn["region"])]
-        handles: list[Any] = [Patch(color=COLORS[region], label=region) for region in seen]
-        handles.append(Line2D([], [], linestyle="none", marker=".", color="0.3", label="a layer"))
-        return arrange(
-            grid,
-            title="Attention by age of what is attended to",
-            subtitle="oldest keys at the left; bars: mean of layers, with standard errors over "
-            "sequences",
-            handles=handles,
-        )
+    panels = []
+    for (*place, model), part in by_place(drawn, (*TASK, "model")):
+        task, facts = place_words(TASK, (*place,), untold=["task_version"])
+        panels.append(((f"{model}, {task}", facts), part))
+    return panelled(
+        panels, _draw_shares, title="Attention by age of what is attended to",
+        subtitle="oldest keys at the left; bars: mean of layers, with standard errors over "
+        "sequences", plot=(3.3, 2.0), handles=partial(_handles, {*drawn["region"]}),
+    )  # fmt: skip
+
+
+def _handles(regions: Collection[str]) -> list[Artist]:
+    shown = [region for region in REGIONS if region in regions]
+    bars = [Patch(color=COLORS[region], label=region) for region in shown]
+    return [*bars, Line2D([], [], linestyle="none", marker=".", color="0.3", label="a layer")]
 
 
 def _draw_shares(axes: Axes, data: pd.DataFrame) -> None:

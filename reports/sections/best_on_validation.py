@@ -11,10 +11,11 @@ from lra.reports.rows import model_order
 from lra.reports.sections.section import Part, TablePart
 from lra.reports.style import chosen
 from lra.reports.tables.marks import absent
+from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.places import place_title
 from lra.reports.tables.scores import SCORES, TASK, Score, entry, final_scores
 from lra.reports.tables.searches import PLACE
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry, Table
 
 SAME_SEEDS = (
     "options were chosen and scored with the same seeds, so the score is a little too good: a "
@@ -45,21 +46,17 @@ def _table(test: pd.DataFrame, validation: pd.DataFrame, score: Score) -> Table 
         there = test[(test[list(TASK)].astype(str) == [str(v) for v in place]).all(axis=1)]
         by_arm = {arm: _settings(part, there, str(arm), score) for arm in part["arm"].unique()}
         by_arm = {arm: settings for arm, settings in by_arm.items() if settings}
-        if not any(len(settings) > 1 for settings in by_arm.values()):
-            continue
-        section = place_title(place, *place[len(PLACE) :], data=True)
-        for arm in model_order([*by_arm]):
-            lines.append(TableRow(title=arm, section=section, entries=_line(by_arm[arm], score)))
+        if any(len(settings) > 1 for settings in by_arm.values()):
+            section = place_title(place, *place[len(PLACE) :], data=True)
+            lines += [(section, arm, _line(by_arm[arm], score)) for arm in model_order([*by_arm])]
     if not lines:
         return None
-    return Table(
-        title=f"Best on validation: {score.title.lower()}",
+    heads = (Column(title="test"), Column(title="validation"),
+             Column(title="chosen options", words=True), Column(title="settings"))  # fmt: skip
+    return listed_table(
+        lines, heads, title=f"Best on validation: {score.title.lower()}",
         caption=f"{score.unit}. Of each model the setting of options with the best mean on the "
         "validation split, and the test score of those very trainings.",
-        stub="model",
-        columns=(Column(title="test"), Column(title="validation"),
-                 Column(title="chosen options", words=True), Column(title="settings")),
-        rows=tuple(lines),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from it, filled ones are fine-tuned.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -14,16 +14,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lra.reports.figures.drawing import PALETTE, style
-from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.drawing import PALETTE
+from lra.reports.figures.panelled import panelled
 from lra.reports.labels import disturbed, labels_of, named
 from lra.reports.rows import DAGGER, as_text, model_order, short, with_labels
 from lra.reports.sections.section import PagesPart, Section, alike
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.marks import absent, failed
-from lra.reports.tables.places import by_place
-from lra.reports.tables.scores import TASK
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.pivot import table_of
+from lra.reports.tables.places import Place, by_place
+from lra.reports.tables.scores import ACCURACY, LANGUAGE, TASK, score_of
+from lra.reports.tables.table import Column, Entry, Table
 
 RUNNER = "compress"
 OPTIONS = frozenset(
@@ -47,30 +48,12 @@ COLUMNS = (
     "sparse",
     *NUMBERS, "ratio", "low", "high", "disturbed", "seeds", "status", "reason",
 )  # fmt: skip
-_PLOT = (3.1, 2.3)
-"""Inches."""
 _MODELS = 4
 """Of one figure, each with two panels."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompressionScore:
-    """What a model is judged by: the first of these that a cell has."""
-
-    metric: str
-    title: str
-    factor: float
-    digits: int
-
-
-SCORES = (
-    CompressionScore(metric="bits_per_byte", title="bits per byte", factor=1.0, digits=3),
-    CompressionScore(metric="bits_per_character", title="bits per character", factor=1.0, digits=3),
-    CompressionScore(metric="word_perplexity", title="perplexity per word", factor=1.0, digits=2),
-    CompressionScore(metric="perplexity", title="perplexity per token", factor=1.0, digits=2),
-    CompressionScore(metric="accuracy", title="accuracy (%)", factor=100.0, digits=1),
-)
-_BY_METRIC = {score.metric: score for score in SCORES}
+JUDGED = (*LANGUAGE, ACCURACY)
+"""What a model is judged by: the first of these that a cell has."""
 
 
 def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +111,7 @@ def _numbers(part: pd.DataFrame) -> dict[str, Any]:
 
     split = "test" if (part["split"] == "test").any() else "validation"
     judged = part[part["split"] == split]
-    scores = [s for s in SCORES if (judged["metric"] == s.metric).any()]
+    scores = [s for s in JUDGED if (judged["metric"] == s.metric).any()]
     means: dict[str, Any] = {"seeds": part["seed"].nunique(), "disturbed": ""}
     if scores:
         means["metric"] = scores[0].metric
@@ -148,65 +131,60 @@ def _numbers(part: pd.DataFrame) -> dict[str, Any]:
 
 def compression_table(data: pd.DataFrame) -> Table:
     """Build the table of every variant, by task and model."""
-    columns = tuple(
-        Column(group=group, title=title, key=key)
-        for group, title, key in (
-            ("", "score", "score"),
-            ("file (KiB)", "dense", "dense"),
-            ("file (KiB)", "without zeros", "sparse"),
-            ("numbers (thousand)", "all", "parameters"),
-            ("numbers (thousand)", "not 0", "nonzero"),
-            ("", "multiply-adds (million)", "multiply_adds"),
-            ("", "time / uncompressed", "ratio"),
-        )
+    lines = [
+        (f"{name}, {_where(task)}", str(variant["what"]), variant)
+        for task, of_task in by_place(data)
+        for name in model_order([str(n) for n in of_task["model"]])
+        for _, variant in of_task[of_task["model"] == name].iterrows()
+    ]
+    file, numbers = "file (KiB)", "numbers (thousand)"
+    heads = (
+        (Column(title="score"), _score),
+        (Column(group=file, title="dense"), partial(_scaled, "dense", 1024, 1)),
+        (
+            Column(group=file, title="without zeros", key="sparse"),
+            partial(_scaled, "sparse", 1024, 1),
+        ),
+        (
+            Column(group=numbers, title="all", key="parameters"),
+            partial(_scaled, "parameters", 1e3, 1),
+        ),
+        (
+            Column(group=numbers, title="not 0", key="nonzero"),
+            partial(_scaled, "nonzero_parameters", 1e3, 1),
+        ),
+        (
+            Column(title="multiply-adds (million)", key="multiply_adds"),
+            partial(_scaled, "flops", 2e6, 2),
+        ),
+        (Column(title="time / uncompressed", key="ratio"), _ratio),
     )
-    rows = []
-    for task, of_task in by_place(data):
-        for name in model_order([str(n) for n in of_task["model"]]):
-            for _, variant in of_task[of_task["model"] == name].iterrows():
-                section = f"{name}, {task[0]} (length {as_text(task[3])})"
-                rows.append(
-                    TableRow(
-                        title=str(variant["what"]),
-                        entries=_variant_entries(variant),
-                        section=section,
-                    )
-                )
-    return Table(
-        title="Trained models made smaller",
+    return table_of(
+        lines, heads, title="Trained models made smaller",
         caption="Scores on the test split, means over seeds: percent of accuracy, or what a "
         "footnote says. Both files hold the same model, the second one without its zeros. "
         "Operations are counted and not skipped where a weight is 0. Times are medians of paired "
         "samples with their intervals; that of the trained model beside itself shows what the "
-        "machine adds.",
-        stub="variant",
-        columns=columns,
-        rows=tuple(rows),
-    )
+        "machine adds.", stub="variant",
+    )  # fmt: skip
 
 
-def _variant_entries(variant: "pd.Series[Any]") -> tuple[Entry, ...]:
+def _where(place: Place) -> str:
+    return f"{place[0]} (length {as_text(place[3])})"
+
+
+def _score(variant: "pd.Series[Any]") -> Entry:
     if variant["status"] != "ok":
-        return (failed(variant), *(absent() for _ in range(6)))
-    score = _BY_METRIC.get(str(variant["metric"]))
-    first = absent()
-    if score is not None:
-        value = float(variant["score"])
-        notes = () if score.metric == "accuracy" else (score.title,)
-        text = f"{score.factor * value:.{score.digits}f}"
-        first = Entry(text=text, value=value, notes=notes)
-    return (
-        first,
-        _scaled(variant["dense"], 1024, 1),
-        _scaled(variant["sparse"], 1024, 1),
-        _scaled(variant["parameters"], 1e3, 1),
-        _scaled(variant["nonzero_parameters"], 1e3, 1),
-        _scaled(variant["flops"], 2e6, 2),
-        _ratio(variant),
-    )
+        return failed(variant)
+    if pd.isna(variant["metric"]):
+        return absent()
+    score, value = score_of(str(variant["metric"])), float(variant["score"])
+    notes = () if score is ACCURACY else (score.title.lower(),)
+    return Entry(text=score.text(value), value=value, notes=notes)
 
 
-def _scaled(value: Any, by: float, digits: int) -> Entry:
+def _scaled(column: str, by: float, digits: int, variant: "pd.Series[Any]") -> Entry:
+    value = variant[column]
     if pd.isna(value):
         return absent()
     return Entry(text=f"{float(value) / by:,.{digits}f}", value=float(value))
@@ -225,52 +203,40 @@ def _ratio(variant: "pd.Series[Any]") -> Entry:
 
 def compression_figure(data: pd.DataFrame) -> Figure:
     """Draw what `compression_data` returned: two panels for each task and model."""
-    places = by_place(data, (*TASK, "model"))
     methods = sorted({str(m) for m in data["method"][data["stage"] != TRAINED]})
     colors = {method: PALETTE[1 + i % (len(PALETTE) - 1)] for i, method in enumerate(methods)}
-    with style():
-        grid = sheet(2 * len(places), plot=_PLOT)
-        for number, (place, of_model) in enumerate(places):
-            part = of_model.assign(
-                file=of_model[["dense", "sparse"]].astype(float).min(axis=1) / 1024
-            )
-            part = part.assign(products=part["flops"].astype(float) / 2e6)
-            title = f"{place[-1]}, {place[0]} (length {as_text(place[3])})"
-            score = _BY_METRIC[str(part["metric"].iloc[0])]
-            for axes, column, label in zip(
-                grid.axes[2 * number : 2 * number + 2],
-                ("file", "products"),
-                ("file (KiB)", "multiply-adds (million)"),
-                strict=True,
-            ):
-                _draw_variants(axes, part, column, score, colors)
-                axes.set_title(title, size=8.5)
-                axes.set_xlabel(label)
-                axes.set_ylabel(score.title)
-        handles = [
-            Line2D([], [], color=colors[method], marker="o", linewidth=1.1, label=method)
-            for method in methods
-        ]
-        handles += [
-            Line2D([], [], linestyle="none", marker="*", markersize=9, color="black",
-                   label="as trained"),
-            Line2D([], [], linestyle="none", marker="o", color="0.3", markerfacecolor="white",
-                   label="compressed"),
-            Line2D([], [], linestyle="none", marker="o", color="0.3", label="then fine-tuned"),
-        ]  # fmt: skip
-        return arrange(
-            grid,
-            title="Trained models made smaller",
-            subtitle="of two files that hold the same model, the smaller one; operations with "
-            "zeros count",
-            handles=handles,
+    smaller = data[["dense", "sparse"]].astype(float).min(axis=1) / 1024
+    millions = data["flops"].astype(float) / 2e6
+    panels = [
+        ((f"{place[-1]}, {_where(place)}", ""), part.assign(x=part[label], along=label))
+        for place, part in by_place(
+            data.assign(**{"file (KiB)": smaller, "multiply-adds (million)": millions}),
+            (*TASK, "model"),
         )
+        for label in ("file (KiB)", "multiply-adds (million)")
+    ]
+    return panelled(
+        panels, partial(_draw_variants, colors=colors), title="Trained models made smaller",
+        subtitle="of two files that hold the same model, the smaller one; operations with zeros "
+        "count", plot=(3.1, 2.3), handles=partial(_handles, colors),
+    )  # fmt: skip
 
 
-def _draw_variants(
-    axes: Axes, data: pd.DataFrame, column: str, score: CompressionScore, colors: dict[str, str]
-) -> None:
-    drawn = data[data[column].notna() & data["score"].notna()]
+def _handles(colors: Mapping[str, str]) -> list[Line2D]:
+    point: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "0.3"}
+    return [
+        *(Line2D([], [], color=color, marker="o", linewidth=1.1, label=method)
+          for method, color in colors.items()),
+        Line2D([], [], linestyle="none", marker="*", markersize=9, color="black",
+               label="as trained"),
+        Line2D([], [], **point, markerfacecolor="white", label="compressed"),
+        Line2D([], [], **point, label="then fine-tuned"),
+    ]  # fmt: skip
+
+
+def _draw_variants(axes: Axes, data: pd.DataFrame, colors: dict[str, str]) -> None:
+    score = score_of(str(data["metric"].iloc[0]))
+    drawn = data[data["x"].notna() & data["score"].notna()]
     drawn = drawn.assign(y=score.factor * drawn["score"].astype(float))
     compressed = drawn[drawn["stage"] != TRAINED]
     for (method, *_), line in compressed.groupby(["method", "stage", "way"]):
@@ -278,13 +244,15 @@ def _draw_variants(
         ordered = line.sort_values("amount")
         color = colors[str(method)]
         axes.plot(
-            ordered[column], ordered["y"], color=color, linewidth=1.1, marker="o", markersize=4.5,
+            ordered["x"], ordered["y"], color=color, linewidth=1.1, marker="o", markersize=4.5,
             linestyle="-" if tuned else (0, (3, 1.5)), markerfacecolor=color if tuned else "white",
         )  # fmt: skip
     for _, row in drawn[drawn["stage"] == TRAINED].iterrows():
         axes.axhline(row["y"], color="0.75", linewidth=0.8, zorder=1)
-        axes.plot([row[column]], [row["y"]], marker="*", markersize=9, color="black", zorder=5)
+        axes.plot([row["x"]], [row["y"]], marker="*", markersize=9, color="black", zorder=5)
     axes.set_xlim(left=0)
+    axes.set_xlabel(str(data["along"].iloc[0]))
+    axes.set_ylabel(score.axis)
 
 
 section = Section(

@@ -2,20 +2,17 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from lra.reports.figures.curves import page_names
-from lra.reports.figures.drawing import Look, looks as looks_of, style
-from lra.reports.figures.layout import arrange, sheet
-from lra.reports.figures.scaling import why_absent
-from lra.reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
-from lra.reports.sections.extrapolation import draw_lines
-from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart
+from lra.reports.figures.drawing import Look, looks as looks_of
+from lra.reports.figures.lines import Drawing
+from lra.reports.rows import AMBIGUOUS, as_text, model_order, short
+from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart, page_names
 from lra.reports.statistics.intervals import Interval, Uncertainty, mean_interval
 from lra.reports.statistics.recl import (
     SHARES,
@@ -23,11 +20,11 @@ from lra.reports.statistics.recl import (
     EffectiveContext,
     relative_effective_context,
 )
-from lra.reports.tables.marks import absent
-from lra.reports.tables.places import by_place, place_facts
+from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.pivot import table_of
+from lra.reports.tables.places import by_place
 from lra.reports.tables.scores import LANGUAGE, Score
-from lra.reports.tables.table import Column, Entry, Table, TableRow
-from lra.runners.metrics import METRICS
+from lra.reports.tables.table import Column, Entry, Table
 
 PANEL = ("task", "task_version", "source", "tokenizer", "split")
 """Columns whose values share a panel. Regime and length may differ between its models."""
@@ -38,8 +35,6 @@ COLUMNS = (
     *PANEL, "metric", "model", "context", "value", "low", "high", "interval", "seeds", "targets",
     "status", "reason",
 )  # fmt: skip
-_PLOT = (3.1, 2.3)
-"""Inches."""
 
 
 def context_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -121,35 +116,16 @@ def _over_tokens(value: float, metric: str, losses: pd.DataFrame) -> Interval | 
     return Interval(at(interval.low), at(interval.high), Uncertainty.examples)
 
 
-def context_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
-    """Draw what `context_data` returned: one panel per task, one line per model."""
-    panels = by_place(data, PANEL)
-    with style():
-        grid = sheet(len(panels), plot=_PLOT)
-        handles: dict[str, Line2D] = {}
-        notes: list[str] = []
-        for axes, (key, part) in zip(grid.axes, panels, strict=True):
-            score = _score(str(part["metric"].iloc[0]))
-            drawn = part.assign(length=part["context"], p20=part["low"], p80=part["high"])
-            for name, line in draw_lines(axes, drawn, looks).items():
-                handles.setdefault(name, line)
-            axes.set_title(place_facts((*key[:3], None, *key[3:]), length=False), size=8.5)
-            axes.set_xlabel("context (tokens before)")
-            axes.set_ylabel(f"{score.title.lower()} ({METRICS[score.metric].unit})")
-            notes += why_absent(drawn)
-        over = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
-        return arrange(
-            grid,
-            title="Loss against context length",
-            subtitle="the same tokens, predicted from so many before them"
-            + (f"; bands: 95 % over {over.replace('examples', 'tokens')}" if over else ""),
-            handles=[handles[name] for name in model_order(list(handles))],
-            notes=notes,
-        )
+def _over(data: pd.DataFrame) -> str:
+    over = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
+    bands = f"; bands: 95 % over {over.replace('examples', 'tokens')}" if over else ""
+    return f"the same tokens, predicted from so many before them{bands}"
 
 
-def _score(metric: str) -> Score:
-    return next((score for score in LANGUAGE if score.metric == metric), LOSS)
+context_figure = Drawing(
+    title="Loss against context length", panel=PANEL, x="context",
+    across="context (tokens before)", subtitle=_over,
+)  # fmt: skip
 
 
 def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
@@ -158,45 +134,34 @@ def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
         scored = data[data["metric"] == score.metric]
         if scored.empty:
             continue
-        points = by_place(scored, (*PANEL, "context"))
-        by_column = [at.set_index("model") for _, at in points]
         columns = [
-            Column(group=str(key[0]), title=f"{key[-1]:,}", key=f"{key[0]}-{key[-1]}")
-            for key, _ in points
+            (
+                Column(group=str(key[0]), title=f"{key[-1]:,}", key=f"{key[0]}-{key[-1]}"),
+                partial(_score_entry, at.set_index("model"), score),
+            )
+            for key, at in by_place(scored, (*PANEL, "context"))
         ]
-        names = model_order([str(name) for name in scored["model"]])
-        yield (
-            score.metric,
-            Table(
-                title=f"{score.title} by context length",
-                caption=f"{score.unit}, mean over seeds, of the same tokens by the number of "
-                "tokens before them. Intervals are in the CSV.",
-                stub="model, by context",
-                columns=tuple(columns),
-                rows=tuple(
-                    TableRow(
-                        title=name, entries=tuple(_score_entry(at, name, score) for at in by_column)
-                    )
-                    for name in names
-                ),
-            ),
-        )
+        yield score.metric, table_of(
+            [("", name, name) for name in model_order([str(name) for name in scored["model"]])],
+            columns, title=f"{score.title} by context length",
+            caption=f"{score.unit}, mean over seeds, of the same tokens by the number of tokens "
+            "before them. Intervals are in the CSV.", stub="model, by context",
+        )  # fmt: skip
 
 
-def _score_entry(at: pd.DataFrame, name: str, score: Score) -> Entry:
+def _score_entry(at: pd.DataFrame, score: Score, name: str) -> Entry:
     if name not in at.index:
         return absent()
-    row = at.loc[name]
+    row = at.loc[[name]].iloc[0]
     if row["status"] != "ok":
-        status = str(row["status"])
-        return Entry(text=MARKS.get(status, status), status=status, notes=(str(row["reason"]),))
+        return failed(row)
     interval = None
     if not pd.isna(row["low"]):
         source = Uncertainty(row["interval"])
         interval = Interval(float(row["low"]), float(row["high"]), source)
     facts = {"seeds": int(row["seeds"]), "tokens": int(row["targets"])}
     value = float(row["value"])
-    return Entry(text=f"{value:.{score.digits}f}", value=value, interval=interval, facts=facts)
+    return Entry(text=score.text(value), value=value, interval=interval, facts=facts)
 
 
 # ---------------------------------------------------------------- relative effective contexts
@@ -255,26 +220,20 @@ def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
     if not lengths:
         return reasons[0]
     named = " or ".join("{" + ", ".join(group) + "}" for group in sorted(members))
-    return Table(
+    return table_of(
+        [("", name, lengths[name]) for name in names if name in lengths],
+        [(Column(title=f"r = {share:g}"), partial(_length, share)) for share in SHARES],
         title="Relative effective context length",
         caption=f"Tokens, in steps of {step:,}, mean over seeds; a property of the group {named}: "
         f"other members give other numbers. The context beyond which the next step gains less than "
         f"{100 * THRESHOLD:g} % of perplexity on the share r of tokens that are hardest for all. "
         "≥: longer contexts were not measured.",
         stub="model, by r",
-        columns=tuple(Column(title=f"r = {share:g}") for share in SHARES),
-        rows=tuple(
-            TableRow(
-                title=name,
-                entries=tuple(_length(lengths[name].get(share, [])) for share in SHARES),
-            )
-            for name in names
-            if name in lengths
-        ),
     )
 
 
-def _length(lengths: Sequence[EffectiveContext]) -> Entry:
+def _length(share: float, by_share: Mapping[float, Sequence[EffectiveContext]]) -> Entry:
+    lengths = by_share.get(share, ())
     if not lengths:
         return absent("not compared")
     mean = math.fsum(length.tokens for length in lengths) / len(lengths)

@@ -1,6 +1,6 @@
 """What one written token costs against the context: points, the two figures' data, the table."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,8 @@ from lra.reports.sections.section import Groups, LinesPart, Looks, Part, TablePa
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import MEBIBYTE, mark, significant, trusted
 from lra.reports.tables.marks import absent
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.pivot import table_of
+from lra.reports.tables.table import Column, Entry, Table
 
 RUNNER = "decode"
 MODES = {"state": "with a state", "recompute": "recomputed"}
@@ -26,6 +27,15 @@ TITLES = {
     "token_time": "Time of one token against the context",
     "state_bytes": "State of one text against the context",
 }
+PANELS = (
+    ("time of one token, median (ms)", "token_time", 1e-3),
+    ("time of one token, 95th percentile (ms)", "token_time_percentile", 1e-3),
+    ("tokens per second, all texts", "tokens_per_second", 1.0),
+    ("time to the first token (ms)", "first_token_time", 1e-3),
+    ("state of one text (KiB)", "state_bytes", 2.0**10),
+    ("peak tensor memory of one token (MiB)", "peak_tensor_bytes", MEBIBYTE),
+)
+"""Of the table: heading, metric, and its unit."""
 AXES = {"token_time": "time of one token", "state_bytes": "state of one text"}
 RECOMPUTED = (0.8, 2.4)
 """Dashes of lines without a state, which have their model's colour and no marker."""
@@ -58,10 +68,10 @@ class DecodePoint:
             absent = "nothing is kept but the tokens"
         return self.values.get(metric, Value(status=MISSING, reason=absent))
 
-    def per_text(self, metric: str) -> Value:
-        """Return the number divided by the batch size."""
+    def shown(self, metric: str) -> Value:
+        """Return the number; a state is that of one text, so it is divided by the batch size."""
         value = self.value(metric)
-        if value.value is None:
+        if value.value is None or metric != "state_bytes":
             return value
         if self.batch_size is None:
             return Value(status=MISSING, reason="no batch_size row, so no cost per text")
@@ -100,16 +110,11 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
         sizes = sorted({int(r["value"]) for r in good})
         problem = ambiguous(sizes, times)
         values = {metric: merged(group) for metric, group in by_metric.items()}
-        points.append(
-            DecodePoint(
-                name=line_name(records[0]),
-                model=model,
-                mode=mode,
-                length=length,
-                batch_size=sizes[0] if len(sizes) == 1 else None,
-                values=values if problem is None else {"token_time": problem},
-            )
-        )
+        points.append(DecodePoint(
+            name=line_name(records[0]), model=model, mode=mode, length=length,
+            batch_size=sizes[0] if len(sizes) == 1 else None,
+            values=values if problem is None else {"token_time": problem},
+        ))  # fmt: skip
     return points
 
 
@@ -126,8 +131,7 @@ def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
         line_points = sorted((p for p in points if p.name == name), key=lambda p: p.length)
         if quantity == "state_bytes" and mode != "state":
             continue
-        share = quantity == "state_bytes"
-        costs = [p.per_text(quantity) if share else p.value(quantity) for p in line_points]
+        costs = [p.shown(quantity) for p in line_points]
         positions = [(p.length, p.batch_size) for p in line_points]
         records += line_records(name, mode, quantity, positions, costs)
     return pd.DataFrame(records, columns=list(COLUMNS))
@@ -163,61 +167,35 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
     """Build the table of one setting: a panel per quantity, contexts as columns; None if empty."""
     if not points:
         return None
-    positions = {(p.name, p.length): p for p in points}
-    lengths = sorted({p.length for p in points})
-    panels: list[tuple[str, Callable[[DecodePoint], Value], float]] = [
-        ("time of one token, median (ms)", lambda p: p.value("token_time"), 1e-3),
-        (
-            "time of one token, 95th percentile (ms)",
-            lambda p: p.value("token_time_percentile"),
-            1e-3,
-        ),
-        ("tokens per second, all texts", lambda p: p.value("tokens_per_second"), 1.0),
-        ("time to the first token (ms)", lambda p: p.value("first_token_time"), 1e-3),
-        ("state of one text (KiB)", lambda p: p.per_text("state_bytes"), 2.0**10),
-        (
-            "peak tensor memory of one token (MiB)",
-            lambda p: p.value("peak_tensor_bytes"),
-            MEBIBYTE,
-        ),
+    places = {(p.name, p.length): p for p in points}
+    shown = [(s, name, (name, metric, unit)) for s, metric, unit in PANELS
+             for name, _ in lines(points)]  # fmt: skip
+    columns = [
+        (Column(title=f"{n:,}", key=str(n)), partial(_point_entry, places, n))
+        for n in sorted({p.length for p in points})
     ]
-    rows = []
-    for section, take, unit in panels:
-        for name, _ in lines(points):
-            entries = tuple(
-                _point_entry(positions[name, n], take, unit)
-                if (name, n) in positions
-                else absent("not run")
-                for n in lengths
-            )
-            rows.append(TableRow(title=name, entries=entries, section=section))
-    caption = (
-        f"Columns are lengths of the context in tokens; {batches(points)}. A token is "
+    return table_of(
+        shown, columns, title="Writing token by token", stub="model, by context",
+        caption=f"Columns are lengths of the context in tokens; {batches(points)}. A token is "
         "chosen from its logits and fed back; the time to the first one is that of reading the "
         "context. The state has room for the context and the timed tokens; recomputing keeps the "
-        "tokens alone and reads them all for each new one. Intervals of medians are in the CSV."
-    )
-    return Table(
-        title="Writing token by token",
-        caption=caption,
-        stub="model, by context",
-        columns=tuple(Column(title=f"{n:,}", key=str(n)) for n in lengths),
-        rows=tuple(rows),
-    )
+        "tokens alone and reads them all for each new one. Intervals of medians are in the CSV.",
+    )  # fmt: skip
 
 
-def _point_entry(point: DecodePoint, take: Callable[[DecodePoint], Value], unit: float) -> Entry:
-    value = take(point)
+def _point_entry(
+    places: Mapping[tuple[str, int], DecodePoint], length: int, line: tuple[str, str, float]
+) -> Entry:
+    name, metric, unit = line
+    if (point := places.get((name, length))) is None:
+        return absent("not run")
+    value = point.shown(metric)
     if value.value is None:
         return mark(value)
     interval = median_interval([s / unit for s in value.samples]) if value.samples else None
-    entry = Entry(
-        text=significant(value.value / unit),
-        value=value.value / unit,
-        interval=interval,
-        facts={"batch_size": point.batch_size or "", "samples": len(value.samples)},
-    )
-    return trusted(entry, value)
+    facts = {"batch_size": point.batch_size or "", "samples": len(value.samples)}
+    size = value.value / unit
+    return trusted(Entry(text=significant(size), value=size, interval=interval, facts=facts), value)
 
 
 def decode_figures(

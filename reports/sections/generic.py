@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
@@ -12,28 +13,18 @@ from lra.reports.statistics.intervals import LEVEL
 from lra.reports.stems import stem
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
+from lra.reports.tables.pivot import table_of
 from lra.reports.tables.scores import Score, entry
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.metrics import METRICS
 from lra.runners.records import canonical
 
 IN_NAMES = frozenset({"variant", "layers", "start", "regime", "tokenizer", *RUN_MARKS})
 """Labels that stand in a model's name or in the title of its table."""
-REMARKS = frozenset(
-    {
-        "disturbed",
-        "sentence",
-        "examples",
-        "windows",
-        "weights",
-        "settings",
-        "deviations",
-        "tuned",
-        "transferred",
-        "study",
-        "trial",
-    }
-)
+REMARKS = frozenset({
+    "disturbed", "sentence", "examples", "windows", "weights", "settings", "deviations", "tuned",
+    "transferred", "study", "trial",
+})  # fmt: skip
 """Labels that distinguish no rows."""
 
 
@@ -82,25 +73,19 @@ def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> 
             of_model = part[part["name"] == name]
             for label in sorted(set(of_model["differing"]), key=lambda text: words[text]):
                 here = of_model[of_model["differing"] == label]
-                lines.append(
-                    TableRow(
-                        title=f"{name}{words[label]}",
-                        entries=tuple(_entry(here[here["metric"] == m], m) for m in ordered),
-                        section=f"{mode}, length {as_text(length)}",
-                    )
-                )
+                lines.append((f"{mode}, length {as_text(length)}", f"{name}{words[label]}", here))
     shared_words = "".join(f", {key}={value}" for key, value in sorted(shared.items()))
-    return Table(
+    return table_of(
+        lines,
+        [(Column(title=f"{m} ({METRICS[m].unit})", key=m), partial(_entry, m)) for m in ordered],
         title=title + shared_words,
         caption=f"Mean over seeds [{100 * LEVEL:g} % t interval over seeds; one seed has none].",
-        stub="model",
-        columns=tuple(Column(title=f"{m} ({METRICS[m].unit})", key=m) for m in ordered),
-        rows=tuple(lines),
     )
 
 
-def _entry(rows: pd.DataFrame, metric: str) -> Entry:
+def _entry(metric: str, rows: pd.DataFrame) -> Entry:
     """Return one place of the table, in significant digits."""
+    rows = rows[rows["metric"] == metric]
     if rows.empty:
         return absent("no such row")
     score = entry(rows, Score(metric=metric, title=metric, unit=METRICS[metric].unit))

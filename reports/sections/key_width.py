@@ -10,12 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from lra.reports.figures.curves import EVALUATION
 from lra.reports.sections.section import TablePart
 from lra.reports.style import chosen
 from lra.reports.tables.pivot import table_of
 from lra.reports.tables.places import by_place, place_title
-from lra.reports.tables.scores import SCORES, Score, entry, final_scores
+from lra.reports.tables.scores import SCORES, TASK, Score, entry, final_scores
 from lra.reports.tables.table import Column, Entry, Table
 
 WIDTH, HEADS = "backbone.head_width", "backbone.heads"
@@ -37,7 +36,7 @@ def key_width_rows(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
     scores[["heads", "key_width"]] = pd.DataFrame(numbers, index=scores.index, dtype="Int64")
     scores["line"] = [_model_line(row) for row in scores.to_dict("records")]
     scores = scores[scores["key_width"].notna()]
-    widths = scores.groupby(list(EVALUATION), dropna=False)["key_width"].transform("nunique")
+    widths = scores.groupby(list(TASK), dropna=False)["key_width"].transform("nunique")
     return scores[widths > 1]
 
 

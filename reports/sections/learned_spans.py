@@ -57,9 +57,6 @@ learned_span_table = Pivot(
         *_columns(PER_TOKEN, "flop per token", 4),
     ),
 )
-learned_span_figure = partial(
-    span_figure, title="Learned spans", subtitle="a point for each head, without its ramp"
-)
 
 
 def learned_spans(rows: pd.DataFrame) -> Iterator[Part]:
@@ -68,9 +65,12 @@ def learned_spans(rows: pd.DataFrame) -> Iterator[Part]:
     spans = data[data["metric"] == SPAN].drop(columns=["metric", "spans"])
     if spans.empty:
         return
+    draw = partial(
+        span_figure, title="Learned spans", subtitle="a point for each head, without its ramp"
+    )
     yield TablePart("learned-spans", "Learned spans", learned_span_table(data))
     yield PagesPart(
         "learned-spans-by-layer", "Learned spans by layer",
-        "spans in tokens that the heads of each layer have learned", learned_span_figure,
+        "spans in tokens that the heads of each layer have learned", draw,
         panel=TASK, number="span", data=spans,
     )  # fmt: skip

@@ -2,21 +2,78 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from lra.reports.figures.curves import (
-    CLASSES,
-    EVALUATION,
-    STEP,
-    Axis,
-    class_data,
-    curve_figure,
-    loss_data,
-)
+from lra.reports.figures.lines import Drawing
+from lra.reports.figures.ticks import class_axis, step_axis
+from lra.reports.labels import first_position
+from lra.reports.rows import as_text
 from lra.reports.sections.section import LeftOut, PagesPart, Part
 from lra.reports.stems import stem
-from lra.reports.tables.scores import splits
+from lra.reports.tables.scores import TASK, splits
+
+TRAINING = TASK[:3]
+
+
+def _bands(data: pd.DataFrame) -> str:
+    several = (data["seeds"] > 1).any()
+    return "means over seeds; bands: extremes over seeds" if several else ""
+
+
+loss_figure = Drawing(
+    title="Training loss", panel=TRAINING, x="step", across="optimiser step", y="loss",
+    along=lambda _: ("training loss (nat)", 1.0), scale=step_axis, subtitle=_bands,
+)  # fmt: skip
+class_figures = {
+    kind: Drawing(
+        title=title, panel=TASK, x="place", across=across, y="loss",
+        along=lambda _: ("loss (nat)", 1.0), scale=partial(class_axis, base=base), subtitle=_bands,
+    )
+    for kind, title, across, base in (
+        ("position", "Loss by position in the window", "tokens read in the window, from", 2),
+        ("document_position", "Loss by position in the document",
+         "tokens read in the document, from", 2),
+        ("frequency", "Loss by token frequency", "occurrences in train, from", 10),
+    )
+}  # fmt: skip
+"""By what losses are summed, `loss_by_…`, and how they are drawn."""
+
+
+def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the training losses by step: task, model, step, mean, extremes, number of seeds."""
+    curve = rows[(rows["metric"] == "train_loss") & rows["step"].notna() & (rows["status"] == "ok")]
+    return _means(curve, TRAINING, "step")
+
+
+def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:
+    """Return the losses of a split by classes, a key of `class_figures`; each ends at the next."""
+    parts = rows[
+        (rows["metric"] == f"loss_by_{kind}") & (rows["split"] == split) & (rows["status"] == "ok")
+    ]
+    parts = parts[parts["baseline"] == ""]
+    first = [first_position({"labels": labels}) for labels in parts["labels"]]
+    texts = [as_text(value) for value in parts["length"]]
+    return _means(parts.assign(place=first, length=texts), TASK, "place")
+
+
+def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFrame:
+    keys = [*panel, "name", column]
+    groups: dict[tuple[Any, ...], list[tuple[float, Any]]] = {}
+    complete = rows.dropna(subset=keys)
+    measured = complete[[*keys, "value", "seed"]].itertuples(index=False, name=None)
+    for *key, value, seed in measured:  # ten times as fast as a frame for each group
+        groups.setdefault(tuple(key), []).append((value, seed))
+    records = []
+    for group, pairs in sorted(groups.items()):
+        values = np.array([value for value, _ in pairs])
+        seeds = len({seed for _, seed in pairs if not pd.isna(seed)})
+        records.append((*group, values.mean(), values.min(), values.max(), seeds))
+    columns = [*panel, "model", column, "loss", "low", "high", "seeds"]
+    data = pd.DataFrame(records, columns=columns)
+    return data.astype({column: int}) if len(data) else data
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
@@ -25,18 +82,17 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     if data.empty:
         yield LeftOut("training loss", "no loss curves among the rows")
         return
-    yield _figure("training-loss", "training loss against optimiser step", STEP, data)
+    yield _figure("training-loss", "training loss against optimiser step", loss_figure, data)
     for split in splits(rows):
-        for kind, axis in CLASSES.items():
+        for kind, drawing in class_figures.items():
             name = f"loss-by-{'place' if kind == 'position' else kind.replace('_', '-')}"
             name = name if split == "test" else f"{name}-{stem(split)}"
-            text = f"{axis.title.lower()}, {split} split"
-            yield _figure(name, text, axis, class_data(rows, split, kind))
+            text = f"{drawing.title.lower()}, {split} split"
+            yield _figure(name, text, drawing, class_data(rows, split, kind))
 
 
-def _figure(name: str, text: str, axis: Axis, data: pd.DataFrame) -> PagesPart:
-    heading = f"{text[0].upper()}{text[1:]}"
-    draw = partial(curve_figure, axis=axis)
+def _figure(name: str, text: str, drawing: Drawing, data: pd.DataFrame) -> PagesPart:
     return PagesPart(
-        name, heading, text, draw, panel=EVALUATION, along=axis.column, number="loss", data=data
-    )
+        name, f"{text[0].upper()}{text[1:]}", text, drawing, panel=TASK, along=drawing.x,
+        number="loss", data=data,
+    )  # fmt: skip

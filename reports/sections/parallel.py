@@ -11,12 +11,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator
 
-from lra.reports.figures.drawing import Look, looks, style
-from lra.reports.figures.layout import arrange, sheet
-from lra.reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
+from lra.reports.figures.drawing import Look, looks
+from lra.reports.figures.lines import Drawing
 from lra.reports.figures.ticks import length_axis
 from lra.reports.labels import named
 from lra.reports.rows import Value, ambiguous, merged, model_order, settings
@@ -42,8 +40,6 @@ COLUMNS = (
     "mode", "quantity", "model", "processes", "value", "p20", "p80", "status", "reason",
     "disturbed", "mark",
 )  # fmt: skip
-_PLOT = (2.45, 1.95)
-"""Inches."""
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 
 
@@ -125,85 +121,44 @@ def _value(records: Sequence[dict[Any, Any]]) -> Value:
     return ambiguous([], rows) or merged(rows)
 
 
+def _axis(data: pd.DataFrame) -> tuple[str, float]:
+    quantity = str(data["quantity"].iloc[0])
+    if quantity != "bytes_sent_per_step":
+        return QUANTITIES[quantity], 1.0
+    high = float(data[["value", "high"]].astype(float).max().max())
+    unit, size = next((u, size) for u, size in _UNITS if high >= size or size == 1)
+    return f"{QUANTITIES[quantity]} ({unit})", 1 / size
+
+
+def _guide(axes: Axes, data: pd.DataFrame) -> None:
+    if data["quantity"].iloc[0] == "scaling_efficiency":
+        axes.axhline(1.0, color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+        axes.set_ylim(top=max(axes.get_ylim()[1], 1.08))
+
+
+def _scale(axes: Axes, numbers: Sequence[int]) -> None:
+    length_axis(axes, numbers)
+    if len(numbers) <= 6:  # three processes are no power of two, and have their tick
+        axes.xaxis.set_major_locator(FixedLocator([float(n) for n in numbers]))
+
+
 def parallel_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str = "") -> Figure:
-    """Draw what `parallel_data` returned: a row of panels for each load.
+    """Draw what `parallel_data` returned: a row of panels for each quantity, loads side by side.
 
     Bands are the 20th to 80th percentile of the samples. A cross marks a number of processes
     without a number, explained under the figure.
     """
     positive = data[data["value"].astype(float) > 0]  # a page of many models may lack a panel
-    keys = list(dict.fromkeys(positive[["mode", "quantity"]].itertuples(index=False, name=None)))
-    across = max(sum(mode == load for mode, _ in keys) for load in dict(keys))
-    drawn = data.assign(length=data["processes"])
-    with style():
-        grid = sheet(len(keys), plot=_PLOT, across=across)
-        if grid.across < across:  # of a narrow page: loads side by side, a row for each quantity
-            keys.sort(key=lambda key: [*QUANTITIES].index(key[1]))
-        handles: dict[str, Line2D] = {}
-        for axes, (mode, quantity) in zip(grid.axes, keys, strict=True):
-            part = drawn[(drawn["mode"] == mode) & (drawn["quantity"] == quantity)]
-            for name, line in _draw_quantity(axes, part, looks_of, quantity).items():
-                handles.setdefault(name, line)
-            axes.set_title(LOADS[mode], size=8.5)
-        notes = drawn.drop_duplicates(["model", "length", "status", "reason", "mark"])
-        return arrange(
-            grid,
-            title="Training steps on several processes",
-            subtitle="; ".join(filter(None, (subtitle, _ideal(keys)))),
-            handles=[handles[name] for name in model_order(list(handles))],
-            notes=why_absent(notes, along="number of processes", exponent=False),
-        )
-
-
-def _ideal(keys: Sequence[tuple[str, str]]) -> str:
-    drawn = any(quantity == "scaling_efficiency" for _, quantity in keys)
-    return "dashed: ideal efficiency" if drawn else ""
-
-
-def _draw_quantity(
-    axes: Axes, data: pd.DataFrame, looks_of: dict[str, Look], quantity: str
-) -> dict[str, Line2D]:
-    label, high = QUANTITIES[quantity], float(data[["value", "p80"]].astype(float).max().max())
-    unit_size: float = 1
-    if quantity == "bytes_sent_per_step":
-        unit, unit_size = next((u, size) for u, size in _UNITS if high >= size or size == 1)
-        label += f" ({unit})"
-    elif quantity == "scaling_efficiency":
-        high = max(high, 1.0)
-        axes.axhline(1.0, color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
-    names = list(dict.fromkeys(data["model"]))
-    handles = {
-        name: draw_line(axes, data[data["model"] == name], looks_of[name], name, exponent=False)
-        for name in names
-    }
-    for name in names:  # the band of one point alone
-        banded = data[(data["model"] == name) & data["p20"].notna()]
-        if len(banded) == 1:
-            (point,) = banded.to_dict("records")
-            axes.vlines(point["length"], point["p20"], point["p80"], looks_of[name].color, zorder=2)
-    _processes_axis(axes, data)
-    share, _ = strip(data[data["value"].isna()]["model"].nunique())
-    axes.set_ylim(0, 1.08 * high / (1 - share))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / unit_size:,.12g}"))
-    axes.yaxis.set_major_locator(FixedLocator(_ticks(1.08 * high, unit_size)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    draw_crosses(axes, data, looks_of, names)
-    axes.set_ylabel(label)
-    return handles
-
-
-def _ticks(high: float, unit: float) -> list[float]:
-    """Return ticks from 0 that are round in a unit, none of them among the crosses."""
-    ticks = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(0, high / unit)
-    return [float(tick * unit) for tick in ticks if 0 <= tick * unit <= high]
-
-
-def _processes_axis(axes: Axes, data: pd.DataFrame) -> None:
-    numbers = sorted({int(n) for n in data["length"]})
-    length_axis(axes, numbers)
-    if len(numbers) <= 6:  # three processes are no power of two, and have their tick
-        axes.xaxis.set_major_locator(FixedLocator([float(n) for n in numbers]))
-    axes.set_xlabel("processes")
+    kept = data.merge(positive[["mode", "quantity"]].drop_duplicates())
+    order = kept["quantity"].map([*QUANTITIES].index).sort_values(kind="stable").index
+    ideal = "dashed: ideal efficiency" * ("scaling_efficiency" in set(positive["quantity"]))
+    draw = Drawing(
+        title="Training steps on several processes", panel=("mode", "quantity"), x="processes",
+        across="processes", along=_axis, scale=_scale, guide=_guide, place="number of processes",
+        words=lambda _, place: (LOADS[place[0]], ""), columns=kept["mode"].nunique(),
+        from_zero=True, subtitle=lambda _: "; ".join(filter(None, (subtitle, ideal))),
+    )  # fmt: skip
+    return draw(kept.loc[order].rename(columns={"p20": "low", "p80": "high"}), looks_of)
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:

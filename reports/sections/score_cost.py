@@ -16,19 +16,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from lra.reports.figures.captions import panel_titles
-from lra.reports.figures.drawing import Look, legend_name, style
-from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.drawing import Look, legend_name
+from lra.reports.figures.panelled import panelled
 from lra.reports.figures.ticks import seconds
-from lra.reports.rows import WAITING, as_text, cost_points, cost_rows, model_order, settings
-from lra.reports.sections.score_data import PANEL, panel_facts, score_data
+from lra.reports.rows import WAITING, as_text, cost_points, cost_rows, settings
+from lra.reports.sections.score_data import PANEL, panel_words, score_data
 from lra.reports.sections.section import LeftOut, PagesPart, Section
 from lra.reports.statistics.intervals import LEVEL
-from lra.reports.tables.scores import SCORES, TASK
+from lra.reports.tables.places import by_place
+from lra.reports.tables.scores import TASK, score_of
 
 _COUNTED = ("task", "task_version", "source", "length")
-_PLOT = (3.0, 2.3)
-"""Inches."""
 
 
 class _Cost(NamedTuple):
@@ -148,37 +146,29 @@ def score_cost_figure(
     data: pd.DataFrame, looks: dict[str, Look], cost: _Cost = MULTIPLY_ADDS
 ) -> Figure:
     """Draw scores against a cost: one panel per task and score."""
-    panels = [
-        (dict(zip(cost.panel, key, strict=True)), part)
-        for key, part in data.groupby(list(cost.panel), dropna=False, sort=False)
-    ]
-    with style():
-        grid = sheet(len(panels), plot=_PLOT, lines=False)
-        handles: dict[str, Line2D] = {}
-        titles, facts = panel_titles([panel_facts(key) for key, _ in panels])
-        for axes, title, (key, part) in zip(grid.axes, titles, panels, strict=True):
-            score = SCORES[str(key["metric"])]
-            for point in part.to_dict("records"):
-                look, name = looks[point["model"]], point["model"]
-                middle, low, high = (score.factor * point[c] for c in ("score", "low", "high"))
-                x = point[cost.column]
-                axes.plot([x, x], [low, high], color=look.color, linewidth=1.0, marker="")
-                (handles[name],) = axes.plot(
-                    [x], [middle], linestyle="none", marker=look.marker, color=look.color,
-                    label=legend_name(name), fillstyle="none" if point.get("disturbed") else "full",
-                )  # fmt: skip
-            axes.set_title(title, size=8.5)
-            axes.set_xlabel(cost.axis.format(**key))
-            axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
-            _scale(axes, part[cost.column], cost)
-        return arrange(
-            grid,
-            title=cost.title,
-            subtitle=f"test split, means over seeds with {100 * LEVEL:g} % intervals; "
-            f"{cost.subtitle}",
-            handles=[handles[name] for name in model_order([*handles])],
-            notes=[facts] if facts else [],
-        )
+    return panelled(
+        [(panel_words(cost.panel, key), part) for key, part in by_place(data, cost.panel)],
+        partial(_draw, looks=looks, cost=cost), title=cost.title, plot=(3.0, 2.3), lines=False,
+        subtitle=f"test split, means over seeds with {100 * LEVEL:g} % intervals; {cost.subtitle}",
+    )  # fmt: skip
+
+
+def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look], cost: _Cost) -> dict[str, Line2D]:
+    handles = {}
+    key = part.iloc[0]
+    score = score_of(str(key["metric"]))
+    for point in part.to_dict("records"):
+        look, name, x = looks[point["model"]], point["model"], point[cost.column]
+        middle, low, high = (score.factor * point[c] for c in ("score", "low", "high"))
+        axes.plot([x, x], [low, high], color=look.color, linewidth=1.0, marker="")
+        (handles[name],) = axes.plot(
+            [x], [middle], linestyle="none", marker=look.marker, color=look.color,
+            label=legend_name(name), fillstyle="none" if point.get("disturbed") else "full",
+        )  # fmt: skip
+    axes.set_xlabel(cost.axis.format(**key))
+    axes.set_ylabel(score.axis)
+    _scale(axes, part[cost.column], cost)
+    return handles
 
 
 def _scale(axes: Axes, numbers: "pd.Series[float]", cost: _Cost) -> None:
@@ -191,31 +181,22 @@ def _scale(axes: Axes, numbers: "pd.Series[float]", cost: _Cost) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: cost.label(number)))
 
 
-score_costs = Section(
-    name="score-by-multiply-adds",
-    heading=MULTIPLY_ADDS.title,
-    data=score_cost_data,
-    figure=PagesPart(
-        "score-by-multiply-adds", MULTIPLY_ADDS.title, "score against multiply-adds of one example",
-        score_cost_figure, panel=MULTIPLY_ADDS.panel, number="score",
-    ),
+def _section(
+    name: str, cost: _Cost, data: Callable[[pd.DataFrame], pd.DataFrame], text: str
+) -> Section:
+    draw = partial(score_cost_figure, cost=cost)
+    part = PagesPart(name, cost.title, text, draw, panel=cost.panel, number="score")
+    return Section(name=name, heading=cost.title, data=data, figure=part)
+
+
+score_costs = _section(
+    "score-by-multiply-adds", MULTIPLY_ADDS, score_cost_data,
+    "score against multiply-adds of one example",
 )  # fmt: skip
-score_times = Section(
-    name="score-by-step-time",
-    heading=STEP_TIME.title,
-    data=score_time_data,
-    figure=PagesPart(
-        "score-by-step-time", STEP_TIME.title, "score against the time of a training step",
-        partial(score_cost_figure, cost=STEP_TIME), panel=STEP_TIME.panel, number="score",
-    ),
-)  # fmt: skip
-score_long_times = Section(
-    name="score-by-long-step-time",
-    heading=LONG_STEP_TIME.title,
-    data=score_long_time_data,
-    figure=PagesPart(
-        "score-by-long-step-time", LONG_STEP_TIME.title,
-        "score against the time of a training step at a longer length",
-        partial(score_cost_figure, cost=LONG_STEP_TIME), panel=LONG_STEP_TIME.panel, number="score",
-    ),
+score_times = _section(
+    "score-by-step-time", STEP_TIME, score_time_data, "score against the time of a training step"
+)
+score_long_times = _section(
+    "score-by-long-step-time", LONG_STEP_TIME, score_long_time_data,
+    "score against the time of a training step at a longer length",
 )  # fmt: skip

@@ -1,11 +1,12 @@
 """Final scores as figures take them: means over seeds with their intervals."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from lra.reports.rows import as_text, short
+from lra.reports.rows import short
+from lra.reports.tables.places import Place, place_words
 from lra.reports.tables.scores import ACCURACY, LANGUAGE, TASK, Score, entry, final_scores, splits
 
 PANEL = (*TASK, "split", "metric")
@@ -51,8 +52,6 @@ def _record(key: tuple[Any, ...], split: str, score: Score, part: pd.DataFrame) 
     }  # fmt: skip
 
 
-def panel_facts(key: Mapping[str, Any]) -> tuple[str, str]:
+def panel_words(panel: Sequence[str], key: Place) -> tuple[str, str]:
     """Return the task of a panel, and facts about it, from the values of its columns."""
-    facts = [as_text(key["source"]), f"length {as_text(key['length'])}"]
-    facts += [str(key[name]) for name in ("regime", "tokenizer", "machine") if key.get(name)]
-    return str(key["task"]), ", ".join(facts)
+    return place_words(panel, key, ("task_version", "split", "metric", "tokens"))

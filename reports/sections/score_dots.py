@@ -1,21 +1,23 @@
 """Final scores of all models of a sweep as points with their intervals, the best place first."""
 
+from functools import partial
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from lra.reports.figures.captions import panel_titles
-from lra.reports.figures.drawing import Look, style
-from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.drawing import Look
+from lra.reports.figures.panelled import panelled
 from lra.reports.figures.words import NAMES, points, wrap
 from lra.reports.names import display_name
 from lra.reports.rows import MARKS, model_order
-from lra.reports.sections.score_data import PANEL, panel_facts, score_data
+from lra.reports.sections.score_data import PANEL, panel_words, score_data
 from lra.reports.sections.section import PagesPart, Section
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.style import chosen
-from lra.reports.tables.scores import SCORES
+from lra.reports.tables.places import by_place
+from lra.reports.tables.scores import score_of
 
 _PLOT = 2.6
 """Inches across a plot."""
@@ -45,35 +47,26 @@ def dots_data(rows: pd.DataFrame) -> pd.DataFrame:
 def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
     """Draw what `dots_data` returned: one panel per task and score, a line for each model."""
     panels = [
-        (dict(zip(PANEL, key, strict=True)), part[part["score"].notna()])
-        for key, part in data.groupby(list(PANEL), dropna=False, sort=False)
+        (panel_words(PANEL, key), part[part["score"].notna()])
+        for key, part in by_place(data, PANEL)
     ]
     size = points("ticks", NAMES)
-    with style():
-        labels = [_labels(part, size) for _, part in panels]
-        lines = max(label.count("\n") + 1 for each in labels for label in each.values())
-        row = _LINE * lines * size / 72 + _GAP
-        high = max(_LOWEST, row * (max(map(len, labels)) + 2 * _EDGE - 1))
-        grid = sheet(len(panels), plot=(_PLOT, high), across=2, rows=True, lines=False)
-        titles, facts = panel_titles([panel_facts(key) for key, _ in panels])
-        for axes, title, (key, part), names in zip(grid.axes, titles, panels, labels, strict=True):
-            score = SCORES[str(key["metric"])]
-            _draw(axes, part, looks, names, score.factor)
-            axes.set_xlabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
-            axes.set_title(title, size=8.5)
-        lost = data[data["score"].isna()]
-        notes = [
-            f"not drawn: {', '.join(part['model'])}: {MARKS.get(str(status), status)}, {reason}"
-            for (status, reason), part in lost.groupby(["status", "reason"], sort=False)
-        ]
-        grey = "; grey: baselines that need no long-range model"
-        return arrange(
-            grid,
-            title=f"Scores on the {data['split'].iloc[0]} split",
-            subtitle=f"means over seeds with {100 * LEVEL:g} % intervals over seeds, or over "
-            f"examples where there is one seed{grey if (data['baseline'] != '').any() else ''}",
-            notes=[*notes, *filter(None, [facts])],
-        )
+    labels = [_labels(part, size) for _, part in panels]
+    lines = max(label.count("\n") + 1 for each in labels for label in each.values())
+    row = _LINE * lines * size / 72 + _GAP
+    high = max(_LOWEST, row * (max(map(len, labels)) + 2 * _EDGE - 1))
+    lost = data[data["score"].isna()]
+    notes = [
+        f"not drawn: {', '.join(part['model'])}: {MARKS.get(str(status), status)}, {reason}"
+        for (status, reason), part in lost.groupby(["status", "reason"], sort=False)
+    ]
+    grey = "; grey: baselines that need no long-range model"
+    return panelled(
+        panels, partial(_draw, looks=looks), plot=(_PLOT, high), rows=True, lines=False,
+        title=f"Scores on the {data['split'].iloc[0]} split", notes=notes,
+        subtitle=f"means over seeds with {100 * LEVEL:g} % intervals over seeds, or over "
+        f"examples where there is one seed{grey if (data['baseline'] != '').any() else ''}",
+    )  # fmt: skip
 
 
 def _labels(part: pd.DataFrame, size: float) -> dict[str, str]:
@@ -85,14 +78,13 @@ def _labels(part: pd.DataFrame, size: float) -> dict[str, str]:
     return {name: "\n".join(wrap(text, _STUB, size, most=4)) for name, text in texts.items()}
 
 
-def _draw(
-    axes: Axes, part: pd.DataFrame, looks: dict[str, Look], labels: dict[str, str], factor: float
-) -> None:
+def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> None:
+    labels, of = _labels(part, points("ticks", NAMES)), score_of(str(part["metric"].iloc[0]))
     by_name = {str(point["model"]): point for point in part.to_dict("records")}
     for place, name in enumerate(labels):
         point = by_name[name]
         look = looks.get(name, Look(_GREY, "D", ()))
-        score, low, high = (factor * float(point[c]) for c in ("score", "low", "high"))
+        score, low, high = (of.factor * float(point[c]) for c in ("score", "low", "high"))
         if pd.notna(point["low"]):
             axes.plot([low, high], [place, place], color=look.color, linewidth=1.4, marker="")
         axes.plot(
@@ -107,6 +99,7 @@ def _draw(
     for name, label in zip(labels, axes.get_yticklabels(), strict=True):
         label.set_fontweight("bold" if chosen().highlighted(name) else "normal")
     axes.grid(visible=False, axis="y")
+    axes.set_xlabel(of.axis)
 
 
 score_dots = Section(

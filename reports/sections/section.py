@@ -11,10 +11,13 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lra.reports.figures.curves import LINES, PANELS, pages
 from lra.reports.figures.drawing import Look
+from lra.reports.figures.layout import chunks
+from lra.reports.rows import model_order
 from lra.reports.tables.table import Table
 
+LINES, PANELS = 12, 12
+"""Of one figure."""
 Looks = dict[str, Look]
 """By the name of a model."""
 Groups = Mapping[str, Sequence[str]]
@@ -128,6 +131,38 @@ def joined(
     places = data[along].groupby(keys, dropna=False).transform("nunique")
     alone = data[number].notna().groupby(keys, dropna=False).transform("any") & (places == 1)
     return data[~alone], data[alone]
+
+
+def pages(
+    data: pd.DataFrame, panel: Sequence[str], panels: int = PANELS, lines: int | None = LINES
+) -> list[pd.DataFrame]:
+    """Return the data in parts that one figure each can hold: of few panels and few lines.
+
+    Args:
+        data: with a column `model`.
+        panel: columns whose values share a panel.
+        panels: of one page.
+        lines: models of one page; None: any number.
+    """
+    columns = [column for column in panel if column in data.columns]
+    tuples = list(zip(*(data[c] for c in columns), strict=True)) if columns else [()] * len(data)
+    keys = pd.Series(tuples, index=data.index, dtype=object)
+    groups = chunks(list(dict.fromkeys(keys)), panels)
+    if lines is None:
+        return [data[keys.isin(p)] for p in groups]
+    models = chunks(model_order([str(name) for name in data["model"]]), lines)
+    parts = (data[keys.isin(p) & data["model"].isin(m)] for p in groups for m in models)
+    return [part for part in parts if len(part)]
+
+
+def page_names(stem: str, heading: str, count: int) -> list[tuple[str, str]]:
+    """Return stem and heading of each page of a figure; one page alone needs no number."""
+    if count == 1:
+        return [(stem, heading)]
+    return [
+        (stem if n == 1 else f"{stem}-{n}", f"{heading} ({n} of {count})")
+        for n in range(1, count + 1)
+    ]
 
 
 def pages_of(part: PagesPart) -> list[pd.DataFrame]:

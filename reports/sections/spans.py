@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from lra.reports.figures.drawing import Look, legend_name, style
-from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.drawing import Look, legend_name
+from lra.reports.figures.panelled import panelled
 from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Section
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import lost
 from lra.reports.tables.pivot import ALL, Numbers, Pivot
-from lra.reports.tables.places import by_place, place_facts
+from lra.reports.tables.places import by_place, place_words
 from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry
 
@@ -38,22 +38,13 @@ def span_figure(
 ) -> Figure:
     """Draw what `span_data` returns: one panel per task, models side by side in each column."""
     drawn = data[data["span"].notna()]
-    places = by_place(drawn)
     columns = max(drawn.loc[drawn["layer"] != ALL, "layer"].nunique() + 2, 2)
-    with style():
-        plot = (max(_PLOT[0], 0.55 * columns), _PLOT[1])
-        grid = sheet(len(places), plot=plot, across=2 if plot == _PLOT else 1)
-        handles: dict[str, Line2D] = {}
-        for axes, (place, part) in zip(grid.axes, places, strict=True):
-            for name, line in _draw(axes, part, looks).items():
-                handles.setdefault(name, line)
-            axes.set_title(place_facts(place), size=8.5)
-        return arrange(
-            grid,
-            title=title,
-            subtitle=subtitle,
-            handles=[handles[name] for name in model_order(list(handles))],
-        )
+    plot = (max(_PLOT[0], 0.55 * columns), _PLOT[1])
+    return panelled(
+        [(place_words(TASK, place), part) for place, part in by_place(drawn)],
+        partial(_draw, looks=looks), title=title, subtitle=subtitle, plot=plot,
+        across=2 if plot == _PLOT else 1,
+    )  # fmt: skip
 
 
 def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:

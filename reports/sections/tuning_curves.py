@@ -1,6 +1,7 @@
 """Tuning curves by family: best validation score of k trials, against k and against cost."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from lra.reports.figures.drawing import Look, legend_name, looks, style
-from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.drawing import Look, legend_name, looks
+from lra.reports.figures.panelled import panelled
 from lra.reports.rows import model_order
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.statistics.tuning import (
@@ -24,15 +25,14 @@ from lra.reports.statistics.tuning import (
     running_best,
     tuning_curve,
 )
-from lra.reports.tables.places import place_title
-from lra.reports.tables.scores import Score
+from lra.reports.tables.places import by_place, place_title
+from lra.reports.tables.scores import Score, score_of
 from lra.reports.tables.searches import (
     ARM,
     PLACE,
     Searches,
     independent,
     of_trials,
-    score_of,
     whole,
 )
 
@@ -43,8 +43,6 @@ COSTS = {
 }
 """What trials are counted in, and what an axis of it is called."""
 CURVE_PANEL = (*PLACE, "metric", "against")
-_PLOT = (2.3, 1.9)
-"""Inches."""
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -124,33 +122,31 @@ def curve_data(searches: Searches, metric: str) -> pd.DataFrame:
 
 def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
     """Draw what `curve_data` returned: a panel for each place and cost."""
-    panels = list(data.groupby([*CURVE_PANEL], dropna=False, sort=False))
-    score, drawn = score_of(str(data["metric"].iloc[0])), looks_of(data, given)
-    handles: dict[str, Line2D] = {}
-    with style():
-        grid = sheet(len(panels), plot=_PLOT, across=data["against"].nunique())
-        for axes, (key, part) in zip(grid.axes, panels, strict=True):
-            axes.set_ylim(*_limits(part, score.factor))
-            part, unit = _scaled(part)  # noqa: PLW2901
-            for name in model_order([*part["model"]]):
-                line = part[part["model"] == name]
-                handles[name] = _draw(axes, line, drawn[name], name, score)
-            axes.set_xlabel(f"{COSTS[str(key[-1])][1]}{unit}")
-            axes.set_ylabel(f"best {score.title.lower()}{' (%)' if score.shares else ''}")
-            axes.set_title(place_title(key), size=8.5)
-            if key[-1] == "trials":
-                axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        drawn_alone = data["note"].isin(["", ABSENT])
-        words = "median of the best of k trials" if drawn_alone.any() else "best of k trials"
-        if (data["note"] == "").any():
-            words += f"; {100 * LEVEL:g} % bands, for all k at once"
-        return arrange(
-            grid,
-            title="Tuning curves",
-            subtitle=f"validation split; {words}",
-            handles=[handles[name] for name in model_order([*handles])],
-            notes=[note for note in dict.fromkeys(data["note"]) if note],
-        )
+    drawn_alone = data["note"].isin(["", ABSENT])
+    words = "median of the best of k trials" if drawn_alone.any() else "best of k trials"
+    if (data["note"] == "").any():
+        words += f"; {100 * LEVEL:g} % bands, for all k at once"
+    return panelled(
+        [((place_title(key), ""), part) for key, part in by_place(data, CURVE_PANEL)],
+        partial(_draw_panel, looks=looks_of(data, given)), title="Tuning curves",
+        subtitle=f"validation split; {words}", plot=(2.3, 1.9), across=data["against"].nunique(),
+        notes=[note for note in dict.fromkeys(data["note"]) if note],
+    )  # fmt: skip
+
+
+def _draw_panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    score, against = score_of(str(part["metric"].iloc[0])), str(part["against"].iloc[0])
+    axes.set_ylim(*_limits(part, score.factor))
+    part, unit = _scaled(part)
+    axes.set_xlabel(f"{COSTS[against][1]}{unit}")
+    axes.set_ylabel(f"best {score.axis}")
+    handles = {
+        name: _draw(axes, part[part["model"] == name], looks[name], name, score)
+        for name in model_order([*part["model"]])
+    }
+    if against == "trials":
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    return handles
 
 
 def looks_of(data: pd.DataFrame, given: dict[str, Look]) -> dict[str, Look]:

@@ -4,6 +4,7 @@ Where a search has one option, or an option few values, lines join means over wh
 else there are points alone, since the other options differ from one to the next.
 """
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -12,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from lra.reports.figures.drawing import Look, legend_name, style
-from lra.reports.figures.layout import arrange, sheet
+from lra.reports.figures.drawing import Look, legend_name
+from lra.reports.figures.panelled import panelled
 from lra.reports.rows import model_order
 from lra.reports.sections.tuning_curves import looks_of
-from lra.reports.tables.places import place_title
-from lra.reports.tables.scores import Score
+from lra.reports.tables.places import by_place, place_title
+from lra.reports.tables.scores import Score, score_of
 from lra.reports.tables.searches import (
     ARM,
     PLACE,
@@ -25,13 +26,10 @@ from lra.reports.tables.searches import (
     as_number,
     log_options,
     option_name,
-    score_of,
     whole,
 )
 
 POINT_PANEL = (*PLACE, "metric", "option")
-_PLOT = (2.9, 2.1)
-"""Inches."""
 _MOST_VALUES = 6
 """Of an option that has a place of its own for each."""
 _BESIDE = 0.14
@@ -70,30 +68,27 @@ def point_data(searches: Searches, metric: str) -> pd.DataFrame:
 
 def point_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
     """Draw what `point_data` returned: a panel for each place and option."""
-    panels = list(data.groupby([*POINT_PANEL], dropna=False, sort=False))
-    score, drawn = score_of(str(data["metric"].iloc[0])), looks_of(data, given)
-    handles: dict[str, Line2D] = {}
-    with style():
-        grid = sheet(len(panels), plot=_PLOT)
-        for axes, (key, part) in zip(grid.axes, panels, strict=True):
-            placed = _axis(axes, part)
-            for name in model_order([*part["model"]]):
-                points = placed[placed["model"] == name]
-                handles[name] = _draw(axes, points, drawn[name], name, score)
-            if (level := part["baseline"].iloc[0]) == level:
-                axes.axhline(score.factor * level, color="0.45", linewidth=1, linestyle=(0, (4, 3)))
-            axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
-            axes.set_xlabel(str(key[-1]).rpartition(".")[2].replace("_", " "))
-            axes.set_title(place_title(key), size=8.5)
-        lost = bool((data["status"] != "ok").any())
-        grey = "; dashed: the best baseline" if data["baseline"].notna().any() else ""
-        return arrange(
-            grid,
-            title="Sensitivity to each option",
-            subtitle="validation scores of trials; filled: chosen"
-            f"{'; crosses at the edge: failed' if lost else ''}{grey}",
-            handles=[handles[name] for name in model_order([*handles])],
-        )
+    lost = bool((data["status"] != "ok").any())
+    grey = "; dashed: the best baseline" if data["baseline"].notna().any() else ""
+    return panelled(
+        [((place_title(key), ""), part) for key, part in by_place(data, POINT_PANEL)],
+        partial(_draw_panel, looks=looks_of(data, given)), title="Sensitivity to each option",
+        subtitle="validation scores of trials; filled: chosen"
+        f"{'; crosses at the edge: failed' if lost else ''}{grey}", plot=(2.9, 2.1),
+    )  # fmt: skip
+
+
+def _draw_panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    score, placed = score_of(str(part["metric"].iloc[0])), _axis(axes, part)
+    handles = {
+        name: _draw(axes, placed[placed["model"] == name], looks[name], name, score)
+        for name in model_order([*part["model"]])
+    }
+    if (level := part["baseline"].iloc[0]) == level:
+        axes.axhline(score.factor * level, color="0.45", linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_ylabel(score.axis)
+    axes.set_xlabel(str(part["option"].iloc[0]).rpartition(".")[2].replace("_", " "))
+    return handles
 
 
 def _axis(axes: Axes, part: pd.DataFrame) -> pd.DataFrame:

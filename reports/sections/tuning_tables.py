@@ -23,9 +23,10 @@ from lra.reports.statistics.tuning import (
 from lra.reports.style import chosen
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
+from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.places import place_title
 from lra.reports.tables.ranking import DIFFERS, ranked
-from lra.reports.tables.scores import Score, entry
+from lra.reports.tables.scores import Score, entry, score_of
 from lra.reports.tables.searches import (
     PLACE,
     Arm,
@@ -37,10 +38,9 @@ from lra.reports.tables.searches import (
     nearness,
     of_trials,
     option_name,
-    score_of,
     whole,
 )
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.table import Column, Entry, Table
 
 _PERCENT = f"{100 * LEVEL:g} %"
 _TOP = 4
@@ -90,12 +90,11 @@ def tuned_table(searches: Searches, metric: str) -> Table:
             name, value = baseline
             rest = [Entry(text="")] * (sum(shown) - 1)
             entries = (_number(value, score), *rest)
-            title, section = f"best baseline: {name}", place_title(first, data=True)
-            rows.append(TableRow(title=title, section=section, entries=entries))
-    rows.sort(key=lambda row: row.section)  # stable: baselines stay behind their models
-    return Table(
-        title=f"{score.title} after tuning", caption=_caption(searches, metric, marks),
-        stub="model", columns=tuple(compress(columns, shown)), rows=tuple(rows),
+            rows.append((place_title(first, data=True), f"best baseline: {name}", entries))
+    rows.sort(key=lambda row: row[0])  # stable: baselines stay behind their models
+    return listed_table(
+        rows, [*compress(columns, shown)], title=f"{score.title} after tuning",
+        caption=_caption(searches, metric, marks),
         brief=f"{score.unit}, test split; options chosen on validation.",
     )  # fmt: skip
 
@@ -115,10 +114,10 @@ def _ranked_by_place(
     return found, " ".join(filter(None, said))
 
 
-def _line(arm: Arm, *entries: Entry, rung: str = "") -> TableRow:
+def _line(arm: Arm, *entries: Entry, rung: str = "") -> tuple[str, str, tuple[Entry, ...]]:
     """Return a line of an arm, under the heading of its place."""
     title = f"{arm[-1]}, rung {rung}" if rung else str(arm[-1])
-    return TableRow(title=title, section=place_title(arm, data=True), entries=entries)
+    return place_title(arm, data=True), title, entries
 
 
 def _caption(searches: Searches, metric: str, marks: str) -> str:
@@ -197,7 +196,7 @@ def _known(value: float, text: str) -> Entry:
 
 
 def _number(value: float, score: Score, sign: str = "") -> Entry:
-    return _known(value, f"{score.factor * value:{sign}.{score.digits}f}")
+    return _known(value, score.text(value, sign))
 
 
 def _with_deviation(best: Entry, deviation: float, score: Score) -> Entry:
@@ -309,14 +308,13 @@ def window_table(searches: Searches, metric: str) -> Table | None:
     for option in logs:
         group = short_option_words({option_name(option): ""})[0].strip()
         heads += [Column(title=t, group=group) for t in ("from–to", "others beyond", "decades")]
-    return Table(
-        title=f"How wide the window of good options is ({name})",
+    return listed_table(
+        lines, heads, title=f"How wide the window of good options is ({name})",
         caption=f"{which}Failed trials are not good. From–to: the outermost good values of an "
         "option with a logarithmic range. The window ends between these and the next values that "
         "were tried, the others beyond. Decades: the window spans at least the first number and "
         "at most the second; ≥ where no trial lies beyond. Noise, and other options that are "
         "searched at the same time, can move both.",
-        stub="model", columns=tuple(heads), rows=tuple(lines),
     )  # fmt: skip
 
 
@@ -378,13 +376,12 @@ def rung_table(searches: Searches, metric: str) -> Table | None:
     if not lines:
         return None
     titles = ("trials", "of full length", "Kendall's τ", "top quarter", "steps saved (%)")
-    return Table(
-        title="Agreement of rungs with full length",
+    return listed_table(
+        lines, [Column(title=t) for t in titles], title="Agreement of rungs with full length",
         caption="τ between the scores of a rung and those of full length, over the trials that "
         "have both: only the ones that were kept, so it says nothing about those that were left. "
         "Top quarter: how many of the best at full length were among as many best at the rung. "
         "Saved: of the steps that all trials would have taken at full length.",
-        stub="model", columns=tuple(Column(title=title) for title in titles), rows=tuple(lines),
     )  # fmt: skip
 
 
@@ -429,10 +426,7 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
             bands = [[_by_bands(a, b, metric, budget, least) for b in curves] for a in curves]
             blocks.append((f"bands at equal {words}", bands))
     for section, entries in blocks:
-        lines += [
-            TableRow(title=str(curve.arm[-1]), entries=tuple(line), section=section)
-            for curve, line in zip(curves, entries, strict=True)
-        ]
+        lines += [(section, str(c.arm[-1]), line) for c, line in zip(curves, entries, strict=True)]
     over = (
         f"paired by search, with t interval over {searches.studies} searches"
         if many
@@ -454,12 +448,11 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
     )
     best = searches.best_baseline(curves[0].arm, metric, "test")
     beside = f" Best baseline: {best[0]}, {_number(best[1], score).text}." if best else ""
-    return Table(
+    return listed_table(
+        lines, [Column(title=str(curve.arm[-1])) for curve in curves],
         title=f"Who is ahead on {place_title(curves[0].arm, data=True)}, by {score.title.lower()}",
         caption=f"Difference of the tuned test scores, {over}; {DIFFERS}: p < {ALPHA:.2g} {tested}."
         f"{beside} {bands}",
-        stub="model", columns=tuple(Column(title=str(curve.arm[-1])) for curve in curves),
-        rows=tuple(lines),
     )  # fmt: skip
 
 

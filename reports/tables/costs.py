@@ -7,6 +7,7 @@ one process; a factor is never chained through a third model.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 from lra.reports.rows import (
@@ -42,7 +43,8 @@ from lra.reports.statistics.power_law import (
     fit_exponent,
 )
 from lra.reports.tables.marks import absent
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.tables.pivot import listed_table, table_of
+from lra.reports.tables.table import Column, Entry, Table
 
 REFERENCES = ("softmax", "sdpa")
 REFERENCE_NAMES = {"softmax": "literal softmax attention", "sdpa": "exact attention through SDPA"}
@@ -50,6 +52,7 @@ PASSES = {"step": "training step", "forward": "forward pass"}
 PARTS = {"step": "forward, backward, update"}
 """What a pass consists of, where that needs saying."""
 MEBIBYTE = 2**20
+Facts = dict[str, float | int | str]
 NO_INTERVAL = "a single pair: no interval"
 UNRESOLVED_STATUS = "unresolved"
 """Status of an entry whose interval says nothing: it is printed in place of a number."""
@@ -163,27 +166,19 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     lengths = sorted({p.length for p in part})
     names = model_order([p.model for p in part])
     panels: list[tuple[str, Callable[[CostPoint], Entry]]] = [
-        (f"speed relative to {REFERENCE_NAMES.get(r, r)} (×)", _speed(r)) for r in references(part)
-    ]
-    panels += [
+        *((f"speed relative to {REFERENCE_NAMES.get(r, r)} (×)", partial(_speed, r))
+          for r in references(part)),
         ("sequences per second", _rate),
         ("peak tensor memory of a batch (MiB)", _memory_entry),
-    ]
-    panels += [
-        (f"peak tensor memory relative to {REFERENCE_NAMES.get(r, r)} (×)", _memory_ratio(r))
-        for r in references(part)
-    ]
-    rows = []
-    for section, entry in panels:
-        for name in names:
-            entries = tuple(
-                replace(entry(p), cells=p.cells)
-                if (p := measured.get((name, n)))
-                else absent("not run")
-                for n in lengths
-            )
-            rows.append(TableRow(title=name, entries=entries, section=section))
-    columns = tuple(Column(title=f"{n:,}", key=str(n)) for n in lengths)
+        *((f"peak tensor memory relative to {REFERENCE_NAMES.get(r, r)} (×)",
+           partial(_memory_ratio, r)) for r in references(part)),
+    ]  # fmt: skip
+
+    def at(length: int, line: tuple[str, Callable[[CostPoint], Entry]]) -> Entry:
+        name, entry = line
+        point = measured.get((name, length))
+        return replace(entry(point), cells=point.cells) if point else absent("not run")
+
     caption = (
         f"Columns are sequence lengths ({_batches(part)}). Speeds and memory "
         "ratios are paired with the reference measured interleaved in the same process; "
@@ -191,15 +186,12 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
         f"is wider than a factor of {WIDEST_FACTOR:g}, it stands in the factor's place. "
         "Intervals are in the CSV."
     )
-    caption = f"{busy(part)} {caption}".strip()
-    title = f"Cost of one {describe_pass(mode)}"
-    return Table(
-        title=title,
-        caption=caption,
+    return table_of(
+        [(section, name, (name, entry)) for section, entry in panels for name in names],
+        [(Column(title=f"{n:,}", key=str(n)), partial(at, n)) for n in lengths],
+        title=f"Cost of one {describe_pass(mode)}", caption=f"{busy(part)} {caption}".strip(),
         stub="model, by length",
-        columns=columns,
-        rows=tuple(rows),
-    )
+    )  # fmt: skip
 
 
 def _batches(points: Sequence[CostPoint]) -> str:
@@ -231,37 +223,26 @@ def inverted(interval: Interval | None) -> Interval | None:
     return Interval(1 / interval.high, 1 / interval.low, interval.source, interval.level)
 
 
-def _speed(reference: str) -> Callable[[CostPoint], Entry]:
-    def entry(point: CostPoint) -> Entry:
-        if not point.time.ok:
-            return mark(point.time)
-        ratio = point.time_ratio.get(reference)
-        if ratio is None:
-            return _no_pair(point, reference)
-        if ratio.value is None:
-            return mark(ratio, f"of {reference}")
-        interval = inverted(ratio.interval())
-        unsure = interval is not None and interval.low <= 1.0 <= interval.high
-        if unsure and interval is not None and interval.high > WIDEST_FACTOR * interval.low:
-            ends = f"[{significant(interval.low, 2)}, {significant(interval.high, 2)}]"
-            return Entry(
-                text=f"{UNRESOLVED} {ends}",
-                status=UNRESOLVED_STATUS,
-                interval=interval,
-                facts={"pairs": len(ratio.samples), "batch_size": point.batch_size or ""},
-            )
-        facts: dict[str, float | int | str] = {"pairs": len(ratio.samples)}
-        facts["batch_size"] = point.batch_size or ""
-        entry = Entry(
-            text=("≈ " if unsure else "") + significant(1 / ratio.value, 2),
-            value=1 / ratio.value,
-            interval=interval,
-            notes=tuple(filter(None, [ratio.reason])) if interval else (NO_INTERVAL,),
-            facts=facts,
-        )
-        return trusted(entry, ratio)
-
-    return entry
+def _speed(reference: str, point: CostPoint) -> Entry:
+    if not point.time.ok:
+        return mark(point.time)
+    ratio = point.time_ratio.get(reference)
+    if ratio is None:
+        return _no_pair(point, reference)
+    if ratio.value is None:
+        return mark(ratio, f"of {reference}")
+    interval = inverted(ratio.interval())
+    facts: Facts = {"pairs": len(ratio.samples), "batch_size": point.batch_size or ""}
+    unsure = interval is not None and interval.low <= 1.0 <= interval.high
+    if unsure and interval is not None and interval.high > WIDEST_FACTOR * interval.low:
+        text = f"{UNRESOLVED} [{significant(interval.low, 2)}, {significant(interval.high, 2)}]"
+        return Entry(text=text, status=UNRESOLVED_STATUS, interval=interval, facts=facts)
+    entry = Entry(
+        text=("≈ " if unsure else "") + significant(1 / ratio.value, 2), value=1 / ratio.value,
+        interval=interval, facts=facts,
+        notes=tuple(filter(None, [ratio.reason])) if interval else (NO_INTERVAL,),
+    )  # fmt: skip
+    return trusted(entry, ratio)
 
 
 def _rate(point: CostPoint) -> Entry:
@@ -282,23 +263,17 @@ def _rate(point: CostPoint) -> Entry:
 def _memory_entry(point: CostPoint) -> Entry:
     if point.memory.value is None:
         return mark(point.memory)
-    return Entry(
-        text=significant(point.memory.value / MEBIBYTE),
-        value=point.memory.value / MEBIBYTE,
-        facts={"batch_size": point.batch_size or ""},
-    )
+    size, facts = point.memory.value / MEBIBYTE, {"batch_size": point.batch_size or ""}
+    return Entry(text=significant(size), value=size, facts=facts)
 
 
-def _memory_ratio(reference: str) -> Callable[[CostPoint], Entry]:
-    def entry(point: CostPoint) -> Entry:
-        ratio = point.memory_ratio.get(reference)
-        if ratio is None:
-            return _no_pair(point, reference) if point.time.ok else mark(point.time)
-        if ratio.value is None:
-            return mark(ratio, f"of {reference}")
-        return Entry(text=significant(ratio.value, 2), value=ratio.value)
-
-    return entry
+def _memory_ratio(reference: str, point: CostPoint) -> Entry:
+    ratio = point.memory_ratio.get(reference)
+    if ratio is None:
+        return _no_pair(point, reference) if point.time.ok else mark(point.time)
+    if ratio.value is None:
+        return mark(ratio, f"of {reference}")
+    return Entry(text=significant(ratio.value, 2), value=ratio.value)
 
 
 # ---------------------------------------------------------------------- crossover and growth
@@ -336,30 +311,22 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
     if not references(points):
         return None
     heads = [(m, r) for m in modes(points) for r in references([p for p in points if p.mode == m])]
-    rows = []
-    for name in model_order([p.model for p in points]):
-        entries = []
-        for mode, reference in heads:
-            line = [p for p in points if p.model == name and p.mode == mode]
-            entries.append(_crossover_entry(line, reference))
-        rows.append(TableRow(title=name, entries=tuple(entries)))
     caption = (
         f"{busy(points)} The sequence length from which the model stays faster than the reference "
         "as far as measured, interpolated between lengths on logarithmic axes [95 % interval from "
         "timing noise]. ≤: faster from the shortest length measured. Not resolved: an end of the "
         f"interval is open, or its ends lie more than a factor of {WIDEST:g} apart."
     )
-    columns = tuple(Column(group=mode_name(m), title=f"faster than {r} from") for m, r in heads)
-    return Table(
-        title="Crossover length",
-        caption=caption.strip(),
-        stub="model",
-        columns=columns,
-        rows=tuple(rows),
-    )
+    return table_of(
+        [("", name, name) for name in model_order([p.model for p in points])],
+        [(Column(group=mode_name(m), title=f"faster than {r} from"),
+          partial(_crossover_entry, points, m, r)) for m, r in heads],
+        title="Crossover length", caption=caption.strip(),
+    )  # fmt: skip
 
 
-def _crossover_entry(points: Sequence[CostPoint], reference: str) -> Entry:
+def _crossover_entry(every: Sequence[CostPoint], mode: str, reference: str, name: str) -> Entry:
+    points = [p for p in every if p.model == name and p.mode == mode]
     crossing = measured_crossover(points, reference)
     left_out = [
         p.length
@@ -368,66 +335,52 @@ def _crossover_entry(points: Sequence[CostPoint], reference: str) -> Entry:
     ]
     if crossing.reach is Reach.unknown:
         if left_out:
-            return Entry(
-                text=f"– {DAGGER}", status=MISSING, notes=("every length is too uncertain",)
-            )
+            return replace(absent("every length is too uncertain"), text=f"– {DAGGER}")
         if any(p.family == reference for p in points):
             return Entry(text="ref.", status="reference", notes=("the reference itself",))
         return absent("never measured beside the reference")
     lost: dict[str, list[str]] = {}
     for p in sorted(points, key=lambda p: p.length):
-        value = p.time_ratio.get(reference) if p.time.ok else p.time
-        if value is not None and not value.ok:
-            lost.setdefault(value.reason, []).append(f"{p.length:,}")
+        ratio = p.time_ratio.get(reference) if p.time.ok else p.time
+        if ratio is not None and not ratio.ok:
+            lost.setdefault(ratio.reason, []).append(f"{p.length:,}")
     notes = tuple(
         note for reason, n in lost.items() for note in (f"unknown at {' and '.join(n)}", reason)
     )
     notes += without("the crossover", left_out)
     used = [p.time_ratio[reference] for p in points if reference in p.time_ratio]
-    facts: dict[str, float | int | str] = {"reach": str(crossing.reach)}
-    facts |= {"shortest": crossing.shortest or "", "longest": crossing.longest or ""}
+    facts: Facts = {"reach": str(crossing.reach), "shortest": crossing.shortest or "",
+                    "longest": crossing.longest or ""}  # fmt: skip
+    value = crossing.length if crossing.resolved else None
+    status = "ok" if crossing.resolved else UNRESOLVED_STATUS
     entry = Entry(
-        text=str(crossing),
-        value=crossing.length if crossing.resolved else None,
-        interval=crossing.interval,
-        status="ok" if crossing.resolved else UNRESOLVED_STATUS,
-        notes=notes,
+        text=str(crossing), value=value, interval=crossing.interval, status=status, notes=notes,
         facts=facts,
-    )
+    )  # fmt: skip
     return of_busy(entry, used)
 
 
 def growth_table(points: Sequence[CostPoint]) -> Table | None:
     """Build the table of fitted exponents of time and memory; None without two lengths."""
     heads = [(m, q) for m in modes(points) for q in ("time", "memory")]
-    rows = []
+    lines = []
     for name in model_order([p.model for p in points]):
-        entries: list[Entry] = []
-        for mode, quantity in heads:
-            line = [p for p in points if p.model == name and p.mode == mode]
-            entries += _growth_entries(line, quantity)
-        rows.append(TableRow(title=name, entries=tuple(entries)))
-    if not any(e.status != MISSING for r in rows for e in r.entries):
+        of_model = [p for p in points if p.model == name]
+        pairs = (_growth_entries([p for p in of_model if p.mode == m], q) for m, q in heads)
+        lines.append(("", name, [entry for pair in pairs for entry in pair]))
+    if not any(e.status != MISSING for *_, entries in lines for e in entries):
         return None
-    columns = tuple(
-        Column(group=f"{mode_name(mode)}, {quantity}", title=title)
-        for mode, quantity in heads
-        for title in ("exponent", "last two lengths")
-    )
-    caption = (
-        f"{busy(points)} Exponent e of cost per sequence = c × length^e, least squares over "
-        "all measured lengths [95 % interval, the wider of residuals and timing noise], and the "
+    return listed_table(
+        lines,
+        [Column(group=f"{mode_name(mode)}, {quantity}", title=title) for mode, quantity in heads
+         for title in ("exponent", "last two lengths")],
+        title="Growth with sequence length",
+        caption=f"{busy(points)} Exponent e of cost per sequence = c × length^e, least squares "
+        "over all measured lengths [95 % interval, the wider of residuals and timing noise], and the "
         "slope between the two longest lengths alone. Not resolved: fewer than "
         f"{FEWEST} lengths, or an interval wider than ± {RESOLVED:g}, which cannot tell linear "
-        "growth from n^1.5."
-    )
-    return Table(
-        title="Growth with sequence length",
-        caption=caption.strip(),
-        stub="model",
-        columns=columns,
-        rows=tuple(rows),
-    )
+        "growth from n^1.5.".strip(),
+    )  # fmt: skip
 
 
 def fit_values(measured: Sequence[tuple[int, Value]]) -> PowerLaw:
@@ -455,19 +408,14 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
     used = [v for _, v in costs]
     if len(measured) < 2:
         few = "fewer than two lengths measured" + (" that are certain enough" if notes else "")
-        entry = Entry(text="–", status=MISSING, notes=(few, *notes))
-        return entry, entry
+        return absent(few, *notes), absent(few, *notes)
     lengths = [n for n, _ in measured]
     fit = fit_values(measured)
-    facts: dict[str, float | int | str] = {"shortest": lengths[0], "longest": lengths[-1]}
-    facts["points"] = len(lengths)
+    facts: Facts = {"shortest": lengths[0], "longest": lengths[-1], "points": len(lengths)}
+    value = fit.exponent if fit.resolved else None
+    status = "ok" if fit.resolved else UNRESOLVED_STATUS
     whole = Entry(
-        text=str(fit),
-        value=fit.exponent if fit.resolved else None,
-        interval=fit.interval,
-        status="ok" if fit.resolved else UNRESOLVED_STATUS,
-        notes=notes,
-        facts=facts,
+        text=str(fit), value=value, interval=fit.interval, status=status, notes=notes, facts=facts
     )
     last = fit_values(measured[-2:])
     whole = of_busy(whole, used)
@@ -476,8 +424,7 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
 
 def _last_slope(fit: PowerLaw, *, exact: bool) -> Entry:
     noise = fit.noise
-    facts: dict[str, float | int | str] = {"shortest": fit.lengths[0], "longest": fit.lengths[1]}
-    facts["points"] = 2
+    facts: Facts = {"shortest": fit.lengths[0], "longest": fit.lengths[1], "points": 2}
     if exact or (noise is not None and noise.high - noise.low <= 2 * RESOLVED):
         text = f"{round(fit.exponent, 2) + 0.0:.2f}"
         return Entry(text=text, value=fit.exponent, interval=noise, facts=facts)

@@ -21,4 +21,4 @@ def lost(rows: "pd.DataFrame", *notes: str) -> Entry:
 def failed(line: "pd.Series[Any]") -> Entry:
     """Return the mark of a failure with its reason, of a line with `status` and `reason`."""
     status = str(line["status"])
-    return Entry(text=MARKS[status], status=status, notes=(str(line["reason"]),))
+    return Entry(text=MARKS.get(status, status), status=status, notes=(str(line["reason"]),))

@@ -35,12 +35,25 @@ def table_of(
         stub: heading of the titles of lines.
     """
     heads = [*columns]
-    rows = tuple(
-        TableRow(title=name, section=section, entries=tuple(entry(about) for _, entry in heads))
-        for section, name, about in lines
+    made = [(section, name, [entry(about) for _, entry in heads]) for section, name, about in lines]
+    found = [column for column, _ in heads]
+    return listed_table(made, found, title=title, caption=caption, stub=stub)
+
+
+def listed_table(
+    lines: Iterable[tuple[str, str, Iterable[Entry]]],
+    columns: Iterable[Column],
+    *,
+    title: str,
+    caption: str,
+    stub: str = "model",
+    brief: str = "",
+) -> Table:
+    """Build a table whose lines have their entries: section, title and entries of each."""
+    rows = (TableRow(title=n, section=section, entries=(*found,)) for section, n, found in lines)
+    return Table(
+        title=title, caption=caption, stub=stub, columns=(*columns,), rows=(*rows,), brief=brief
     )
-    found = tuple(column for column, _ in heads)
-    return Table(title=title, caption=caption, stub=stub, columns=found, rows=rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,12 @@
 """Places: the task and data that numbers share; their names, their rows, and means over seeds."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from lra.reports.rows import as_text, short
 from lra.reports.tables.scores import TASK
-from lra.reports.tables.table import Column
 
 Place = tuple[Any, ...]
 """The values of `TASK`, or of other columns with the same first four."""
@@ -26,26 +25,22 @@ def place_title(place: Place, *marks: Any, data: bool = False) -> str:
     return f"{title} ({', '.join(facts)})" if data else title
 
 
-def place_facts(place: Place, *, version: bool = True, length: bool = True) -> str:
+def place_words(
+    columns: Sequence[str], place: Place, untold: Collection[str] = ()
+) -> tuple[str, str]:
+    """Return the task of a place and facts about it, of the columns that are not `untold`."""
+    words = {c: value for c, value in zip(columns, place, strict=True) if c not in untold}
+    task, facts = str(words.pop("task")), [as_text(words.pop("source"))]
+    for name, word in (("task_version", "version"), ("length", "length")):
+        if name in words:
+            facts.append(f"{word} {as_text(words.pop(name))}")
+    return task, ", ".join([*facts, *(str(mark) for mark in words.values() if mark)])
+
+
+def place_facts(place: Place, columns: Sequence[str] = TASK) -> str:
     """Return a task, and in parentheses source, version, length and marks."""
-    task, numbered, source, tokens, *marks = place
-    facts = [str(source)]
-    facts += [f"version {as_text(numbered)}"] * version + [f"length {as_text(tokens)}"] * length
-    return f"{task} ({', '.join([*facts, *(str(mark) for mark in marks if mark)])})"
-
-
-def place_columns(
-    places: Iterable[Place], titles: Collection[str], *, marks: bool = False
-) -> tuple[Column, ...]:
-    """Return the columns of a table: the same titles under each task, length and perhaps marks."""
-    return tuple(
-        Column(
-            group=", ".join([place_title(place), *filter(None, place[4:] if marks else ())]),
-            title=title, key=f"{place[0]} {title}",
-        )
-        for place in places
-        for title in titles
-    )  # fmt: skip
+    task, facts = place_words(columns, place)
+    return f"{task} ({facts})"
 
 
 def summaries(

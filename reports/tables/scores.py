@@ -59,6 +59,16 @@ class Score:
         """Return whether higher is better."""
         return METRICS[self.metric].higher_is_better is not False
 
+    @property
+    def axis(self) -> str:
+        """Return what an axis of it is called."""
+        unit = "%" if self.shares else METRICS[self.metric].unit
+        return self.title.lower() + (f" ({unit})" if unit != "1" else "")
+
+    def text(self, value: float, sign: str = "") -> str:
+        """Return a number as printed."""
+        return f"{self.factor * value:{sign}.{self.digits}f}"
+
 
 ACCURACY = Score(
     metric="accuracy", title="Accuracy", unit="Percent", factor=100.0, digits=1, shares=True
@@ -66,20 +76,23 @@ ACCURACY = Score(
 LANGUAGE = (
     Score(metric="bits_per_byte", title="Bits per byte", unit="Bits, lower is better"),
     Score(metric="bits_per_character", title="Bits per character", unit="Bits, lower is better"),
-    Score(
-        metric="word_perplexity",
-        title="Perplexity per word",
-        unit="Per word, lower is better",
-        digits=2,
-    ),
-    Score(
-        metric="perplexity",
-        title="Perplexity per token",
-        unit="Per token, lower is better",
-        digits=2,
-    ),
-)
+    Score(metric="word_perplexity", title="Perplexity per word", digits=2,
+          unit="Per word, lower is better"),
+    Score(metric="perplexity", title="Perplexity per token", digits=2,
+          unit="Per token, lower is better"),
+)  # fmt: skip
 SCORES = {score.metric: score for score in (ACCURACY, *LANGUAGE)}
+"""Those that have a table of final scores."""
+
+
+def score_of(metric: str) -> Score:
+    """Return how scores of any metric are printed."""
+    unit, shares = METRICS[metric].unit, METRICS[metric].unit == "fraction"
+    return SCORES.get(metric) or Score(
+        metric=metric, title=metric.replace("_", " ").capitalize(), shares=shares,
+        unit="Percent" if shares else unit, factor=100.0 if shares else 1.0,
+        digits=1 if shares else 3,
+    )  # fmt: skip
 
 
 def at_task_length(rows: pd.DataFrame) -> pd.DataFrame:
@@ -168,14 +181,9 @@ def accuracy_table(
         TableRow(title=name, entries=tuple(entries))
         for name, entries in zip(models, lines, strict=True)
     ]
-    table_rows += [
-        TableRow(
-            title=titles[name],
-            entries=tuple(line(name)),
-            section=ORACLES if name in oracles else BASELINES,
-        )
-        for name in baselines
-    ]
+    for name in baselines:
+        section = ORACLES if name in oracles else BASELINES
+        table_rows.append(TableRow(title=titles[name], entries=(*line(name),), section=section))
     percent = f"{100 * LEVEL:g} %"
     caption = f"{score.unit}, mean over seeds [{percent} interval; what it accounts for]. "
     if score.shares:
@@ -335,12 +343,8 @@ def _text(
     score: Score, values: Sequence[float], interval: Interval | None, *, lost: int, examples: int
 ) -> str:
     """Return a mean and what the style in force has behind it."""
-    seeds, mean = len(values), sum(values) / len(values)
-
-    def written(value: float) -> str:
-        return f"{score.factor * value:.{score.digits}f}"
-
-    text, spread = written(mean), chosen().style.tables.spread
+    seeds, written = len(values), score.text
+    text, spread = written(sum(values) / len(values)), chosen().style.tables.spread
     if spread is Spread.none:
         return text
     if spread is Spread.deviation:

@@ -16,7 +16,7 @@ from lra.reports.labels import UNTUNED
 from lra.reports.rows import MARKS, as_text, short, values, with_labels
 from lra.reports.statistics.tuning import STUDIES, bounds, higher_is_better
 from lra.reports.style import chosen
-from lra.reports.tables.scores import CHANCE, SCORES, Score, final_scores
+from lra.reports.tables.scores import CHANCE, final_scores, score_of
 from lra.runners.metrics import METRICS
 from lra.runners.records import is_oracle
 
@@ -54,16 +54,6 @@ class SearchChoice(NamedTuple):
     """Names and sentences."""
     reason: str
     """Why nothing could be chosen."""
-
-
-def score_of(metric: str) -> Score:
-    """Return how scores of a metric are printed."""
-    unit, shares = METRICS[metric].unit, METRICS[metric].unit == "fraction"
-    return SCORES.get(metric) or Score(
-        metric=metric, title=metric.replace("_", " ").capitalize(), shares=shares,
-        unit="Percent" if shares else unit, factor=100.0 if shares else 1.0,
-        digits=1 if shares else 3,
-    )  # fmt: skip
 
 
 def as_number(value: Any) -> float | None:

@@ -9,7 +9,8 @@ import pytest
 
 from lra.reports.dashboard.plan import plan_runs
 from lra.reports.figures.drawing import looks
-from lra.reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent
+from lra.reports.figures.panels import scaling_figure
+from lra.reports.figures.scaling import COLUMNS, scaling_data, why_absent
 from lra.reports.page.document import to_html
 from lra.reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
 from lra.reports.sections.approximation_lab import approximation_data, approximation_table

@@ -18,8 +18,8 @@ from lra.composition.runner_class import sections
 from lra.errors import UnknownName
 from lra.reports.figures.direct import spread
 from lra.reports.figures.drawing import looks, save
-from lra.reports.figures.panels import panel_figure
-from lra.reports.figures.scaling import scaling_data, scaling_figure
+from lra.reports.figures.panels import scaling_figure
+from lra.reports.figures.scaling import scaling_data
 from lra.reports.report import write_report
 from lra.reports.rows import cost_points, model_order, prepare
 from lra.reports.style import (
@@ -84,7 +84,7 @@ def test_every_figure_is_as_wide_as_wanted_and_nothing_overlaps(
         data = scaling_data(cost_points(prepared), "step", "time")
         for figure in (
             scaling_figure(data, looks(models), subtitle="cpu"),
-            panel_figure(data, looks(models), {"some": models[3:7]}, subtitle="cpu"),
+            scaling_figure(data, looks(models), {"some": models[3:7]}, subtitle="cpu"),
         ):
             assert figure.get_size_inches()[0] == pytest.approx(width)
             assert faults(figure) == []

@@ -9,17 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from lra.reports.figures.curves import (
-    FREQUENCY,
-    POSITION,
-    STEP,
-    class_data,
-    curve_figure,
-    loss_data,
-)
 from lra.reports.figures.drawing import looks, save
-from lra.reports.figures.scaling import scaling_data, scaling_figure
+from lra.reports.figures.panels import scaling_figure
+from lra.reports.figures.scaling import scaling_data
 from lra.reports.rows import cost_points, prepare
+from lra.reports.sections.losses import class_data, class_figures, loss_data, loss_figure
 
 
 def drawn(figure: Figure) -> Axes:
@@ -149,19 +143,8 @@ def test_loss_curves_are_means_with_extremes(make: SimpleNamespace) -> None:
     assert data[["step", "loss", "low", "high", "seeds"]].to_numpy().tolist() == [
         [10, 2.0, 1.0, 3.0, 3], [20, 0.75, 0.5, 1.0, 2],
     ]  # fmt: skip
-    axes = drawn(curve_figure(data, looks(["linear"]), STEP))
+    axes = drawn(loss_figure(data, looks(["linear"])))
     assert list(axes.get_lines()[0].get_ydata()) == [2.0, 0.75]
-    assert axes.get_title(loc="left") == "listops (generated, version 1)"
-
-
-def test_loss_figure_has_a_panel_per_task(make: SimpleNamespace) -> None:
-    rows = make.frame(*(
-        make.row("train_loss", 1.0 / step, step=step, task=task)
-        for step in (1, 2) for task in ("listops", "text", "pathfinder")
-    ))  # fmt: skip
-    figure = curve_figure(loss_data(prepare(rows)), looks(["linear"]), STEP)
-    drawn(figure)
-    assert sum(axes.axison for axes in figure.axes) == 3
 
 
 def test_losses_by_frequency_have_a_place_for_tokens_that_train_lacks(
@@ -175,11 +158,8 @@ def test_losses_by_frequency_have_a_place_for_tokens_that_train_lacks(
     assert data[["place", "loss"]].to_numpy().tolist() == [
         [0, 9.0], [1, 7.0], [10, 4.0], [100_000, 2.0],
     ]  # fmt: skip
-    axes = drawn(curve_figure(data, looks(["linear"]), FREQUENCY))
-    (line,) = axes.get_lines()
-    apart = np.diff(axes.transData.transform(line.get_xydata())[:, 0])
-    assert apart[:2] == pytest.approx([apart[0]] * 2, rel=0.05)
-    assert apart[2] == pytest.approx(4 * apart[1], rel=0.05)
+    (line,) = drawn(class_figures["frequency"](data, looks(["linear"]))).get_lines()
+    assert list(line.get_xdata()) == [0, 1, 10, 100_000]
 
 
 def test_losses_by_place_have_doubling_places(make: SimpleNamespace) -> None:
@@ -198,7 +178,7 @@ def test_losses_by_place_have_doubling_places(make: SimpleNamespace) -> None:
     assert data[["place", "loss", "low", "high", "seeds"]].to_numpy().tolist() == [
         [1, 5.0, 5.0, 5.0, 1], [2, 4.0, 4.0, 4.0, 1], [1024, 2.0, 1.0, 3.0, 2],
     ]  # fmt: skip
-    axes = drawn(curve_figure(data, looks(["linear"]), POSITION))
+    axes = drawn(class_figures["position"](data, looks(["linear"])))
     assert axes.get_xscale() == "symlog"
     assert "non-overlapping" in axes.get_title(loc="left").replace("\n", "")
     assert class_data(prepare(rows), "validation", "position").empty

@@ -8,7 +8,7 @@ import pytest
 
 from lra.composition.runner_class import sections
 from lra.reports.figures.drawing import looks
-from lra.reports.figures.panels import AT_MOST, OTHERS, panel_figure, panels
+from lra.reports.figures.panels import AT_MOST, OTHERS, panels, scaling_figure
 from lra.reports.figures.scaling import scaling_data
 from lra.reports.report import write_report
 from lra.reports.rows import cost_points, names_by_group, prepare
@@ -41,7 +41,7 @@ def test_every_model_has_one_panel_and_references_none() -> None:
 def test_the_figure_draws_each_model_once_and_says_what_is_absent(make: SimpleNamespace) -> None:
     data = scaling_data(cost_points(prepare(many(make))), "step", "time")
     names = [str(name) for name in data["model"].unique()]
-    figure = panel_figure(data, looks(names), GROUPS, subtitle="cpu")
+    figure = scaling_figure(data, looks(names), GROUPS, subtitle="cpu")
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["kernels", "windows", OTHERS]
     drawn = [str(line.get_label()).split("  ")[0] for ax in figure.axes for line in ax.get_lines()]
     for name in names:

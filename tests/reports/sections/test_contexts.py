@@ -6,11 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lra.reports.figures.drawing import looks
 from lra.reports.rows import prepare
 from lra.reports.sections.context import (
     context_data,
-    context_figure,
     context_rows,
     context_tables,
     recl_groups,
@@ -120,19 +118,6 @@ def test_effective_contexts_of_the_group_alone(some: pd.DataFrame) -> None:
     alone = recl_table(2, {"bb": groups["bb"]})
     assert isinstance(alone, str)
     assert "linear is alone: measure another one on the same tokens" in alone
-
-
-def test_figure_draws_the_data(some: pd.DataFrame) -> None:
-    data = context_data(context_rows(some))
-    figure = context_figure(data, looks(["softmax", "linear", "performer"]))
-    (axes,) = figure.axes
-    lines = {line.get_label(): line for line in axes.get_lines()}
-    assert list(lines["softmax"].get_xdata()) == [2, 4, 6]
-    assert list(lines["softmax"].get_ydata()) == pytest.approx(
-        [np.mean(LONG[c]) / np.log(2) for c in (2, 4, 6)]
-    )
-    assert axes.get_ylabel() == "bits per character (bit)"
-    assert any("no place: linear at 8" in " ".join(t.get_text().split()) for t in figure.texts)
 
 
 def test_the_report_has_the_section_and_no_other_table_has_its_scores(

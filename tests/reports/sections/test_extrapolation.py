@@ -5,11 +5,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lra.reports.figures.drawing import looks
 from lra.reports.rows import prepare
 from lra.reports.sections.extrapolation import (
     extrapolation_data,
-    extrapolation_figure,
     extrapolation_rows,
     extrapolation_tables,
 )
@@ -107,28 +105,6 @@ def test_scores_at_other_lengths_stand_in_no_other_table(some: pd.DataFrame) -> 
     assert [row.title for row in table.rows] == ["softmax"]
     assert table.rows[0].entries[0].value == 0.61
     assert splits(some[some["runner"] == "extrapolate"]) == []
-
-
-def test_figure_draws_the_data_and_marks_what_is_absent(some: pd.DataFrame) -> None:
-    data = extrapolation_data(extrapolation_rows(some))
-    figure = extrapolation_figure(data, looks(["softmax", "linear", "performer"]))
-    figure.draw_without_rendering()
-    by_title = {axes.get_title(loc="left").split(" ")[0]: axes for axes in figure.axes}
-    text = by_title["text8"]
-    lines = {line.get_label(): line for line in text.get_lines()}
-    assert list(lines["linear"].get_xdata()) == [64, 128, 512]
-    assert list(lines["linear"].get_ydata()) == [2.5, 2.4, 2.7]
-    assert list(lines["softmax"].get_xdata()) == [64, 128]
-    crosses = [line for line in text.get_lines() if line.get_marker() == "x"]
-    assert sorted(len(line.get_xdata()) for line in crosses) == [1, 3]
-    assert text.get_ylabel() == "bits per character (bit)"
-    assert by_title["induction"].get_ylabel() == "accuracy (%)"
-    assert list(by_title["induction"].get_lines()[0].get_ydata()) == [90.0, 70.0]
-    assert [t.get_text() for t in text.texts] == ["softmax"]  # beside its cross
-    assert any("training length, 64 or 128 tokens" in t.get_text() for t in figure.texts)
-    notes = " ".join(" ".join(t.get_text().split()) for t in figure.texts)
-    assert "× unsupported, no place: softmax, text8 at 512" in notes
-    assert "× skipped, its training ended as diverged: performer, text8 at every length" in notes
 
 
 def test_the_report_has_the_section(some: pd.DataFrame, report: Report) -> None:

@@ -65,16 +65,16 @@ def test_lines_begin_with_one_process_and_have_each_failure_in_each_panel(some) 
         assert (lost["status"], lost["reason"]) == ("crashed", "why")
 
 
-def test_the_figure_has_a_row_of_panels_for_each_load(some) -> None:
+def test_the_figure_has_loads_side_by_side(some) -> None:
     data = parallel_data(parallel_rows(some))
     figure = parallel_figure(data, looks([*data["model"].unique()]))
     figure.draw_without_rendering()
     assert len(figure.axes) == 6
-    assert [axes.get_title(loc="left")[:4] for axes in figure.axes] == 3 * ["weak"] + 3 * ["stro"]
-    gains = figure.axes[1]
+    assert [axes.get_title(loc="left")[:4] for axes in figure.axes] == 3 * ["weak", "stro"]
+    gains = figure.axes[2]
     crosses = [line for line in gains.get_lines() if line.get_marker() == "x"]
     assert sorted(tuple(line.get_xdata()) for line in crosses) == [(2.0,), (3.0,)]
-    assert figure.axes[2].get_ylabel() == "sent by a process in a step (KiB)"
+    assert figure.axes[4].get_ylabel() == "sent by a process in a step (KiB)"
     notes = " ".join(" ".join(text.get_text().split()) for text in figure.texts)
     assert "× no number: 1 crashed, 1 skipped" in notes
     assert notes.count("○ too uncertain") == 1

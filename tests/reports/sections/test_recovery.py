@@ -124,8 +124,8 @@ def test_the_figure_draws_the_data(frame: pd.DataFrame) -> None:
     assert list(level.get_ydata()) == pytest.approx([100 / 1.9] * 2)
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
-        "weights of softmax, fine-tuned", "weights of softmax, as they come", "softmax itself",
-        "from scratch",
+        "from scratch", "softmax itself", "weights of softmax, as they come",
+        "weights of softmax, fine-tuned",
     ]  # fmt: skip
 
 

@@ -1,0 +1,54 @@
+"""Small multiples: panels of one kind side by side, and one legend for all of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lra.reports.figures.captions import panel_titles
+from lra.reports.figures.drawing import style
+from lra.reports.figures.layout import arrange, sheet
+from lra.reports.rows import model_order
+
+
+def panelled(
+    parts: Sequence[tuple[tuple[str, str], pd.DataFrame]],
+    draw: Callable[[Axes, pd.DataFrame], Mapping[str, Artist] | None],
+    *,
+    title: str,
+    subtitle: str = "",
+    plot: tuple[float, float],
+    handles: Callable[[], Sequence[Artist]] = list,
+    notes: Sequence[str] = (),
+    **grid: Any,
+) -> Figure:
+    """Draw a panel for each part.
+
+    Args:
+        parts: of each panel its task, facts about it, and what it shows.
+        draw: one panel; may return what the legend names, by model.
+        title: of the figure.
+        subtitle: a sentence below it.
+        plot: width and height of a panel, inches.
+        handles: makes what the legend names besides, in the style in force.
+        notes: sentences below the panels.
+        grid: further arguments of `lra.reports.figures.layout.sheet`.
+    """
+    with style():
+        whole = sheet(len(parts), plot=plot, **grid)
+        titles, facts = panel_titles([words for words, _ in parts])
+        drawn: dict[str, Artist] = {}
+        for axes, words, (_, part) in zip(whole.axes, titles, parts, strict=True):
+            for name, handle in (draw(axes, part) or {}).items():
+                drawn.setdefault(name, handle)
+            axes.set_title(words, size=8.5)
+        return arrange(
+            whole,
+            title=title,
+            subtitle=subtitle,
+            handles=[*(drawn[name] for name in model_order([*drawn])), *handles()],
+            notes=[*notes, *filter(None, [facts])],
+        )
