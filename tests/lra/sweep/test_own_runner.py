@@ -36,28 +36,23 @@ times: 1
 timeout_s: 300.0
 """
 SECTION = """\
-from matplotlib.figure import Figure
-from lra.reports.sections.section import PagesPart, Section, alike
-from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.reports.figures.lines import Drawing
+from lra.reports.sections.section import PagesPart, Section
+from lra.reports.tables.pivot import Numbers, Pivot
+from lra.reports.tables.table import Column, Entry
 
-def sizes(rows):
-    own = rows[rows["runner"] == "sizes"]
-    return own.assign(model=own["name"])[["model", "value", "status", "reason"]]
-
-def table(data):
-    lines = zip(data["model"], data["value"])
-    rows = tuple(TableRow(title=n, entries=(Entry(text=f"{v:.0f}", value=v),)) for n, v in lines)
-    columns = (Column(title="numbers"),)
-    return Table(title="Sizes", caption="", stub="model", columns=columns, rows=rows)
-
-def figure(data):
-    drawn = Figure()
-    drawn.subplots().bar(data["model"], data["value"])
-    return drawn
+def numbers(rows):
+    (value,) = rows["value"]
+    return Entry(text=f"{value:.0f}", value=value)
 
 section = Section(
-    name="sizes", heading="How large models are", data=sizes, table=table,
-    figure=PagesPart("sizes-bars", "Sizes as bars", "a bar for each model", alike(figure)),
+    name="sizes", heading="How large models are",
+    data=Numbers(metrics=["parameters"], labels=[]),
+    table=Pivot(title="Sizes", caption="", columns=[(Column(title="numbers"), numbers)]),
+    figure=PagesPart("sizes-by-length", "Sizes by length", "a point for each model", Drawing(
+        title="Sizes", panel=("task", "source"), x="length", across="length",
+        along=lambda data: ("numbers", 1.0),
+    )),
 )
 """
 
@@ -112,10 +107,10 @@ def test_its_section_is_one_more_file(
     yaml.write_text(YAML + "section: own_section\n")
     assert run(tmp_path / "results", *words, *TINY, "report=true") == 0
     (page,) = tmp_path.glob("results/reports/*/report.md")
-    titles = ("## How large models are", "## Sizes as bars")
+    titles = ("## How large models are", "## Sizes by length")
     assert all(title in page.read_text() for title in titles)
     names = {path.name for path in page.parent.iterdir()}
-    assert {"sizes.md", "sizes.csv", "sizes.tex", "sizes-bars.svg", "sizes-bars.csv"} <= names
+    assert {"sizes.md", "sizes.csv", "sizes.tex", "sizes-by-length.svg"} <= names
     assert "metrics-sizes.md" not in names
     (key,) = {row.cell for row in read_rows(tmp_path / "results").itertuples()
               if row.model == "linear"}  # fmt: skip
@@ -150,13 +145,13 @@ def test_a_metric_of_its_own_is_refused_before_it_runs(
 def test_a_fault_of_its_section_is_not_laid_to_lra(
     own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "own_section_2.py").write_text(SECTION.replace('["runner"]', '["runer"]'))
+    (tmp_path / "own_section_2.py").write_text(SECTION.replace('["value"]', '["valve"]'))
     (tmp_path / "conf/runner/sizes.yaml").write_text(YAML + "section: own_section_2\n")
     words = (own[0], "plugins=[own_runner,own_section_2]", "runner=sizes", "model=linear", *TINY)
     assert run(tmp_path / "results", *words, "report=true") == 1
     said = capsys.readouterr().err
-    assert "KeyError: 'runer'" in said
-    assert "own_section_2.py:6 in sizes, not in your input" in said
+    assert "KeyError: 'valve'" in said
+    assert "own_section_2.py:7 in numbers, not in your input" in said
     assert "a bug in lra" not in said
 
 
