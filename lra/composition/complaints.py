@@ -48,6 +48,8 @@ WAYS_OUT = {
     "sweeper": "lra searches by a group of its own: search=NAME",
 }
 """In the place of other people's plug-ins of Hydra."""
+OWN = ("model", "task", "runner")
+"""Groups whose files may name classes of the user's own."""
 HYDRA_ONLY = (
     "object_type=",
     "See http",
@@ -128,7 +130,7 @@ def explained(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
             unreadable(words)
             or _of_a_sign(words, config_dir)
             or _of_a_reference(error, words)
-            or _of_a_name(error)
+            or _of_a_name(error, config_dir)
             or _of_the_rest(error)
         )
         raise ConfigError(complaint) from error
@@ -163,11 +165,15 @@ def _of_a_reference(error: Exception, words: Sequence[str]) -> str | None:
     return complaint + proposal(name, text if isinstance(text, str) else value, AS_TEXT)
 
 
-def _of_a_name(error: Exception) -> str | None:
+def _of_a_name(error: Exception, config_dir: str | None) -> str | None:
     """Return the near matches of a file that is not there, or None where none is wanted."""
     options = getattr(error, "options", None)
     group, _, name = str(getattr(error, "missing_cfg_file", None) or "").rpartition("/")
-    return unknown(group, name, map(str, options)) if group and options is not None else None
+    if not group or options is None:
+        return None
+    own = "One of your own: --config-dir DIR, with plugins=PACKAGE where its class is in a package."
+    way_out = own if group in OWN and config_dir is None else ""
+    return unknown(group, name, map(str, options), way_out=way_out)
 
 
 def _of_the_rest(error: Exception) -> str:

@@ -162,8 +162,10 @@ def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
     if not usual or model.get("layers") or backbone.get("decoder_depth"):
         return {}  # of several families one may read what another does not
     run = _run(config, memo)
-    if not are_bundled(run.mixers, run.stack):
-        return {}
+    if not are_bundled(run.mixers, run.stack):  # of a module of the user's own, positions alone
+        usual = {key: value for key, value in usual.items() if key == f"{BACKBONE}.positions"}
+        if not usual:
+            return {}
     try:
         with torch.device("meta"):
             length = run.task.spec.max_length if run.runner.by_length else None
@@ -171,6 +173,8 @@ def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
     except Idle as refused:
         keys = (f"model.{refused.option}", f"model.{core}.{refused.option}")
         return {key: usual[key] for key in keys if key in usual}
-    except ValueError:  # refused for another reason
-        pass
+    except Exception as error:
+        if not isinstance(error, ValueError) and are_bundled(run.mixers, run.stack):
+            raise
+        # refused for another reason; a module of the user's own may need contents
     return {}

@@ -376,8 +376,8 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
          for title in ("exponent", "last two lengths")],
         title="Growth with sequence length",
         caption=f"{busy(points)} Exponent e of cost per sequence = c × length^e, least squares "
-        "over all measured lengths [95 % interval, the wider of residuals and timing noise], and the "
-        "slope between the two longest lengths alone. Not resolved: fewer than "
+        "over all measured lengths [95 % interval, the wider of residuals and timing noise], and "
+        "the slope between the two longest lengths alone. Not resolved: fewer than "
         f"{FEWEST} lengths, or an interval wider than ± {RESOLVED:g}, which cannot tell linear "
         "growth from n^1.5.".strip(),
     )  # fmt: skip

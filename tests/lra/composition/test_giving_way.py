@@ -128,6 +128,39 @@ def test_what_a_family_cannot_have_gives_way_and_the_command_and_the_rows_say_so
         of_words(*words, f"{key}={by_file}")
 
 
+OWN = """
+import torch
+from torch import nn
+import lra
+
+class Plain(nn.Linear):
+    def __init__(self, dim):
+        super().__init__(dim, dim)
+
+class OfContents(Plain):
+    def __init__(self, dim):
+        super().__init__(dim)
+        self.weight[0, 0].item()
+
+Mine, Odd = (lra.wrap(module, causal=True) for module in (Plain, OfContents))
+"""
+
+
+@pytest.mark.parametrize(("name", "positions"), [("Mine", "learned"), ("Odd", "rotary")])
+def test_positions_of_a_preset_give_way_in_a_module_of_ones_own(
+    name, positions, tmp_path, monkeypatch
+):
+    """One that cannot be built without contents is refused by its cell, and not here."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine_of_contents.py").write_text(OWN)
+    (tmp_path / "model").mkdir()
+    mixer = f"mixer: {{class_path: mine_of_contents.{name}}}"
+    (tmp_path / "model" / "mine.yaml").write_text(f"name: mine\n{mixer}\n")
+    words = ["+experiment=diagnostics_train", "task=mqar", "model=mine", "runner=train"]
+    (entry,) = entries([*words, "--config-dir", str(tmp_path), "plugins=mine_of_contents"])
+    assert entry.config["model"]["backbone"]["positions"] == positions
+
+
 def test_an_option_that_one_layer_of_a_hybrid_reads_stays():
     words = ["+protocol=lra_paper", "task=listops", "model=sdpa"]
     layers = "model.layers=[sdpa,sdpa,sdpa,lru]"

@@ -54,6 +54,7 @@ ANSWERED = (
     ("optim=adamv", "did you mean 'adam"),
     ("size=Tiny", "did you mean 'tiny'?"),
     ("task=cifar10", "it is called 'image' here"),
+    ("model=gated_scan", "One of your own: --config-dir DIR, with plugins=PACKAGE"),
     ("runner=training", "did you mean 'train'?"),
     ("experiment=quickstart", "wanted +experiment=quickstart"),
     ("++protocol=s4", "wanted +protocol=s4"),
