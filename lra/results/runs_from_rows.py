@@ -27,7 +27,7 @@ LOG = "log.txt"
 
 
 def write_runs(logger: SweepLogger, *, ran: bool) -> str:
-    """Write the runs that are made of rows, and say where all are; "" where there are none.
+    """Write the runs that are made of rows, and say where all are; "" without a dashboard.
 
     Args:
         logger: of the sweep.
@@ -35,8 +35,10 @@ def write_runs(logger: SweepLogger, *, ran: bool) -> str:
             an agent of W&B waits for.
     """
     target = logger.target
-    if target is None or not (ran or target.agent):
+    if target is None:
         return ""
+    if not (ran or target.agent):
+        return "nothing is written: no cell was run, for all are complete"
     sweep = logger.sweep
     cells = [cell for cell in sweep.cells if not (ran and writes_its_run(cell))]
     fault = _written(logger, target, cells) if cells else ""

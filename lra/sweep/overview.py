@@ -11,6 +11,7 @@ from lra.runners.storage.formats import BadStore, fingerprint_of, read_object, r
 from lra.runners.storage.index import RowsIndex
 from lra.runners.store import Store
 from lra.runners.training.checkpoint import Checkpoints
+from lra.sweep.costs import NO_TIME
 from lra.sweep.estimate import Forecasts, announcement, forecasts, format_duration
 from lra.sweep.forecast import Forecast
 from lra.sweep.planned import done, ending
@@ -94,6 +95,8 @@ def _expected(forecast: Forecast) -> tuple[str, str]:
     """Return the state of a cell to do, and what is expected of it."""
     if forecast.basis == "refused":
         return REFUSED, legible(forecast.reason, LONGEST_REASON)
+    if forecast.reason == NO_TIME:  # which the last line says of all
+        return TO_DO, ""
     if forecast.seconds is None:
         return TO_DO, f"how long is not known ({legible(forecast.reason, LONGEST_REASON)})"
     takes = format_duration(forecast.seconds)

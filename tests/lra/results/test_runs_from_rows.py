@@ -128,7 +128,7 @@ def test_each_value_is_in_one_run_of_its_curve(
     assert "quality/test_accuracy/retrieval_baseline/root" in baselines.summary
     # written again they are the same runs, which take the place of those before
     before = folders(tmp_path / "r")
-    assert store.write(ran=False) == "", "a command that ran nothing writes nothing"
+    assert store.write(ran=False) == "nothing is written: no cell was run, for all are complete"
     assert folders(tmp_path / "r") == before
     store.write()
     ids = Counter(name.rpartition("-")[2] for name in folders(tmp_path / "r"))
