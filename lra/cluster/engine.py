@@ -86,7 +86,7 @@ class Started(NamedTuple):
     mark: str
     """A word that no other submission has."""
     place: Mapping[str, str]
-    """What the engine said of where it starts them; empty: of an older version."""
+    """What the engine said of where it starts them."""
     ids: Sequence[str]
     """Of the jobs; none where they could not be noted."""
 

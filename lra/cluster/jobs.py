@@ -78,14 +78,7 @@ class JobStanding:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "cluster": self.cluster,
-            "states": dict(self.states),
-            "reasons": dict(self.reasons),
-            "note": self.note,
-            "early": self.early,
-            "mute": self.mute,
-        }
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def active(notes: Iterable[dict[str, Any]]) -> list[str]:

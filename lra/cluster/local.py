@@ -13,7 +13,7 @@ from lra.cluster.engine import ENDED, RUNNING, JobState, Started, WorkerGroup, c
 from lra.conf.processors import processor_words, processors
 from lra.errors import ConfigError
 from lra.runners.storage.atomic import make_folder
-from lra.runners.storage.holders import place_mark
+from lra.runners.storage.holders import place_mark, start_of
 
 ELSEWHERE = "elsewhere"
 """State of a process that was started on another machine."""
@@ -100,20 +100,14 @@ def job_id(pid: int) -> str:
 
 def started(pid: int) -> int:
     """Return when a process was started, in the kernel's ticks; 0 where it is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+    start, dead = start_of(pid)
+    return 0 if dead else start or 0
 
 
 def _state(job: str) -> str:
-    host, pid, start, *place = job.split(":")  # no place: an older version
-    if place != [place_mark()]:
-        if host != socket.gethostname():
-            return ELSEWHERE
-        if place:  # this machine before it was restarted
-            return ENDED
+    host, pid, start, place = job.split(":")
+    if place != place_mark():  # this machine before it was restarted, or another one
+        return ENDED if host == socket.gethostname() else ELSEWHERE
     if started(int(pid)) == int(start) != 0:
         return RUNNING
     return RUNNING if _group_lives(int(pid)) else ENDED

@@ -133,7 +133,7 @@ class SlurmEngine:
             )  # fmt: skip
         for group in groups:
             self._check_fits(group, there)
-        self._check_allowed(sum(group.count for group in groups))
+        self._check_allowed()
         for group in groups:
             self._check_by_slurm(group, there)
 
@@ -179,8 +179,7 @@ class SlurmEngine:
         queued = {user: site.queued(user) for user in {_owner(each) for each in started}}
         states: dict[str, JobState] = {}
         for each in started:
-            if each.place:
-                site.check_cluster(each.place, found)
+            site.check_cluster(each.place, found)
             name = _job_name(each.mark)
             own = {job.number: _state(job) for job in queued[_owner(each)] if job.name == name}
             if not own and (who := _hidden(each, found)):
@@ -191,9 +190,8 @@ class SlurmEngine:
             # An array that was cancelled before any of it began is one job again, without elements.
             whole = {job: own.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in each.ids}
             states |= {job: own.get(job, whole[job]) for job in each.ids}
-            if each.place:  # else the name is that of every submission of a sweep of this name
-                noted = {job.partition("_")[0] for job in each.ids}
-                states |= {job: own[job] for job in own if "_" in job or job not in noted}
+            noted = {job.partition("_")[0] for job in each.ids}
+            states |= {job: own[job] for job in own if "_" in job or job not in noted}
         return states
 
     def output(self, plan: Path, job: str) -> Path | None:
@@ -229,25 +227,15 @@ class SlurmEngine:
         names = ",".join(part.name for part in there)
         if not kinds:
             raise ConfigError(f"cluster.partition: {names} has no nodes; choose another")
-        for what, need, most, way_out in (
-            ("GPUs", asked.gpus, max(kind.gpus for kind in kinds),
-             "set hardware.processes or cluster.gpus lower, or choose another partition"),
-            ("cores", asked.cpus, max(kind.cpus for kind in kinds),
-             "set hardware.threads, hardware.training_threads or cluster.cpus lower"),
-        ):  # fmt: skip
-            if need > most:
-                raise ConfigError(
-                    f"cluster=slurm: a worker ({group.name}) needs {need} {what}, and no node of "
-                    f"{names} has more than {most}; {way_out}"
-                )
-        memory = asked.memory_bytes or 0
         if not any(_holds(kind, asked) for kind in kinds):
-            most_bytes = max(kind.memory_bytes for kind in kinds)
+            most = [f"{kind.gpus} GPUs, {kind.cpus} cores, {kind.memory_bytes / GIB:,.0f} GiB"
+                    for kind in kinds]  # fmt: skip
             raise ConfigError(
                 f"cluster=slurm: a worker ({group.name}) needs {asked.gpus} GPUs, {asked.cpus} "
-                f"cores and {memory / GIB:,.0f} GiB at once, and no node of {names} has them (up "
-                f"to {most_bytes / GIB:,.0f} GiB); choose another partition, a smaller batch "
-                "(optim.micro_batch_size), or set cluster.memory_gb"
+                f"cores and {(asked.memory_bytes or 0) / GIB:,.0f} GiB at once, and the nodes of "
+                f"{names} have {' or '.join(dict.fromkeys(most))}; choose another partition, set "
+                "hardware.processes, hardware.threads or optim.micro_batch_size lower, or "
+                "cluster.gpus, cluster.cpus or cluster.memory_gb"
             )
         limit = max((part.seconds or math.inf for part in there), default=math.inf)
         if (asked.seconds or 0) > limit:
@@ -274,22 +262,15 @@ class SlurmEngine:
                 f"{(asked.seconds or 0) - EARLY_S:.0f} or less"
             )
 
-    def _check_allowed(self, workers: int) -> None:
-        may = site.allowance(self.account, self.qos)
-        for name, value, allowed in (
-            ("account", self.account, may.accounts), ("qos", self.qos, may.qos)
-        ):  # fmt: skip
-            if value is not None and allowed and value not in allowed:
-                like = near(value, allowed)
+    def _check_allowed(self) -> None:
+        accounts, qos = site.allowed()
+        for name, value, known in (("account", self.account, accounts), ("qos", self.qos, qos)):
+            if value is not None and known and value not in known:
+                like = near(value, known)
                 hint = f": did you mean {like[0]!r}?" if like else "."
                 raise ConfigError(
-                    f"cluster.{name}: {value!r} is none of yours{hint} Yours: {', '.join(allowed)}"
+                    f"cluster.{name}: {value!r} is none of yours{hint} Yours: {', '.join(known)}"
                 )
-        if may.submit is not None and workers > may.submit:
-            raise ConfigError(
-                f"cluster.workers: got {workers}; {may.source} allows {may.submit} jobs at once; "
-                f"give cluster.workers={may.submit} or less, counting jobs that you have queued"
-            )
 
     def script(self, plan: Path, group: WorkerGroup) -> str:
         """Return the script of a group's first array; WORD in its name is one of the submission.
@@ -403,7 +384,7 @@ def _executor(folder: Path, python: str) -> Any:
     site.check_submitit()
     import submitit
 
-    class Executor(submitit.SlurmExecutor):  # type: ignore[misc]
+    class Executor(submitit.SlurmExecutor):
         """One that writes a script on any machine; `check` looks for SLURM."""
 
         @classmethod
@@ -463,7 +444,7 @@ def _job_name(mark: str) -> str:
 
 
 def _owner(started: Started) -> str:
-    """Return the number of the user that jobs are of; an older version noted none: this one."""
+    """Return the number of the user that jobs are of; this one where the note names none."""
     user = started.place.get("user", "")
     return user if user.isdigit() else str(os.getuid())
 

@@ -49,18 +49,6 @@ class Partition:
         return ",".join(dict.fromkeys(kind.hosts for kind in self.kinds))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
-    """What accounting allows this user. Everything is empty or None where SLURM keeps none."""
-
-    accounts: tuple[str, ...] = ()
-    qos: tuple[str, ...] = ()
-    submit: int | None = None
-    """Jobs, each element of an array counted, that may be queued or run at once."""
-    source: str = ""
-    """What says so."""
-
-
 def ask(*command: str) -> str:
     """Return what a command of SLURM prints.
 
@@ -215,34 +203,19 @@ def check_cluster(place: Mapping[str, str], found: Mapping[str, str]) -> None:
         )
 
 
-def allowance(account: str | None, qos: str | None) -> Allowance:
-    """Return what the accounting database says of this user; nothing where there is none."""
+def allowed() -> tuple[list[str], list[str]]:
+    """Return the accounts and the QOS of this user; nothing where SLURM keeps no accounts."""
     if shutil.which("sacctmgr") is None:
-        return Allowance()
+        return [], []
     user = os.environ.get("USER") or str(os.getuid())
-    list_of = ("sacctmgr", "--noheader", "--parsable2", "show")
+    asked = ("assoc", f"user={user}", "format=Account,QOS")
     try:
-        table = ask(*list_of, "assoc", f"user={user}", "format=Account,QOS,MaxSubmitJobs")
-        rules = ask(*list_of, "qos", "format=Name,MaxSubmitPU")
+        table = ask("sacctmgr", "--noheader", "--parsable2", "show", *asked)
     except ConfigError:  # no accounting: nothing is limited by it
-        return Allowance()
-    rows = [line.split("|") for line in table.splitlines() if line.count("|") == 2]
-    limits: list[tuple[int, str]] = []
-    for name, _, most in rows:
-        # Which account counts where none is named, only one of one's own tells.
-        if most.isdigit() and (account == name or (account is None and len(rows) == 1)):
-            limits.append((int(most), f"account {name} (MaxSubmitJobs)"))
-    for line in rules.splitlines():
-        name, _, most = line.partition("|")
-        if most.isdigit() and name == qos:
-            limits.append((int(most), f"QOS {name} (MaxSubmitJobsPerUser)"))
-    least = min(limits, default=(None, ""))
-    return Allowance(
-        accounts=tuple(sorted({row[0] for row in rows})),
-        qos=tuple(sorted({qos_name for row in rows for qos_name in row[1].split(",") if qos_name})),
-        submit=least[0],
-        source=least[1],
-    )
+        return [], []
+    rows = [line.split("|") for line in table.splitlines() if line.count("|") == 1]
+    qos = {name for _, names in rows for name in names.split(",") if name}
+    return sorted({account for account, _ in rows}), sorted(qos)
 
 
 class QueuedJob(NamedTuple):

@@ -16,7 +16,7 @@ from lra.runners.storage.homes import Home
 from lra.runners.storage.sealed import NotSealed, read_sealed, sealed
 
 FOLDER = "submissions"
-_NOTE: Types = {"cluster": str, "options": dict, "ids": list}
+_NOTE: Types = {"cluster": str, "options": dict, "ids": list, "mark": str, "place": dict}
 _ID = re.compile(r"[A-Za-z0-9][\w.:-]*")
 _MARK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]*")
 
@@ -109,18 +109,13 @@ def _notes(plan: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         except (OSError, NotSealed):
             yield path, None
         else:
-            # An older version gave jobs the name of the sweep alone.
-            note = {"mark": plan.name, "place": {}, **note}
             # an id that begins with a hyphen would be an option of the command that ends jobs
             yield path, note if _sound_words(note) else None
 
 
 def _sound_words(note: dict[str, Any]) -> bool:
-    mark, place = note["mark"], note["place"]
     return (
         all(isinstance(job, str) and _ID.fullmatch(job) for job in note["ids"])
-        and isinstance(mark, str)
-        and bool(_MARK.fullmatch(mark))
-        and isinstance(place, dict)
-        and all(isinstance(word, str) for word in place.values())
+        and bool(_MARK.fullmatch(note["mark"]))
+        and all(isinstance(word, str) for word in note["place"].values())
     )

@@ -95,7 +95,7 @@ def alive(holder: Holder) -> bool | None:
     if holder.place:
         if holder.place != process_place():
             return None
-        started, dead = _started(holder.pid)
+        started, dead = start_of(holder.pid)
         if dead or (started is not None and holder.started is not None):
             return not dead and started == holder.started
         return None
@@ -115,7 +115,7 @@ def _answers(pid: int) -> bool:
     return True
 
 
-def _started(pid: int) -> tuple[int | None, bool]:
+def start_of(pid: int) -> tuple[int | None, bool]:
     """Return when a process was started, None where nobody says, and whether it is dead."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -130,12 +130,12 @@ def _started(pid: int) -> tuple[int | None, bool]:
 
 def process_start() -> int | None:
     """Return when this process was started, in ticks of the kernel; None where it says nothing."""
-    return _start_of(os.getpid())
+    return _start_once(os.getpid())
 
 
 @lru_cache(maxsize=1)
-def _start_of(pid: int) -> int | None:
-    return _started(pid)[0]
+def _start_once(pid: int) -> int | None:
+    return start_of(pid)[0]
 
 
 @lru_cache(maxsize=1)

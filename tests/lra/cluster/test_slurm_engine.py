@@ -70,11 +70,10 @@ def test_arrays_that_were_submitted_are_taken_back_when_one_is_refused(
     [
         ("cluster.partition=mian", "unknown partition 'mian': did you mean 'main'"),
         ("cluster.partition=empty", "empty has no nodes"),
-        ("cluster.gpus=3", "needs 3 GPUs, and no node of main has more than 2"),
-        ("cluster.partition=gpu-long; cluster.gpus=5", "no node of gpu-long has more than 4"),
-        ("cluster.cpus=33", "needs 33 cores, and no node of main has more than 32"),
-        ("cluster.memory_gb=63", "63 GiB at once, and no node of main has them"),
-        ("cluster.gpus=1; cluster.cpus=33", "no node"),
+        ("cluster.gpus=3", "needs 3 GPUs, .* nodes of main have 0 GPUs, 8 cores, .* or 2 GPUs, 32"),
+        ("cluster.partition=gpu-long; cluster.gpus=5", "nodes of gpu-long have 4 GPUs, 16 cores,"),
+        ("cluster.cpus=33", "0 GPUs, 33 cores and .* nodes of main have "),
+        ("cluster.memory_gb=63", "63 GiB at once, and the nodes of main have .* 62 GiB;"),
         ("cluster.partition=gpu-long; cluster.hours=49", "gpu-long allows 48 at most"),
         ("cluster.partition=short", "signal_s: got 120; short allows jobs of 120 s"),
         ("cluster.constraint=refused", "SLURM refuses a worker .*Invalid feature.*=refused"),
@@ -88,13 +87,12 @@ def test_arrays_that_were_submitted_are_taken_back_when_one_is_refused(
         ("cluster.workers=0", "workers: got 0"),
         ("cluster.account=phisics", "account: 'phisics' is none of yours: did you mean 'physics'"),
         ("cluster.qos=lang", "qos: 'lang' is none of yours: did you mean 'long'"),
-        ("cluster.account=maths", "account maths .MaxSubmitJobs. allows 5 jobs at once"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_submitted(
     slurm: FakeSlurm, words: str, message: str
 ) -> None:
-    slurm.answer("sacctmgr", "physics|normal,long|\nmaths|normal|5\n")
+    slurm.answer("sacctmgr", "physics|normal,long\nmaths|normal\n")
     with pytest.raises(ConfigError, match=message):
         chosen(["cluster=slurm", *words.split("; ")]).engine.check(TWO)
     assert slurm.submitted() == []
@@ -210,7 +208,6 @@ def test_states_and_stops_are_of_the_jobs_that_are_asked_for(slurm: FakeSlurm) -
     unnoted = {"6": ("running", "")}
     assert engine.states([Started("mine-1f", engine.place(), ids)]) == known | unnoted
     assert f"--user={os.getuid()}" in slurm.asked("squeue")[0]
-    assert engine.states([Started("mine-1f", {}, ids)]) == known, "of an older version"
     engine.stop(["5_0", "5_1", "5_2", "5_9", "8"])
     assert [line.split()[1:] for line in slurm.asked("scancel")] == [
         ["--state=PENDING", "5_[0-2,9]"], ["--signal=TERM", "5_[0-2,9]"],
