@@ -41,7 +41,7 @@ class Parameter(NamedTuple):
     """An option as its class describes it."""
 
     type: str
-    values: Sequence[Sequence[str]]
+    values: Sequence[tuple[str, str]]
     """Each allowed value with its meaning, where there is a list of them."""
     meaning: str
     switch: bool = False
@@ -77,7 +77,7 @@ def described(target: Callable[..., Any]) -> dict[str, Parameter]:
     lineage = target.__mro__[-2::-1] if isinstance(target, type) else [target]
     meanings: dict[str, str] = {}
     for each in lineage:
-        meanings |= arguments(inspect.cleandoc(each.__dict__.get("__doc__") or each.__doc__ or ""))
+        meanings |= arguments(inspect.cleandoc(each.__doc__ or ""))
         init = vars(each).get("__init__") if isinstance(each, type) else None
         meanings |= arguments(inspect.cleandoc(getattr(init, "__doc__", None) or ""))
         declared = is_dataclass(each) or "declares" in vars(each)
