@@ -86,9 +86,8 @@ class Composer:
     def own_part(self, words: Sequence[str]) -> DictConfig:
         """Return Hydra's own part of a run, or of a sweep with all words."""
         parsed = [self.parse(word) for word in self.in_place(words)]
-        asked, plain = self._split(
-            [w for w in parsed if self._chooses(w) and not w.is_sweep_override()]
-        )
+        single = [word for word in parsed if not word.is_sweep_override()]
+        asked, plain = self._split([word for word in single if self._chooses(word)])
         key = (*self.of_hydra, *asked)
         if key not in self.files.own_parts:
             config = compose("config", [*key], return_hydra_config=True)
@@ -155,7 +154,7 @@ class Composer:
         """Return whether a preset, or one that it builds on, chooses a protocol."""
         file = self.files.find(f"experiment/{preset}")
         for entry in file.brings if file else ():
-            if isinstance(entry, dict) and "/protocol" in entry:
+            if isinstance(entry, dict) and any(str(k).endswith("/protocol") for k in entry):
                 return True
             if isinstance(entry, str) and entry != "_self_":
                 return self._chooses_protocol(entry)
