@@ -34,7 +34,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lra.models.mixer import Growth, Layout, Need, Site, State, Traits, blanked
 from lra.models.multi_head import MultiHead, projection
-from lra.models.ops import window_cache
+from lra.models.ops import kv_cache, window_cache
 from lra.models.ops.exact import (
     refuse_in_stream,
     softmax_attention,
@@ -224,13 +224,16 @@ class ForgettingCore(nn.Module):
         """Attend to the remembered tokens and to the new ones, the last `memory` of each query."""
         refuse_in_stream(layout)
         window, length = window_cache.append(state, k, v), q.shape[2]
+        after = (*window.after, window.seen + length)
+        if kv_cache.begins(state, length):
+            return self._attend(q, k, v, causal=True, visible=None), after
         key = torch.arange(window.keys.shape[2], device=q.device)
         memory = len(key) - length
         distance = key[memory:, None] - key
         visible = (distance >= 0) & (distance < memory)
         visible = visible & (key >= memory - window.seen[:, None, None])
         o = self._attend(q, window.keys, window.values, causal=True, visible=visible[:, None])
-        return o, (*window.after, window.seen + length)
+        return o, after
 
 
 class Forgetting(MultiHead):

@@ -223,15 +223,15 @@ class LatentAttention(Family):
         rotary, latent = cache.keys.to(q.dtype), cache.values.to(q.dtype)
         q, bias = self.core.remembered(q, cache)
         facts: dict[str, Any] = {
-            "visible": cache.visible,
+            "visible": cache.mask,
             "dropout": self.core.rate(),
             "bias": bias,
         }
         sizes = {"width": self.head_width, "rotary": self.rotary_width, "latent": self.kv_width}
-        if absorbs(q.shape[2], latent.shape[2], **sizes):
+        if not cache.begins and absorbs(q.shape[2], latent.shape[2], **sizes):
             o = absorbed_attention(q, rotary, latent, *self.by_head(q.dtype), **facts)
         else:
-            o = padded_sdpa(q, *self.heads_of(rotary, latent), **facts)
+            o = padded_sdpa(q, *self.heads_of(rotary, latent), causal=True, **facts)
         return flow._replace(x=self.merge(o), state=cache.state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:

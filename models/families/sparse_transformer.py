@@ -216,10 +216,11 @@ class SparseCore(nn.Module):
         """Attend to the remembered tokens and to the new ones that each query sees.
 
         Only the last `memory` tokens are in sight. All scores of the new tokens with them are
-        worked out: exact, but not sparse.
+        worked out, but for tokens that begin: exact, but not sparse.
         """
-        del layout  # positions follow from the count of the state
         seen = kv_cache.append(state, k, v)
+        if seen.begins:
+            return self.forward(q, k, v, layout), seen.state
         visible = seen.visible & self.sees(seen.query, seen.query - seen.distance)
         mask = sloped_mask(visible, seen.distance, self.slopes, q.dtype)
         keys, values = seen.keys.to(q.dtype), seen.values.to(v.dtype)

@@ -301,6 +301,9 @@ class Synthesizer(Family):
                 "can be dropped: ask for a larger memory, up to max_length, or start anew"
             )
         cached = kv_cache.append(flow.state, k, v)
+        if cached.begins:
+            y = self.forward(x, layout._replace(start=None))
+            return flow._replace(x=y, state=cached.state)
         logits = self.rows(x, q @ cached.keys.to(q.dtype).mT, seen)
         weights = logits.masked_fill(~cached.visible, NEVER).softmax(-1)
         weights = F.dropout(weights, self.dropout if self.training else 0.0)

@@ -322,7 +322,7 @@ class ExactCore(nn.Module):
         refuse_in_stream(layout)
         cache = kv_cache.append(state, k, v)
         keys, values = cache.keys.to(q.dtype), cache.values.to(v.dtype)
-        arguments = {"causal": True, "visible": cache.visible, "dropout": self.rate()}
+        arguments = {"causal": True, "visible": cache.mask, "dropout": self.rate()}
         q, arguments["bias"] = self.remembered(q, cache)
         return self.attend(q, keys, values, **arguments), cache.state
 
@@ -330,6 +330,8 @@ class ExactCore(nn.Module):
         self, q: Float[Tensor, "b h l k"], cache: kv_cache.CacheView
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
         """Return what meets the remembered keys, and what positions add to the scores."""
+        if cache.begins:
+            return self.in_order(q, q.shape[2], later=False)
         if self.relative is not None:
             return self.relative.queries(q), self.relative(q, cache.distance[:, 0], later=False)
         if self.slopes is not None:

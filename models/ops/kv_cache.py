@@ -23,12 +23,30 @@ class CacheView(NamedTuple):
 
     keys: Float[Tensor, "b g s k"]
     values: Float[Tensor, "b c s v"]
-    visible: Bool[Tensor, "b 1 l s"]
-    distance: Int[Tensor, "b 1 l s"]
-    """Position of the query less that of the key; of an empty slot, without meaning."""
     query: Int[Tensor, "b 1 l 1"]
     """Position of each query."""
+    key_position: Int[Tensor, "b s"]
+    """Negative: of an empty slot."""
+    begins: bool
+    """The memories were empty: keys are the new tokens alone, in their order."""
     state: State
+
+    @property
+    def distance(self) -> Int[Tensor, "b 1 l s"]:
+        """Position of the query less that of the key; of an empty slot, without meaning."""
+        return self.query - self.key_position[:, None, None]
+
+    @property
+    def visible(self) -> Bool[Tensor, "b 1 l s"]:
+        """True where a query may see a key."""
+        distance, (keys, *_) = self.distance, cast(tuple[Tensor, ...], self.state)
+        held = (self.key_position >= 0)[:, None, None]
+        return held & (distance >= 0) & (distance < keys.shape[2])
+
+    @property
+    def mask(self) -> Bool[Tensor, "b 1 l s"] | None:
+        """The same; None where that is what `causal` alone says, for which kernels are cheaper."""
+        return None if self.begins else self.visible
 
 
 def empty(
@@ -57,6 +75,16 @@ def fits(state: State, length: int) -> bool:
     return seen.device.type == "meta" or int(seen.max()) + length <= keys.shape[2]
 
 
+def begins(state: State, length: int) -> bool:
+    """Say whether no row remembers any token, and so many, more than one, fit into the memory.
+
+    The state may be that of `window_cache`.
+    """
+    keys, _, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+    several = 1 < length <= keys.shape[2] and seen.device.type != "meta"
+    return several and not bool(seen.any())
+
+
 def append(state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"]) -> CacheView:
     """Return what each new token may see, the last `memory` tokens, and the new state."""
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
@@ -68,7 +96,10 @@ def append(state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"
     new_keys = keys.scatter(2, index.expand_as(k[:, :, last]), k[:, :, last])
     new_values = values.scatter(2, index.expand_as(v[:, :, last]), v[:, :, last])
     after = (new_keys, new_values, seen + length)
-    if length == 1 or fits(state, length):
+    begun = begins(state, length)
+    if begun:
+        key_position, keys, values = token_position, k, v
+    elif length == 1 or fits(state, length):
         # nothing that a new token sees was written over by another
         key_position = _slot_positions(seen + length, memory)
         keys, values = new_keys, new_values
@@ -76,9 +107,7 @@ def append(state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"
         key_position = torch.cat((_slot_positions(seen, memory), token_position), dim=1)
         keys, values = torch.cat((keys, k), dim=2), torch.cat((values, v), dim=2)
     query = token_position[:, None, :, None]
-    distance = query - key_position[:, None, None]
-    visible = (key_position >= 0)[:, None, None] & (distance >= 0) & (distance < memory)
-    return CacheView(keys, values, visible, distance, query, after)
+    return CacheView(keys, values, query, key_position, begun, after)
 
 
 def _slot_positions(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, "b memory"]:
