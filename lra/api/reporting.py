@@ -53,7 +53,7 @@ def report(
     from lra.results.style import read_style
 
     if isinstance(path, CompletedSweep):
-        path, sweep = path.results, sweep or path.sweep
+        sweep, path = sweep or path.sweep, path.results
     found = file_of_rows(Path(path))
     if not found.exists():
         raise FileNotFoundError(nothing_at(found))

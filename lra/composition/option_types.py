@@ -80,8 +80,8 @@ def described(target: Callable[..., Any]) -> dict[str, Parameter]:
         meanings |= arguments(inspect.cleandoc(each.__doc__ or ""))
         init = vars(each).get("__init__") if isinstance(each, type) else None
         meanings |= arguments(inspect.cleandoc(getattr(init, "__doc__", None) or ""))
-        declared = is_dataclass(each) or "declares" in vars(each)
-        meanings |= _texts(each) if declared else {}
+        declares = isinstance(each, type) and (is_dataclass(each) or "declares" in vars(each))
+        meanings |= _texts(each) if declares and isinstance(each, type) else {}
     options = {field.name: field.type for field in fields(schema(target))}
     return {name: _parameter(kind, meanings.get(name, "")) for name, kind in options.items()}
 

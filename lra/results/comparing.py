@@ -90,7 +90,8 @@ def compared(
             cells |= published_cells(file)
         whole = pd.concat([published(file_of_rows(file)) for file in files], ignore_index=True)
         rows = with_distinct_names(whole, cells)
-    elif rows is None and root is not None:
+    elif rows is None:
+        assert root is not None
         rows, cells, left_out = stored(root, sweep)
     frame = prepare(rows)
     if len(words) < 2:
@@ -128,14 +129,15 @@ def _with_baselines(frame: "pd.DataFrame", words: Sequence[str]) -> "pd.DataFram
     trained = frame[(frame["baseline"] == "") & (frame["status"] == "ok") & frame["step"].isna()]
     seeds = trained[trained["runner"] == "train"].drop_duplicates([*place, "seed"])
     every = [frame]
-    for baseline, rows in known.groupby("baseline"):
+    for baseline, rows in known.groupby(known["baseline"].astype(str)):
+        assert isinstance(baseline, str)
         for name in parts & {baseline, f"baseline/{baseline}", baseline.replace("_", " ")}:
             means = rows.groupby(place, dropna=False)["value"].mean().reset_index()
             own = seeds.drop(columns="value").merge(means, on=place)
-            labels = [{k: v for k, v in x.items() if k not in LABELS} for x in own["labels"]]
-            cells = f"{baseline} " + own["cell"]
+            labels = own["labels"].map(lambda each: {k: each[k] for k in each if k not in LABELS})
             every.append(own.assign(
-                cell=cells, family=name, name=name, labels=labels, options=[{} for _ in labels]
+                cell=f"{baseline} " + own["cell"], family=name, name=name, labels=labels,
+                options=own["labels"].map(lambda _: {}),
             ))  # fmt: skip
     return pd.concat(every, ignore_index=True)
 

@@ -129,6 +129,7 @@ def unprepared(waiting: Iterable[Planned]) -> Iterator[str]:
     """Yield a line for each task whose files may be had, and are not made ready here."""
     tasks = {planned.run.task_name: planned.run.task for planned in waiting if wants_files(planned)}
     for name, task in tasks.items():
+        assert isinstance(task, StoredTask)
         yield (
             f"{name} is not prepared in {task.folder}: lra data prepare {name}; lra run and "
             "lra submit try it before any cell"

@@ -437,7 +437,7 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
     tested = "by a paired t test"
     if pairs > 1:
         tested += f" with Holm's correction for {pairs} pairs, whose levels the intervals have"
-    bands = (
+    of_bands = (
         f"Bands: ahead or behind where the {_PERCENT} bands of the tuning curves on validation are "
         "apart, with the numbers of trials, hours or multiply-adds at which they are. Bands are "
         f"seldom apart below {BAND_TRIALS} trials, even where the best scores of two models differ "
@@ -452,7 +452,7 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
         lines, [Column(title=str(curve.arm[-1])) for curve in curves],
         title=f"Who is ahead on {place_title(curves[0].arm, data=True)}, by {score.title.lower()}",
         caption=f"Difference of the tuned test scores, {over}; {DIFFERS}: p < {ALPHA:.2g} {tested}."
-        f"{beside} {bands}",
+        f"{beside} {of_bands}",
     )  # fmt: skip
 
 
