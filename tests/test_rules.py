@@ -195,7 +195,7 @@ READS_TEXT = {
     ("searches", "option_name"),  # the path of an option, of which a name is made
     ("searches", "_arms"),  # paths of options, and words of which a name is made
     ("best_on_validation", "_with_arms"),  # words of which a name is made
-    ("tuning_points", "point_figure"),  # the path of an option
+    ("tuning_points", "_draw_panel"),  # the path of an option
     ("describe", "_searched"),  # a place in a search, which is stored so
 }
 

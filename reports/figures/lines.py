@@ -27,7 +27,7 @@ def of_score(data: pd.DataFrame) -> tuple[str, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
+class LineDrawing:
     """A figure of lines: one panel for each place, one line for each model.
 
     Its data have the columns named here, `model`, the ends `low` and `high` of the band around a

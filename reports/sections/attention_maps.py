@@ -12,7 +12,7 @@ from lra.reports.sections.section import PagesPart, Part, TablePart
 from lra.reports.sections.spans import LABELS as SPAN_LABELS, span_figure
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import lost
-from lra.reports.tables.pivot import ALL, Numbers, Pivot
+from lra.reports.tables.pivot import ALL, Pivot, SeedMeans
 from lra.reports.tables.places import summaries
 from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry, Table
@@ -29,7 +29,7 @@ OTHERS = (
     "kernel_weight", "kernel_deviation", "attention_similarity", "substitution_correlation",
 )  # fmt: skip
 """Metrics whose table has a line for each of their labels."""
-distance_data = Numbers(metrics=["attention_distance"], labels=SPAN_LABELS, value="span")
+distance_data = SeedMeans(metrics=["attention_distance"], labels=SPAN_LABELS, value="span")
 
 
 def map_data(rows: pd.DataFrame) -> pd.DataFrame:

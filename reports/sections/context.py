@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lra.reports.figures.drawing import Look, looks as looks_of
-from lra.reports.figures.lines import Drawing
+from lra.reports.figures.lines import LineDrawing
 from lra.reports.rows import AMBIGUOUS, as_text, model_order, short
 from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart, page_names
 from lra.reports.statistics.intervals import Interval, Uncertainty, mean_interval
@@ -122,7 +122,7 @@ def _over(data: pd.DataFrame) -> str:
     return f"the same tokens, predicted from so many before them{bands}"
 
 
-context_figure = Drawing(
+context_figure = LineDrawing(
     title="Loss against context length", panel=PANEL, x="context",
     across="context (tokens before)", subtitle=_over,
 )  # fmt: skip

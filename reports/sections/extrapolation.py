@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from lra.reports.figures.lines import Drawing
+from lra.reports.figures.lines import LineDrawing
 from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Part, TablePart
 from lra.reports.tables.pivot import table_of
@@ -75,7 +75,7 @@ def _guide(axes: Axes, data: pd.DataFrame) -> None:
         axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
 
 
-extrapolation_figure = Drawing(
+extrapolation_figure = LineDrawing(
     title="Beyond the training length", panel=TASK, x="tokens",
     across="evaluation length (tokens)", words=partial(place_words, untold=["length"]),
     guide=_guide, subtitle=_trained,

@@ -21,12 +21,7 @@ WIDTH, HEADS = "backbone.head_width", "backbone.heads"
 
 
 def key_width_rows(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
-    """Return final test scores of models that differ in the width of a head, with both numbers.
-
-    Args:
-        rows: as `lra.reports.rows.prepare` returns them.
-        score: which.
-    """
+    """Return final test scores of models that differ in the width of a head, with both numbers."""
     scores = final_scores(rows, "test", score)
     if scores is None:
         return rows.iloc[:0]

@@ -9,12 +9,12 @@ from lra.reports.sections.section import PagesPart, Part, TablePart
 from lra.reports.sections.spans import LABELS, span_figure
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
-from lra.reports.tables.pivot import ALL, Numbers, Pivot
+from lra.reports.tables.pivot import ALL, Pivot, SeedMeans
 from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry
 
 SPAN, COUNTED, PER_TOKEN = "learned_span", "span_flops", "span_flops_per_token"
-numbers = Numbers(metrics=(SPAN, COUNTED, PER_TOKEN), labels=(*LABELS, "spans"), value="span")
+numbers = SeedMeans(metrics=(SPAN, COUNTED, PER_TOKEN), labels=(*LABELS, "spans"), value="span")
 
 
 def _span(data: pd.DataFrame, over: str) -> Entry:

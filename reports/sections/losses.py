@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra.reports.figures.lines import Drawing
+from lra.reports.figures.lines import LineDrawing
 from lra.reports.figures.ticks import class_axis, step_axis
 from lra.reports.labels import first_position
 from lra.reports.rows import as_text
@@ -23,12 +23,12 @@ def _bands(data: pd.DataFrame) -> str:
     return "means over seeds; bands: extremes over seeds" if several else ""
 
 
-loss_figure = Drawing(
+loss_figure = LineDrawing(
     title="Training loss", panel=TRAINING, x="step", across="optimiser step", y="loss",
     along=lambda _: ("training loss (nat)", 1.0), scale=step_axis, subtitle=_bands,
 )  # fmt: skip
 class_figures = {
-    kind: Drawing(
+    kind: LineDrawing(
         title=title, panel=TASK, x="place", across=across, y="loss",
         along=lambda _: ("loss (nat)", 1.0), scale=partial(class_axis, base=base), subtitle=_bands,
     )
@@ -91,7 +91,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             yield _figure(name, text, drawing, class_data(rows, split, kind))
 
 
-def _figure(name: str, text: str, drawing: Drawing, data: pd.DataFrame) -> PagesPart:
+def _figure(name: str, text: str, drawing: LineDrawing, data: pd.DataFrame) -> PagesPart:
     return PagesPart(
         name, f"{text[0].upper()}{text[1:]}", text, drawing, panel=TASK, along=drawing.x,
         number="loss", data=data,

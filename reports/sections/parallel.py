@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
 from lra.reports.figures.drawing import Look, looks
-from lra.reports.figures.lines import Drawing
+from lra.reports.figures.lines import LineDrawing
 from lra.reports.figures.ticks import length_axis
 from lra.reports.labels import named
 from lra.reports.rows import Value, ambiguous, merged, model_order, settings
@@ -47,9 +47,6 @@ def parallel_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the final rows of steps on several processes, with the line and the place of each.
 
     Rows of one process stand on each line of their model, once for each.
-
-    Args:
-        rows: As `lra.reports.rows.prepare` returns them.
 
     Returns:
         The rows, with `line` and `processes`.
@@ -152,7 +149,7 @@ def parallel_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str
     kept = data.merge(positive[["mode", "quantity"]].drop_duplicates())
     order = kept["quantity"].map([*QUANTITIES].index).sort_values(kind="stable").index
     ideal = "dashed: ideal efficiency" * ("scaling_efficiency" in set(positive["quantity"]))
-    draw = Drawing(
+    draw = LineDrawing(
         title="Training steps on several processes", panel=("mode", "quantity"), x="processes",
         across="processes", along=_axis, scale=_scale, guide=_guide, place="number of processes",
         words=lambda _, place: (LOADS[place[0]], ""), columns=kept["mode"].nunique(),

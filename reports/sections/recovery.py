@@ -35,12 +35,7 @@ COLUMNS = (*TASK, "model", "start", "line", "step", "value", "low", "high", "see
 
 
 def recovery_data(rows: pd.DataFrame, measure: Score) -> pd.DataFrame:
-    """Return means and extremes over seeds: of every curve by step, of every source once.
-
-    Args:
-        rows: As `lra.reports.rows.prepare` returns them.
-        measure: Which score.
-    """
+    """Return means and extremes over seeds: of every curve by step, of every source once."""
     scores = rows[(rows["runner"] == "transfer") & (rows["status"] == "ok")]
     scores = scores[scores["split"] == "validation"]
     curves = scores[(scores["metric"] == measure.metric) & scores["step"].notna()]

@@ -60,11 +60,7 @@ LONG_STEP_TIME = _Cost(
 
 
 def score_cost_data(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return score and multiply-adds of every model that has both.
-
-    Args:
-        rows: as `lra.reports.rows.prepare` returns them.
-    """
+    """Return score and multiply-adds of every model that has both."""
     passes = rows[
         (rows["runner"] == "scaling") & (rows["mode"] == "forward") & (rows["reference"] == "")
         & (rows["status"] == "ok")
@@ -82,9 +78,6 @@ def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return score and time of a training step of every model, by the machine that trained.
 
     Trainings whose time is that of other processes, too, are left out.
-
-    Args:
-        rows: as `lra.reports.rows.prepare` returns them.
     """
     trained = rows[(rows["runner"] == "train") & rows["step"].isna() & (rows["status"] == "ok")]
     timed = trained[(trained["metric"] == "train_step_time") & (trained["disturbed"] == "")]
@@ -107,9 +100,6 @@ def score_long_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return score and time of a training step of one sequence at the longest length measured.
 
     That length is the longest of those at which most models have a time.
-
-    Args:
-        rows: as `lra.reports.rows.prepare` returns them.
     """
     records = []
     for part in settings(cost_rows(rows[rows["runner"] == "scaling"])):

@@ -18,9 +18,6 @@ def score_data(rows: pd.DataFrame) -> pd.DataFrame:
 
     The accuracy of a language model is left out: other scores say more.
 
-    Args:
-        rows: as `lra.reports.rows.prepare` returns them.
-
     Returns:
         A line for each model and panel: the columns of `PANEL`, `model`, `baseline`, `score`, `low`
         and `high`, bounds of its interval (NaN without one), `seeds`, `status` and `reason`.

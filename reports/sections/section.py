@@ -1,7 +1,8 @@
 """What a section hands to the report: tables and figures as data.
 
-A section is a function from the rows of a report to its parts. It draws on demand and writes
-nothing: pages, names of files, saving and what is left out are the report's.
+A section is a function from the rows of a report to its parts. Wherever sections take `rows`, they
+are as `lra.reports.rows.prepare` returns them. It draws on demand and writes nothing: pages, names
+of files, saving and what is left out are the report's.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ class LeftOut(NamedTuple):
 
 Part = TablePart | PagesPart | LinesPart | LeftOut
 SectionOf = Callable[[pd.DataFrame], Iterable[Part]]
-"""From all rows, as `lra.reports.rows.prepare` returns them, to the parts of a section."""
+"""From all rows to the parts of a section."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

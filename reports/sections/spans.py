@@ -15,7 +15,7 @@ from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Section
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import lost
-from lra.reports.tables.pivot import ALL, Numbers, Pivot
+from lra.reports.tables.pivot import ALL, Pivot, SeedMeans
 from lra.reports.tables.places import by_place, place_words
 from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry
@@ -26,7 +26,7 @@ _PLOT = (3.3, 2.2)
 """Inches, of few columns; more need more width."""
 
 
-span_data = Numbers(metrics=["span"], labels=LABELS, value="span")
+span_data = SeedMeans(metrics=["span"], labels=LABELS, value="span")
 
 
 def span_figure(

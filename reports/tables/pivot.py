@@ -57,7 +57,7 @@ def listed_table(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
+class SeedMeans:
     """Means over seeds with their extremes: a line for each place, model and value of labels."""
 
     metrics: Sequence[str]

@@ -36,9 +36,9 @@ times: 1
 timeout_s: 300.0
 """
 SECTION = """\
-from lra.reports.figures.lines import Drawing
+from lra.reports.figures.lines import LineDrawing
 from lra.reports.sections.section import PagesPart, Section
-from lra.reports.tables.pivot import Numbers, Pivot
+from lra.reports.tables.pivot import SeedMeans, Pivot
 from lra.reports.tables.table import Column, Entry
 
 def numbers(rows):
@@ -47,9 +47,9 @@ def numbers(rows):
 
 section = Section(
     name="sizes", heading="How large models are",
-    data=Numbers(metrics=["parameters"], labels=[]),
+    data=SeedMeans(metrics=["parameters"], labels=[]),
     table=Pivot(title="Sizes", caption="", columns=[(Column(title="numbers"), numbers)]),
-    figure=PagesPart("sizes-by-length", "Sizes by length", "a point for each model", Drawing(
+    figure=PagesPart("sizes-by-length", "Sizes by length", "a point for each model", LineDrawing(
         title="Sizes", panel=("task", "source"), x="length", across="length",
         along=lambda data: ("numbers", 1.0),
     )),

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from lra.reports.figures.drawing import looks
-from lra.reports.figures.lines import Drawing
+from lra.reports.figures.lines import LineDrawing
 from lra.reports.figures.ticks import class_axis, step_axis
 from lra.reports.tables.places import place_words
 
@@ -42,7 +42,7 @@ def trained(axes: Axes, data: pd.DataFrame) -> None:
     axes.axvline(data["trained"].iloc[0])
 
 
-DRAWING = Drawing(
+DRAWING = LineDrawing(
     title="Beyond", panel=("task", "task_version", "source", "length"), x="tokens",
     across="evaluation length (tokens)", words=partial(place_words, untold=["length"]),
     guide=trained,
@@ -92,7 +92,7 @@ def test_numbers_may_stand_at_steps_or_classes() -> None:
     data = DATA.drop(columns=["metric", "status", "reason"]).dropna()
     data = data[data["task"] == "induction"].assign(tokens=[0, 1], loss=[9.0, 7.0])
     data = pd.concat([data, data.iloc[-1:].assign(tokens=10, loss=4.0, low=3.0, high=5.0)])
-    by_class = Drawing(
+    by_class = LineDrawing(
         title="By class", panel=("task", "source"), x="tokens", across="from", y="loss",
         along=lambda _: ("loss (nat)", 1.0), scale=partial(class_axis, base=10),
     )  # fmt: skip
@@ -103,7 +103,7 @@ def test_numbers_may_stand_at_steps_or_classes() -> None:
     assert [*line.get_ydata()] == [9.0, 7.0, 4.0]
     apart = np.diff(axes.transData.transform(line.get_xydata())[:, 0])
     assert apart[1] == pytest.approx(apart[0], rel=0.05)  # 0 is a class, one before 1
-    by_step = Drawing(
+    by_step = LineDrawing(
         title="By step", panel=("task", "source"), x="tokens", across="step", y="loss",
         along=lambda _: ("loss (nat)", 1.0), scale=step_axis,
     )  # fmt: skip
