@@ -78,7 +78,7 @@ def announcement(pairs: Forecasts) -> str:
     many = "1 cell" if len(pairs) == 1 else f"{len(pairs):,} cells"
     timed = [pair for pair in pairs if pair[1].seconds is not None]
     takes = _preset([planned for planned, _ in pairs])
-    whole = "" if takes is None else f"; the whole preset takes {takes}"
+    whole = "" if takes is None else f"; the whole preset takes {takes} if nothing else computes"
     if not timed:
         until = "the first one is through, or lra plan counts it"
         return f"{many} to run{whole or f'; how long is not known until {until}'}"

@@ -104,7 +104,8 @@ def test_a_preset_as_it_is_says_what_it_takes(
 ) -> None:
     monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 0.0)
     whole = build(entries(["-m", "+experiment=quickstart"])).planned
-    assert "the whole preset takes" in announced(whole, Store(tmp_path), "quickstart")
+    said = announced(whole, Store(tmp_path), "quickstart")
+    assert "the whole preset takes about 4 minutes on 2 CPU cores if nothing else computes" in said
     changed = planned("-m", "+experiment=quickstart", "model=linear", "optim.steps=50")
     assert "not known" in announced(changed, Store(tmp_path), "quickstart")
 
