@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from lra.cli import VERBS, main
-from lra.commands import data, doctor, generate, report, verify
+from lra.commands import data, doctor, generate, verify
 from lra.results.stored import published_with_names
 from lra.sweep import overview
 from lra.sweep.forecast import Forecast
@@ -211,7 +211,7 @@ def test_a_documented_command_does_what_it_says(
         words += [] if "model=" in command else ["model=linear,sdpa,fnet"]
     if verb == "doctor":
         monkeypatch.setattr(doctor, "checks", essential)
-    monkeypatch.setattr(report, "published_with_names", rows_of_one_model)
+    monkeypatch.setattr("lra.results.stored.published_with_names", rows_of_one_model)
     if verb == "verify":
         chosen = verify.parser().parse_args(words)
         monkeypatch.setattr("lra.models.contract.suite.verify", lambda factory, **_: [])
