@@ -257,18 +257,18 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
         f"({share:.0%}){also}, {len(standing.running):,} running, "
         f"{standing.left - len(standing.running):,} waiting"
     )
-    rate = "" if standing.per_hour is None else f"{standing.per_hour:,.0f} cells per hour"
+    rate = [] if standing.per_hour is None else [f"{standing.per_hour:,.0f} cells per hour"]
     if standing.left and standing.left_s is not None:
-        rate += f", about {ahead(standing.left_s)} left"
+        rate.append(f"about {ahead(standing.left_s)} left")
     if standing.left and not standing.running:
         coming = any(
             jobs.states[state] for jobs in standing.jobs for state in (QUEUED, RUNNING, SUSPENDED)
         )
-        rate += (", " if rate else "") + (
+        rate.append(
             "nobody works on it yet" if coming else f"nobody works on it: {standing.resume}"
-        )  # fmt: skip
+        )
     if rate:
-        yield rate
+        yield ", ".join(rate)
     yield from standing.notes
     if standing.left:
         for why, count in standing.ended.most_common(3):

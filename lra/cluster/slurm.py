@@ -37,6 +37,8 @@ MOST_HOURS = 24 * 366
 EARLY_S = 60
 """By how much SLURM may signal earlier than it is asked to."""
 USUAL_WORKERS = 32
+MOST_CANCELLED = 1000
+"""Jobs that one command names."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 AT_WORK = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING")
 STILL = ("SUSPENDED", "STOPPED")
@@ -200,9 +202,10 @@ class SlurmEngine:
 
     def stop(self, ids: Sequence[str]) -> None:
         """Take what is queued out of the queue, and have what runs save and end."""
-        for job in site.compressed(ids):
-            site.cancel("--state=PENDING", job)
-            site.cancel("--signal=TERM", job)
+        for first in range(0, len(ids), MOST_CANCELLED):
+            some = ids[first : first + MOST_CANCELLED]
+            site.cancel("--state=PENDING", *some)
+            site.cancel("--signal=TERM", *some)
 
     def resources_of(self, group: WorkerGroup, there: Sequence[site.Partition]) -> Resources:
         """Return what one worker of a group asks SLURM for."""

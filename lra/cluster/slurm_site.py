@@ -255,22 +255,3 @@ def all_up(names: Sequence[str]) -> bool:
     asked = ("sinfo", "--noheader", f"--partition={','.join(names)}", "--format=%a|%T")
     rows = [line.split("|") for line in ask(*asked).splitlines() if "|" in line]
     return all(up == "up" and state in _UP for up, state in rows)
-
-
-def compressed(ids: Sequence[str]) -> list[str]:
-    """Return ids of jobs with the elements of one array together: 7_[0-2,5]."""
-    arrays: dict[str, list[int]] = {}
-    for whole in ids:
-        job, _, element = whole.partition("_")
-        arrays.setdefault(job, []).extend([int(element)] if element else [])
-    compact = []
-    for job, elements in arrays.items():
-        ranges: list[list[int]] = []
-        for number in sorted(set(elements)):
-            if ranges and number == ranges[-1][1] + 1:
-                ranges[-1][1] = number
-            else:
-                ranges.append([number, number])
-        words = [str(a) if a == b else f"{a}-{b}" for a, b in ranges]
-        compact.append(f"{job}_[{','.join(words)}]" if words else job)
-    return compact

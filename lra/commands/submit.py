@@ -251,12 +251,12 @@ def _prepare(sweep: Sweep, waiting: Sequence[Planned]) -> None:
     Raises what is wrong with them where no cell of the sweep can have its own.
     """
     from lra.execution.in_memory import prepare_data
-    from lra.sweep.overview import wants_files
+    from lra.sweep.overview import unready
     from lra.terminal.board import ProgressBoard
 
     with ProgressBoard([], sweep.titles) as board:
         lacking = [one for one in waiting if getattr(one.run.task, "lacking", None) is not None]
-        fetched = [one for one in waiting if wants_files(one)]
+        fetched = [one for one in waiting if unready(one) is not None]
         prepare_data([*lacking, *fetched], sweep.planned, board)
     faults = {one.run.task_name: one.no_data for one in [*lacking, *fetched] if one.no_data}
     for task, fault in faults.items():

@@ -127,21 +127,20 @@ def _lacking(waiting: Sequence[Planned]) -> dict[str, str]:
 
 def unprepared(waiting: Iterable[Planned]) -> Iterator[str]:
     """Yield a line for each task whose files may be had, and are not made ready here."""
-    tasks = {planned.run.task_name: planned.run.task for planned in waiting if wants_files(planned)}
-    for name, task in tasks.items():
-        assert isinstance(task, StoredTask)
+    found = ((planned.run.task_name, unready(planned)) for planned in waiting)
+    for name, task in {name: task for name, task in found if task is not None}.items():
         yield (
             f"{name} is not prepared in {task.folder}: lra data prepare {name}; lra run and "
             "lra submit try it before any cell"
         )
 
 
-def wants_files(planned: Planned) -> bool:
-    """Tell whether the data of a cell are files that can be looked for, and are not ready here."""
+def unready(planned: Planned) -> StoredTask | None:
+    """Return the task of a cell whose files can be looked for, and are not ready here."""
     task = planned.run.task
-    if not planned.run.runner.data or getattr(task, "lacking", None) is not None:
-        return False
-    return isinstance(task, StoredTask) and task.wants_files()
+    if not planned.run.runner.data or not isinstance(task, StoredTask) or task.lacking is not None:
+        return None
+    return task if task.wants_files() else None
 
 
 def _fault(planned: Planned) -> str | None:
