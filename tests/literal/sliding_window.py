@@ -15,7 +15,7 @@ KEPT = {
 }
 GRIDS = [
     {**KEPT, "window": [[1], [5], [40], [200]], "block": [1, 8, None], "length": [2, 64, 101]},
-    {**KEPT, "window": [[1], [7]], "dilation": [[5], [70]], "block": [8], "length": [1, 101]},
+    {**KEPT, "window": [[1], [7]], "dilation": [[5], [70]], "block": [8], "length": [101]},
 ]
 
 
