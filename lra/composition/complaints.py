@@ -22,6 +22,7 @@ from omegaconf.errors import (
 
 from lra.composition.catalogue import names, words as groups
 from lra.composition.own_options import TABLES
+from lra.composition.put import OF_KINDS
 from lra.composition.words import FUNCTIONS, proposal, reading
 from lra.composition.yaml_text import BadYaml
 from lra.conf.shown import short
@@ -179,7 +180,7 @@ def _of_a_name(error: Exception, config_dir: str | None) -> str | None:
 def _of_the_rest(error: Exception) -> str:
     text = _error_message(error)
     if text.startswith("Cannot merge"):
-        text = "wanted a mapping where the files have one, and a list where they have a list"
+        text = OF_KINDS
     elif key := getattr(error, "full_key", None):
         return text if key in text else f"{key}: {text}"
     return text

@@ -13,6 +13,7 @@ from lra.errors import ConfigError, near
 from lra.runners.records import Memo
 
 MOST_KEYS = 12
+OF_KINDS = "wanted a mapping where the files have one, and a list where they have a list"
 
 
 def is_plain(value: Any) -> bool:
@@ -90,7 +91,8 @@ def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+    line = str(error).partition("\n")[0]
+    return OF_KINDS if line.startswith("Cannot merge") else line
 
 
 def keys_of(tree: Tree, above: str = "") -> Iterator[str]:

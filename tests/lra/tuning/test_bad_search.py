@@ -57,7 +57,7 @@ CASES = [
     ((RATE, "search.params=null"), "search.params: got None; wanted ranges by option"),
     ((RATE, "++search.params=[1]"), "++search.params=[1]: wanted a mapping"),
     ((RATE, "++search.for_model=[1]"), "++search.for_model=[1]: wanted a mapping"),
-    ((RATE, "search.rungs={a: 1}"), "search.rungs={a: 1}: wanted a mapping"),
+    ((RATE, "search.rungs={a: 1}"), "search.rungs={a:1}: wanted a mapping"),
     (("seed=choice(0,1)",), "search.seeds and search.final_seeds"),
     (("search.for_model.linear.seed=range(0,3)",), "search.seeds and search.final_seeds"),
     (("++search.params={seed: 'choice(0,1)'}",), "search.seeds and search.final_seeds"),
