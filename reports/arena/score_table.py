@@ -13,7 +13,7 @@ from lra.reports.style import Spread, chosen
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.ranking import RANKS, ranked
-from lra.reports.tables.scores import ACCURACY, BASELINES, CAVEAT, ORACLES, behind_means
+from lra.reports.tables.scores import ACCURACY, BASELINES, CAVEAT, CHANCE, ORACLES, behind_means
 from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.records import baseline_of, is_oracle
 
@@ -33,7 +33,10 @@ def score_table(scores: ArenaScores) -> Table:
     bases = Counter(str(entry.facts["basis"]) for entry in every if "basis" in entry.facts)
     usual = max(bases, key=lambda basis: bases[basis], default="")
     ranks, marks = ranked(
-        [measured[line.name] for line in scores.lines], ACCURACY.decimals, higher=True
+        [measured[line.name] for line in scores.lines],
+        ACCURACY.decimals,
+        higher=True,
+        floors=_floors(scores, rules),
     )
     lines: list[tuple[str, str, Sequence[Entry]]] = []
     used: list[PublishedScore] = []
@@ -53,11 +56,24 @@ def score_table(scores: ArenaScores) -> Table:
         section = ORACLES if is_oracle(baseline_of(name) or "") else BASELINES
         entries = [scores.entries[name, column] for column in scores.columns]
         lines.append((section, title, entries + [absent()] * len(rules)))
+    explained = RANKS if RANKS in marks else ""
     return listed_table(
         lines, heads, title=f"Long Range Arena, table 1, {scores.runs.title}",
         caption=" ".join(_caption(scores, usual, used, marks)),
-        brief=f"Percent of the test split{behind_means(every)}. {RANKS * bool(marks)}".rstrip(),
+        brief=f"Percent of the test split{behind_means(every)}. {explained}".rstrip(),
     )  # fmt: skip
+
+
+def _floors(scores: ArenaScores, rules: Sequence[AverageRule]) -> list[list[float]]:
+    """Return what needs no model, of every column: chance, and baselines."""
+    names = [name for name, _ in scores.baselines if not is_oracle(baseline_of(name) or "")]
+    chance = [[CHANCE[column.task]] for column in scores.columns] + [[] for _ in rules]
+    reached = zip(*(_score_entries(scores, name, rules) for name in names), strict=True)
+    rivals = [*reached] if names else [()] * len(chance)
+    return [
+        [entry.value for entry in column if entry.value is not None] + guessed
+        for column, guessed in zip(rivals, chance, strict=True)
+    ]
 
 
 def _score_entries(scores: ArenaScores, name: str, rules: Sequence[AverageRule]) -> list[Entry]:
@@ -140,7 +156,10 @@ def _caption(
         "told from the majority class, or from chance where no baseline is here. "
         f"{REFUSED}: refused by the model."
     )
-    sentences.append(f"Data: {'; '.join(map(str, scores.columns))}.")
+    # Of one length there is no best.
+    alone = str(scores.lengths[0]) if len(scores.lengths) == 1 else ""
+    data = [replace(column, length=column.length or alone) for column in scores.columns]
+    sentences.append(f"Data: {'; '.join(map(str, data))}.")
     return [*sentences, CAVEAT]
 
 

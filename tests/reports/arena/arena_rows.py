@@ -62,7 +62,8 @@ def whole(
 
 
 def majority(task: str, value: float) -> dict[str, Any]:
-    return baseline("majority", value, "Always the commonest class.", **place(task))
+    cell = f"majority-{task}-{value}"
+    return baseline("majority", value, "Always the commonest class.", cell=cell, **place(task))
 
 
 def steps(

@@ -9,10 +9,11 @@ from lra.reports.arena.runs import protocol_runs
 from lra.reports.arena.score_table import score_table
 from lra.reports.arena.scores import AT_CHANCE, arena_scores
 from lra.reports.rows import DAGGER, prepare
+from lra.reports.tables.ranking import UNRANKED
 from lra.reports.tables.scores import BASELINES, CAVEAT
 from lra.reports.tables.table import Entry, Table, to_markdown
 from tests.reports.arena.arena_rows import SCORES, labels, majority, place, refused, score, whole
-from tests.reports.conftest import frame
+from tests.reports.conftest import baseline, frame
 
 
 def tables(*rows: dict[str, Any]) -> list[Table]:
@@ -148,6 +149,7 @@ def test_the_best_length_of_text_counts_and_is_named() -> None:
     assert "chosen by the test split" in table.caption
     alone = only(*score("softmax", "text", 0.62))
     assert "Text at length 1,000 alone" in alone.caption
+    assert "Text: imdb, version 1, length 1000." in alone.caption
     assert cell(alone, "softmax", "text").notes == ()
 
 
@@ -228,6 +230,25 @@ def test_baselines_stand_below_with_their_data_alone() -> None:
     table = only(*score("linear", "listops", 0.3), majority("listops", 0.18), *others)
     (row,) = [row for row in table.rows if row.section == BASELINES]
     assert [entry.value for entry in row.entries] == [0.18]
+
+
+def test_nobody_is_ranked_who_is_not_above_what_needs_no_model() -> None:
+    """The best by its interval: 42 % of 2,000 pictures is not above 41 %; nor is a mean of five."""
+    runs = [*whole("softmax"), *whole("linear", -0.05)]
+    floors = [baseline("ngrams", value, "x", **place("image")) for value in (0.41, 0.30)]
+    for floor, ranks in zip(floors, ([0, 0], [1, 2]), strict=True):
+        table = only(*runs, floor)
+        assert [cell(table, name, "image").rank for name in ("softmax", "linear")] == ranks
+        assert cell(table, "softmax", "listops").rank == 1
+        assert (UNRANKED.strip() in table.caption) is (ranks == [0, 0])
+    every = [
+        baseline("ngrams", SCORES[task] + 0.1, "x", cell=task, **place(task)) for task in SCORES
+    ]
+    table = only(*runs, *every)
+    assert not any(entry.rank for row in table.rows for entry in row.entries)
+    assert "Bold" not in table.caption + table.brief
+    guessing = [baseline("oracle_tree", 0.99, "x", **place("image"))]
+    assert cell(only(*runs, *guessing), "softmax", "image").rank == 1  # an oracle is no rival
 
 
 def test_options_of_tasks_split_no_line() -> None:
