@@ -15,6 +15,8 @@ LISTED = {
 OTHER_NAMES = {
     "transformer": "softmax", "vanilla": "softmax", "attention": "softmax", "full": "softmax",
     "flash": "sdpa", "flash_attention": "sdpa", "flashattention": "sdpa", "mha": "softmax",
+    "flash_attn": "sdpa", "flash_attention_2": "sdpa", "flashattention_2": "sdpa",
+    "linear_attention": "linear",
     "gqa": "grouped_query", "mqa": "multi_query", "mla": "latent_attention",
     "linear_transformer": "linear", "window": "local", "swa": "sliding_window",
     "s4d": "s4", "dss": "s4", "ssm": "s4", "mamba_1": "mamba", "mamba1": "mamba", "ssd": "mamba2",
@@ -49,8 +51,17 @@ def near(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
 
 def known_as(name: str, existing: Collection[str]) -> str | None:
     """Return which of the names is ours for what others call `name`, if any."""
-    other = OTHER_NAMES.get(re.sub(r"[\W_]+", "_", name.lower()))
+    other = OTHER_NAMES.get(_plain(name))
     return other if other in existing else None
+
+
+def respelt(name: str, existing: Iterable[str]) -> str | None:
+    """Return which of the names is this one but for case and separators, if any."""
+    return next((each for each in existing if _plain(each) == _plain(name)), None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "_", name.lower())
 
 
 def unknown(
@@ -69,8 +80,11 @@ def unknown(
         A text like: unknown model 'perfomer': did you mean 'performer'? Known models: ...
     """
     names = sorted(existing)
-    other = known_as(name, names)
-    matches = [] if other else [repr(match) for match in near(short(name), names)]
+    same = respelt(name, names)
+    # S4D is a protocol of ours, and what others call the model s4.
+    other = None if same else known_as(name, names)
+    found = [same] if same else [] if other else near(short(name), names)
+    matches = [*map(repr, found)]
     message = f"unknown {kind} {short(name)!r}"
     if other:
         message += f": it is called {other!r} here."

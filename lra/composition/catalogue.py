@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lra.composition.extensions import extensions, package_of
 from lra.composition.yaml_text import load
-from lra.errors import UnknownName, known_as, near, plural, unknown
+from lra.errors import UnknownName, known_as, near, plural, respelt, unknown
 
 FIRST = (
     "model", "task", "hardware", "size", "optim", "runner", "search", "protocol", "scale",
@@ -136,7 +136,7 @@ def asked(given: Sequence[str], config_dirs: Sequence[Path]) -> tuple[list[str],
     files = {file.stem: file for file in choices(by_word[first], config_dirs)}
     if not behind or (behind[0] not in files and {*behind} <= by_word.keys()):
         return [by_word[word] for word in given], []
-    found = [name if name in files else known_as(name, files) or name for name in behind]
+    found = [respelt(name, files) or known_as(name, files) or name for name in behind]
     for name in found:
         if name not in files:
             raise UnknownName(unknown(by_word[first], name, files))
