@@ -90,7 +90,7 @@ def announcement(pairs: Forecasts) -> str:
     if not rest:
         return f"{many} to run, {about}"
     late = any(forecast.seconds is None and forecast.reason == NO_TIME for _, forecast in pairs)
-    left = whole or (" until lra plan counts it" if late else "")
+    left = (" until lra plan counts it" if late else "") + whole
     return f"{many} to run: {len(timed):,} take {about}, of {rest:,} it is not known{left}"
 
 

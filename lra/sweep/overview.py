@@ -67,7 +67,10 @@ def overview(sweep: Sweep) -> Iterator[str]:
     yield from unprepared(waiting)
     total, left = len(sweep.planned), len(waiting)
     refused = sum(forecast.basis == "refused" for _, forecast in pairs)
-    line = f"{total} cell{'s' * (total != 1)} in {sweep.root}: {total - left} done, {left} to do"
+    line = f"{total} cell{'s' * (total != 1)}"
+    if (runs := len(sweep.of_words)) < total - sum(planned.beside for planned in sweep.planned):
+        line += f" of {runs} run{'s' * (runs != 1)}, with one for each mode, length and training,"
+    line += f" in {sweep.root}: {total - left} done, {left} to do"
     line += f", {refused} of them refused" if refused else ""
     line += f"; {announcement(pairs)}" if waiting else ""
     limits = [float(p.run.config["runner"]["timeout_s"]) for p in waiting if p.beside]

@@ -188,3 +188,16 @@ def test_what_is_kept_of_the_sources_is_what_the_fingerprint_hashes(tmp_path, ce
     (file,) = tmp_path.glob("cells/*/*/environment-*.json")
     assert json.loads(file.read_text())["sources"] == dict(cell.sources)
     assert changes(cell.sources, cell.sources) == []
+
+
+def test_what_was_not_counted_is_said_once_and_runs_are_told_from_cells(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    for limit in ("COUNTING_S", "LISTED_S"):
+        monkeypatch.setattr(f"lra.sweep.estimate.{limit}", 0.0)
+    words = ["model=linear,softmax", "runner=scaling", "runner.lengths=[64,128]", "logger=none"]
+    assert main(["run", "-m", *words, f"results={tmp_path}", "runner.dry_run=true"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.endswith(": never run") for line in lines] == [True] * 8
+    assert last.startswith("8 cells of 2 runs, with one for each mode, length and training, in ")
+    assert "lra plan counts it" in last
