@@ -128,18 +128,18 @@ def _with_baselines(frame: "pd.DataFrame", words: Sequence[str]) -> "pd.DataFram
     known = frame[(frame["baseline"] != "") & (frame["status"] == "ok") & frame["step"].isna()]
     trained = frame[(frame["baseline"] == "") & (frame["status"] == "ok") & frame["step"].isna()]
     seeds = trained[trained["runner"] == "train"].drop_duplicates([*place, "seed"])
-    every = [frame]
-    for baseline, rows in known.groupby(known["baseline"].astype(str)):
-        assert isinstance(baseline, str)
+    means = known.groupby(["baseline", *place], dropna=False)["value"].mean().reset_index()
+    records = []
+    for row in seeds.drop(columns=["value", "baseline"]).merge(means, on=place).to_dict("records"):
+        baseline = str(row["baseline"])
+        labels = {key: value for key, value in row["labels"].items() if key not in LABELS}
+        cell = f"{baseline} {row['cell']}"
+        row |= {"cell": cell, "baseline": "", "labels": labels, "options": {}}
         for name in parts & {baseline, f"baseline/{baseline}", baseline.replace("_", " ")}:
-            means = rows.groupby(place, dropna=False)["value"].mean().reset_index()
-            own = seeds.drop(columns="value").merge(means, on=place)
-            labels = own["labels"].map(lambda each: {k: each[k] for k in each if k not in LABELS})
-            every.append(own.assign(
-                cell=f"{baseline} " + own["cell"], family=name, name=name, labels=labels,
-                options=own["labels"].map(lambda _: {}),
-            ))  # fmt: skip
-    return pd.concat(every, ignore_index=True)
+            records.append(row | {"family": name, "name": name})
+    if not records:
+        return frame
+    return pd.concat([frame, pd.DataFrame(records)], ignore_index=True)
 
 
 def _settings(frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> Settings:
