@@ -162,7 +162,7 @@ def test_contributors_are_told_the_quick_test_and_what_ci_adds() -> None:
     commands = [line for line in done.stdout.splitlines() if line.count("/nowhere/bin/")]
     (tests,) = [line for line in commands if "pytest" in line]
     assert "-k gla" in tests
-    assert tests.endswith("tests/models/families tests/contracts")
+    assert tests.endswith("tests/models/families tests/literal tests/contracts")
     assert not any(word in done.stdout for word in ("mypy", "mkdocs", "lint-imports"))
 
 

@@ -1,6 +1,5 @@
 """Lite Transformer: Wu et al. 2020, arXiv:2004.11886; attention and a convolution side by side."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,9 +19,8 @@ def literal(mixer: Any, x: Tensor, case: Any) -> Tensor:
     """Some channels are attended, the others convolved."""
     width = case.attention_width or 6
     convolved = {"light": light_conv, "dynamic": dynamic_conv}[case.convolution].literal
-    own = SimpleNamespace(**vars(case))
     parts = (
-        attended(mixer.attention, x[..., :width], own),
-        convolved(mixer.convolution, x[..., width:], own),
+        attended(mixer.attention, x[..., :width], case),
+        convolved(mixer.convolution, x[..., width:], case),
     )
     return torch.cat(parts, dim=-1)
