@@ -226,7 +226,8 @@ def keys_under(words: tuple[str, ...]) -> list[str]:
 def values(draw: random.Random) -> Case:
     """A sound line with a hostile value for one of its keys, or for a group."""
     words = draw.choice(SOUND).split()
-    keys = keys_under(tuple(w for w in words if w.startswith(("model=", "task=", "runner="))))
+    chosen = (w for w in words if w.startswith(("model=", "task=", "runner=")))
+    keys = keys_under(tuple(word.partition(",")[0] for word in chosen))
     key = draw.choice(["model", "task", "seed", "size", "optim", *keys, *keys])
     sign = draw.choice(["", "", "", "", "+", "++", "~"])
     word = f"{sign}{key}={draw.choice(HOSTILE)}"
