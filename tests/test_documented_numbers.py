@@ -51,8 +51,8 @@ def test_windows_of_the_tuned_families() -> None:
     assert f"those of attention {attention}. They are {shares[0]}, {shares[1]} and" in text
     assert f" and {shares[2]} % of {windows['sdpa'][0].facts['trials']} trials" in text
     ((_, comparison),) = comparison_tables(searches, "accuracy")
-    assert comparison.rows[2].entries[1].text == "+4.4 [-3.7, +12.6]"
-    assert "4.4 points above linear attention, with an interval from 3.7 below to 12.6" in text
+    assert comparison.rows[2].entries[1].text == "+4.4 [-10.1, +18.9]"
+    assert "4.4 points above linear attention, with an interval from 10.1 below to 18.9" in text
 
 
 def scored() -> list[tuple[str, str, list[str]]]:

@@ -161,8 +161,9 @@ def test_contributors_are_told_the_quick_test_and_what_ci_adds() -> None:
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     commands = [line for line in done.stdout.splitlines() if line.count("/nowhere/bin/")]
     (tests,) = [line for line in commands if "pytest" in line]
-    assert "-k gla" in tests
-    assert tests.endswith("tests/models/families tests/literal tests/contracts")
+    assert '-k "gla"' in tests
+    places = "tests/models/families tests/literal tests/models/initial_values tests/contracts"
+    assert tests.endswith(places)
     assert not any(word in done.stdout for word in ("mypy", "mkdocs", "lint-imports"))
 
 
