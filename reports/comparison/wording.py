@@ -211,7 +211,7 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
     )
     return listed_table(
         rows,
-        [Column(title=title, key=key, words=key in ("over", "tests", "baseline"))
+        [Column(title=title, key=key, words=key in ("over", "tests", "counts", "baseline"))
          for key, title in heads.items()],
         title=f"{numbers.score.title}: {first} and {second if single else 'others'}",
         caption=" ".join(filter(None, caption)), stub="task",
