@@ -98,6 +98,10 @@ class Composer:
         config.hydra.runtime.cwd = str(Path.cwd())
         config.hydra.runtime.choices.update(plain)
         config.hydra.overrides.task = [*words]
+        names = config.hydra.job.config.override_dirname
+        lines = [str(w.input_line) for w in parsed if w.key_or_group not in names.exclude_keys]
+        joined = names.item_sep.join(sorted(lines))
+        config.hydra.job.override_dirname = joined.replace("=", names.kv_sep)
         return config
 
     def compose(self, words: Sequence[str]) -> Tree:
