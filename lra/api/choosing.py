@@ -60,9 +60,12 @@ def choose(
         step, and whether it `fits` into `room_bytes`; `reach`: an output depends on no token
         further away than so many; forecasts for one text: `prefill_s` of a forward pass and, of
         causal models, `token_s` of one token more and `state_bytes` behind all tokens;
-        `time_ratio`, `score` (of rows) and `paper_score`, each with its source; `reason`: why
-        something is not known. Those for which `serves` is False are last. `attrs["setting"]` says
-        in words what was asked, `attrs["no_scores"]` why there are no scores.
+        `time_ratio`, `score` (of rows) and `paper_score`, each with its source; `time_ratio_alike`:
+        whether that is of this kind of device and direction; `step_source`: of a step that was
+        measured at this setting, or out of memory there, which `step_s` and `fits` then are;
+        `reason`: why something is not known, or no choice. Those for which `serves` is False are
+        last. `attrs["setting"]` says in words what was asked, `attrs["no_scores"]` why there are no
+        scores.
 
     Warns:
         DamagedCell: A cell of the store cannot be read and is left out.
@@ -118,6 +121,7 @@ def screen(words: Sequence[str], *, by: str, results: Path) -> "tuple[pd.DataFra
     falling = by == "quality" and sources.str.startswith("accuracy").any()
     keys = {key: frame[key] * (-1 if falling else 1) for key in KEYS[by]}
     late = frame["fits"].map(lambda fits: fits is False)
+    keys = {"unlike": ~frame["time_ratio_alike"], **keys} if by == "time" else keys
     order = pd.DataFrame({"cannot": ~frame["serves"], "late": late, **keys})
     frame = frame.loc[order.sort_values([*order], kind="stable").index].reset_index(drop=True)
     frame.attrs["setting"] = setting_of(runs, frame["room_bytes"].max(), words)

@@ -39,7 +39,8 @@ default size is size=tiny. Forecasts are those of lra plan.
 """
 RANKED = {
     "forecast": "the forecast time of a training step (lra plan), the one that every family has",
-    "time": "measured time over that of exact attention, each at the length of its note",
+    "time": "measured time over that of exact attention, each at the length of its note; those of "
+    "another kind of device or direction behind",
     "memory": "forecast memory of a training step",
     "operations": "multiply-adds of a forward pass",
     "prefill": "the forecast time of a forward pass over one text",
@@ -52,11 +53,12 @@ LEGEND = {
     "kMAC": "thousand multiply-adds for each token of a forward pass",
     "reach": "an output depends on no token further away than so many; all: there is no bound",
     "GiB": "memory of a training step at its peak; !: more than there is",
-    "step": "forecast time of a training step",
+    "step": "time of a training step: forecast, or with a note as measured; OOM: out of memory",
     "prefill": "forecast time of reading one text",
     "token": "forecast time of one token more, from counted work as step and prefill",
     "state": "bytes (K, M, G: 1024-fold) of one text behind all tokens, float32",
-    "x sdpa": "measured time of a training step over that of exact attention",
+    "x sdpa": "measured time of a training step over that of exact attention; in parentheses: of "
+    "another kind of device or direction than asked",
     "rows": "test score of the task, of stored or published rows",
     "paper": "the same, as papers report it",
     UNKNOWN: "not known: nothing on record, or it cannot be had",
@@ -130,22 +132,30 @@ def _print(frame: "pd.DataFrame", by: str) -> None:
 
 def _entries(line: dict[str, Any], notes: _Notes, *, length: float) -> dict[str, str]:
     ratio, fits, reach = line["time_ratio"], line["fits"] is not False, line["reach"]
+    times = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
     paper = _known(line["paper_score"], lambda score: f"{score:.1f}")
     return {
         "model": line["model"],
         "kMAC": _known(line["multiply_adds"], lambda n: f"{n / 1e3:,.0f}"),
         "reach": "all" if reach == length else _known(reach, lambda n: f"{n:,.0f}"),
         "GiB": _known(line["memory_bytes"], lambda n: f"{n / 2**30:.2f}{'' if fits else '!'}"),
-        "step": _known(line["step_s"], _time),
+        "step": _step(line, notes),
         "prefill": _known(line["prefill_s"], _time),
         "token": _known(line["token_s"], _time),
         "state": _known(line["state_bytes"], _bytes),
         "x sdpa": notes.marked(
-            f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}", line["time_ratio_source"]
+            times if line["time_ratio_alike"] else f"({times})", line["time_ratio_source"]
         ),
         "rows": notes.marked(f"{line['score']:.3g}", line["score_source"]),
         "paper": notes.marked("FAIL" if paper == UNKNOWN else paper, line["paper_score_source"]),
     }
+
+
+def _step(line: dict[str, Any], notes: _Notes) -> str:
+    if not line["step_source"]:
+        return _known(line["step_s"], _time)
+    return notes.marked("OOM" if line["fits"] is False else _time(line["step_s"]),
+                        line["step_source"])  # fmt: skip
 
 
 def _known(number: float, text: Callable[[float], str]) -> str:

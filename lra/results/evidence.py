@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lra.composition.binding import plain
 from lra.composition.catalogue import names
+from lra.composition.class_path import locate
 from lra.composition.compose import facts, group_file
 from lra.composition.run import Run
 from lra.models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
@@ -22,6 +24,8 @@ from lra.reports.arena.literature import printed_scores
 from lra.reports.rows import cost_points, cost_rows, prepare, settings
 from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, accuracy_table
 from lra.results.stored import stored
+from lra.runners.records import Status
+from lra.sweep.identity import decisive
 from lra.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -45,6 +49,8 @@ class Provenance(NamedTuple):
     """Of times, the kind of device: cpu or cuda; "" for a profile that is not here."""
     causal: bool = False
     """Of times."""
+    setting: str = ""
+    """Of seconds of a training step on a GPU, for which there is one setting: which; "": ratios."""
 
 
 class Evidence(NamedTuple):
@@ -55,11 +61,12 @@ class Evidence(NamedTuple):
     length: int
     """Tokens of the timed sequences; 0 for scores."""
     value: float
+    """Of seconds 0 where the memory did not suffice."""
 
     @property
     def source(self) -> str:
         """Say what it is, and where it stands."""
-        task, about, place, _, causal = self.origin
+        task, about, place, _, causal, _ = self.origin
         way = "causal" if causal else "bidirectional"
         return f"{'' if task else f'{self.length:,} tokens, {way}, '}{about}: {place}"
 
@@ -69,7 +76,7 @@ class Evidence(NamedTuple):
         Nearest are times of the same kind of device, of the store, of the same direction, of the
         nearest length, in this order; scores of the store, of these the best.
         """
-        task, about, place, kind, looks_back = self.origin
+        task, about, place, kind, looks_back, _ = self.origin
         foreign = place.startswith(SHELF)
         if task:
             return (foreign, -self.value if about.startswith("accuracy") else self.value)
@@ -90,10 +97,12 @@ def shipped(file: Path) -> Sequence[Evidence]:
 
 def on_record(
     runs: Sequence[Run], results: Path, left_out: list[str], *, scores: bool
-) -> dict[str, dict[str, float | str | None]]:
+) -> dict[str, dict[str, float | str | bool | None]]:
     """Return the nearest `time_ratio`, `score` and `paper_score` of each run's family.
 
-    Each has its source in a column `..._source`, "" where nothing is on record.
+    Each has its source in a column `..._source`, "" where nothing is on record; `time_ratio_alike`
+    says whether that is of the kind of device and of the direction that are asked about. A training
+    step measured on this GPU at this very setting gives `step_s`, `fits` and `step_source`.
 
     Args:
         runs: Of one setting, as `lra.sweep.family_costs.runs_of` returns them.
@@ -107,14 +116,16 @@ def on_record(
     known, tasks = [*shipped(DIGEST)], {first.task_name: first.task}
     if (results / "cells").is_dir():
         with suppress(FileNotFoundError):  # begun, and without rows
-            rows, _, damaged = stored(results, None)
+            rows, cells, damaged = stored(results, None)
             left_out += damaged
-            known += evidence_of(str(results), prepare(rows), tasks)
+            known += evidence_of(str(results), prepare(rows), tasks, cells)
     known.sort(key=lambda each: each.distance(length, device, causal=causal))
-    found: dict[str, dict[str, float | str | None]] = {}
+    found: dict[str, dict[str, float | str | bool | None]] = {}
     for run in runs:
-        own = [(each.origin.task, each.value, each.source) for each in known
-               if each.family == run.model]  # fmt: skip
+        here = [each for each in known if each.family == run.model]
+        own = [(e.origin.task, e.value, e.source) for e in here if not e.origin.setting]
+        timed = (e for e in here if not (e.origin.task or e.origin.setting))
+        nearest = next(timed, None)
         papers = printed_scores(run.model, first.task_name)
         papers.sort(key=lambda score: -(score.percent or 0.0))
         columns: dict[str, list[tuple[float | None, str]]] = {
@@ -124,16 +135,48 @@ def on_record(
         }
         if run.model == REFERENCE:
             columns["time_ratio"] = [(1.0, "exact attention itself")]
-        found[run.model] = {}
+        alike = nearest is not None and nearest.origin[3:5] == (device, causal)
+        found[run.model] = {"time_ratio_alike": alike or run.model == REFERENCE}
+        found[run.model] |= _measured(run, length, causal, here)
         for column, several in columns.items():
             value, source = next(iter(several), (None, ""))
             found[run.model] |= {column: value, f"{column}_source": source}
     return found
 
 
-def evidence_of(place: str, frame: "pd.DataFrame", tasks: Mapping[str, Task]) -> Iterator[Evidence]:
-    """Yield the times of rows, and their scores of tasks, which stand under their names."""
+def _measured(
+    run: Run, length: int, causal: bool, known: Sequence[Evidence]
+) -> dict[str, float | str | bool | None]:
+    """Return what a training step took at the very setting of a run; "" as source: not known."""
+    hardware, batch = run.hardware, run.config["runner"]["batch_size"]
+    options = {name: value for name, value in run.mixer_options.items() if name != "class_path"}
+    changed = decisive(locate(str(run.mixer_options["class_path"]), run.config["plugins"]), options)
+    changed |= {name: options[name] for name in ("layers", "others") if name in options}
+    machine = f"{run.task_name} on {hardware.name}, {hardware.precision}, batch {batch}"
+    setting = _setting(machine, plain(run.backbone), changed)
+    for each in known:
+        origin = each.origin
+        if (origin.setting, each.length, origin.causal) != (setting, length, causal):
+            continue
+        if each.value:
+            return {"step_s": each.value, "fits": True, "step_source": each.source}
+        if hardware.memory_limit_bytes is None:
+            return {"fits": False, "step_source": f"out of memory: {each.source}"}
+    return {"step_source": ""}
+
+
+def evidence_of(
+    place: str,
+    frame: "pd.DataFrame",
+    tasks: Mapping[str, Task],
+    cells: Mapping[str, Mapping[str, Any]],
+) -> Iterator[Evidence]:
+    """Yield the times of rows, and their scores of tasks, which stand under their names.
+
+    `cells` are those of the rows, as `lra.results.stored.stored` returns them.
+    """
     yield from _times(place, frame)
+    yield from _seconds(place, frame, cells)
     for name, task in tasks.items():
         judged = LANGUAGE if Head[task.spec.kind.name] in TOKEN_HEADS else ()
         yield from _scores(place, frame, name, (*judged, ACCURACY))
@@ -157,6 +200,42 @@ def _times(place: str, frame: "pd.DataFrame") -> Iterator[Evidence]:
                 yield Evidence(origin, point.model, point.length, ratio.value)
 
 
+def _seconds(
+    place: str, frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Evidence]:
+    """Yield how long steps of families took on GPUs with the options of their files."""
+    timed = frame[(frame["metric"] == "time") & (frame["mode"] == MODE)]
+    for row in timed[timed["status"].isin((Status.ok, Status.out_of_memory))].to_dict("records"):
+        cell = cells.get(row["cell"], {})
+        mixer, described = cell.get("identity", {}).get("mixer", {}), cell.get("described", {})
+        if described.get("device") != "cuda":
+            continue
+        length = int(row["length"])
+        budget = int(described["machine"]["token_budget"])
+        batch = described["runner"]["batch_size"] or max(1, budget // length)
+        precision = str(row["precision"])
+        machine = f"{row['task']} on {row['hardware']}, {precision}, batch {batch}"
+        setting = _setting(machine, described["backbone"], mixer)
+        about = f"{row['device']}, {precision}"
+        origin = Provenance("", about, place, "cuda", bool(row["causal"]), setting)
+        lost = row["status"] != Status.ok
+        yield Evidence(origin, str(row["family"]), length, 0.0 if lost else float(row["value"]))
+
+
+SIZES = (
+    "width", "heads", "head_width", "depth", "feed_forward", "feed_forward_width", "norm",
+    "positions", "activation_checkpointing",
+)  # fmt: skip
+"""Options of the backbone that decide how long a step takes."""
+
+
+def _setting(machine: str, backbone: Mapping[str, Any], mixer: Mapping[str, Any]) -> str:
+    """Return in words all but length and direction that decides what a family's step takes."""
+    sizes = ", ".join(f"{name}={backbone.get(name)}" for name in SIZES)
+    options = "".join(f", {k}={v}" for k, v in sorted(mixer.items()) if k != "version")
+    return f"{machine}, {sizes}{options}"
+
+
 def _device(hardware: str) -> str:
     """Return the kind of device of a profile; "" for one that is not here."""
     return str(group_file("hardware", hardware)["device"]) if hardware in names("hardware") else ""
@@ -174,6 +253,10 @@ def _scores(
     families = dict(zip(frame["name"], frame["family"], strict=True))
     forms = Counter(families.values())
     seen = frame[frame["metric"] == "examples_seen"].groupby("cell")["value"].max()
+    scales = {
+        row["cell"]: f", scale {row['scale']} (length {row['length']:.0f})" if row["scale"] else ""
+        for row in frame[["cell", "scale", "length"]].drop_duplicates("cell").to_dict("records")
+    }
     tables = ((score, accuracy_table(frame, "test", score)) for score in judged)
     score, table = next(((s, t) for s, t in tables if t is not None), (ACCURACY, None))
     for row in table.rows if table else ():
@@ -186,4 +269,5 @@ def _scores(
             examples = max((seen.get(cell, 0.0) for cell in entry.cells), default=0.0)
             after = f" after {examples:,.0f} training examples" if examples else ""
             about = f"{score.title.lower()}{after}, {column.title}{form}"
+            about += "".join(sorted({scales[cell] for cell in entry.cells}))
             yield Evidence(Provenance(task, about, place), family, 0, value)

@@ -137,6 +137,7 @@ def _counted(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
         "step_s": step.step_s,
         "prefill_s": machine.seconds(forward.work),
         "reach": min(length, sum(length if each is None else each for each in reaches)),
+        "reason": _shares_nothing(run),
     }
     if model.causal:
         try:
@@ -144,6 +145,14 @@ def _counted(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
             yield {"token_s": machine.seconds(_token(run, model, length))}
         except Unsupported as error:
             yield {"token_s": machine.seconds(forward.work), "reason": f"no state: {error}"}
+
+
+def _shares_nothing(run: Run) -> str:
+    """Say where a family that shares heads of keys and values has as many as of queries."""
+    heads = run.backbone.heads
+    if heads == 1 or run.mixer_options.get("key_value_heads") != heads:
+        return ""
+    return f"model.mixer.key_value_heads={heads} of {heads} heads share nothing: it is sdpa here"
 
 
 def _token(run: Run, model: Backbone, length: int) -> Effort:

@@ -12,6 +12,7 @@ import pytest
 import lra
 from lra.api.results import DamagedCell
 from lra.cli import main
+from lra.composition.binding import plain
 from lra.results import evidence
 from lra.runners.measurement.hardware import Device
 from lra.runners.records import Measurement
@@ -84,7 +85,7 @@ def test_a_screen_as_it_is_printed(
     assert " ".join(table[0].split()) == "model kMAC reach GiB step prefill x sdpa rows paper"
     assert max(map(len, table)) < 80
     linear = next(line.split() for line in table if line.startswith("linear"))
-    assert re.fullmatch(r"0\.25\[\w\] 50\[\w\] 16\.1\[\w\]", " ".join(linear[6:]))
+    assert re.fullmatch(r"\(0\.25\)\[\w\] 50\[\w\] 16\.1\[\w\]", " ".join(linear[6:]))
     assert "512 tokens, bidirectional, Small CPU, float32: reports/published/one.jsonl" in text
     assert "accuracy after 640 training examples, generated, version 1: reports/pub" in text
     assert "] accuracy, arXiv:2011.04006, table 1" in text
@@ -241,6 +242,10 @@ def test_the_nearest_rows_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     on_gpu = lra.choose(1024, hardware="a100", causal=True, by="time", **words)
     assert on_gpu.set_index("model")["time_ratio"]["linear"] == 0.1  # of a GPU, whatever direction
     assert [*on_gpu["model"]] == ["linear", "sdpa", "identity", "fnet"]
+    alike = on_gpu.set_index("model")["time_ratio_alike"]
+    assert [alike["linear"], alike["sdpa"], alike["fnet"]] == [True, True, False]
+    both_ways = lra.choose(1024, hardware="a100", by="time", **words)
+    assert [*both_ways["model"]][:2] == ["sdpa", "linear"]  # 0.1 is of the other direction
 
     own = pd.DataFrame(
         [*cost_rows("linear", 0.9, "g", length=256), *score_rows("linear", 0.2, "h")]
@@ -250,6 +255,57 @@ def test_the_nearest_rows_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     frame = lra.choose(1024, **words).set_index("model")
     assert (frame["time_ratio"]["linear"], frame["score"]["linear"]) == (0.9, 20.0)
     assert frame["score_source"]["linear"].endswith(": results")
+
+
+def test_a_step_measured_at_this_very_setting_wins_over_the_forecast(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run,) = runs_of(["length=1024", "hardware=h100", "model=linear"])
+    gpu: dict[str, Any] = {"hardware": "h100", "device": "Large GPU", "precision": "bfloat16"}
+    names = {"linear": "a", "softmax": "b"}
+    rows = [cost_rows(name, 0.5, cell, length=1024, **gpu) for name, cell in names.items()]
+    rows[1][0] |= {"value": None, "status": "out_of_memory", "reason": "no room"}
+    described = {
+        "device": "cuda", "backbone": plain(run.backbone), "runner": {"batch_size": None},
+        "machine": {"token_budget": 2048},
+    }  # fmt: skip
+    cell = {"identity": {"mixer": {"version": 1}}, "described": described}
+    (folder / "published").mkdir(exist_ok=True)
+    about = json.dumps({"a": cell, "b": cell})
+    (folder / "published/gpu.json").write_text(about)
+    publish(folder, "gpu.jsonl", rows[0], rows[1][:1])
+    words: dict[str, Any] = {"hardware": "h100", "model": ("softmax", "linear")}
+    frame = lra.choose(1024, batch=2, **words).set_index("model")
+    assert [*frame.index] == ["linear", "softmax"]
+    assert (frame["step_s"]["linear"], frame["fits"]["linear"]) == (0.5, True)
+    assert frame["step_source"]["linear"].startswith("1,024 tokens, bidirectional, Large GPU")
+    assert not frame["fits"]["softmax"]
+    assert frame["step_source"]["softmax"].startswith("out of memory: 1,024 tokens")
+    for other in ({"batch": 1}, {"batch": 2, "depth": 3}, {"batch": 2, "causal": True}):
+        frame = lra.choose(1024, **other, **words)
+        assert [*frame["step_source"]] == ["", ""]
+        assert frame["fits"].all()
+    assert main(["choose", "length=1024", "hardware=h100", "batch=2", "model=softmax,linear"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"linear .* 500ms\[a\]", text)
+    assert re.search(r"softmax .* OOM\[\w\]", text)
+    assert main(["choose", "length=1024", "hardware=h100", "causal", "model=linear"]) == 0
+    assert re.search(r"\(0.5\)\[a\]\n", capsys.readouterr().out)
+
+
+def test_scores_of_a_smaller_scale_say_so(folder: Path) -> None:
+    rows = score_rows("linear", 0.5, "a")
+    for row in rows:
+        row["labels"] = {**dict(row["labels"]), "scale": "tiny"}  # type: ignore[call-overload]
+    publish(folder, "tiny.jsonl", rows)
+    frame = lra.choose(256, task="listops", model="linear")
+    assert ", scale tiny (length 512)" in frame["score_source"][0]
+
+
+def test_groups_of_one_head_each_are_said_to_be_exact_attention() -> None:
+    frame = lra.choose(256, model="grouped_query")
+    assert frame["reason"][0].startswith("model.mixer.key_value_heads=2 of 2 heads share nothing")
+    assert lra.choose(256, model="grouped_query", width=128, heads=4)["reason"][0] == ""
 
 
 def test_damaged_cells_of_the_store_are_left_out_and_named(

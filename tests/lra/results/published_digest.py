@@ -8,7 +8,7 @@ from lra.composition.named import named_task
 from lra.errors import UnknownName
 from lra.reports.rows import prepare
 from lra.results.evidence import DIGEST, SHELF, Provenance, evidence_of
-from lra.results.stored import published_with_names
+from lra.results.stored import published_cells, published_with_names
 
 PUBLISHED = Path(__file__).parents[3] / SHELF
 
@@ -24,7 +24,8 @@ def digest_of(folder: Path) -> str:
         for name in sorted(frame["task"].unique()):
             with suppress(UnknownName):
                 tasks[name] = named_task(name)
-        for origin, family, length, value in evidence_of(f"{SHELF}{file.name}", frame, tasks):
+        known = evidence_of(f"{SHELF}{file.name}", frame, tasks, published_cells(file))
+        for origin, family, length, value in known:
             families = found.setdefault(origin, {})
             families.setdefault(family, {})[length] = float(f"{value:.6g}")
     lines = (json.dumps(item) for item in sorted(found.items()))
