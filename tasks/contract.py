@@ -60,6 +60,11 @@ class Overlaps(Protocol):
 
 def check_task(task: Task) -> list[TaskFinding]:
     """Prepare `task` and run every check on it."""
+    return [*findings(task)]
+
+
+def findings(task: Task) -> Iterator[TaskFinding]:
+    """Do so, and yield what each check found as soon as that is known."""
     before = task.spec
     task.prepare()
     checks: tuple[Callable[[Task], TaskFinding], ...] = (
@@ -75,8 +80,9 @@ def check_task(task: Task) -> list[TaskFinding]:
         check_perfect,
         check_baselines,
     )
-    stable = TaskFinding("spec", task.spec == before, "the same before and after prepare")
-    return [stable, *(check(task) for check in checks)]
+    yield TaskFinding("spec", task.spec == before, "the same before and after prepare")
+    for check in checks:
+        yield check(task)
 
 
 def fingerprint(batches: Iterable[Batch]) -> str:

@@ -18,6 +18,8 @@ PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
 
 PATIENCE_S = 1.0
 """Seconds of planning after which a person wants to see that something is done."""
+AGAIN_S = 10.0
+"""Seconds after which a log says so once more."""
 
 speaking = True
 """Whether planning says anything; `lra run --quiet` switches it off."""
@@ -27,7 +29,7 @@ Item = TypeVar("Item")
 def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
     """Yield the items; where that takes more than a second, say how far it is.
 
-    A bar on a terminal, which goes away at the end; in a log, one line.
+    A bar on a terminal, which goes away at the end; in a log, a line now and then.
     """
     if not speaking:
         yield from items
@@ -37,11 +39,11 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
 
         yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=beneath(sys.stderr))
         return
-    begin, printed = time.monotonic(), False
+    due = time.monotonic() + PATIENCE_S
     for number, item in enumerate(items):
-        if not printed and time.monotonic() - begin > PATIENCE_S:
+        if (now := time.monotonic()) > due:
             print(f"{what} {number + 1} of {len(items):,}", file=sys.stderr, flush=True)
-            printed = True
+            due = now + AGAIN_S
         yield item
 
 

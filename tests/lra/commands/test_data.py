@@ -4,6 +4,7 @@ import pytest
 
 from lra.cli import main
 from lra.commands import data
+from lra.tasks import contract
 from tests.lra_process import HOME
 
 SMALL = (
@@ -37,6 +38,21 @@ def test_prepare_then_verify_then_show(capsys):
     assert text.startswith("listops / generated / test / 78\n[")
     assert "tokens per sequence over 80 sequences" in text
     assert "labels over 80 examples" in text
+
+
+def test_findings_are_printed_as_they_are_found(capsys, monkeypatch):
+    seen = []
+
+    def last(task):
+        seen.append(capsys.readouterr().out)
+        return contract.TaskFinding("baselines", True, "none here")
+
+    monkeypatch.setattr(contract, "check_baselines", last)
+    assert main(["data", "prepare", "listops", *SMALL]) == 0
+    capsys.readouterr()
+    assert main(["data", "verify", "listops", *SMALL]) == 0
+    assert "ok  perfect " in seen[0]
+    assert "ok  baselines  none here\n" in capsys.readouterr().out
 
 
 def test_the_size_of_a_vocabulary_does_not_read_like_a_length(capsys):

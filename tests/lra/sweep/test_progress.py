@@ -1,11 +1,23 @@
 """What a finished cell is said to be."""
 
+import pytest
+
 from lra.runners.measures.decode import Decode
 from lra.runners.measures.extrapolate import Extrapolate
 from lra.runners.measures.scaling import Scaling
 from lra.runners.measures.span import Span
 from lra.runners.records import Measurement, Status
+from lra.terminal import progress
 from lra.terminal.progress import failure, headline
+
+
+def test_a_log_says_again_how_far_planning_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.5, 1.5, 6.0, 12.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    assert [*progress.counted("abcd", "counting")] == [*"abcd"]
+    assert capsys.readouterr().err == "counting 2 of 4\ncounting 4 of 4\n"
 
 
 def bad(**labels: str) -> Measurement:
