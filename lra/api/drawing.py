@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from lra.api.plain_errors import plainly
 from lra.api.prepared_rows import none_of, of_models, only_mode, only_setting, refuse, styled
@@ -23,13 +23,17 @@ CLASSES = {
 }
 """Losses by classes of tokens, and what they are by."""
 SCORES = "scores"
-QUANTITIES = (*COSTS, SCORES, LOSS, *CLASSES)
+Quantity = Literal[
+    "time", "memory", "scores", "loss", "loss_by_position", "loss_by_document_position",
+    "loss_by_frequency",
+]  # fmt: skip
+QUANTITIES = get_args(Quantity)
 
 
 @plainly
 def figure(
     rows: "pd.DataFrame",
-    quantity: str = "time",
+    quantity: Quantity = "time",
     *,
     models: Sequence[str] | None = None,
     mode: str | None = None,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from lra.api.plain_errors import plainly
 from lra.api.prepared_rows import (
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from lra.reports.style import TableStyle
     from lra.reports.tables.table import Entry, Table
 
-COSTS = ("efficiency", "crossover", "growth")
-"""Tables of what models cost by length."""
-KINDS = (*JUDGED_BY, *COSTS, "metrics")
+Kind = Literal[
+    "accuracy", "bits_per_byte", "bits_per_character", "word_perplexity", "perplexity",
+    "efficiency", "crossover", "growth", "metrics",
+]  # fmt: skip
+KINDS = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -109,7 +111,7 @@ def _as_float(entry: "Entry") -> float:
 @plainly
 def table(
     rows: "pd.DataFrame",
-    kind: str = "accuracy",
+    kind: Kind = "accuracy",
     *,
     models: Sequence[str] | None = None,
     mode: str | None = None,

@@ -17,9 +17,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import lra
+from lra.api.drawing import CLASSES, COSTS, LOSS, QUANTITIES, SCORES
 from lra.api.running import given_words
 from lra.api.searching import _range_text
-from lra.api.tabling import ResultTable
+from lra.api.tabling import KINDS, ResultTable
 from lra.api.verifying import lines
 from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
@@ -28,6 +29,7 @@ from lra.errors import ConfigError
 from lra.models.mixer import Family, Traits
 from lra.reports.style import TableStyle
 from lra.reports.tables.table import Column, Entry, Table, TableRow
+from lra.runners.metrics import JUDGED_BY
 from lra.tasks.diagnostics.mqar import MQAR
 from lra.tuning.space import dimension
 from tests.lra_process import python
@@ -283,6 +285,11 @@ def test_results_are_compared_wherever_they_are() -> None:
     assert of_rows.verdicts == lra.compare("example", "linear", "sdpa").verdicts
     figure = lra.figure(example, "scores")
     assert figure.axes[0].get_xlabel() == "accuracy (%)"
+
+
+def test_kinds_that_an_editor_offers_are_all() -> None:
+    assert {*KINDS} == {*JUDGED_BY, "efficiency", "crossover", "growth", "metrics"}
+    assert {*QUANTITIES} == {*COSTS, SCORES, LOSS, *CLASSES}
 
 
 def test_a_range_is_a_sweep() -> None:
