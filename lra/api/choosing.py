@@ -80,6 +80,11 @@ def choose(
         >>> [*frame["model"]], [*frame["serves"]]
         (['linear', 'sdpa', 'fnet'], [True, True, False])
     """
+    for name, value in options.items():
+        if name == "model" and isinstance(value, str) and "," in value:
+            raise ConfigError(
+                f"model: got {value!r}; wanted a tuple, as {(*value.split(','),)!r:.80}"
+            )
     words = [*flags(config_dir, plugins), *(["causal"] if causal else [])]
     asked = {"length": length, "hardware": hardware, **({} if task is None else {"task": task})}
     words += words_of({**asked, **options})

@@ -173,7 +173,9 @@ def _of_a_name(error: Exception, config_dir: str | None) -> str | None:
     if not group or options is None:
         return None
     own = "One of your own: --config-dir DIR, with plugins=PACKAGE where its class is in a package."
+    card = "Another card: one of these with hardware.memory_limit_bytes=…; lra choose takes gib=…."
     way_out = own if group in OWN and config_dir is None else ""
+    way_out = card if group == "hardware" else way_out
     return unknown(group, name, map(str, options), way_out=way_out)
 
 

@@ -63,7 +63,7 @@ def _of_the_task(word: str) -> str:
     signs = word[: len(word) - len(word.lstrip("+~"))]
     key = word[len(signs) :]
     name = key.partition("=")[0]
-    if (not name.isidentifier() and "." not in name) or name == "plugins":
+    if (not name.isidentifier() and "." not in name) or name in ("plugins", "scale"):
         return word
     return word if name.startswith("task.") else f"{signs}task.{key}"
 

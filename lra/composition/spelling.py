@@ -13,6 +13,10 @@ KINDS = {
 }  # fmt: skip
 
 
+EXAMPLES = {int: ", as in [1024]", str: ", as in [linear]"}
+"""Of lists of one."""
+
+
 def accepted(kind: Any) -> str:
     """Return what a type takes: list[int] | None is a list of whole numbers, or null."""
     arguments = get_args(kind)
@@ -21,7 +25,8 @@ def accepted(kind: Any) -> str:
     if get_origin(kind) is list and arguments:
         named = accepted(arguments[0])
         counted = named.startswith("a ") or arguments[0] is str
-        return f"a list of {named.removeprefix('a ')}s" if counted else "a list"
+        example = EXAMPLES.get(arguments[0], "")
+        return f"a list of {named.removeprefix('a ')}s{example}" if counted else "a list"
     if get_origin(kind) is dict and arguments:
         return "a mapping"
     if isinstance(kind, type) and issubclass(kind, Enum):

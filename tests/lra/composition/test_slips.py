@@ -54,6 +54,8 @@ ANSWERED = (
     ("optim=adamv", "did you mean 'adam"),
     ("size=Tiny", "did you mean 'tiny'?"),
     ("task=cifar10", "it is called 'image' here"),
+    ("hardware=rtx4090", "Another card: one of these with hardware.memory_limit_bytes=…"),
+    ("runner=scaling runner.lengths=256", "wanted a list of whole numbers, as in [1024]"),
     ("model=gated_scan", "One of your own: --config-dir DIR, with plugins=PACKAGE"),
     ("runner=training", "did you mean 'train'?"),
     ("experiment=quickstart", "wanted +experiment=quickstart"),
