@@ -189,6 +189,7 @@ READS_TEXT = {
     ("runs", "_line"),  # the same, and the path of an option
     ("pairs", "_further"),  # the path of an option
     ("speeds", "speed_of"),  # the same
+    ("rows", "_cost_point"),  # the same
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("titles", "_titles"),  # the same
     ("configurations", "cells_json"),  # words of commands, which the page holds once each

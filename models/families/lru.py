@@ -43,7 +43,7 @@ class GatedMap(StrEnum):
     half_glu = auto()
 
 
-class Recurrence(Unrounded):
+class RingRecurrence(Unrounded):
     """lambda, gamma and B.
 
     Args:
@@ -117,7 +117,7 @@ class LRU(StateSpace):
             raise ValueError(f"phase_max must lie in (0, 2 pi]: got {self.phase_max}")
         sides = directions(site, bidirectional=self.bidirectional)
         radius = self.radius_min, self.radius_max
-        self.recurrence = Recurrence(width, number, radius, self.phase_max)
+        self.recurrence = RingRecurrence(width, number, radius, self.phase_max)
         self.readout = nn.Parameter(torch.empty(sides, 2, width, number))
         nn.init.normal_(self.readout, std=number**-0.5)
         gates = 2 if self.mixing == GatedMap.glu else 1

@@ -184,7 +184,8 @@ def fault(case: Case, code: int, out: str, err: str) -> str | None:
 def unsound(out: str) -> bool:
     """Return whether what a dry run printed is no plan."""
     *listed, last = out.splitlines() or [""]
-    counts = r"(\d+) cells in .*: 0 done, (\d+) to do(, \d+ of them refused)?(; .*)?"
+    where = r"(\d+) cells? (?:of \d+ runs?, .*, )?in .*"
+    counts = where + r": 0 done, (\d+) to do(, \d+ of them refused)?(; .*)?"
     total = re.fullmatch(counts, last)
     keys = [line.split()[0] for line in listed]
     return (

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.run import Run
+from lra.models.ops.state_space.layer import StateSpace
 from lra.tasks.task import Batch
 from tests.lra.released_models import cases
 from tests.lra.released_models.doors import answered, handed
@@ -116,6 +117,8 @@ def built(run: Run) -> nn.Module:
             own.data = released(run, name, own).detach()
     for module in found.modules():
         module.p = 0.0  # of dropout
+        if isinstance(module, StateSpace):
+            module.dropout = 0.0
     return found
 
 

@@ -76,6 +76,7 @@ def test_a_family_does_not_depend_on_its_siblings():
     assert found == {
         "models",
         "models.mixer",
+        "models.options",
         "conf",
         "conf.bounds",
         "conf.choices",
