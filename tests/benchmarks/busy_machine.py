@@ -123,12 +123,24 @@ def compared(quiet: list[Run], runs: list[Run]) -> dict[str, float]:
     }
 
 
+def rows_of(runs: dict[int, list[Run]]) -> Iterator[str]:
+    """Yield a line for each factor, exponent and crossover of each run."""
+    for loops, several in sorted(runs.items()):
+        for number, one in enumerate(several):
+            about = {"loops": loops, "run": number, "seconds": round(one.seconds, 1)}
+            for key, (value, interval) in sorted(one.numbers.items()):
+                ends = [interval.low, interval.high] if interval else None
+                row = about | {"what": "/".join(key), "value": value, "interval": ends}
+                yield json.dumps(row).replace("Infinity", "null") + "\n"
+
+
 def main() -> None:
     """Run, and print a line for each number of loops."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--loops", default="0,1,2")
     parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write rows: a line for each number of each run")
     options, words = parser.parse_known_args()
     loads = [int(text) for text in options.loops.split(",")]
     stores: dict[int, list[Path]] = {loops: [] for loops in {0, *loads}}
@@ -137,6 +149,8 @@ def main() -> None:
             folders.append(options.folder.absolute() / f"loops-{loops}-run-{number}")
             run(folders[-1], loops, words)
     runs = {loops: [*map(found, folders)] for loops, folders in stores.items()}
+    if options.json:
+        options.json.write_text("".join(rows_of(runs)))
     for loops in sorted(runs):
         line = compared(runs[0], runs[loops])
         print(f"{loops} loops: " + ", ".join(f"{key} {value:.3g}" for key, value in line.items()))
