@@ -72,6 +72,11 @@ class Value:
     """The same by the other clock, of a disturbed number that is not uncertain."""
 
     @property
+    def both(self) -> "Value | None":
+        """The same by the other clock, where both are sound enough for a fit."""
+        return None if self.mark else self.other
+
+    @property
     def ok(self) -> bool:
         """Whether there is a number."""
         return self.value is not None
@@ -109,7 +114,7 @@ class Value:
         narrow = interval is not None and interval.high <= WIDEST_FACTOR * interval.low
         if narrow and apart <= WIDEST_FACTOR:
             return replace(self, mark="", other=other)
-        return replace(other, disturbed=self.disturbed, mark=PROCESSOR)
+        return replace(other, disturbed=self.disturbed, mark=PROCESSOR, other=self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lra.reports.comparison.numbers import Numbers, Row
-from lra.reports.rows import Value
+from lra.reports.rows import PROCESSOR, Value
 from lra.reports.statistics.intervals import LEVEL, Interval
 from lra.reports.tables.costs import inverted
 
@@ -26,6 +26,8 @@ class Speed:
     passes: int
     disturbed: tuple[str, ...]
     """What disturbed the machine in the meantime."""
+    clock: str = "wall"
+    """Whose seconds are compared: wall, or processor, which leaves out waiting."""
 
     @property
     def differs(self) -> bool:
@@ -81,4 +83,7 @@ def _speed(ratio: Value, rows: Sequence[Row], *, inverse: bool) -> Speed:
     if not inverse:
         middle, ends = 1 / middle, inverted(ends)
     disturbed = tuple(row["disturbed"] for row in rows)
-    return Speed(factor=middle, interval=ends, passes=len(ratio.samples), disturbed=disturbed)
+    clock = "processor" if ratio.mark == PROCESSOR else "wall"
+    return Speed(
+        factor=middle, interval=ends, passes=len(ratio.samples), disturbed=disturbed, clock=clock
+    )

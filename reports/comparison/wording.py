@@ -7,6 +7,7 @@ from typing import Any
 from lra.reports.comparison.numbers import SPEEDS, Numbers
 from lra.reports.comparison.pairs import COUNTED, Comparison, Line
 from lra.reports.comparison.speeds import Speed
+from lra.reports.rows import DIAMOND
 from lra.reports.statistics.intervals import LEVEL, Interval
 from lra.reports.statistics.paired import ALPHA, POWER
 from lra.reports.tables.costs import significant
@@ -28,7 +29,8 @@ _CORRECTED = (
 _TIMED = (
     "times as fast: the time of the second by that of the first, measured interleaved in one "
     f"process [{100 * LEVEL:g} % interval of the median]; bold where it leaves out 1. The seconds "
-    "beside it are of each model's own cell, of other passes, and do not divide to it."
+    "beside it are of each model's own cell, of other passes, and do not divide to it. "
+    f"{DIAMOND}: by the processors' clock, which leaves out waiting, as the machine was busy."
 )
 
 
@@ -143,6 +145,7 @@ def _corrected(line: Line) -> str:
 def _factor(speed: Speed) -> str:
     """Return how many times as fast, with its interval."""
     ends, text = speed.interval, significant(speed.factor)
+    text += f" {DIAMOND}" * (speed.clock == "processor")
     if ends is None:
         return text
     level = "" if ends.level >= LEVEL else f"{100 * ends.level:.3g} %: "

@@ -292,9 +292,9 @@ def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover
     pairs = [(n, r) for n, r in ratios if r.value is not None and not r.uncertain]
     lengths = [n for n, _ in pairs]
     found = _crossover(lengths, [r for _, r in pairs])
-    if not any(r.other for _, r in pairs):
+    if not any(r.both for _, r in pairs):
         return found
-    other = _crossover(lengths, [r.other or r for _, r in pairs])
+    other = _crossover(lengths, [r.both or r for _, r in pairs])
     intervals = found.interval, other.interval
     return replace(
         found, interval=beyond_both_ratios((found.place, other.place), intervals, LENGTHS)
@@ -386,9 +386,9 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
 def fit_values(measured: Sequence[tuple[int, Value]]) -> PowerLaw:
     """Fit an exponent to positive numbers by length, rising, at least two; both clocks count."""
     fit = _fit(measured)
-    if not any(v.other for _, v in measured):
+    if not any(v.both for _, v in measured):
         return fit
-    other = _fit([(n, v.other or v) for n, v in measured])
+    other = _fit([(n, v.both or v) for n, v in measured])
     noise = beyond_both((fit.exponent, other.exponent), (fit.noise, other.noise), LENGTHS)
     return replace(fit, noise=noise)
 

@@ -337,6 +337,26 @@ def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None
     assert not any("failed" in note for note in lines[1].notes)
 
 
+def test_a_ratio_of_the_processors_clock_is_marked(make: SimpleNamespace) -> None:
+    rows = []
+    for row in make.timing("linear", 512, 0.01, references={"sdpa": 0.02}):
+        if row["metric"] == "time_ratio":
+            row["labels"] = {**row["labels"], "disturbed": "load"}
+            row["samples"] = [row["value"] * (1 + 2 * (i % 2)) for i in range(11)]
+            clock = {"samples": [0.6] * 11, "value": 0.6, "labels": {"reference": "sdpa"}}
+            rows.append(row | {"metric": "processor_time_ratio"} | clock)
+        rows.append(row)
+    rows += make.timing("sdpa", 512, 0.02)
+    found = numbers(make.frame(*rows), metric="time")
+    result = only(found)
+    (line,) = result.lines
+    assert line.speed is not None
+    assert (line.speed.clock, line.speed.factor) == ("processor", pytest.approx(1 / 0.6))
+    assert line.speed.interval is not None
+    assert line.speed.interval.low < 1 / 1.5
+    assert "1.67 ◇ [" in verdict(found, result)
+
+
 def test_models_timed_beside_the_same_passes_have_a_ratio(make: SimpleNamespace) -> None:
     """A slow pass of the machine is in the times of both."""
     drift, rows = np.random.default_rng(0).uniform(1, 3, 11), []
