@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lra.api.plain_errors import plainly
 from lra.api.results import DamagedCell, nothing_at
@@ -16,6 +16,10 @@ from lra.results.stored import file_of_rows
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+Results: TypeAlias = "str | Path | pd.DataFrame | CompletedSweep"
+"""Where numbers are: a store or file, rows, or what `lra.run` returned."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,7 +40,7 @@ class ComparisonTable(ResultTable):
 
 @plainly
 def compare(
-    path: "str | Path | Sequence[str | Path] | pd.DataFrame | CompletedSweep",
+    path: "Results | Sequence[Results]",
     *names: str,
     sweep: str | None = None,
     metric: str | None = None,
@@ -50,7 +54,7 @@ def compare(
     Args:
         path: The folder of a store, a file of published rows (`.jsonl`), or several such files;
             `example`, as of `lra.rows`. Or rows, as `lra.rows` returns them, whose options are not
-            known; or what `lra.run` returned.
+            known; or what `lra.run` returned; or a list of these.
         names: Two or more: a model as reports name it, its family, or KEY=VALUE of any option or
             column; several words are separated by spaces, as in `linear optim.steps=400`.
         sweep: Name of a sweep of the store; None: all that is stored.
@@ -81,6 +85,8 @@ def compare(
     from lra.reports.style import TableStyle
     from lra.results.comparing import compared
 
+    if strange := [name for name in names if not isinstance(name, str)]:
+        raise ConfigError(f"got {strange[0]!r:.80} for a name; several results are a list")
     found = _results(path, sweep)
     try:
         numbers, comparisons, left_out = compared(
@@ -112,7 +118,15 @@ def _results(path: Any, sweep: str | None) -> dict[str, Any]:
                 f"sweep={sweep!r} chooses from a store, and these are rows: leave it out"
             )
         return {"root": None, "rows": path}
-    paths = [Path(path)] if isinstance(path, (str, Path)) else [Path(each) for each in path]
+    several = [path] if isinstance(path, (str, Path)) else [*path]
+    if several and all(isinstance(each, (pd.DataFrame, CompletedSweep)) for each in several):
+        frames = [each.rows if isinstance(each, CompletedSweep) else each for each in several]
+        return {"root": None, "rows": pd.concat(frames, ignore_index=True)}
+    if not several or not all(isinstance(each, (str, Path)) for each in several):
+        raise ConfigError(
+            f"got {path!r:.80}; wanted a path, rows, what lra.run returned, or a list of one kind"
+        )
+    paths = [Path(each) for each in several]
     for each in paths[:1]:
         if not file_of_rows(each).exists():
             raise FileNotFoundError(f"{nothing_at(each)}; names of models follow it")

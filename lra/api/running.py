@@ -33,7 +33,8 @@ class CompletedSweep:
         exit_code: As of `lra run`: 0 where every cell has its rows; 1 where one crashed or was
             stopped from outside, or a lone one failed; 2 where the disk refused.
         cells: Keys of its cells, those that were complete before among them.
-        endings: How each cell that ran has ended, by key: `ok`, `crashed`, `out_of_memory` …
+        endings: How each cell that ran has ended, by key: `ok`, `crashed`, `out_of_memory` …; of
+            those that were complete before, nothing: see `failed`.
     """
 
     sweep: str
@@ -46,6 +47,13 @@ class CompletedSweep:
     def rows(self) -> "pd.DataFrame":
         """The rows of its cells, read again each time, as `lra.rows` returns them."""
         return rows_of(self.results, self.sweep, self.cells)
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Cells without their numbers, by key, with their status; those of earlier calls, too."""
+        rows = self.rows
+        lost = rows[rows["status"] != "ok"].drop_duplicates("cell")
+        return dict(zip(lost["cell"], lost["status"], strict=True))
 
     def __str__(self) -> str:
         ran = f"{len(self.endings)} of {len(self.cells)} cells ran"

@@ -62,6 +62,8 @@ def forked(count: int, one: Callable[[int], int]) -> int:
         running[pid] = number
     while running:
         pid, status = os.wait()
+        if pid not in running:  # a helper of Python's own, which was killed, say
+            continue
         number = running.pop(pid)
         code = os.waitstatus_to_exitcode(status)
         codes.append(128 - code if code < 0 else code)

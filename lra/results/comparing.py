@@ -201,7 +201,7 @@ def _after_search(
     from lra.reports.tables.searches import PLACE, RUNNER, Searches
 
     trained = frame[frame["runner"].isin(("train", RUNNER)) & (frame["baseline"] == "")]
-    trained = trained.drop_duplicates("cell")
+    trained = trained[~trained["cell"].str.contains(" ")].drop_duplicates("cell")
     is_led = {c for c, labels in zip(trained["cell"], trained["labels"], strict=True)
               if "tuned" in labels}  # fmt: skip
     searching = {*trained["cell"][trained["runner"] == RUNNER]}
@@ -310,6 +310,8 @@ def _hits(root: Path) -> Any:
     from lra.runners.store import read_outcomes
 
     def hits(cell: str, split: str) -> tuple[Any, Any] | None:
+        if " " in cell:  # of a baseline, behind whose name the cell of a seed stands
+            return None
         found = [each for each in read_outcomes(root, cell) if each.split == split]
         return (found[0].index, found[0].hit) if found else None
 

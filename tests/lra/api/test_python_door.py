@@ -258,6 +258,8 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
         "got 1 name, 'linear'": lambda: lra.compare(example, "linear"),
         "sweep='s' chooses from a store": lambda: lra.compare(example, "linear", "sdpa", sweep="s"),
         "no scores on the other split": lambda: lra.figure(example, "scores", split="other"),
+        "wanted a path, rows, what lra.run returned": lambda: lra.compare([example, 3], "a", "b"),
+        "for a name; several results are a list": lambda: lra.compare(example, example),
     }.items():
         with pytest.raises(ValueError, match=re.escape(said)):
             call()
@@ -282,6 +284,8 @@ def test_a_task_without_a_name_says_so() -> None:
 def test_results_are_compared_wherever_they_are() -> None:
     example = lra.rows("example")
     of_rows = lra.compare(example, "linear", "sdpa")
+    parts = [example[example["family"] == name] for name in ("linear", "sdpa")]
+    assert lra.compare(parts, "linear", "sdpa").verdicts[0].split(";")[0] in of_rows.verdicts[0]
     assert of_rows.verdicts == lra.compare("example", "linear", "sdpa").verdicts
     figure = lra.figure(example, "scores")
     assert figure.axes[0].get_xlabel() == "accuracy (%)"
@@ -290,6 +294,13 @@ def test_results_are_compared_wherever_they_are() -> None:
 def test_kinds_that_an_editor_offers_are_all() -> None:
     assert {*KINDS} == {*JUDGED_BY, "efficiency", "crossover", "growth", "metrics"}
     assert {*QUANTITIES} == {*COSTS, SCORES, LOSS, *CLASSES}
+
+
+def test_what_failed_is_told_by_later_calls_too(tmp_path: Path) -> None:
+    words = f"task.source=sample logger=none report=false results={tmp_path}"
+    steps = {"steps": 20, "warmup_steps": 2, "peak_learning_rate": 2e6}
+    first, second = (lra.run(words, model="linear", task="listops", optim=steps) for _ in range(2))
+    assert first.failed == second.failed == dict.fromkeys(first.cells, "diverged")
 
 
 def test_a_range_is_a_sweep() -> None:

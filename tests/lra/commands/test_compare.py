@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import lra
@@ -263,6 +264,21 @@ def test_a_wrong_flag_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[s
         "lra compare: unrecognized arguments: --sweeep mine (did you mean --sweep?); lra compare "
         "--help says what it takes\n"
     )
+
+
+@pytest.mark.parametrize("untuned", [False, True])
+def test_a_baseline_stands_beside_the_final_trainings_of_a_search(untuned: bool) -> None:
+    rows = lra.rows(TUNED)
+    test = rows["labels"].map(lambda labels: labels.get("split") == "test")
+    one = rows[(rows["metric"] == "accuracy") & test].iloc[[0]]
+    baseline = one.assign(
+        cell="b", runner="certify", model="baseline/last_value", value=0.25,
+        labels=[{"split": "test"}], options=[{}], family="",
+    )  # fmt: skip
+    found = lra.compare(
+        pd.concat([rows, baseline], ignore_index=True), "linear", "last_value", untuned=untuned
+    )
+    assert "over 3 seeds" in found.verdicts[0]
 
 
 def test_a_baseline_may_stand_on_either_side(capsys: pytest.CaptureFixture[str]) -> None:
