@@ -70,18 +70,17 @@ def parameters(class_path: str) -> dict[str, Parameter]:
 
 def described(target: Callable[..., Any]) -> dict[str, Parameter]:
     """Return the options of a class, function or dataclass in order, as it says them itself."""
-    from lra.composition.binding import (
-        schema,  # OmegaConf, which a list of what is ours does without
-    )
+    # OmegaConf, which a list of what is ours does without
+    from lra.composition.binding import schema
 
     lineage = target.__mro__[-2::-1] if isinstance(target, type) else [target]
     meanings: dict[str, str] = {}
     for each in lineage:
-        meanings |= arguments(inspect.cleandoc(each.__doc__ or ""))
         init = vars(each).get("__init__") if isinstance(each, type) else None
-        meanings |= arguments(inspect.cleandoc(getattr(init, "__doc__", None) or ""))
-        declares = isinstance(each, type) and (is_dataclass(each) or "declares" in vars(each))
-        meanings |= _texts(each) if declares and isinstance(each, type) else {}
+        for text in (each.__doc__, getattr(init, "__doc__", None)):
+            meanings |= arguments(inspect.cleandoc(text or ""))
+        if isinstance(each, type) and (is_dataclass(each) or "declares" in vars(each)):
+            meanings |= _texts(each)
     options = {field.name: field.type for field in fields(schema(target))}
     return {name: _parameter(kind, meanings.get(name, "")) for name, kind in options.items()}
 

@@ -131,9 +131,17 @@ class Searches:
     @cached_property
     def finals(self) -> dict[tuple[str, str], pd.DataFrame]:
         """Final scores of the rows of `led`, by metric and split."""
+        return self._final_scores(self.led)
+
+    @cached_property
+    def _of_baselines(self) -> dict[tuple[str, str], pd.DataFrame]:
+        """Final scores of baselines, by metric and split."""
+        return self._final_scores(self.rows[self.rows["baseline"] != ""])
+
+    def _final_scores(self, rows: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
         pairs = ((m, s) for m in self.trials["metric"].unique() for s in ("test", "validation"))
-        scores = {pair: final_scores(self.led, pair[1], score_of(pair[0])) for pair in pairs}
-        nothing = self.led.iloc[:0]
+        scores = {pair: final_scores(rows, pair[1], score_of(pair[0])) for pair in pairs}
+        nothing = rows.iloc[:0]
         return {pair: nothing if found is None else found for pair, found in scores.items()}
 
     def baselines(self, arm: Arm, metric: str, split: str) -> dict[str, float]:
@@ -141,15 +149,13 @@ class Searches:
 
         Oracles, which know the rule of the task, are none of these.
         """
-        score, found = score_of(metric), dict[str, float]()
-        rows = final_scores(self.rows[self.rows["baseline"] != ""], split, score)
-        if rows is not None:
-            rows = rows[(rows["status"] == "ok") & ~rows["baseline"].map(is_oracle)]
-            here = [as_text(value) for value in arm[: len(PLACE)]]
-            for row in rows.to_dict("records"):
-                if [as_text(row[column]) for column in PLACE] == here:
-                    found[row["baseline"].replace("_", " ")] = float(row["value"])
-        if score.shares and str(arm[0]) in CHANCE:
+        rows, here = self._of_baselines[metric, split], [as_text(value) for value in arm[:-1]]
+        found = {
+            row["baseline"].replace("_", " "): float(row["value"])
+            for row in rows[rows["status"] == "ok"].to_dict("records")
+            if not is_oracle(row["baseline"]) and [as_text(row[c]) for c in PLACE] == here
+        }
+        if score_of(metric).shares and str(arm[0]) in CHANCE:
             found["chance"] = CHANCE[str(arm[0])]
         return found
 
