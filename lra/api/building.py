@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
-from lra.composition.python_words import composed, flags, model_words, words_of
+from lra.composition.python_words import flags, model_words, words_of
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def model(
         torch.Size([2, 10])
     """
     from lra.composition.compose import build_model, typed
+    from lra.composition.hydra_entry import only_entry
 
     if not isinstance(name, str):
         raise ConfigError(
@@ -66,7 +67,7 @@ def model(
     folders = [] if config_dir is None else [Path(config_dir)]
     words = [*flags(config_dir, plugins), *words_of({"model": name, "task": task, "seed": seed})]
     words += model_words(name, options, folders)
-    return build_model(typed(composed(words).config))
+    return build_model(typed(only_entry(words).config))
 
 
 @plainly
@@ -101,8 +102,8 @@ def task(
         >>> tuple(batch.tokens.shape[:2])
         (4, 1)
     """
+    from lra.composition.hydra_entry import hydra_left_alone
     from lra.composition.named import named_task
-    from lra.composition.python_words import hydra_left_alone
     from lra.tasks.data.full_disk import full_disk_explained
     from lra.tasks.data.sources import data_root
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
 from lra.api.results import DamagedCell
-from lra.composition.python_words import flags, hydra_left_alone, words_of
+from lra.composition.python_words import flags, words_of
 from lra.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def choose(
         >>> [*frame["model"]], [*frame["serves"]]
         (['linear', 'sdpa', 'fnet'], [True, True, False])
     """
+    from lra.composition.hydra_entry import hydra_left_alone
+
     for name, value in options.items():
         if name == "model" and isinstance(value, str) and "," in value:
             raise ConfigError(

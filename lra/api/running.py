@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
 from lra.api.results import rows_of
-from lra.composition.python_words import flags, hydra_left_alone, words_of
+from lra.composition.python_words import flags, words_of
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def run(
         >>> done.exit_code
         0
     """
-    from lra.composition.hydra_entry import entries
+    from lra.composition.hydra_entry import entries, hydra_left_alone
     from lra.execution.foreground import execute, ready
     from lra.terminal.volume import taken
 

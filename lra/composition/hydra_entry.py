@@ -10,7 +10,8 @@ import os
 import shlex
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -111,7 +112,6 @@ def composed(runs: Sequence[Sequence[str]], place: Mapping[str, str]) -> list[Co
     from hydra.core.global_hydra import GlobalHydra
 
     from lra.composition.composer import Composer
-    from lra.composition.python_words import hydra_left_alone
 
     folder, own = Path(place.get("folder", ".")), place.get("config_dir")
     config_dir = None if own is None else str(folder / own)
@@ -122,6 +122,40 @@ def composed(runs: Sequence[Sequence[str]], place: Mapping[str, str]) -> list[Co
             return [e._replace(place=place) for e in stored]
         finally:
             GlobalHydra.instance().clear()
+
+
+def only_entry(words: Sequence[str]) -> Composed:
+    """Return the one configuration that words ask for.
+
+    Raises:
+        ConfigError: they are wrong, or ask for several.
+    """
+    with hydra_left_alone():
+        results = entries(words)
+    if len(results) != 1:
+        raise ConfigError(f"got {len(results)} configurations of {' '.join(words)}; wanted one")
+    return results[0]
+
+
+@contextmanager
+def hydra_left_alone() -> Iterator[None]:
+    """Keep what Hydra knows of the program that calls us, which may be a program of Hydra's."""
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.version import VersionBase
+
+    hydra, config, version = GlobalHydra.instance(), HydraConfig.instance(), VersionBase.instance()
+    before = hydra.hydra, config.cfg, version.version_base
+    name = "HYDRA_FULL_ERROR"
+    full = os.environ.get(name)
+    try:
+        yield
+    finally:
+        hydra.hydra, config.cfg, version.version_base = before
+        if full is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = full
 
 
 def files_of(config_dir: str | None, searched: Sequence[Path] = ()) -> "Files":

@@ -1,16 +1,13 @@
-"""Values of Python as words of the command line, and Hydra called from somebody else's program."""
+"""Values of Python as words of the command line."""
 
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from lra.composition.configuration import GROUPS, quote
-from lra.composition.run import Composed
 from lra.errors import ConfigError
 
 _BARE = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
@@ -119,39 +116,3 @@ def flags(config_dir: str | Path | None, plugins: Sequence[str]) -> list[str]:
         raise ConfigError(f"plugins: got {plugins!r}; wanted a list of names, as in [{plugins!r}]")
     words = [] if config_dir is None else [f"--config-dir={config_dir}"]
     return words + ([f"plugins=[{','.join(plugins)}]"] if plugins else [])
-
-
-def composed(words: Sequence[str]) -> Composed:
-    """Return the one configuration that words ask for.
-
-    Raises:
-        ConfigError: they are wrong, or ask for several.
-    """
-    from lra.composition.hydra_entry import entries
-
-    with hydra_left_alone():
-        results = entries(words)
-    if len(results) != 1:
-        raise ConfigError(f"got {len(results)} configurations of {' '.join(words)}; wanted one")
-    return results[0]
-
-
-@contextmanager
-def hydra_left_alone() -> Iterator[None]:
-    """Keep what Hydra knows of the program that calls us, which may be a program of Hydra's."""
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.version import VersionBase
-
-    hydra, config, version = GlobalHydra.instance(), HydraConfig.instance(), VersionBase.instance()
-    before = hydra.hydra, config.cfg, version.version_base
-    name = "HYDRA_FULL_ERROR"
-    full = os.environ.get(name)
-    try:
-        yield
-    finally:
-        hydra.hydra, config.cfg, version.version_base = before
-        if full is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = full

@@ -6,7 +6,7 @@ import pytest
 
 from lra.composition.catalogue import names
 from lra.composition.compose import build_model, typed
-from lra.composition.python_words import composed
+from lra.composition.hydra_entry import only_entry
 from lra.errors import ConfigError
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
@@ -17,7 +17,7 @@ from tests.contracts.choices_of_configs import CAUSAL_ALONE
 @pytest.mark.parametrize("name", names("model"))
 def test_numbers_below_zero_are_refused_with_their_value(name: str) -> None:
     task = "induction" if name in CAUSAL_ALONE else "listops"
-    base = composed([f"task={task}", f"model={name}"]).config
+    base = only_entry([f"task={task}", f"model={name}"]).config
     part = "mixer" if "mixer" in base["model"] else "stack"
     for option, default in base["model"][part].items():
         if type(default) in (int, float):
@@ -28,7 +28,7 @@ def test_numbers_below_zero_are_refused_with_their_value(name: str) -> None:
 
 
 def test_a_fault_of_a_class_from_elsewhere_is_none_of_its_options(monkeypatch) -> None:
-    run = typed(composed(["task=listops", "model=softmax"]).config)
+    run = typed(only_entry(["task=listops", "model=softmax"]).config)
 
     def faulty(*_: object, **__: object) -> None:
         raise ValueError("not enough values to unpack")
