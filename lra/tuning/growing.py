@@ -28,11 +28,11 @@ from lra.tuning.advance import (
     TrialOutcome,
     Words,
     advance,
+    finished_count,
     judged,
     table,
 )
 from lra.tuning.record import Record, read_record
-from lra.tuning.warnings import finished
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Growing:
                 f"(validation {metric} {chosen.trial.score:.4g}): {shlex.join(chosen.words)}"
             )
             yield from (f"  {name.replace('_', ' ')}: {text}" for name, text in chosen.marks)
-        counts = sorted({finished(chosen.trials) for chosen in self.step.choices})
+        counts = sorted({finished_count(chosen.trials) for chosen in self.step.choices})
         if len(counts) > 1:
             told = ", ".join(map(str, counts))
             yield f"unequal budgets: arms differ in finished trials ({told})"
