@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 PRELOAD = (
     "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
     "lra.sweep.cells",
-    "lra.sweep.trial_builds",
-    "lra.sweep.work",
     "lra.runners.measures.train",  # with what trains, which other runners need, too
 )
 """What the fork server imports once, besides torch, so that a cell starts in milliseconds."""

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from lra.composition import protocol
 from lra.composition.class_path import name_plugins
 from lra.composition.compose import bundled_family, core_of, facts, typed
 from lra.composition.run import Run
 from lra.conf.processors import SPIN, cpu_quota
 from lra.runners.isolation.progress import listening, phase
+from lra.runners.measurement.device import set_matmul_precision
 from lra.runners.measurement.gpus import gpus
 from lra.runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
 from lra.runners.records import Cell, Memo
@@ -22,10 +25,11 @@ from lra.sweep.cell_logger import logging_cell
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
+from lra.sweep.trial_builds import without_weights
+from lra.sweep.work import CellWork
 from lra.version import lra_version
 
 if TYPE_CHECKING:
-    from lra.sweep.work import CellWork
     from lra.tasks.task import Task
 
 
@@ -159,14 +163,6 @@ def _named(run: Run) -> list[str]:
     return named
 
 
-def is_reference(run: Run, name: str) -> bool:
-    """Tell whether a run's model is the reference `name`."""
-    if run.model != name or run.backbone != run.backbone.at_full_length():
-        return False
-    options = core_of(bundled_family(name, "runner.references"), ())[2]
-    return bool(run.mixer_options == options)
-
-
 def marks(run: Run) -> dict[str, str]:
     """Return the labels that every row of a run carries: what departs from the plain family."""
     labels = run.hardware.labels()
@@ -236,8 +232,6 @@ def compare_cells(argument: Mapping[str, Any], send: Callable[[object], None]) -
 
 
 def _items(argument: Mapping[str, Any]) -> Iterator[object]:
-    from lra.sweep.trial_builds import without_weights
-
     phase("building")
     work = _work(argument)
     if work.run.runner.models:  # so that a refusal costs nothing and comes first
@@ -246,13 +240,8 @@ def _items(argument: Mapping[str, Any]) -> Iterator[object]:
     yield from runner.probe(work) if argument.get("probed") else runner.run(work)
 
 
-def _work(argument: Mapping[str, Any]) -> "CellWork":
+def _work(argument: Mapping[str, Any]) -> CellWork:
     """Return a cell, and set what its hardware profile says of this process."""
-    import torch
-
-    from lra.runners.measurement.device import set_matmul_precision
-    from lra.sweep.work import CellWork
-
     name_plugins(argument["plugins"])
     run = typed(argument["config"])
     set_matmul_precision(run.hardware.matmul_precision)

@@ -254,6 +254,14 @@ def as_run(family: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, 
     return {**options, **plain(fixed_in(family, typed))}
 
 
+def is_reference(run: Run, name: str) -> bool:
+    """Tell whether a run's model is the reference `name`."""
+    if run.model != name or run.backbone != run.backbone.at_full_length():
+        return False
+    options = core_of(bundled_family(name, "runner.references"), ())[2]
+    return bool(run.mixer_options == options)
+
+
 def attention_dropout(run: Run, length: int, rates: dict[str, Rate]) -> Rate:
     """Return the rate at which attention weights are dropped: 0 where a mixer has none to drop.
 

@@ -11,7 +11,7 @@ from lra.runners.runner import OWN
 from lra.runners.storage.formats import read_bytes
 from lra.runners.storage.index import RowsIndex
 from lra.runners.store import BadStore, Store, UnknownCell
-from lra.sweep.cells import is_reference
+from lra.sweep.identity import is_reference
 from lra.sweep.sweep import Planned
 from lra.sweep.titles import title
 from lra.sweep.trainings import missing

@@ -29,7 +29,7 @@ from lra.runners.measures.approximation import Approximation
 from lra.runners.measures.attention.cores import core_of
 from lra.runners.runner import OWN
 from lra.runners.training.checkpoint import Checkpoints
-from lra.sweep.cells import is_reference
+from lra.sweep.identity import is_reference
 from lra.sweep.stored_weights import StoredTraining
 from lra.sweep.trainings import trainings
 from lra.tasks.task import Stretches, Task
