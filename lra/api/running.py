@@ -111,7 +111,7 @@ def run(
         0
     """
     from lra.composition.hydra_entry import entries, hydra_left_alone
-    from lra.execution.foreground import execute, ready
+    from lra.execution.preload import ready
     from lra.terminal.volume import taken
 
     given, keywords = given_words(overrides), given_words(options)
@@ -126,6 +126,8 @@ def run(
         configurations = entries(words)
     if not configurations:
         raise ConfigError("these words print and run nothing: call `lra run` in a shell")
+    from lra.execution.foreground import execute  # with PyTorch, for which all is settled now
+
     code, sweep, outcome = execute(configurations, volume=volume)
     _pass_on(outcome.stopped_by, sweep.name)
     return CompletedSweep(

@@ -4,35 +4,22 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from lra.composition.arguments import add_plugin, parser_beside_words, path_word, whole
+import torch
+
 from lra.composition.class_path import NotNamed
+from lra.composition.compose import build_model, typed
+from lra.composition.hydra_entry import entries
 from lra.composition.run import Run
 from lra.errors import CommandError, ConfigError
-
-if TYPE_CHECKING:
-    from lra.runners.measurement.parts import ModelCost, ModelPart
+from lra.runners.measurement.parts import ModelCost, ModelPart, cost_by_part
+from lra.runners.store import Store
+from lra.runners.training.recurrent_state import remembered
+from lra.terminal.screen import flush_right, table
 
 SCHEMA = 1
 """Of what `--json` prints."""
-LONGEST = 10_000_000
-USAGE = """lra show --cost [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
-       lra show --cost CELL"""
-ABOUT = """\
-Parameters and multiply-adds of a model, part by part: of a stored cell, or of what the words of
-`lra run` compose. It is counted on a model without contents; nothing runs and nothing is written.
-"""
-EXAMPLES = """\
-examples:
-  lra show --cost model=performer task=listops size=base
-  lra show --cost model=softmax,linear task=text --lengths 1024,4096
-  lra show --cost 3fa9                                    the model of a stored cell
-
-Multiply-adds are those of one forward pass over one example, up to the scores of every class:
-of products, convolutions, attention and Fourier transforms. Norms, softmax and other element-wise
-work are not counted; causal attention counts all pairs.
-"""
 
 
 class CountedModel(NamedTuple):
@@ -43,40 +30,16 @@ class CountedModel(NamedTuple):
     length: int
     memory: int
     """Tokens of the state before it; 0: none."""
-    cost: "ModelCost"
+    cost: ModelCost
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the arguments of `lra show --cost`; its other words are a cell, or of `lra run`."""
-    args = parser_beside_words("lra show --cost", USAGE, ABOUT, EXAMPLES)
-    args.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
-    args.add_argument(
-        "--lengths",
-        type=_lengths,
-        metavar="N,N",
-        help="tokens of the example, the model built for each; default: the task's longest, or "
-        "the cell's",
-    )
-    args.add_argument("--json", action="store_true", help="print one JSON object")
-    add_plugin(args, "a package of yours that CELL names, so that it may be imported")
-    args.add_argument(
-        "--results", type=path_word, metavar="DIR", help="where CELL is stored; default: results"
-    )
-    return args
+def print_costs(words: list[str], flags: argparse.Namespace) -> int:
+    """Print the costs of a cell's model, or of every model that words compose.
 
-
-def _lengths(word: str) -> list[int]:
-    try:
-        return [whole(1, LONGEST)(part) for part in word.split(",")]
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(
-            f"got {word[:40]!r}; wanted whole numbers from 1 to {LONGEST:,}, parted by commas"
-        ) from error
-
-
-def main(argv: list[str]) -> int:
-    """Print the costs of a cell's model, or of every model that words compose."""
-    flags, words = parser().parse_known_args(argv)
+    Args:
+        words: A cell, or those of `lra run`.
+        flags: `results`, `lengths` and `json`.
+    """
     bare = [word for word in words if "=" not in word and not word.startswith(("-", "+", "~"))]
     if words and words == bare:
         runs = [*_stored(words, flags.results or Path("results"))]
@@ -107,11 +70,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _stored(words: list[str], results: Path) -> "Iterator[tuple[Run, int | None]]":
+def _stored(words: list[str], results: Path) -> Iterator[tuple[Run, int | None]]:
     """Yield the run of a cell, and its length where that is not its task's."""
-    from lra.composition.compose import typed
-    from lra.runners.store import Store
-
     if len(words) > 1:
         raise CommandError(f"--cost takes one cell at a time: got {' '.join(words)}")
     if not results.is_dir():
@@ -133,9 +93,7 @@ def _stored(words: list[str], results: Path) -> "Iterator[tuple[Run, int | None]
     yield run, int(stored["columns"]["length"]) if run.runner.by_length else None
 
 
-def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
-    from lra.composition.compose import typed
-    from lra.composition.hydra_entry import entries
+def _composed(words: list[str]) -> Iterator[tuple[Run, None]]:
 
     if not words:
         raise CommandError(
@@ -148,14 +106,8 @@ def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
         yield typed(entry.config, tasks), None
 
 
-def _count(run: Run, lengths: Sequence[int] | None, usual: int | None) -> "Iterator[CountedModel]":
+def _count(run: Run, lengths: Sequence[int] | None, usual: int | None) -> Iterator[CountedModel]:
     """Yield the costs of a run's model at every length."""
-    import torch
-
-    from lra.composition.compose import build_model
-    from lra.runners.measurement.parts import cost_by_part
-    from lra.runners.training.recurrent_state import remembered
-
     if not run.runner.models:
         name = run.config["runner"]["name"]
         raise ConfigError(f"runner={name} has no model to count: leave the word out")
@@ -205,8 +157,6 @@ def _as_json(model: CountedModel) -> dict[str, Any]:
 
 def _cost_text(model: CountedModel) -> Iterator[str]:
     """Yield a heading, the table, and what needs a word."""
-    from lra.terminal.screen import flush_right, table
-
     cost = model.cost
     behind = f" behind {model.memory:,} remembered" if model.memory else ""
     yield f"{model.model} on {model.task}: one example of {cost.tokens:,} tokens{behind}"
@@ -227,7 +177,7 @@ def _cost_text(model: CountedModel) -> Iterator[str]:
         yield "  ?: depends on which ids occur, and is not in the sum"
 
 
-def _row(part: "ModelPart", cost: "ModelCost") -> tuple[str, ...]:
+def _row(part: ModelPart, cost: ModelCost) -> tuple[str, ...]:
     label = part.name
     if part.layers is not None:
         first, last = part.layers

@@ -6,8 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+from lra.composition.binding import make
+from lra.composition.compose import core_of
 from lra.composition.yaml_text import load
 from lra.errors import UnknownName
+from lra.models.backbone.choices import TOKEN_HEADS, Head, Residual
+from lra.models.backbone.config import BackboneConfig, TaskFacts
+from lra.models.backbone.model import Backbone
+from lra.models.mixer import Growth, Unsupported
+from lra.models.state import size_bytes
 from lra.terminal.console import print_table
 
 WIDTH, HEADS, MAX_LENGTH, DEPTH = 64, 2, 1024, 3
@@ -27,10 +34,6 @@ def describe(
     looks back alone, `looks_back` is true. A model that the family refuses is named with the
     refusal. Where a trait holds in one direction only, `differs` names that.
     """
-    from lra.composition.compose import core_of
-    from lra.models.backbone.choices import Head
-    from lra.models.mixer import Unsupported
-
     mixers, stack, options = core_of(node, plugins, where)
     found, refusals, looks_back = dict[str, dict[str, Any]](), dict[str, str](), False
     for direction, head in (
@@ -74,13 +77,6 @@ def _facts(node: Mapping[str, Any], mixers: Sequence[Any], stack: Any, head: Any
         Unsupported: The family refuses it.
     """
     import torch
-
-    from lra.composition.binding import make
-    from lra.models.backbone.choices import TOKEN_HEADS, Residual
-    from lra.models.backbone.config import BackboneConfig, TaskFacts
-    from lra.models.backbone.model import Backbone
-    from lra.models.mixer import Unsupported
-    from lra.models.state import size_bytes
 
     wanted = dict(node.get("backbone") or {})
     if head in TOKEN_HEADS:
@@ -150,8 +146,6 @@ def print_traits(files: Iterable[Path], plugins: Sequence[str], as_json: bool) -
 
 def growth(facts: Mapping[str, Any]) -> tuple[str, str]:
     """Return how operations and activations grow with the length n."""
-    from lra.models.mixer import Growth
-
     return str(Growth(**facts["operations"])), str(Growth(**facts["memory"]))
 
 

@@ -13,8 +13,9 @@ from multiprocessing import util
 from types import FrameType
 from typing import Any
 
+from lra.cli import explain
 from lra.cluster.engine import AGAIN, STORAGE
-from lra.execution.foreground import PRELOAD
+from lra.execution.preload import PRELOAD
 from lra.runners.isolation import forked_server, isolate
 from lra.tasks.data.signals import STOPS
 
@@ -107,8 +108,6 @@ def _become(number: int, one: Callable[[int], int]) -> None:
     except KeyboardInterrupt:
         code = 130
     except BaseException as error:  # noqa: BLE001  # the end of this process
-        from lra.cli import explain
-
         if isinstance(error, Exception):
             code = explain(error)
         else:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lra.cluster.engine import Resources, WorkerGroup
+from lra.composition.binding import make
 from lra.composition.configuration import SWEEP_NAME
 from lra.composition.run import Control, Logger
 from lra.conf.plain_files import (
@@ -134,8 +135,6 @@ class StoredPlan:
     @cached_property
     def logger(self) -> Logger:
         """The dashboard of the sweep."""
-        from lra.composition.binding import make
-
         logger: Logger = make(Logger, self.head["logger"], "logger")
         return logger
 

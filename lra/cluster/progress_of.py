@@ -25,6 +25,7 @@ from lra.runners.storage.index import CellSummary, RowsIndex, statuses
 from lra.runners.store import Store
 from lra.sweep.planned import NO_DATA
 from lra.terminal.progress import failure_of
+from lra.terminal.wording import ahead, spent
 
 BAD = frozenset({Status.crashed, Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings that are failures; what is skipped or unsupported was left out on purpose."""
@@ -234,8 +235,6 @@ def _over(state: Mapping[str, Any]) -> bool:
 
 def _progress(state: Mapping[str, Any]) -> str:
     """Return in words how far a cell is; "" where its worker says nothing of it."""
-    from lra.terminal.wording import ahead
-
     phase, done, total, left_s = map(state.get, ("phase", "done", "total", "left_s"))
     if phase is None:
         return ""
@@ -247,8 +246,6 @@ def _progress(state: Mapping[str, Any]) -> str:
 
 def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
     """Yield what a person sees, of running cells and of workers at most so many."""
-    from lra.terminal.wording import ahead, spent
-
     counted = [f"{n} {s.replace('_', ' ')}" for s, n in standing.endings.items() if s != "ok"]
     share = standing.done / max(1, standing.total)
     also = f" ({', '.join(counted)})" if counted else ""

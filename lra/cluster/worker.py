@@ -15,6 +15,7 @@ from lra.cluster.claiming import Claiming
 from lra.cluster.engine import AGAIN, STORAGE, UNTIL, WorkerGroup
 from lra.cluster.growth import PlanGrowth
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, Torn, mark_of
+from lra.cluster.reporting import report_once
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
 from lra.composition.class_path import NotNamed
@@ -263,7 +264,6 @@ class Worker:
         return None
 
     def _report(self) -> None:
-        from lra.cluster.reporting import report_once
 
         report_once(self.plan, self.logger, self.say, self.log)
 

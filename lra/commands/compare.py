@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     choice = parser().parse_intermixed_args(argv)
     from lra.reports.comparison.wording import as_json, comparison_table, verdict
     from lra.results.comparing import TooFewNames, compared
-    from lra.terminal.console import print_result
+    from lra.terminal.result_table import print_result
 
     try:
         numbers, comparisons, left_out = compared(

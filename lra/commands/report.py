@@ -3,7 +3,6 @@
 import sys
 
 from lra.composition.arguments import Parser, add_plugin_words, add_results, path_word
-from lra.results.stored import file_of_rows, publish
 
 
 def main(argv: list[str]) -> int:
@@ -32,6 +31,8 @@ def main(argv: list[str]) -> int:
         "--publish", type=path_word, help="only write the sweep's rows, and its cells beside them"
     )
     choice = parser.parse_args(argv)
+    from lra.results.stored import file_of_rows, publish
+
     if choice.publish:
         if not choice.sweep:
             parser.error("--publish needs --sweep")

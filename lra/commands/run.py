@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from lra import cli
 from lra.composition.class_path import named_plugins
 from lra.composition.hydra_entry import entries
-from lra.execution.foreground import execute, ready
+from lra.execution.preload import ready
 from lra.runners.isolation import isolate
 from lra.sweep.agent import check_words
 from lra.sweep.sweep import Sweep
@@ -21,6 +21,8 @@ def main(argv: list[str]) -> int:
     configurations = entries(argv)
     if not configurations:
         return 0  # Hydra printed a configuration or its help
+    from lra.execution.foreground import execute  # with PyTorch, for which all is settled now
+
     # Code of a plug-in may have started threads, which a fork loses.
     isolate.prepare(fork=cli.alone and not named_plugins())
     done = execute(configurations, volume=volume)

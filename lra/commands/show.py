@@ -7,13 +7,38 @@ from typing import Any
 
 import yaml
 
-from lra.composition.arguments import Parser, add_plugin, add_results
+from lra.composition.arguments import (
+    Parser,
+    add_plugin,
+    add_results,
+    parser_beside_words,
+    path_word,
+    whole,
+)
 from lra.errors import CommandError
 from lra.results.repeat import gone, origin_of, repeat
 from lra.runners.metrics import JUDGED_BY
 from lra.runners.records import DISTURBED, Cell
 from lra.runners.store import Store
 from lra.terminal.console import print_table
+
+MOST_TOKENS = 10_000_000
+COST_USAGE = """lra show --cost [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
+       lra show --cost CELL"""
+COST_ABOUT = """\
+Parameters and multiply-adds of a model, part by part: of a stored cell, or of what the words of
+`lra run` compose. It is counted on a model without contents; nothing runs and nothing is written.
+"""
+COST_EXAMPLES = """\
+examples:
+  lra show --cost model=performer task=listops size=base
+  lra show --cost model=softmax,linear task=text --lengths 1024,4096
+  lra show --cost 3fa9                                    the model of a stored cell
+
+Multiply-adds are those of one forward pass over one example, up to the scores of every class:
+of products, convolutions, attention and Fourier transforms. Norms, softmax and other element-wise
+work are not counted; causal attention counts all pairs.
+"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,12 +69,41 @@ def parser() -> argparse.ArgumentParser:
     return args
 
 
+def cost_parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra show --cost`; its other words are a cell, or of `lra run`."""
+    args = parser_beside_words("lra show --cost", COST_USAGE, COST_ABOUT, COST_EXAMPLES)
+    args.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
+    args.add_argument(
+        "--lengths",
+        type=_lengths,
+        metavar="N,N",
+        help="tokens of the example, the model built for each; default: the task's longest, or "
+        "the cell's",
+    )
+    args.add_argument("--json", action="store_true", help="print one JSON object")
+    add_plugin(args, "a package of yours that CELL names, so that it may be imported")
+    args.add_argument(
+        "--results", type=path_word, metavar="DIR", help="where CELL is stored; default: results"
+    )
+    return args
+
+
+def _lengths(word: str) -> list[int]:
+    try:
+        return [whole(1, MOST_TOKENS)(part) for part in word.split(",")]
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(
+            f"got {word[:40]!r}; wanted whole numbers from 1 to {MOST_TOKENS:,}, parted by commas"
+        ) from error
+
+
 def main(argv: list[str]) -> int:
     """Print the cell, or what a model costs."""
     if "--cost" in argv:
-        from lra.choices.cost import main as cost
+        flags, words_beside = cost_parser().parse_known_args(argv)
+        from lra.choices.cost import print_costs
 
-        return cost(argv)
+        return print_costs(words_beside, flags)
     arguments = parser().parse_args(argv)
     words = arguments.cell or ""
     for word in (arguments.lengths and "--lengths", "=" in words and words):

@@ -74,7 +74,7 @@ def _work(argv: list[str]) -> int:
     folder = locate_plan(arguments.plan, arguments.results)
     if arguments.workers > 1:
         return _several(folder, arguments)
-    from lra.execution.foreground import PRELOAD
+    from lra.execution.preload import PRELOAD
     from lra.runners.isolation import isolate
 
     isolate.prepare(*PRELOAD)

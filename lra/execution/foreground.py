@@ -4,37 +4,26 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from lra.composition.configuration import ReportChoice
 from lra.composition.run import Composed
-from lra.conf.processors import yield_processors
-from lra.results.finish import finish, tell_runs
-from lra.runners.isolation import isolate
+from lra.execution import in_memory
+from lra.reports.style import ReportStyle
+from lra.results.style import read_style
+from lra.runners.measurement.hardware import Device
 from lra.runners.records import Status
+from lra.runners.storage.index import RowsIndex
+from lra.sweep.agent import agent_run, unheard
+from lra.sweep.overview import overview
+from lra.sweep.places import check_places
 from lra.sweep.sweep import Sweep, SweepOutcome
-from lra.terminal import progress
+from lra.sweep.sweep_logger import SweepLogger
 from lra.terminal.volume import Volume
+from lra.tuning.growing import Growing
+from lra.tuning.planned import planned
 
-if TYPE_CHECKING:
-    from lra.reports.style import ReportStyle
-    from lra.sweep.sweep_logger import SweepLogger
-    from lra.tuning.growing import Growing
-
-PRELOAD = (
-    "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
-    "lra.sweep.cells",
-    "lra.runners.measures.train",  # with what trains, which other runners need, too
-)
-"""What the fork server imports once, besides torch, so that a cell starts in milliseconds."""
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
-
-
-def ready(volume: Volume) -> None:
-    """Settle how much is printed, and what cells find: before PyTorch is imported."""
-    yield_processors()
-    progress.speaking = volume is not Volume.quiet
-    isolate.prepare(*PRELOAD)
 
 
 class Executed(NamedTuple):
@@ -50,15 +39,6 @@ def execute(  # what a person sees of it, one after the other
     entries: Sequence[Composed], *, volume: Volume = Volume.normal
 ) -> Executed:
     """Plan and run the entries; report, and write what its dashboard lacks, at the end."""
-    from lra.execution import in_memory
-    from lra.results.style import read_style
-    from lra.runners.measurement.hardware import Device
-    from lra.sweep.agent import agent_run, unheard
-    from lra.sweep.overview import overview
-    from lra.sweep.places import check_places
-    from lra.sweep.sweep_logger import SweepLogger
-    from lra.tuning.planned import planned
-
     choice, several = ReportChoice.of(entries[0].config), entries[0].several
     style, not_taken = read_style(choice.style)  # before any cell: a slip is reported in a second
     for line in not_taken:
@@ -91,15 +71,15 @@ def execute(  # what a person sees of it, one after the other
 def _tell(
     sweep: Sweep,
     outcome: SweepOutcome,
-    logger: "SweepLogger",
+    logger: SweepLogger,
     report_wanted: bool | None,
-    style: "ReportStyle",
+    style: ReportStyle,
     *,
-    growing: "Growing | None",
+    growing: Growing | None,
     multirun: bool,
 ) -> None:
     """Report what a sweep has, and say what it lacks."""
-    from lra.runners.storage.index import RowsIndex
+    from lra.results.finish import finish, tell_runs  # pandas and matplotlib, at the end alone
 
     with RowsIndex(sweep.root) as index:
         left = sum(not index.complete(cell) for cell in sweep.cells)

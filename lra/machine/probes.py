@@ -13,6 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lra.runners.isolation import isolate
+from lra.runners.isolation.places import words
+from lra.runners.measurement.gpus import gpus
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.measurement.training_places import on_gpus, places_of
+from lra.runners.records import Status
+
 Send = Callable[[object], None]
 GIB = 2**30
 HUB = "https://huggingface.co"
@@ -82,9 +89,6 @@ def compile_something(_: None, send: Send) -> None:
 
 def cell_process() -> ProbeResult:
     """A cell in a process of its own, through the fork server."""
-    from lra.runners.isolation import isolate
-    from lra.runners.records import Status
-
     received: list[Any] = []
     ending = isolate.run(answer, "hello", seconds=120.0, threads=1, on_message=received.append)
     if ending.status is not Status.ok or len(received) != 1 or received[0][1] == os.getpid():
@@ -98,9 +102,6 @@ def cell_process() -> ProbeResult:
 
 def memory_limit() -> ProbeResult:
     """A limit on a cell's memory, which turns exhaustion into a row."""
-    from lra.runners.isolation import isolate
-    from lra.runners.records import Status
-
     ending = isolate.run(
         devour, 8 * GIB, seconds=120.0, threads=1, memory_bytes=2 * GIB, on_message=lambda _: None
     )
@@ -115,9 +116,6 @@ def memory_limit() -> ProbeResult:
 
 def compiler() -> ProbeResult:
     """torch.compile, which needs a C++ compiler on a CPU."""
-    from lra.runners.isolation import isolate
-    from lra.runners.records import Status
-
     named = os.environ.get("CXX") or "g++"
     received: list[Any] = []
     ending = isolate.run(
@@ -204,11 +202,6 @@ def gpu() -> ProbeResult:
 
 def places() -> ProbeResult:
     """The devices that a sweep uses at once."""
-    from lra.runners.isolation.places import words
-    from lra.runners.measurement.gpus import gpus
-    from lra.runners.measurement.hardware import HardwareProfile
-    from lra.runners.measurement.training_places import on_gpus, places_of
-
     cpu = places_of(HardwareProfile(name="cpu"), timed=False)
     lines = [
         f"hardware=cpu: {len(cpu.all)} training cells at once ({words(cpu.all) or 'any core'})"
@@ -303,8 +296,6 @@ def wandb_offline() -> ProbeResult:
 
 def wandb_account() -> ProbeResult:
     """A W&B key that its server takes, so that logger=wandb_online can work."""
-    from lra.runners.isolation import isolate
-
     said: list[object] = []
     ending = isolate.run(log_in, None, on_message=said.append, seconds=ACCOUNT_S)
     refused = str(said[0]) if said else f"the server gave no answer: {ending.reason}"

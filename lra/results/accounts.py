@@ -13,7 +13,7 @@ from lra.results.repeat import HERE, origin_of, repeat
 from lra.runners.records import CELL_COLUMNS, Cell, baseline_of
 from lra.runners.storage.formats import read_object
 from lra.runners.store import BadStore, Store
-from lra.sweep.stored_weights import NAME
+from lra.sweep.sweep import WEIGHTS
 
 
 def stored_accounts(
@@ -72,7 +72,7 @@ def published_accounts(
             continue
         overrides = about.get("overrides")
         command = ""
-        if isinstance(overrides, list) and NAME not in about["identity"].get("trainings", {}):
+        if isinstance(overrides, list) and WEIGHTS not in about["identity"].get("trainings", {}):
             cell = Cell(
                 identity=about["identity"],
                 columns={str(name): value for name, value in columns.items()},

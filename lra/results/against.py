@@ -7,11 +7,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from lra.runners.storage.formats import BadStore
-    from lra.sweep.forecast import Forecaster
+from lra.composition.class_path import NotNamed
+from lra.composition.compose import typed
+from lra.runners.records import Status
+from lra.runners.storage.formats import BadStore, cell_folders, read_newest_rows
+from lra.runners.store import Store
+from lra.sweep.forecast import Forecaster
+from lra.terminal.screen import table
 
 FACTOR = 1.5
 """What counts as near."""
@@ -57,7 +61,7 @@ def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
 
 
 def compared(
-    results: Path, unnamed: dict[str, None], damaged: "list[BadStore]"
+    results: Path, unnamed: dict[str, None], damaged: list[BadStore]
 ) -> Iterator[dict[str, Any] | None]:
     """Yield a line for each quantity of each stored cell; None for a cell that cannot be counted.
 
@@ -69,11 +73,6 @@ def compared(
     Raises:
         FileNotFoundError: there is no such folder.
     """
-    from lra.runners.records import Status
-    from lra.runners.storage.formats import BadStore, cell_folders, read_newest_rows
-    from lra.runners.store import Store
-    from lra.sweep.forecast import Forecaster
-
     if not results.is_dir():
         raise FileNotFoundError(f"no results folder {results}: give one that `lra run` has made")
     forecaster, store = Forecaster(), Store(results)
@@ -110,12 +109,9 @@ def compared(
 
 
 def predicted(
-    description: Mapping[str, Any], forecaster: "Forecaster", unnamed: dict[str, None]
+    description: Mapping[str, Any], forecaster: Forecaster, unnamed: dict[str, None]
 ) -> dict[str, float] | None:
     """Return what counting says of a stored cell, by metric; None where it says nothing."""
-    from lra.composition.class_path import NotNamed
-    from lra.composition.compose import typed
-
     columns = description["columns"]
     try:
         run = typed(description["config"])
@@ -153,7 +149,6 @@ def summary(ratios: list[float]) -> dict[str, float]:
 def _print(
     lines: list[dict[str, Any]], shares: Mapping[str, Mapping[str, float]], left_out: int
 ) -> None:
-    from lra.terminal.screen import table
 
     head = ("model", "task", "length", "batch", "quantity", "measured", "predicted", "ratio")
     rows = [

@@ -3,18 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra.errors import ConfigError, UnknownName, near, unknown
+from lra.reports.comparison.numbers import FinalTrainings, Numbers, numbers_of
+from lra.reports.comparison.pairs import Comparison, Side, compare
+from lra.reports.rows import as_text, prepare
+from lra.reports.statistics.tuning import STUDIES
+from lra.reports.tables.scores import TASK
+from lra.reports.tables.searches import PLACE, RUNNER, Searches
 from lra.results.stored import file_of_rows, published, published_cells, stored
 from lra.runners.metrics import JUDGED_BY
 from lra.runners.records import CELL_COLUMNS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from lra.reports.comparison.numbers import FinalTrainings, Numbers
-    from lra.reports.comparison.pairs import Comparison, Side
+from lra.runners.store import read_outcomes
+from lra.sweep.model_names import TRAININGS, flat_options, with_distinct_names
 
 Settings = dict[str, dict[str, str]]
 MODEL = ("model", "mixer.")
@@ -41,13 +45,13 @@ def compared(
     root: Path | None,
     sweep: str | None = None,
     files: Sequence[Path] = (),
-    rows: "pd.DataFrame | None" = None,
+    rows: pd.DataFrame | None = None,
     metric: str | None = None,
     split: str | None = None,
     where: Sequence[str] = (),
     best: bool = False,
     untuned: bool = False,
-) -> "tuple[Numbers, list[Comparison], list[str]]":
+) -> tuple[Numbers, list[Comparison], list[str]]:
     """Compare what words choose: the first with each other one, or the best with all.
 
     The numbers, the comparisons, and what was left out because it is damaged, are returned. After a
@@ -72,11 +76,6 @@ def compared(
         UnknownName: a word names nothing that is stored.
         NoPair: no two results belong together.
     """
-    from lra.reports.comparison.numbers import numbers_of
-    from lra.reports.comparison.pairs import compare
-    from lra.reports.rows import prepare
-    from lra.sweep.model_names import with_distinct_names
-
     left_out: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     if files and sweep is not None:
@@ -84,8 +83,6 @@ def compared(
             f"sweep: got {sweep!r}, which chooses from a store, and these are files: leave it out"
         )
     if files:
-        import pandas as pd
-
         for file in files:
             cells |= published_cells(file)
         whole = pd.concat([published(file_of_rows(file)) for file in files], ignore_index=True)
@@ -117,12 +114,8 @@ def compared(
     return numbers, compare(numbers, sides, best=best), left_out
 
 
-def _with_baselines(frame: "pd.DataFrame", words: Sequence[str]) -> "pd.DataFrame":
+def _with_baselines(frame: pd.DataFrame, words: Sequence[str]) -> pd.DataFrame:
     """Return rows with the baselines that words name as models: of one score at every seed."""
-    import pandas as pd
-
-    from lra.reports.tables.scores import TASK
-
     place = [*TASK, "metric", "split"]
     parts = {part for word in words for part in (word, *word.split())}
     known = frame[(frame["baseline"] != "") & (frame["status"] == "ok") & frame["step"].isna()]
@@ -142,11 +135,8 @@ def _with_baselines(frame: "pd.DataFrame", words: Sequence[str]) -> "pd.DataFram
     return pd.concat([frame, pd.DataFrame(records)], ignore_index=True)
 
 
-def _settings(frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> Settings:
+def _settings(frame: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> Settings:
     """Return every option and column of each cell as text, by dotted name."""
-    from lra.reports.rows import as_text
-    from lra.sweep.model_names import TRAININGS, flat_options
-
     settings: Settings = {}
     of_models = frame[frame["baseline"] == ""]
     columns = [column for column in CELL_COLUMNS if column != "model"]
@@ -161,8 +151,7 @@ def _settings(frame: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> 
     return settings
 
 
-def _side(word: str, frame: "pd.DataFrame", settings: Settings, where: Sequence[str]) -> "Side":
-    from lra.reports.comparison.pairs import Side
+def _side(word: str, frame: pd.DataFrame, settings: Settings, where: Sequence[str]) -> Side:
 
     cells, about = {*settings}, list[str]()
     names = _named(frame)
@@ -185,21 +174,17 @@ def _side(word: str, frame: "pd.DataFrame", settings: Settings, where: Sequence[
 
 
 def _after_search(
-    frame: "pd.DataFrame",
+    frame: pd.DataFrame,
     settings: Settings,
-    sides: "list[Side]",
+    sides: list[Side],
     where: Sequence[str],
     *,
     untuned: bool,
-) -> "tuple[list[Side], FinalTrainings | None]":
+) -> tuple[list[Side], FinalTrainings | None]:
     """Return sides with the final trainings of searches in place of all at the tasks of these.
 
     Their `settings` lose what was searched: it belongs to the choice, and differs between studies.
     """
-    from lra.reports.comparison.numbers import FinalTrainings
-    from lra.reports.statistics.tuning import STUDIES
-    from lra.reports.tables.searches import PLACE, RUNNER, Searches
-
     trained = frame[frame["runner"].isin(("train", RUNNER)) & (frame["baseline"] == "")]
     trained = trained[~trained["cell"].str.contains(" ")].drop_duplicates("cell")
     is_led = {c for c, labels in zip(trained["cell"], trained["labels"], strict=True)
@@ -241,7 +226,7 @@ def _after_search(
     return kept, FinalTrainings(options=word, studies=studies, by_study=by_study)
 
 
-def _named(frame: "pd.DataFrame") -> dict[str, set[str]]:
+def _named(frame: pd.DataFrame) -> dict[str, set[str]]:
     """Return the cells of every name and every family."""
     models = frame[frame["baseline"] == ""]
     cells: dict[str, set[str]] = {}
@@ -288,7 +273,7 @@ def _plain(text: str) -> str | float:
 
 
 def _what(
-    frame: "pd.DataFrame", sides: "Sequence[Side]", metric: str | None, split: str | None
+    frame: pd.DataFrame, sides: Sequence[Side], metric: str | None, split: str | None
 ) -> tuple[str, str]:
     """Return metric and split: those asked for, or the first score that every side has."""
     final = frame[frame["step"].isna() & (frame["status"] == "ok") & (frame["baseline"] == "")]
@@ -307,7 +292,6 @@ def _what(
 
 
 def _hits(root: Path) -> Any:
-    from lra.runners.store import read_outcomes
 
     def hits(cell: str, split: str) -> tuple[Any, Any] | None:
         if " " in cell:  # of a baseline, behind whose name the cell of a seed stands

@@ -17,6 +17,7 @@ from lra.runners.storage.formats import (
     rows_files,
 )
 from lra.runners.store import Store
+from lra.tasks.data.sources import data_root
 
 PARTS = ("sweeps", "plans", "reports", "searches")
 """What has a folder of each sweep's own in the results."""
@@ -108,8 +109,6 @@ def dashboards(results: Path) -> Iterator[Item]:
 
 def data(results: Path) -> Iterator[Item]:  # noqa: ARG001
     """Yield the prepared data sets in the data folder, wherever the results are."""
-    from lra.tasks.data.sources import data_root
-
     root = data_root()
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         if path.is_dir() and path.name not in ("locks", "hashes") and path.name[0] != ".":

@@ -2,23 +2,31 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from lra.composition.protocol import first_look
 from lra.composition.spelling import in_results
+from lra.reports.rows import cost_points, cost_rows, prepare, settings
+from lra.reports.sections import tuning
+from lra.reports.sections.arena import undrawn
+from lra.reports.sections.best_on_validation import best_on_validation
+from lra.reports.sections.section import TablePart
+from lra.reports.style import ReportStyle, using
+from lra.reports.tables.costs import crossover_table
+from lra.reports.tables.scores import score_tables
+from lra.reports.tables.table import Table
+from lra.results.reporting import write
+from lra.results.runs_from_rows import write_runs
 from lra.sweep.sweep import SweepCells
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from lra.reports.style import ReportStyle
-    from lra.reports.tables.table import Table
-    from lra.sweep.sweep_logger import SweepLogger
+from lra.sweep.sweep_logger import SweepLogger, name_of
+from lra.terminal.result_table import print_result
 
 
 def finish(
     sweep: SweepCells,
     report_wanted: bool | None,
-    style: "ReportStyle",
+    style: ReportStyle,
     *,
     multirun: bool,
 ) -> None:
@@ -30,11 +38,6 @@ def finish(
         style: Of the report.
         multirun: Whether the command asked for a sweep.
     """
-    from lra.composition.protocol import first_look
-    from lra.reports.style import using
-    from lra.results.reporting import write
-    from lra.terminal.console import print_result
-
     wanted = multirun if report_wanted is None else report_wanted
     written: list[Path] = []
     if wanted:
@@ -59,33 +62,22 @@ def finish(
         print(f"size          {look}")
 
 
-def tell_runs(logger: "SweepLogger", *, ran: bool) -> None:
+def tell_runs(logger: SweepLogger, *, ran: bool) -> None:
     """Write the runs that are made of rows, and print where those of the sweep are.
 
     Args:
         logger: Of the sweep.
         ran: Whether cells of it have just been run.
     """
-    from lra.results.runs_from_rows import write_runs
-    from lra.sweep.sweep_logger import name_of
-
     if sentence := write_runs(logger, ran=ran):
         print(f"{name_of(logger.sweep.logger):13} {sentence}")
 
 
-def conclusions(rows: "pd.DataFrame") -> "Iterator[Table | str]":
+def conclusions(rows: pd.DataFrame) -> Iterator[Table | str]:
     """Yield tables of searches and scores, and where each model overtakes the references.
 
     Sentences follow: why a figure of the Long Range Arena is not drawn.
     """
-    from lra.reports.rows import cost_points, cost_rows, prepare, settings
-    from lra.reports.sections import tuning
-    from lra.reports.sections.arena import undrawn
-    from lra.reports.sections.best_on_validation import best_on_validation
-    from lra.reports.sections.section import TablePart
-    from lra.reports.tables.costs import crossover_table
-    from lra.reports.tables.scores import score_tables
-
     frame = prepare(rows)
     yield from (p.table for p in tuning.section(frame) if isinstance(p, TablePart))
     yield from (p.table for p in best_on_validation(frame) if isinstance(p, TablePart))

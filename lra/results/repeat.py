@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from lra.composition.python_words import word as word_of
+from lra.composition.runner_class import mode_word
 from lra.runners.records import Cell
 from lra.runners.store import Store
-from lra.sweep.stored_weights import NAME, OPTION
+from lra.sweep.sweep import WEIGHTS, WEIGHTS_KEY
 
 HERE = Store(Path("results"))
 NARROWED = ("runner.lengths", "runner.modes", "runner.qk")
@@ -41,13 +42,11 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
         for word in cell.overrides
         if word.split("=", 1)[0].lstrip("+") not in (*NARROWED, "results", "runner.dry_run")
     ]
-    source = cell.identity.get("trainings", {}).get(NAME)
+    source = cell.identity.get("trainings", {}).get(WEIGHTS)
     if source is not None:
-        words = [word for word in words if not word.startswith(f"{OPTION}=")]
-        words.append(word_of(OPTION, store.cell_folder(source).resolve()))
+        words = [word for word in words if not word.startswith(f"{WEIGHTS_KEY}=")]
+        words.append(word_of(WEIGHTS_KEY, store.cell_folder(source).resolve()))
     if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
-        from lra.composition.runner_class import mode_word
-
         word = mode_word(cell)
         words += [*([word] if word else []), f"runner.lengths=[{cell.columns['length']}]"]
     flags = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []

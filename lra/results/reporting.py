@@ -3,19 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
-    from lra.reports.style import ReportStyle
+from lra.composition.runner_class import first_metrics, sections
+from lra.composition.selection import kinds
+from lra.reports.report import write_report
+from lra.reports.style import DEFAULT, ReportStyle
+from lra.results.accounts import published_accounts, stored_accounts
+from lra.results.stored import (
+    destination,
+    deviations,
+    published_cells,
+    published_with_names,
+    stored,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """What a report consists of."""
 
-    rows: "pd.DataFrame"
+    rows: pd.DataFrame
     files: list[Path]
     left_out: list[str]
     """Cells that are damaged, with the reason."""
@@ -28,7 +38,7 @@ def write(
     file: Path | None = None,
     out: Path | None = None,
     title: str | None = None,
-    style: "ReportStyle | None" = None,
+    style: ReportStyle | None = None,
     config_dirs: Sequence[Path] = (),
     plugins: Sequence[str] = (),
 ) -> Written:
@@ -44,19 +54,6 @@ def write(
         config_dirs: Folders with configuration files of one's own.
         plugins: Packages whose runners have sections of their own.
     """
-    from lra.composition.runner_class import first_metrics, sections
-    from lra.composition.selection import kinds
-    from lra.reports.report import write_report
-    from lra.reports.style import DEFAULT
-    from lra.results.accounts import published_accounts, stored_accounts
-    from lra.results.stored import (
-        destination,
-        deviations,
-        published_cells,
-        published_with_names,
-        stored,
-    )
-
     left_out: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     if file is not None:

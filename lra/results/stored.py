@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.errors import UnknownName, unknown
+from lra.runners.storage import schema_1
+from lra.runners.storage.formats import read_object, without_gc
+from lra.runners.store import BadStore, Store, read_rows, read_rows_file, table_of
+from lra.sweep.model_names import with_distinct_names
 
 if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
     import pandas as pd
@@ -32,10 +36,6 @@ def stored(
         UnknownName: there is no such sweep; the message lists those that exist.
         BadStore: every cell is damaged; the message is that of the first.
     """
-    from lra.runners.storage.formats import without_gc
-    from lra.runners.store import BadStore, Store, read_rows
-    from lra.sweep.model_names import with_distinct_names
-
     store = Store(root)
     if sweep is not None and sweep not in store.sweeps():
         raise UnknownName(unknown("sweep", sweep, store.sweeps()))
@@ -85,8 +85,6 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     `TARGET.jsonl` holds the rows, `TARGET.json` the identity and the command-line words of each
     cell, and the versions. The target may be named with either ending, or without.
     """
-    from lra.runners.store import Store, read_rows
-
     store, rows = Store(root), read_rows(root, sweep)
     about = {}
     for key in rows["cell"].unique():
@@ -128,8 +126,6 @@ def file_of_rows(path: Path) -> Path:
 
 def published(path: Path) -> "pd.DataFrame":
     """Read rows that `publish` wrote. BadStore names the line that is no sound row."""
-    from lra.runners.store import read_rows_file, table_of
-
     return table_of(read_rows_file(path))
 
 
@@ -138,16 +134,12 @@ def published_with_names(path: Path) -> "pd.DataFrame":
 
     The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
     """
-    from lra.sweep.model_names import with_distinct_names
-
     rows, cells = published(path), published_cells(path)
     return with_distinct_names(rows, cells) if path.with_suffix(".json").is_file() else rows
 
 
 def published_cells(path: Path) -> dict[str, dict[str, Any]]:
     """Return what stands in the file beside published rows, by cell; nothing without one."""
-    from lra.runners.storage.formats import read_object
-
     about_file = path.with_suffix(".json")
     return {
         key: {**cell, "described": _described(cell)}
@@ -158,7 +150,5 @@ def published_cells(path: Path) -> dict[str, dict[str, Any]]:
 
 def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options of a published cell, spelled out."""
-    from lra.runners.storage import schema_1
-
     options = cell.get("described")
     return options if isinstance(options, Mapping) else schema_1.described(cell["identity"])

@@ -23,7 +23,8 @@ from lra.runners.records import Cell, Memo
 from lra.runners.storage.fingerprint import Seen, digests, summary
 from lra.sweep.cell_logger import logging_cell
 from lra.sweep.identity import Rate, identity, version
-from lra.sweep.stored_weights import NAME as STORED, stored_training
+from lra.sweep.stored_weights import stored_training
+from lra.sweep.sweep import WEIGHTS
 from lra.sweep.trainings import trainings
 from lra.sweep.trial_builds import without_weights
 from lra.sweep.work import CellWork
@@ -84,7 +85,7 @@ def plan(run: Run, overrides: tuple[str, ...] = (), lookups: Lookups | None = No
         started[name] = plan(source, lookups=lookups)[0].key
         modules.update(_modules(source, lookups.memo))
     if (stored := stored_training(run)) is not None:
-        started[STORED] = stored.key
+        started[WEIGHTS] = stored.key
         modules.update(_modules(stored.run(lookups.tasks), lookups.memo))
     sources = lookups.sources_of(modules)
     shared = {

@@ -18,6 +18,7 @@ import torch
 
 from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
+from lra.models.backbone.config import TOKEN_HEADS, Head
 from lra.models.contract.trace import Operator, TooManyOperators, Trace, Tracer
 from lra.models.mixer import Growth, Layout, Unsupported
 from lra.runners.measurement.device import DTYPES
@@ -296,8 +297,6 @@ def call_of(
         rows: Of the batch.
         memory: Tokens that a state along time keeps.
     """
-    from lra.models.backbone.config import TOKEN_HEADS, Head
-
     meta = partial(torch.empty, device="meta")
     shape = (rows, 2 if facts.head is Head.pair else 1, passes.length)
     tokens = meta(shape, dtype=DTYPES[precision] if facts.scalars else torch.long)

@@ -10,6 +10,7 @@ import torch
 from lra.composition.arguments import whole
 from lra.composition.catalogue import words as spellings
 from lra.composition.compose import build_model, facts, typed
+from lra.composition.hydra_entry import entries
 from lra.composition.run import Run
 from lra.errors import ConfigError, UnknownName, near, unknown
 from lra.models.backbone.choices import CAUSAL_HEADS, Head
@@ -56,8 +57,6 @@ def runs_of(words: Sequence[str]) -> list[Run]:
     Raises:
         ConfigError: A word is wrong, the length is missing, or a model is asked for twice.
     """
-    from lra.composition.hydra_entry import entries
-
     keys = {word.partition("=")[0] for word in words}
     in_full = [part for word in words for part in _in_full(word)]
     if "length" not in keys:

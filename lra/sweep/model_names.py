@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.composition.catalogue import ours
 from lra.composition.yaml_text import load
+from lra.reports.labels import RUN_MARKS, labels_of
 from lra.reports.names import FAITHFUL, display_name
 from lra.runners.records import baseline_of
 
@@ -64,8 +65,6 @@ def with_distinct_names(
         `family`, the name as stored, and `options`, a mapping of those that differ, by dotted name.
     """
     import pandas as pd
-
-    from lra.reports.labels import RUN_MARKS, labels_of
 
     by_cell: dict[tuple[str, str], dict[str, str]] = {}
     of_models = rows[rows["model"].map(baseline_of).isna()]

@@ -11,13 +11,11 @@ from lra.composition.run import Run
 from lra.errors import ConfigError
 from lra.runners.storage.formats import fingerprint_of, read_cell, read_newest_rows
 from lra.runners.store import BadStore, Store, UnknownCell
+from lra.runners.training.checkpoint import Checkpoints
+from lra.sweep.sweep import WEIGHTS_KEY
 
 if TYPE_CHECKING:
     from lra.tasks.task import Task
-
-OPTION = "runner.weights"
-NAME = "weights"
-"""Of the cell among those that a run starts from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +35,8 @@ class StoredTraining:
             raise
         except ConfigError as error:
             raise ConfigError(
-                f"{OPTION}: cell {self.key} has options that lra no longer takes ({error}): train "
-                "it again with this version"
+                f"{WEIGHTS_KEY}: cell {self.key} has options that lra no longer takes ({error}): "
+                "train it again with this version"
             ) from error
 
 
@@ -51,7 +49,7 @@ def stored_training(run: Run) -> StoredTraining | None:
     named = run.runner.stored_weights
     if named is None:
         return None
-    return completed_training(named, Path(run.config["results"]), OPTION)
+    return completed_training(named, Path(run.config["results"]), WEIGHTS_KEY)
 
 
 def completed_training(named: str, results: Path, option: str) -> StoredTraining:
@@ -65,8 +63,6 @@ def completed_training(named: str, results: Path, option: str) -> StoredTraining
     Raises:
         ConfigError: There is no such cell, several begin so, or it has left no weights.
     """
-    from lra.runners.training.checkpoint import Checkpoints
-
     try:
         folder = _folder(named, results, option)
         cell, newest = read_cell(folder), read_newest_rows(folder)

@@ -4,13 +4,15 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lra.composition.run import Control, Logger, Run
 from lra.runners.records import Cell, Status
+from lra.runners.store import Store
 
-if TYPE_CHECKING:
-    from lra.runners.store import Store
+WEIGHTS_KEY = "runner.weights"
+"""Names a stored training to start from."""
+WEIGHTS = "weights"
+"""Of the cell among those that a run starts from."""
 
 
 @dataclass(slots=True)
@@ -42,10 +44,8 @@ class SweepCells:
     """What cells are called, by key: also those that other shards run."""
 
     @property
-    def store(self) -> "Store":
+    def store(self) -> Store:
         """The result store."""
-        from lra.runners.store import Store  # a tenth of a second, which commands need later
-
         return Store(self.root)
 
 

@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING, Any
 from lra.composition.binding import plain
 from lra.composition.compose import bundled_family, facts, group_file, typed
 from lra.composition.run import Run
+from lra.models.backbone.assembly import idle_for_task
+from lra.models.backbone.config import BackboneConfig
+from lra.models.idle import defaults
 from lra.runners.records import Cell, Memo, Status
 from lra.runners.runner import OWN
 from lra.runners.store import Store
+from lra.runners.training.checkpoint import Checkpoints
 
 if TYPE_CHECKING:
     from lra.tasks.task import Task
@@ -71,10 +75,6 @@ def _fitting(run: Run, tasks: "dict[str, Task] | None", memo: Memo) -> Run:
 
     They are those of the run that starts from it, whose task may have another objective.
     """
-    from lra.models.backbone.assembly import idle_for_task
-    from lra.models.backbone.config import BackboneConfig
-    from lra.models.idle import defaults
-
     usual = defaults(BackboneConfig)
     changed = {name: usual[name] for name in idle_for_task(run.backbone, facts(run))}
     if not changed:
@@ -128,8 +128,6 @@ def missing(cell: Cell, store: Store) -> str | None:
         cell: The training.
         store: Where its rows and weights are.
     """
-    from lra.runners.training.checkpoint import Checkpoints
-
     if Checkpoints(store.checkpoint_folder(cell)).finished():
         return None
     failed: list[Mapping[str, Any]] = [

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lra.runners.records import Measurement, Status
+from lra.tasks.data.bars import tqdm
 from lra.terminal.screen import beneath
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
         yield from items
         return
     if sys.stderr.isatty():
-        from lra.tasks.data.bars import tqdm
-
         yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=beneath(sys.stderr))
         return
     due = time.monotonic() + PATIENCE_S

@@ -3,23 +3,24 @@
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lra.composition.hydra_entry import composed
 from lra.composition.python_words import word
 from lra.composition.run import Composed
 from lra.errors import ConfigError
 from lra.sweep.cell_list import build
 from lra.sweep.model_names import flatten
 from lra.sweep.sweep import Sweep
-
-if TYPE_CHECKING:
-    from lra.tuning.growing import Growing
+from lra.tuning.advance import finals
+from lra.tuning.declaration import ONCE, check_word, declared, options_of
+from lra.tuning.growing import Growing
 
 _MOST = 3
 """Options that are named."""
 
 
-def planned(entries: Sequence[Composed], *, elsewhere: bool) -> "tuple[Sweep, Growing | None]":
+def planned(entries: Sequence[Composed], *, elsewhere: bool) -> tuple[Sweep, Growing | None]:
     """Return the cells that are known by now, and the search that they belong to, if any.
 
     Nothing is written: see `Growing.keep`.
@@ -35,8 +36,6 @@ def planned(entries: Sequence[Composed], *, elsewhere: bool) -> "tuple[Sweep, Gr
     if searched is None:
         agent = "WANDB_SWEEP_ID" in os.environ  # whose run is one training
         return build(entries, elsewhere=elsewhere, several=entries[0].several and not agent), None
-    from lra.tuning.declaration import ONCE, declared
-    from lra.tuning.growing import Growing
 
     if (name := searched.options["from"]) is not None:
         trainings = [*_transferred(entries, str(name))]
@@ -49,11 +48,6 @@ def planned(entries: Sequence[Composed], *, elsewhere: bool) -> "tuple[Sweep, Gr
 
 def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
     """Yield trainings of the options that an earlier search chose, with these words."""
-    from lra.composition.hydra_entry import composed
-    from lra.tuning.advance import finals
-    from lra.tuning.declaration import check_word, options_of
-    from lra.tuning.growing import Growing
-
     first, options = entries[0], options_of(entries[0])
     where, root = f"search.from={name}", Path(first.config["results"])
     assert first.searched is not None

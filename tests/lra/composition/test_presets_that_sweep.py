@@ -83,7 +83,7 @@ def test_one_run_of_it_where_that_is_asked_for(
 
 def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr("lra.execution.foreground.isolate.prepare", lambda *_, **__: None)
+    monkeypatch.setattr("lra.execution.preload.isolate.prepare", lambda *_, **__: None)
 
     def execute(entries: Sequence[Composed], **_: object) -> SimpleNamespace:
         asked.append(entries[0].several)

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from lra.reports.tables.table import Column, Entry, Table, TableRow, to_markdown
-from lra.terminal.console import busy, complain, print_result, print_table
+from lra.terminal.console import busy, complain, print_table
+from lra.terminal.result_table import print_result
 from lra.terminal.screen import table
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
