@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import PlanEntry, StoredPlan, Torn
@@ -18,9 +17,7 @@ from lra.runners.store import Store
 from lra.sweep.planned import NO_DATA, done
 from lra.sweep.sweep import Planned
 from lra.sweep.trainings import missing
-
-if TYPE_CHECKING:
-    from lra.tasks.task import Task
+from lra.tasks.task import Task
 
 
 class Claiming:

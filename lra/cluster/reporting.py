@@ -9,6 +9,7 @@ from typing import TextIO
 from lra.cluster.plan import StoredPlan
 from lra.composition.run import LoggerMode
 from lra.conf.plain_files import read_json, typed
+from lra.results.style import read_style
 from lra.runners.storage.atomic import write_whole
 from lra.runners.storage.claims import take
 from lra.sweep.sweep_logger import SweepLogger, name_of
@@ -61,8 +62,7 @@ def _outputs(plan: StoredPlan) -> list[str]:
 
 
 def _report(plan: StoredPlan, logger: SweepLogger, out: TextIO) -> None:
-    from lra.results.finish import finish, tell_runs
-    from lra.results.style import read_style
+    from lra.results.finish import finish, tell_runs  # pandas and matplotlib, at the end alone
 
     choice = plan.head["report"]
     sweep = plan.listed([plan.cell(place) for place in range(len(plan.entries))])

@@ -23,14 +23,13 @@ from lra.composition.configuration import ReportChoice
 from lra.composition.run import Logger
 from lra.composition.spelling import in_results
 from lra.errors import ConfigError
-from lra.sweep.sweep import Planned, Sweep
-from lra.terminal import progress
 from lra.terminal.volume import Volume, taken
 
 if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
     from lra.runners.store import Store
     from lra.sweep.estimate import Forecasts
+    from lra.sweep.sweep import Planned, Sweep
     from lra.tuning.growing import Growing
 
 COUNTED_S = 1.0
@@ -68,6 +67,8 @@ def main(argv: list[str]) -> int:
         return 0 if argv else 2
     if "--stop" in argv:
         return _stop(argv)
+    from lra.terminal import progress
+
     begun = time.monotonic()
     volume, argv = taken(argv)
     progress.speaking = volume is not Volume.quiet
@@ -105,7 +106,7 @@ def main(argv: list[str]) -> int:
     return _submit(sweep, engine, words, report, growing=growing, begun=begun)
 
 
-def _print_workers(sweep: Sweep, engine: ChosenEngine) -> None:
+def _print_workers(sweep: "Sweep", engine: ChosenEngine) -> None:
     """Print how many workers of each size would start, how, and where their logs go.
 
     Raises ConfigError where the engine would start none, once the rest is told.
@@ -136,7 +137,7 @@ def _print_workers(sweep: Sweep, engine: ChosenEngine) -> None:
         raise objection
 
 
-def _beside(sweep: Sweep) -> Iterator[str]:
+def _beside(sweep: "Sweep") -> Iterator[str]:
     """Yield what there is already of a sweep whose cells these are to join."""
     from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
     from lra.cluster.state import is_over, killed, read_states
@@ -169,7 +170,7 @@ def _check_logger(logger: Logger) -> None:
 
 
 def _submit(
-    sweep: Sweep,
+    sweep: "Sweep",
     engine: ChosenEngine,
     words: Sequence[str],
     report: dict[str, Any],
@@ -232,7 +233,7 @@ def _submit(
     return 0
 
 
-def _flags(sweep: Sweep) -> list[str]:
+def _flags(sweep: "Sweep") -> list[str]:
     """Return the flags that name the packages of this command, and its working folder."""
     named = {name for planned in sweep.planned for name in planned.cell.config["plugins"]}
     flags = [f"--plugin={name}" for name in sorted(named)]
@@ -245,7 +246,7 @@ def _unfinished(plan: "StoredPlan", store: "Store") -> int:
     return sum(not file.exists() for file in files)
 
 
-def _prepare(sweep: Sweep, waiting: Sequence[Planned]) -> None:
+def _prepare(sweep: "Sweep", waiting: "Sequence[Planned]") -> None:
     """Fetch the data that want files, for nodes may have no network; others are made there.
 
     Raises what is wrong with them where no cell of the sweep can have its own.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -28,17 +28,15 @@ from lra.sweep.sweep import WEIGHTS
 from lra.sweep.trainings import trainings
 from lra.sweep.trial_builds import without_weights
 from lra.sweep.work import CellWork
+from lra.tasks.task import Task
 from lra.version import lra_version
-
-if TYPE_CHECKING:
-    from lra.tasks.task import Task
 
 
 @dataclass(slots=True)
 class Lookups:
     """What the runs of one sweep share, looked up once; it is as old as the sweep's plan."""
 
-    tasks: "dict[str, Task]" = field(default_factory=dict)
+    tasks: dict[str, Task] = field(default_factory=dict)
     """By configuration: see `lra.composition.compose.typed`."""
     sources: dict[frozenset[str], Mapping[str, str]] = field(default_factory=dict)
     """Hashes of sources, by the modules that reach them."""

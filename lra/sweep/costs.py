@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
 from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
 from lra.models.backbone.config import TOKEN_HEADS, Head
+from lra.models.backbone.model import Backbone, TaskFacts
 from lra.models.contract.trace import Operator, TooManyOperators, Trace, Tracer
 from lra.models.mixer import Growth, Layout, Unsupported
 from lra.runners.measurement.device import DTYPES
@@ -31,9 +32,6 @@ from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.build import state_of
 from lra.sweep.kept_counts import KeptCounts
 from lra.sweep.preset_counts import key_of
-
-if TYPE_CHECKING:
-    from lra.models.backbone.model import Backbone, TaskFacts
 
 PROBE_TOKENS = {Device.cpu: 2**13, Device.cuda: 2**15}
 """Tokens of the smaller of two counted batches: enough that work is cut as in any larger one."""
@@ -165,7 +163,7 @@ class Costs:
             if isinstance(cost, PassCost)
         }
 
-    def _counted(self, run: Run, passes: Passes, task_facts: "TaskFacts") -> PassCost:
+    def _counted(self, run: Run, passes: Passes, task_facts: TaskFacts) -> PassCost:
         rows = min(passes.rows, passes.micro_rows or passes.rows)
         probe = PROBE_TOKENS[run.hardware.device] // (1 if passes.step else EVALUATION_SHARE)
         low = max(2, math.ceil(probe / passes.length))
@@ -209,7 +207,7 @@ class Costs:
         )
         return PassCost(work, int(count_of_pass.peak), (1 + copies) * weights)
 
-    def _linear(self, run: Run, passes: Passes, task_facts: "TaskFacts") -> bool:
+    def _linear(self, run: Run, passes: Passes, task_facts: TaskFacts) -> bool:
         """Tell whether operations and memory of the model's mixers grow as the length."""
         traits = self._model(run, passes, task_facts, run.backbone.depth).traits
         return all(each.operations == each.memory == Growth(1.0) for each in traits)
@@ -218,7 +216,7 @@ class Costs:
         self,
         run: Run,
         passes: Passes,
-        task_facts: "TaskFacts",
+        task_facts: TaskFacts,
         layers: int,
         rows: int,
         *,
@@ -239,7 +237,7 @@ class Costs:
         tensors = [p.numel() for p in model.parameters() if p.requires_grad]
         return _Counted(trace.calls, trace.views, trace.peak_bytes, sum(tensors), len(tensors))
 
-    def _model(self, run: Run, passes: Passes, task_facts: "TaskFacts", layers: int) -> "Backbone":
+    def _model(self, run: Run, passes: Passes, task_facts: TaskFacts, layers: int) -> Backbone:
         main = passes.name == OWN
         key = repr(
             (run.model if main else passes.name, run.mixer_options if main else None, run.backbone,
@@ -279,8 +277,8 @@ def _alike(run: Run, name: str) -> bool:
 
 
 def call_of(
-    model: "Backbone",
-    facts: "TaskFacts",
+    model: Backbone,
+    facts: TaskFacts,
     precision: Precision,
     passes: Passes,
     *,

@@ -8,17 +8,15 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lra.composition.binding import plain
 from lra.composition.class_path import locate
 from lra.composition.run import Run
+from lra.models.backbone.model import TaskFacts
 from lra.runners.records import digest
 from lra.runners.runner import OWN, Passes
 from lra.sweep.identity import decisive
-
-if TYPE_CHECKING:
-    from lra.models.backbone.model import TaskFacts
 
 FILE = Path(__file__).with_suffix(".json")
 
@@ -30,7 +28,7 @@ def shipped() -> Mapping[str, Any]:
     return counts
 
 
-def key_of(run: Run, passes: Passes, task_facts: "TaskFacts") -> str:
+def key_of(run: Run, passes: Passes, task_facts: TaskFacts) -> str:
     """Return a digest of what decides the count of a pass: options at their defaults do not.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lra.composition.class_path import NotNamed
 from lra.composition.compose import typed
@@ -13,9 +13,7 @@ from lra.runners.storage.formats import fingerprint_of, read_cell, read_newest_r
 from lra.runners.store import BadStore, Store, UnknownCell
 from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.sweep import WEIGHTS_KEY
-
-if TYPE_CHECKING:
-    from lra.tasks.task import Task
+from lra.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +25,7 @@ class StoredTraining:
     checkpoints: str
     """Folder of its weights."""
 
-    def run(self, tasks: "dict[str, Task] | None" = None) -> Run:
+    def run(self, tasks: dict[str, Task] | None = None) -> Run:
         """Return its run. Raises ConfigError where this version does not know its options."""
         try:
             return typed(self.config, tasks)

@@ -9,7 +9,7 @@ Options with a mapping `pretraining` change what it holds, by group, for these t
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lra.composition.binding import plain
 from lra.composition.compose import bundled_family, facts, group_file, typed
@@ -21,13 +21,11 @@ from lra.runners.records import Cell, Memo, Status
 from lra.runners.runner import OWN
 from lra.runners.store import Store
 from lra.runners.training.checkpoint import Checkpoints
-
-if TYPE_CHECKING:
-    from lra.tasks.task import Task
+from lra.tasks.task import Task
 
 
 def trainings(
-    run: Run, tasks: "dict[str, Task] | None" = None, memo: Memo | None = None
+    run: Run, tasks: dict[str, Task] | None = None, memo: Memo | None = None
 ) -> dict[str, Run]:
     """Return the runs of `train` that `run` starts from, by the name its runner gives them.
 
@@ -70,7 +68,7 @@ def _reference(name: str, backbone: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _fitting(run: Run, tasks: "dict[str, Task] | None", memo: Memo) -> Run:
+def _fitting(run: Run, tasks: dict[str, Task] | None, memo: Memo) -> Run:
     """Return a training without the options of the backbone that its task never reads.
 
     They are those of the run that starts from it, whose task may have another objective.

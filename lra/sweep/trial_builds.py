@@ -1,17 +1,14 @@
 """Whether a cell's model can be built, asked beforehand: without weights, in milliseconds."""
 
 import logging
-from typing import TYPE_CHECKING
 
 import torch
 
 from lra.composition.compose import are_bundled, build_model, facts
 from lra.composition.run import Run
+from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
 from lra.runners.records import text_of
-
-if TYPE_CHECKING:
-    from lra.models.backbone.model import Backbone
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +42,7 @@ class TrialBuilds:
             raise Unsupported(self._reasons[key])
 
 
-def without_weights(run: Run, length: int) -> "Backbone | None":
+def without_weights(run: Run, length: int) -> Backbone | None:
     """Return the model of a cell on the device `meta`; None where it wants to read weights.
 
     Args:
