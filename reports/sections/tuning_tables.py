@@ -18,6 +18,7 @@ from lra.reports.statistics.tuning import (
     STUDIES,
     agreement,
     ahead,
+    bounds,
     higher_is_better,
 )
 from lra.reports.style import chosen
@@ -146,6 +147,11 @@ def _caption(searches: Searches, metric: str, marks: str) -> str:
         "parentheses, the standard deviation of the validation score over the final seeds of the "
         "chosen options: trials down to the fourth best that differ by less are equally good. "
     )
+    if (trials["trial"] == 0).any():
+        text += (
+            "The untuned options are no draw and count as no trial, here as in curves and windows. "
+            "A trial that repeats them is one; among the four best, and in costs, both are one. "
+        )
     devices = sorted(set(trials["device"]))
     machine = devices[0] if len(devices) == 1 else f"{len(devices)} kinds of machine"
     return f"{text}{marks} ".lstrip() + (
@@ -208,8 +214,9 @@ def _with_deviation(best: Entry, deviation: float, score: Score) -> Entry:
 
 
 def _fourth(trials: pd.DataFrame, score: Score) -> float:
-    """Return the score of the fourth best trial, mean over studies; NaN of fewer."""
+    """Return the score of the fourth best options, mean over studies; NaN of fewer."""
     ordered = trials.dropna(subset="score").sort_values("score", ascending=not score.higher)
+    ordered = ordered.drop_duplicates(["study", "setting"])
     found = [*ordered.groupby("study")["score"].nth(_TOP - 1)]
     return fmean(found) if found else math.nan
 
@@ -273,12 +280,16 @@ def window_table(searches: Searches, metric: str) -> Table | None:
     lines = []
     for arm, trials in arms:
         drawn = whole(trials)
-        good = good_trials(drawn, metric)
         if drawn["score"].isna().all():
             continue
-        if below := _below(searches, arm, score, drawn["score"]):
-            lines.append(_line(arm, *[absent(below)] * (1 + 3 * len(logs))))
+        baseline, floor = _to_beat(searches, arm, metric)
+        beyond = drawn["score"] > floor if score.higher else drawn["score"] < floor
+        if not beyond.any():
+            text = _number(floor, score).text
+            why = f"no trial is better than the baseline {baseline}, {text}: any is as good"
+            lines.append(_line(arm, *[absent(why)] * (1 + 3 * len(logs))))
             continue
+        good = good_trials(drawn, metric) & beyond
         entries = [_share(good, independent=bar is not None and independent(trials))]
         for option in logs:
             entries += _window(drawn["point"], good, option)
@@ -310,23 +321,19 @@ def window_table(searches: Searches, metric: str) -> Table | None:
         heads += [Column(title=t, group=group) for t in ("from–to", "others beyond", "decades")]
     return listed_table(
         lines, heads, title=f"How wide the window of good options is ({name})",
-        caption=f"{which}Failed trials are not good. From–to: the outermost good values of an "
-        "option with a logarithmic range. The window ends between these and the next values that "
-        "were tried, the others beyond. Decades: the window spans at least the first number and "
-        "at most the second; ≥ where no trial lies beyond. Noise, and other options that are "
-        "searched at the same time, can move both.",
+        caption=f"{which}Trials that failed, or are no better than the best baseline, are not "
+        "good. From–to: the outermost good values of an option with a logarithmic range. The "
+        "window ends between these and the next values that were tried, the others beyond. "
+        "Decades: the window spans at least the first number and at most the second; ≥ where no "
+        "trial lies beyond. Noise, and other options that are searched at the same time, can move "
+        "both.",
     )  # fmt: skip
 
 
-def _below(searches: Searches, arm: Arm, score: Score, tried: pd.Series) -> str:
-    """Say that no trial is better than a baseline, so that any is as good; "" where one is."""
-    baseline = searches.best_baseline(arm, score.metric, "validation")
-    baseline = baseline or searches.best_baseline(arm, score.metric, "test")
-    best = float(tried.max() if score.higher else tried.min())
-    if baseline is None or ((best > baseline[1]) == score.higher and best != baseline[1]):
-        return ""
-    text = _number(baseline[1], score).text
-    return f"no trial is better than the baseline {baseline[0]}, {text}: any is as good"
+def _to_beat(searches: Searches, arm: Arm, metric: str) -> tuple[str, float]:
+    """Return the best baseline, on validation or else on test; without any, the worst score."""
+    found = (searches.best_baseline(arm, metric, split) for split in ("validation", "test"))
+    return next(filter(None, found), ("of the worst score", bounds(metric)[0]))
 
 
 def _share(good: pd.Series, *, independent: bool) -> Entry:

@@ -307,8 +307,9 @@ def _trials(found: pd.DataFrame) -> pd.DataFrame:
     costs = costs.pivot(index=_KEY, columns="metric", values="value").reindex(columns=[*_COSTS])
     scored = found[found["metric"] == "trial_score"]
     scored = scored.rename(columns={"value": "score"}).join(costs.rename(columns=_COSTS), on=_KEY)
+    points = [json.loads(each["options"]) for each in scored["labels"]]
     scored = scored.assign(
-        trial=scored["trial"].astype(int), setting=[each["options"] for each in scored["labels"]]
+        trial=scored["trial"].astype(int), point=points, setting=[*map(_setting, points)]
     )
     # points that a choice maps to the same options are one training, and one trial
     drawn = scored[scored["trial"] > 0].sort_values("trial")
@@ -318,9 +319,14 @@ def _trials(found: pd.DataFrame) -> pd.DataFrame:
         sampler=[each["search"] for each in scored["labels"]],
         search=[each.get("search_name", "") for each in scored["labels"]],
         metric=[each["metric"] for each in scored["labels"]],
-        point=[json.loads(each["options"]) for each in scored["labels"]],
         device=scored["hardware"] + ", " + scored["device"],
     )
+
+
+def _setting(point: Mapping[str, Any]) -> str:
+    """Return options as a text that is equal where they are: 0 is 0.0."""
+    plain = {name: value if (x := as_number(value)) is None else x for name, value in point.items()}
+    return json.dumps(plain, sort_keys=True)
 
 
 def _choice(row: Mapping[Any, Any]) -> SearchChoice:

@@ -21,7 +21,7 @@ from lra.reports.style import ReportStyle, using
 from lra.reports.tables.searches import Searches
 from lra.reports.tables.table import Entry, Table
 from lra.runners.measures.search import SearchResult
-from tests.reports.conftest import frame
+from tests.reports.conftest import frame, row
 from tests.reports.rows_of_tables import rows_in
 from tests.reports.sections.search_rows import RATES, chosen_rows, ended, search
 
@@ -176,6 +176,26 @@ def test_repeated_trials_count_once() -> None:
     assert window.rows[0].entries[0].facts == {"trials": 3, "near": 1}
 
 
+@pytest.mark.parametrize("decay", [0.0, 0])
+def test_a_trial_of_the_untuned_options_counts_as_one(decay: float) -> None:
+    """They fill one place among the four best, as they are one training; curves leave out one."""
+    scores = {0: 0.9, 1: 0.5, 2: 0.9, 3: 0.8, 4: 0.7}
+    points = {n: {RATE: 0.1 * n, "optim.weight_decay": 0.0} for n in scores}
+    points[0], points[2] = points[2], {RATE: 0.2, "optim.weight_decay": decay}
+    trials = [ended(n, points[n], score) for n, score in scores.items()]
+    costs = [{"steps": 8.0, "time": 1.0, "multiply_adds": 1.0}] * 5
+    result = SearchResult(sampler="halton", trials=trials, costs=costs, chosen=0)
+    found = searches(*chosen_rows("lstm", result))
+    table = tuned_table(found, "accuracy")
+    tuned = line(table, "lstm")
+    assert tuned["fourth"].value == 0.5
+    assert tuned["best trial (SD)"].value == 0.9
+    assert (tuned["trials (failed)"].text, tuned["steps"].value) == ("4 (0)", 4 * 8)
+    assert "count as no trial, here as in curves and windows" in table.caption
+    (curve,) = arm_curves(found, "accuracy")
+    assert len(curve.curve.best) == 4
+
+
 def test_budgets_are_judged_by_finished_trials() -> None:
     rows = search(("sdpa", "linear"))
     alike = tuned_table(searches(*rows), "accuracy")
@@ -325,11 +345,12 @@ def test_the_window_is_the_share_near_the_best_and_its_decades() -> None:
     assert share.interval is not None
     assert "Good: a validation score of 86.0 or better" in good.caption
     assert adaptive.rows[0].entries[0].interval is None
-    with using(ReportStyle(good_score=0.05)):
+    with using(ReportStyle(good_score=0.05)):  # the lowest score is that of chance
         shorter = replace(result, trials=trials[:4], costs=[{}] * 4)
         every = window_table(searches(*chosen_rows("lstm", shorter)), "accuracy")
     assert every is not None
-    assert [entry.text for entry in every.rows[0].entries][1:] == ["0.0001–0.01", "–, –", "≥ 2.00"]
+    _, *window = [entry.text for entry in every.rows[0].entries]
+    assert window == ["0.001–0.01", "0.0001, –", "≥ 1.00"]
 
 
 def test_who_is_ahead_by_bands_and_by_studies() -> None:
@@ -396,6 +417,19 @@ def test_a_model_that_learned_nothing_has_no_window() -> None:
     share = table.rows[0].entries[0]
     assert share.value is None
     assert share.notes == ("no trial is better than the baseline chance, 10.0: any is as good",)
+
+
+def test_a_trial_that_no_baseline_is_worse_than_is_not_near_the_best() -> None:
+    scores = {1e-4: 0.45, 1e-3: 0.49, 1e-2: 0.52}
+    trials = [ended(n, {RATE: rate}, score) for n, (rate, score) in enumerate(scores.items(), 1)]
+    result = SearchResult(sampler="halton", trials=trials, costs=[{}] * 3, chosen=3)
+    about = {"model": "baseline/majority", "family": "baseline/majority", "options": {}}
+    baseline = row("accuracy", 0.5, labels={"split": "validation"}, **about)
+    for rows, near in (([], 2), ([baseline], 1)):
+        table = window_table(searches(*chosen_rows("lstm", result), *rows), "accuracy")
+        assert table is not None
+        assert table.rows[0].entries[0].facts == {"trials": 3, "near": near}
+    assert "are no better than the best baseline" in table.caption
 
 
 def test_points_show_failures_and_the_choice_and_know_their_axis() -> None:
