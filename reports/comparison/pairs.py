@@ -31,7 +31,8 @@ from lra.reports.statistics.paired import (
     share_difference_interval,
     sign_flip_p,
 )
-from lra.reports.tables.scores import ACCURACY, CHANCE, TASK
+from lra.reports.tables.ranking import above
+from lra.reports.tables.scores import ACCURACY, CHANCE, TASK, score_interval
 from lra.runners import metrics
 from lra.runners.records import is_oracle
 
@@ -80,6 +81,8 @@ class Line:
     speed: Speed | None = None
     baseline: tuple[str, float] | None = None
     """The best one, by name."""
+    above_baseline: bool = True
+    """Whether the better side is shown to be better than it, as for ranks in tables of scores."""
     notes: tuple[str, ...] = ()
     by_unit: Mapping[Unit, tuple[float, float]] = field(default_factory=dict)
     """Of seeds or studies that count once each: the first and the second mean."""
@@ -308,10 +311,22 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
         nothing = f"nothing can be said about the variation between {line.units}{words}"
         notes.append(f"{one}: {nothing}")
     notes += [UNTIMED] if numbers.metric in SPEEDS and not speed else []
+    baseline = _baseline(numbers, place)
     return replace(
-        line, **_counts([a - b for a, b in values], numbers.score.higher),
-        baseline=_baseline(numbers, place), notes=(*notes, *line.notes),
+        line, **_counts([a - b for a, b in values], numbers.score.higher), baseline=baseline,
+        above_baseline=not baseline or _above(numbers, line, pairs[0], baseline[1]),
+        notes=(*notes, *line.notes),
     )  # fmt: skip
+
+
+def _above(numbers: Numbers, line: Line, pair: tuple[Row, Row], baseline: float) -> bool:
+    """Tell whether the better side of a line, with its interval, is better than a baseline."""
+    score, means = numbers.score, (line.first or 0.0, line.second or 0.0)
+    side = means.index(max(means) if score.higher else min(means))
+    values = [each[side] for each in line.by_unit.values()] or [means[side]]
+    examples = int(labels_of(pair[side]["labels"]).get("examples", 0)) if line.by_unit else 0
+    interval = score_interval(score, values, examples)
+    return above(means[side], interval, [baseline], higher=score.higher)
 
 
 def _counted(numbers: Numbers, line: Line) -> Line:
@@ -413,7 +428,7 @@ def _over_examples(numbers: Numbers, a: Row, b: Row) -> tuple[Interval | None, i
 
 
 def _baseline(numbers: Numbers, place: Place) -> tuple[str, float] | None:
-    """Return the best baseline on the data of a place, or chance at the Long Range Arena."""
+    """Return the best baseline on the data of a place; at the Long Range Arena, chance is one."""
     here = dict(place)
     of_data = {k: here[k] for k in TASK if k in here}
     scores = {
@@ -424,8 +439,8 @@ def _baseline(numbers: Numbers, place: Place) -> tuple[str, float] | None:
         if row["status"] == "ok" and of_data.items() <= dict(other).items()
     }
     task = str(here["task"])
-    if not scores and numbers.metric == ACCURACY.metric and task in CHANCE:
-        scores = {"chance": CHANCE[task]}
+    if numbers.metric == ACCURACY.metric and task in CHANCE:
+        scores["chance"] = CHANCE[task]
     name = (max if numbers.score.higher else min)(scores, key=lambda n: scores[n], default="")
     return (name, scores[name]) if name else None
 

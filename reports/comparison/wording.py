@@ -69,8 +69,9 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
     if p is None:
         words = f"{at}; {line.notes[-1]}."
     elif p < ALPHA:
-        words = f"{at}, {test}: {a if (found.mean > 0) == higher else b} is {word}."
-        words += f" {line.caution}" * bool(line.caution)
+        ahead = f"{a if (found.mean > 0) == higher else b} is {word}."
+        normal = f". {line.caution} If they are normal, " if line.caution else ": "
+        words = f"{at}, {test}{normal}{ahead}"
     else:
         words = f"{at}, {test}: no difference is shown"
         if found.interval and found.detectable is None:
@@ -79,11 +80,9 @@ def verdict(numbers: Numbers, comparison: Comparison) -> str:
             size = numbers.text(found.detectable)
             words += f"; one of {size} would be, in {100 * POWER:g} % of repetitions"
         words += "."
-    if line.baseline and line.first is not None and line.second is not None:
+    if line.baseline and not line.above_baseline:
         name, score = line.baseline
-        best = max(line.first, line.second) if higher else min(line.first, line.second)
-        if best == score or (best < score) == higher:
-            words += f" Neither is better than the baseline {name}, {numbers.text(score)}."
+        words += f" Neither is shown to be better than the baseline {name}, {numbers.text(score)}."
     return words
 
 
@@ -100,16 +99,18 @@ def _over_lines(numbers: Numbers, comparison: Comparison, options: str) -> str:
     wins, losses = signs.count(True), signs.count(False)
     if losses > wins:
         a, b, wins = b, a, losses
-    words = f"{a} is {word} than {b}{options} in {wins} of {len(gains)} lines"
     if all(x.over == COUNTED for x in gains):
+        words = f"{a} is {word} than {b}{options} in {wins} of {len(gains)} lines"
         return f"{words}. {comparison.first} has {_times(gains)}: {_REPEATS}."
+    words = f"{a} has a {word} mean than {b}{options} in {wins} of {len(gains)} lines."
     tested = [x for x in gains if x.p_holm is not None]
     if not tested:
-        return f"{words}; no difference can be tested, and the notes say why."
+        return f"No difference can be tested, and the notes say why. {words}"
     sure = [x for x in tested if (x.p_holm or 0.0) < ALPHA]
-    words += f"; {len(sure)} of {len(tested)} differences are significant"
-    words += f" (Holm, {tested[0].tests} tests)" if tested[0].tests > 1 else ""
-    return f"{words}. {sure[0].caution if sure else ''}".rstrip()
+    found = f"{len(sure)} of {len(tested)} differences are significant"
+    found += f" (Holm, {tested[0].tests} tests)" if tested[0].tests > 1 else ""
+    caution = f" {sure[0].caution}" if sure and sure[0].caution else ""
+    return f"{found}.{caution} {words}"
 
 
 def _over_speeds(a: str, b: str, speeds: Sequence[Speed], lines: int) -> str:

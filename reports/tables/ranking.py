@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from lra.reports.statistics.intervals import LEVEL
+from lra.reports.statistics.intervals import LEVEL, Interval
 from lra.reports.statistics.paired import holm, mean_difference
 from lra.reports.tables.table import Entry, Table
 
@@ -59,12 +59,16 @@ def ranked(
 def _above(column: Sequence[Entry], floor: Sequence[float], *, higher: bool) -> bool:
     """Tell whether the best of a column is better than scores that need no model."""
     entries = [e for e in column if e.status == "ok" and e.value is not None]
-    if not entries or not floor:
+    if not entries:
         return True
-    sign = 1 if higher else -1
-    best = max(entries, key=lambda e: sign * (e.value or 0.0))
-    ends = (best.interval.low, best.interval.high) if best.interval else (best.value,)
-    return min(sign * (end or 0.0) for end in ends) > max(sign * each for each in floor)
+    best = (max if higher else min)(entries, key=lambda e: e.value or 0.0)
+    return above(best.value or 0.0, best.interval, floor, higher=higher)
+
+
+def above(value: float, interval: Interval | None, floor: Sequence[float], *, higher: bool) -> bool:
+    """Tell whether a score, with its interval, is better than scores that need no model."""
+    ends = (interval.low, interval.high) if interval else (value,)
+    return all((min(ends) > each) if higher else (max(ends) < each) for each in floor)
 
 
 def _tests(column: Sequence[Entry]) -> Mapping[tuple[int, int], float]:

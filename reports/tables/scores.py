@@ -313,11 +313,7 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     values = [float(v) for v in good["value"]]
     mean = sum(values) / len(values)
     examples = _examples(good)
-    interval: Interval | None = mean_interval(values)
-    if interval is None and examples and score.shares:
-        interval = wilson_interval(min(mean, 1.0), examples)
-    elif interval is not None and score.shares:  # a t interval knows no bounds, a share has some
-        interval = replace(interval, low=max(0.0, interval.low), high=min(1.0, interval.high))
+    interval = score_interval(score, values, examples)
     if len(values) > 1 and len({*values}) == 1 and (good["baseline"] == "").all():
         notes += (EQUAL,)
     labels = good["labels"][good["baseline"] != ""]
@@ -337,6 +333,17 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
         by_seed=dict(zip(map(int, good["seed"]), values, strict=True)),
         cells=cells,
     )
+
+
+def score_interval(score: Score, values: Sequence[float], examples: int) -> Interval | None:
+    """Return the t interval of a mean over seeds; of a share of one seed, that over examples."""
+    found = mean_interval(values)
+    if found is None and examples and score.shares:
+        return wilson_interval(min(values[0], 1.0), examples)
+    if found is None or not score.shares:
+        return found
+    # a t interval knows no bounds, a share has some
+    return replace(found, low=max(0.0, found.low), high=min(1.0, found.high))
 
 
 def _text(

@@ -63,7 +63,8 @@ def test_models_over_tasks(results: Path, capsys: pytest.CaptureFixture[str]) ->
     text = printed(capsys, "linear", "sdpa", "--results", results, "--sweep", "mine")
     first, *_ = text.splitlines()
     assert first.startswith("linear − sdpa at all 2 tasks: +22.5 [+16.3, +28.7] over 3 seeds, p =")
-    assert ": linear is better. The t test takes" in first
+    assert ". The t test takes differences for normal" in first
+    assert first.endswith("If they are normal, linear is better.")
     assert "means over 2 settings of optim.peak_learning_rate" in text
     assert "**+22.5** [+16.3, +28.7]" in text
 

@@ -14,6 +14,7 @@ from lra.reports.comparison.wording import comparison_table, verdict
 from lra.reports.rows import prepare
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.statistics.paired import mean_difference, share_difference_interval
+from lra.reports.tables.scores import score_tables
 from lra.reports.tables.table import to_markdown
 
 Options = dict[str, dict[str, str]]
@@ -64,7 +65,7 @@ def test_seeds_are_paired_whatever_the_order_of_rows(make: SimpleNamespace) -> N
     assert (line.better, line.equal, line.worse, line.over) == (4, 0, 0, "4 seeds")
     assert "linear is better." in verdict(found, only(found))
     other = only(found, "sdpa", "linear")
-    assert "p = 0.023: linear is better." in verdict(found, other)
+    assert "p = 0.023. The t test takes" in verdict(found, other)
     assert (other.lines[0].better, other.lines[0].worse) == (0, 4)
 
 
@@ -86,7 +87,7 @@ def test_no_difference_says_what_would_have_been_found(make: SimpleNamespace) ->
     assert one_line(found).better == one_line(found).worse == 1
     rows = [*scores(make, "linear", [0.5, 0.6]), *scores(make, "sdpa", [0.6, 0.52])]
     text = verdict(found := numbers(make.frame(*rows)), only(found))
-    assert text.endswith("and seeds of this spread are too few to show any.")
+    assert "and seeds of this spread are too few to show any." in text
     table = comparison_table(found, [only(found)])
     ends = table.rows[0].entries[2].interval
     assert ends is not None
@@ -101,7 +102,8 @@ def test_a_difference_over_few_seeds_says_what_it_rests_on(make: SimpleNamespace
         rows = scores(make, "linear", [0.5 + g for g in gains])
         found = numbers(make.frame(*rows, *scores(make, "sdpa", [0.5] * count)))
         text = verdict(found, only(found))
-        assert "linear is better." in text
+        assert text.endswith("If they are normal, linear is better." if wanted else
+                             ": linear is better.")  # fmt: skip
         assert ("no fewer than 6 seeds show a difference" in text) == wanted
         assert ("14 % of equal models" in text) == (count == 2)
         assert one_line(found).caution in to_markdown(comparison_table(found, [only(found)]))
@@ -286,8 +288,25 @@ def test_the_best_baseline_stands_beside_and_is_to_be_beaten(make: SimpleNamespa
     found = numbers(make.frame(*rows))
     assert one_line(found).baseline == ("last token", 0.7)
     assert verdict(found, only(found)).endswith(
-        "Neither is better than the baseline last token, 70.0."
+        "Neither is shown to be better than the baseline last token, 70.0."
     )
+
+
+@pytest.mark.parametrize(("best", "shown"), [(0.58, True), (0.61, False), (0.63, False)])
+def test_a_baseline_is_beaten_here_where_a_table_ranks(
+    best: float, shown: bool, make: SimpleNamespace
+) -> None:
+    """One criterion: beyond the interval of the best mean, here 62.8 [58.4, 67.1]."""
+    rows = [*scores(make, "linear", A), *scores(make, "sdpa", B)]
+    frame = make.frame(*rows, make.baseline("majority", best, "x"))
+    found = numbers(frame)
+    (table,) = (table for _, table in score_tables(prepare(frame)))
+    assert any(row.entries[0].rank for row in table.rows) == shown
+    assert one_line(found).above_baseline == shown
+    assert ("Neither is shown to be better" in verdict(found, only(found))) != shown
+    one = make.frame(rows[0], rows[4], make.baseline("majority", best, "x"))  # of 2,000 examples
+    (table,) = (table for _, table in score_tables(prepare(one)))
+    assert any(row.entries[0].rank for row in table.rows) == one_line(numbers(one)).above_baseline
 
 
 def test_several_are_compared_with_the_first_or_the_best(make: SimpleNamespace) -> None:
@@ -327,8 +346,8 @@ def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None
         "listops, length 512, reference softmax",
     ]
     assert verdict(found, result) == (
-        "linear is better than local in 4 of 4 lines; no difference can be tested, and the notes "
-        "say why."
+        "No difference can be tested, and the notes say why. linear has a better mean than local "
+        "in 4 of 4 lines."
     )
     rows[0] |= {"value": None, "status": "out_of_memory", "reason": "8 GiB"}
     lines = only(numbers(make.frame(*rows), metric="time_ratio"), "linear", "local").lines
@@ -444,7 +463,7 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
         "over 5 passes: too few passes for an interval of 95 %."
     )
     unpaired = only(found, "local", "linear")
-    assert verdict(found, unpaired).startswith("linear is faster than local in 3 of 3 lines; no ")
+    assert verdict(found, unpaired).endswith("linear has a faster mean than local in 3 of 3 lines.")
     assert "faster / equal / slower" in to_markdown(comparison_table(found, [unpaired]))
     for line in unpaired.lines:
         assert line.speed is None
