@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
@@ -18,6 +19,7 @@ from lra.sweep.planned import NO_DATA, done
 from lra.sweep.sweep import Planned
 from lra.sweep.trainings import missing
 from lra.tasks.task import Task
+from lra.terminal.progress import failure_of
 
 
 class Claiming:
@@ -92,6 +94,12 @@ class Claiming:
     def left(self) -> list[int]:
         """Return the places of the cells that are not complete, whoever may take them."""
         return [place for place in self.order if not self.is_over(place)]
+
+    def endings(self) -> Counter[str]:
+        """Return how many cells of the plan ended in each way."""
+        found = (self.index.of(entry.key, entry.fingerprint) for entry in self.plan.entries)
+        failures = (failure_of(summary) for summary in found if summary is not None)
+        return Counter(Status.ok if bad is None else bad.status for bad in failures)
 
     def possible(self, runner: str | None = None) -> Iterator[int]:
         """Yield the places of the cells that could be tried, of one kind or of any."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from lra.cluster.engine import QUEUED, RUNNING, SUSPENDED
 from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
+from lra.cluster.reporting import unwritten
 from lra.cluster.state import is_over, killed, read_states
 from lra.composition.spelling import in_results
 from lra.conf.plain_files import open_file
@@ -24,6 +25,7 @@ from lra.runners.storage.homes import COPIED, Home
 from lra.runners.storage.index import CellSummary, RowsIndex, statuses
 from lra.runners.store import Store
 from lra.sweep.planned import NO_DATA
+from lra.terminal.board import counted
 from lra.terminal.progress import failure_of
 from lra.terminal.wording import ahead, spent
 
@@ -77,6 +79,8 @@ class Standing:
     """Workers that ended with an error, by the reason."""
     resume: str = ""
     """How it goes on where nobody works, in words."""
+    unwritten: str = ""
+    """What workers write yet of a sweep whose cells have all ended, in words."""
     notes: list[str] = field(default_factory=list)
     """What else a person should know, in sentences."""
     per_hour: float | None = None
@@ -148,6 +152,13 @@ class Watcher:
         standing.workers = sorted(
             states.values(), key=lambda s: (s["worker"] not in holding, _over(s), s["worker"])
         )
+        if not standing.left and (lacking := unwritten(plan)):
+            if all(map(_over, standing.workers)):
+                again = f"lra report --sweep {plan.sweep}{in_results(plan.root)}"
+                standing.notes.append(f"not written: {lacking}; {again}")
+            else:
+                standing.unwritten = lacking
+                standing.notes.append(f"being written: {lacking}")
         self._rate(standing)
         self.index.write()
         return standing
@@ -246,13 +257,12 @@ def _progress(state: Mapping[str, Any]) -> str:
 
 def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
     """Yield what a person sees, of running cells and of workers at most so many."""
-    counted = [f"{n} {s.replace('_', ' ')}" for s, n in standing.endings.items() if s != "ok"]
     share = standing.done / max(1, standing.total)
-    also = f" ({', '.join(counted)})" if counted else ""
+    running, waiting = len(standing.running), standing.left - len(standing.running)
+    parts = [*counted(standing.endings), f"{running:,} running", f"{waiting:,} waiting"]
     yield (
-        f"sweep {standing.sweep}: {standing.done:,} of {standing.total:,} cells done "
-        f"({share:.0%}){also}, {len(standing.running):,} running, "
-        f"{standing.left - len(standing.running):,} waiting"
+        f"sweep {standing.sweep}: {standing.done:,} of {standing.total:,} cells have ended "
+        f"({share:.0%}): {', '.join(parts)}"
     )
     rate = [] if standing.per_hour is None else [f"{standing.per_hour:,.0f} cells per hour"]
     if standing.left and standing.left_s is not None:

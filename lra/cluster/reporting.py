@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from typing import TextIO
 
 from lra.cluster.plan import StoredPlan
@@ -25,8 +25,6 @@ def report_once(
 
     A fault of it is printed, and fails no worker: the rows are there, and `lra report` writes it.
     """
-    planned_at = plan.head["made"]
-    done = plan.folder / DONE
     try:
         claim = take(plan.folder / LOCK)
     except OSError as error:
@@ -35,30 +33,27 @@ def report_once(
     if claim is None:
         return
     with claim:
-        try:
-            if typed(read_json(done), {})["plan"] == planned_at:
-                return
-        except (OSError, ValueError, KeyError):
-            pass  # there is none
-        what = " and ".join(_outputs(plan))
-        say(f"the sweep is complete{f': writing {what}' if what else ''}")
-        if not what:
+        if not (what := unwritten(plan)):
             return
+        say(f"the sweep is complete: writing {what}")
         begun = time.monotonic()
         try:
             _report(plan, logger, out)
-            write_whole(done, json.dumps({"plan": planned_at}).encode())
+            write_whole(plan.folder / DONE, json.dumps({"plan": plan.head["made"]}).encode())
         except Exception as error:  # noqa: BLE001  # see the docstring
             say(f"not written ({type(error).__name__}: {error}): lra report --sweep {plan.sweep}")
             return
         say(f"written: {what} ({time.monotonic() - begun:.0f} s)")
 
 
-def _outputs(plan: StoredPlan) -> list[str]:
-    """Return what is written of a complete sweep."""
+def unwritten(plan: StoredPlan) -> str:
+    """Return what is to be written of a complete sweep, in words; "" where there is nothing."""
+    with suppress(OSError, ValueError, KeyError):
+        if typed(read_json(plan.folder / DONE), {})["plan"] == plan.head["made"]:
+            return ""
     report = [REPORT] if plan.head["report"]["write"] is not False else []
     logged = plan.logger.mode is not LoggerMode.disabled
-    return report + ([f"its runs for {name_of(plan.logger)}"] if logged else [])
+    return " and ".join(report + ([f"its runs for {name_of(plan.logger)}"] if logged else []))
 
 
 def _report(plan: StoredPlan, logger: SweepLogger, out: TextIO) -> None:

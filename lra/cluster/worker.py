@@ -21,13 +21,12 @@ from lra.cluster.worker_log import WorkerLog
 from lra.composition.class_path import NotNamed
 from lra.conf import system_errors
 from lra.execution.executor import Executor
-from lra.runners.records import Status
 from lra.runners.storage.atomic import StorageFault, fault_of
 from lra.runners.store import Store
 from lra.sweep.sweep_logger import SweepLogger
 from lra.sweep.users import at_work
 from lra.tasks.data.signals import Stopped, stoppable
-from lra.terminal.board import UNENDED, ProgressBoard
+from lra.terminal.board import UNENDED, ProgressBoard, counted
 from lra.terminal.wording import spent
 
 FIRST_S, LONGEST_S = 0.2, 5.0
@@ -240,7 +239,8 @@ class Worker:
         if not left:
             self.store.clear_claims({entry.key for entry in self.plan.entries})
             self._report()
-            return f"all {total:,} cells of {self.plan.sweep} are complete"
+            endings = ", ".join(counted(claiming.endings()))
+            return f"all {total:,} cells of {self.plan.sweep} have ended: {endings}"
         possible = [place for place in left if place not in claiming.set_aside]
         entries = self.plan.entries
         held = {entries[place].key for place in left} & claiming.busy
@@ -268,11 +268,9 @@ class Worker:
         report_once(self.plan, self.logger, self.say, self.log)
 
     def _summary(self, code: int) -> None:
-        order = [*map(str, Status), *UNENDED]
-        endings = self.board.endings
-        counted = [f"{endings[s]} {s.replace('_', ' ')}" for s in order if endings[s]]
         took = spent(time.monotonic() - self.begun)
-        self.say(f"worker ends with {code} after {took}: {', '.join(counted) or 'no cell run'}")
+        endings = ", ".join(counted(self.board.endings))
+        self.say(f"worker ends with {code} after {took}: {endings or 'no cell run'}")
         self.state.over(code, self.why)
 
 

@@ -104,7 +104,7 @@ def keys_of(tree: Tree, above: str = "") -> Iterator[str]:
 
 
 def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
-    """Return the answer to a key that is none: near matches, those that end alike first.
+    """Return the answer to a key that is none: near matches, those of its own group first.
 
     Args:
         key: With dots.
@@ -119,8 +119,8 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
     alike = [each for each in keys if each.rpartition(".")[2] == leaf]
     siblings = sorted(each for each in keys if each.rpartition(".")[0] == above and above)
     beside = near(leaf, (each.rpartition(".")[2] for each in siblings))
-    matches = [each for each in alike if each.startswith(f"{group}.")] or alike
-    matches = matches or [f"{above}.{each}" for each in beside]
+    matches = [each for each in alike if each.startswith(f"{group}.")]
+    matches = matches or [f"{above}.{each}" for each in beside] or alike
     if not matches and not siblings:
         matches = near(key, keys)
     complaint += f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."

@@ -233,13 +233,12 @@ class ProgressBoard:
 
     def summary(self, folder: str) -> None:
         """Say how all of it ended, and where the results are."""
-        order = [*map(str, Status), *UNENDED]
-        counted = [f"{self.endings[s]} {s.replace('_', ' ')}" for s in order if self.endings[s]]
+        parts = counted(self.endings)
         missing = self.total - self.endings.total()
-        counted += [f"{missing} not tried"] if missing else []
+        parts += [f"{missing} not tried"] if missing else []
         cells = "1 cell" if self.total == 1 else f"{self.total} cells"
         took = spent(self.clock() - self.begin)
-        self.say(f"{cells} in {took}: {', '.join(counted)}; results in {folder}", always=True)
+        self.say(f"{cells} in {took}: {', '.join(parts)}; results in {folder}", always=True)
 
     def say(self, line: str, *, always: bool = False) -> None:
         """Print a line, above what is drawn; where quiet is asked for, only with `always`."""
@@ -318,6 +317,12 @@ class ProgressBoard:
         left = sum(means[kind] * count for kind, count in waiting.items())
         left += sum(mean - spent_s for mean, spent_s in so_far)
         return left / max(1, len(so_far))
+
+
+def counted(endings: Counter[str]) -> list[str]:
+    """Return how many cells ended in each way, in words."""
+    order = [*map(str, Status), *UNENDED]
+    return [f"{endings[s]:,} {s.replace('_', ' ')}" for s in order if endings[s]]
 
 
 def _alike(cell: Cell) -> str:

@@ -77,7 +77,7 @@ def test_where_slurm_is_not_or_gives_no_answer_the_rest_is_told(
     watch = ["watch", "some", "--results", str(tmp_path), "--once"]
     assert main(watch) == 3
     said = capsys.readouterr().out
-    assert "0 of 6 cells done" in said
+    assert "0 of 6 cells have ended" in said
     assert "slurm is not asked: squeue failed: down" in said
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     assert main(watch) == 3

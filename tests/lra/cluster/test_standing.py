@@ -14,6 +14,7 @@ from lra.cli import main
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import StoredPlan, plan_folder
 from lra.cluster.progress_of import KILLED, Watcher, lines, worker_lines
+from lra.cluster.reporting import DONE
 from lra.cluster.state import WorkerState
 from lra.runners.isolation.progress import Progress
 from lra.runners.records import Measurement, Status
@@ -70,6 +71,29 @@ def test_cells_without_their_data_are_told_and_are_no_good_end(
     capsys.readouterr()
     assert main(["watch", "some", "--results", str(plan.root)]) == 1
     assert f"and 1 more: {why} (lra show " in capsys.readouterr().out
+
+
+def test_skipped_cells_are_counted_apart_and_the_report_is_told_until_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalEngine, "submit", lambda *_: [])
+    words = ("model=identity", "seed=0,1", f"results={tmp_path}", "sweep=some", "report=true")
+    assert main(["submit", *TINY, *words]) == 0
+    watcher = Watcher(plan := StoredPlan(plan_folder(tmp_path, "some")))
+    skipped = replace(ROW, value=None, status=Status.skipped, reason="too long")
+    for place, row in enumerate((ROW, skipped)):
+        watcher.store.write(plan.cell(place), [row], (), {})
+    worker = WorkerState(plan.folder, "mine", "")
+    worker.say("running")
+    assert watcher.look().unwritten == "its report"
+    assert "2 of 2 cells have ended (100%): 1 ok, 1 skipped, 0 running" in seen(watcher)
+    assert "being written: its report" in seen(watcher)
+    worker.over(0, "")
+    assert "not written: its report; lra report --sweep some" in seen(watcher)
+    (plan.folder / DONE).write_text(json.dumps({"plan": plan.head["made"]}))
+    assert "written" not in seen(watcher)
+    assert watcher.look().unwritten == ""
+    plan.close()
 
 
 def test_progress_and_time_are_those_of_the_cell_that_runs(

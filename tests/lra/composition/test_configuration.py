@@ -7,6 +7,7 @@ import pytest
 
 from lra.composition.configuration import LARGEST, OPTIONAL, SWEEP_NAME, TOP, check, quote, storable
 from lra.composition.hydra_entry import entries
+from lra.composition.put import unknown_key
 from lra.errors import ConfigError
 from lra.runners import store
 
@@ -93,6 +94,12 @@ def test_unknown_keys_answer_with_near_matches(sound: Any) -> None:
         check({**sound, "sead": 3})
     with pytest.raises(ConfigError, match="did you mean 'layers'"):
         check({**sound, "model": {**sound["model"], "layer": []}})
+
+
+def test_a_key_of_its_own_group_is_nearer_than_the_same_word_in_another() -> None:
+    keys = ["task.length", "runner.lengths", "runner.batch"]
+    assert "did you mean 'runner.lengths'?" in unknown_key("runner.length", "512", keys)
+    assert "did you mean 'task.length'?" in unknown_key("optim.length", "512", keys)
 
 
 @pytest.mark.parametrize(
