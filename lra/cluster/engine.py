@@ -104,8 +104,8 @@ class Engine(Protocol):
         """Seconds that a worker without work stays while others hold claims."""
         ...
 
-    def check(self, groups: Sequence[WorkerGroup]) -> None:
-        """Raise ConfigError for what could not be started; before anything is submitted."""
+    def check(self, groups: Sequence[WorkerGroup], plan: Path) -> None:
+        """Raise ConfigError for what could not be started, of a plan that need not be there yet."""
         ...
 
     def place(self) -> Mapping[str, str]:

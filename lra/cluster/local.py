@@ -32,8 +32,9 @@ class LocalEngine:
         """Refuse values that make no sense."""
         check_common(self.workers, self.wait_s)
 
-    def check(self, groups: Sequence[WorkerGroup]) -> None:
+    def check(self, groups: Sequence[WorkerGroup], plan: Path) -> None:
         """Raise ConfigError where this machine has less than a worker is to have."""
+        del plan
         cores = processors()
         for group in groups:
             if group.resources.cpus > cores:

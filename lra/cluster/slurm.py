@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,25 +121,30 @@ class SlurmEngine:
             return with_clock(cells, workers)
         return grouped(needs, workers)
 
-    def check(self, groups: Sequence[WorkerGroup]) -> None:
-        """Raise ConfigError for what SLURM would refuse, or hold for ever."""
+    def check(self, groups: Sequence[WorkerGroup], plan: Path) -> None:
+        """Raise ConfigError with all that is known that SLURM would refuse, or hold for ever."""
         site.check_present()
         given = self._given()
         if words := variables.overruled(given, partition=self.partition is not None):
             print(words, file=sys.stderr)
-        there = site.partition(self.partition)
-        if self.python is not None:
-            check_python(self.python, prepared=bool(self.setup))
-        elif not _at_home(there):
-            check_shared(
-                Path(sys.prefix), "Python's environment", _hosts(there),
-                "make one that all nodes see, or name their Python by cluster.python=PATH",
-            )  # fmt: skip
-        for group in groups:
-            self._check_fits(group, there)
-        self._check_allowed()
-        for group in groups:
-            self._check_by_slurm(group, there)
+        found: list[str] = []
+        there: list[site.Partition] = []
+        with _noted(found):
+            there = site.partition(self.partition)
+        checks: list[partial[None]] = [partial(self._check_allowed), partial(check_pattern, plan)]
+        if there:
+            checks += [partial(self._check_python, there), partial(self._check_folder, plan, there)]
+        for group in groups if there else ():
+            checks += [partial(self._check_size, group, there)]
+            checks += [partial(self._check_time, group, there)]
+        for each in checks:
+            with _noted(found):
+                each()
+        for group in () if found else groups:  # it would say the same in other words
+            with _noted(found):
+                self._check_by_slurm(group, there)
+        if found:
+            raise ConfigError("\n".join(dict.fromkeys(found)))
 
     def place(self) -> Mapping[str, str]:
         """Return the cluster and the user that jobs are of."""
@@ -147,13 +154,7 @@ class SlurmEngine:
         self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str], mark: str
     ) -> list[str]:
         """Submit arrays of workers, as long as MaxArraySize allows; return the ids of all."""
-        check_pattern(plan)
         there = site.partition(self.partition)
-        if not self.results_shared and not _at_home(there):
-            check_shared(
-                plan, "the results folder", _hosts(there),
-                "give results=DIR on a shared one, or cluster.results_shared=true if it is",
-            )  # fmt: skip
         token, most = leave_token(plan), site.array_limit()
         ids: list[str] = []
         for group in groups:
@@ -224,22 +225,52 @@ class SlurmEngine:
             seconds=_minutes(time_of(cells.seconds, self.hours, limit)),
         )  # fmt: skip
 
-    def _check_fits(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
+    def _check_python(self, there: Sequence[site.Partition]) -> None:
+        if self.python is not None:
+            check_python(self.python, prepared=bool(self.setup))
+        elif not _at_home(there):
+            check_shared(
+                Path(sys.prefix), "Python's environment", _hosts(there),
+                "make one that all nodes see, or name their Python by cluster.python=PATH",
+            )  # fmt: skip
+
+    def _check_folder(self, plan: Path, there: Sequence[site.Partition]) -> None:
+        if not self.results_shared and not _at_home(there):
+            check_shared(
+                plan, "the results folder", _hosts(there),
+                "give results=DIR on a shared one, or cluster.results_shared=true if it is",
+            )  # fmt: skip
+
+    def _check_size(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
         asked = self.resources_of(group, there)
         kinds = [kind for part in there for kind in part.kinds]
         names = ",".join(part.name for part in there)
         if not kinds:
             raise ConfigError(f"cluster.partition: {names} has no nodes; choose another")
+        if group.resources.gpus > asked.gpus:
+            raise ConfigError(
+                f"cluster.gpus: got {asked.gpus}; a cell needs {group.resources.gpus} "
+                "(hardware.processes, hardware.device)"
+            )
         if not any(_holds(kind, asked) for kind in kinds):
             most = [f"{kind.gpus} GPUs, {kind.cpus} cores, {kind.memory_bytes / GIB:,.0f} GiB"
                     for kind in kinds]  # fmt: skip
+            memory = asked.memory_bytes
+            room = "" if memory is None else f" and {memory / GIB:,.0f} GiB"
+            others = [part.name for part in site.partitions()[0].values()
+                      if any(_holds(kind, asked) for kind in part.kinds)]  # fmt: skip
             raise ConfigError(
                 f"cluster=slurm: a worker ({group.name}) needs {asked.gpus} GPUs, {asked.cpus} "
-                f"cores and {(asked.memory_bytes or 0) / GIB:,.0f} GiB at once, and the nodes of "
-                f"{names} have {' or '.join(dict.fromkeys(most))}; choose another partition, set "
+                f"cores{room} at once, and the nodes of {names} have "
+                f"{' or '.join(dict.fromkeys(most))}; choose another partition "
+                f"({', '.join(others) or 'none has enough'}), set "
                 "hardware.processes, hardware.threads or optim.micro_batch_size lower, or "
                 "cluster.gpus, cluster.cpus or cluster.memory_gb"
             )
+
+    def _check_time(self, group: WorkerGroup, there: Sequence[site.Partition]) -> None:
+        asked = self.resources_of(group, there)
+        names = ",".join(part.name for part in there)
         limit = max((part.seconds or math.inf for part in there), default=math.inf)
         if (asked.seconds or 0) > limit:
             raise ConfigError(
@@ -252,11 +283,6 @@ class SlurmEngine:
                 f"cluster.hours: a cell that reads the clock takes about {longest / 3600:.3g} h "
                 f"without a pause, and a job of {names} would have {usable / 3600:.3g} h; set "
                 "cluster.hours higher, or choose a partition that allows more"
-            )
-        if group.resources.gpus > asked.gpus:
-            raise ConfigError(
-                f"cluster.gpus: got {asked.gpus}; a cell needs {group.resources.gpus} "
-                "(hardware.processes, hardware.device)"
             )
         if (asked.seconds or math.inf) < self._shortest_s:
             raise ConfigError(
@@ -378,6 +404,15 @@ class SlurmEngine:
                 f"cluster=slurm: sbatch refused {count} workers ({group.name}): "
                 f"{site.spoken(str(error))}"
             ) from error
+
+
+@contextmanager
+def _noted(found: list[str]) -> Iterator[None]:
+    """Note what a check refuses, so that the next ones are made, too."""
+    try:
+        yield
+    except ConfigError as error:
+        found.append(str(error))
 
 
 def _executor(folder: Path, python: str) -> Any:

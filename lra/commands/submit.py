@@ -90,6 +90,8 @@ def main(argv: list[str]) -> int:
     for line in read_style(choice.style)[1]:
         print(line, file=sys.stderr)
     sweep, growing = planned(configurations, elsewhere=engine.name != LOCAL)
+    if sweep.control.shard is not None:
+        raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
     if sweep.control.dry_run:
         from lra.sweep.overview import overview
 
@@ -97,8 +99,6 @@ def main(argv: list[str]) -> int:
             print(line)
         _print_workers(sweep, engine)
         return 0
-    if sweep.control.shard is not None:
-        raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
     _check_logger(sweep.logger)
     for line in growing.said() if growing else ():
         print(line)
@@ -120,7 +120,7 @@ def _print_workers(sweep: "Sweep", engine: ChosenEngine) -> None:
     plan = plan_folder(sweep.root, sweep.name).resolve()
     objection = None
     try:
-        engine.engine.check(groups)
+        engine.engine.check(groups, plan)
     except ConfigError as error:
         objection = error
     for line in _beside(sweep):
@@ -178,6 +178,7 @@ def _submit(
     growing: "Growing | None",
     begun: float,
 ) -> int:
+    from lra.cluster.plan import plan_folder
     from lra.cluster.planning import write
     from lra.cluster.submissions import Note, check_place
     from lra.sweep.estimate import announcement, forecasts
@@ -189,7 +190,7 @@ def _submit(
     _prepare(sweep, waiting)
     pairs = forecasts(waiting, store, sweep.name, COUNTED_S)
     groups = _groups(pairs, engine)
-    engine.engine.check(groups)
+    engine.engine.check(groups, plan_folder(sweep.root, sweep.name))
     store.check_writable()
     beside = [*_beside(sweep)]
     if growing is not None:

@@ -32,7 +32,8 @@ def parser() -> argparse.ArgumentParser:
         description="How far a sweep is: cells done, running, failed and left, and of a "
         "submitted one its workers, their jobs and the time left. Works where the results "
         "folder is seen, also while nothing runs; what the jobs wait for is told where SLURM can "
-        "be asked. On a terminal it stays until the sweep and its report are complete; Ctrl-C ends it.",
+        "be asked. On a terminal it stays until the sweep and its report are complete; "
+        "Ctrl-C ends it.",
         epilog="Ends with 0: every cell is done well; 1: some crashed, diverged, met a limit or "
         "lacked their data; 3: cells are left. Examples: lra watch mysweep | "
         "lra watch mysweep --json",

@@ -97,7 +97,7 @@ class Pool:
         script.write_text(WORKER)
         self.end = folder / "end"
         groups = [WorkerGroup(name="all", count=count, resources=ONE[0].resources)]
-        self.engine.check(groups)
+        self.engine.check(groups, self.plan)
         note = Note(self.plan, self.chosen, groups)
         command = [sys.executable, str(script), str(self.end)]
         self.ids = self.engine.submit(self.plan, groups, command, note.mark)

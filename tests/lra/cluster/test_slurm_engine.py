@@ -14,6 +14,7 @@ from lra.cluster.engine import Resources, Started, WorkerGroup, chosen
 from lra.errors import ConfigError
 
 GIB = 2**30
+HERE = Path()
 TWO = [
     WorkerGroup(name="small", count=7, resources=Resources(cpus=1, memory_bytes=GIB, seconds=60)),
     WorkerGroup(name="large", count=1, resources=Resources(cpus=4, memory_bytes=20 * GIB)),
@@ -39,7 +40,7 @@ def test_an_option_of_another_cluster_is_told() -> None:
 
 def test_workers_are_arrays_within_the_limit(slurm: FakeSlurm, plan: Path) -> None:
     engine = chosen(["cluster=slurm", "cluster.signal_s=50"]).engine
-    engine.check(TWO)
+    engine.check(TWO, HERE)
     assert slurm.submitted() == []
 
     ids = engine.submit(plan, TWO, [sys.executable, "-m", "lra", "work", str(plan)], "mine-1f")
@@ -73,6 +74,9 @@ def test_arrays_that_were_submitted_are_taken_back_when_one_is_refused(
         ("cluster.partition=empty", "empty has no nodes"),
         ("cluster.gpus=3", "needs 3 GPUs, .* nodes of main have 0 GPUs, 8 cores, .* or 2 GPUs, 32"),
         ("cluster.partition=gpu-long; cluster.gpus=5", "nodes of gpu-long have 4 GPUs, 16 cores,"),
+        ("cluster.gpus=5", r"another partition \(none has enough\)"),
+        ("cluster.gpus=3", r"choose another partition \(gpu-long\), set hardware.processes"),
+        ("cluster.partition=short; cluster.gpus=1", r"needs 1 GPUs, 4 cores .*\(main, gpu-long\)"),
         ("cluster.cpus=33", "0 GPUs, 33 cores and .* nodes of main have "),
         ("cluster.memory_gb=63", "63 GiB at once, and the nodes of main have .* 62 GiB;"),
         ("cluster.partition=gpu-long; cluster.hours=49", "gpu-long allows 48 at most"),
@@ -95,8 +99,22 @@ def test_bad_input_is_refused_before_anything_is_submitted(
 ) -> None:
     slurm.answer("sacctmgr", "physics|normal,long\nmaths|normal\n")
     with pytest.raises(ConfigError, match=message):
-        chosen(["cluster=slurm", *words.split("; ")]).engine.check(TWO)
+        chosen(["cluster=slurm", *words.split("; ")]).engine.check(TWO, HERE)
     assert slurm.submitted() == []
+
+
+def test_all_obstacles_are_told_at_once(slurm: FakeSlurm) -> None:
+    slurm.answer("sacctmgr", "physics|normal,long\n")
+    words = ["cluster.partition=short", "cluster.gpus=1", "cluster.account=other"]
+    with pytest.raises(ConfigError) as caught:
+        chosen(["cluster=slurm", *words, "cluster.hours=1"]).engine.check(TWO, Path("50%"))
+    said = str(caught.value)
+    for part in ("'other' is none of yours", "holds %", "needs 1 GPUs", "short allows 0.0333 at"):
+        assert said.count(part) == (2 if "GPUs" in part else 1), said
+    with pytest.raises(ConfigError) as caught:
+        chosen(["cluster=slurm", "cluster.partition=mian", *words[2:]]).engine.check(TWO, HERE)
+    assert "unknown partition 'mian'" in str(caught.value)
+    assert "'other' is none of yours" in str(caught.value)
 
 
 def test_without_slurm_or_submitit_the_way_out_is_said(
@@ -105,19 +123,19 @@ def test_without_slurm_or_submitit_the_way_out_is_said(
     engine = chosen(["cluster=slurm"]).engine
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ConfigError, match=r"pip install 'lra\[slurm\]'.*cluster=local"):
-        engine.check(TWO)
+        engine.check(TWO, HERE)
     found = {name: shutil.which(name) for name in ("sinfo", "sbatch")}
     monkeypatch.setenv("PATH", str(slurm.folder))
     assert all(found.values())
     with pytest.raises(ConfigError, match=r"no sbatch, srun.*login node, or choose cluster=local"):
-        engine.check(TWO)
+        engine.check(TWO, HERE)
 
 
 def test_a_controller_that_is_down_is_one_sentence(slurm: FakeSlurm) -> None:
     down = "#!/bin/sh\necho 'sinfo: error: Unable to contact slurm controller' >&2; exit 1\n"
     (slurm.folder / "bin" / "sinfo").write_text(down)
     with pytest.raises(ConfigError, match=r"sinfo failed: Unable to contact slurm controller$"):
-        chosen(["cluster=slurm"]).engine.check(TWO)
+        chosen(["cluster=slurm"]).engine.check(TWO, HERE)
 
 
 def test_a_disk_of_this_machine_is_refused_where_workers_run_elsewhere(
@@ -132,18 +150,17 @@ def test_a_disk_of_this_machine_is_refused_where_workers_run_elsewhere(
     with pytest.raises(
         ConfigError, match=r"Python's environment .*ext4.*node.*cluster.python=PATH"
     ):
-        chosen(["cluster=slurm"]).engine.check(TWO)
+        chosen(["cluster=slurm"]).engine.check(TWO, HERE)
     engine = chosen(["cluster=slurm", "cluster.python=/shared/bin/python"]).engine
-    engine.check(TWO)
     with pytest.raises(ConfigError, match=r"the results folder .*ext4, mounted at /:.*results=DIR"):
-        engine.submit(plan, TWO, [sys.executable], "mine-1f")
+        engine.check(TWO, plan)
     assert slurm.submitted() == []
 
     table.write_text(disk + line.format(21, tmp_path / "results", "nfs4"))
-    assert engine.submit(plan, TWO, [sys.executable], "mine-1f")
+    engine.check(TWO, plan)
     table.write_text(disk)
-    overruled = chosen(["cluster=slurm", "cluster.results_shared=true"]).engine
-    assert overruled.submit(plan, TWO, [sys.executable], "mine-1f")
+    python = "cluster.python=/shared/bin/python"
+    chosen(["cluster=slurm", python, "cluster.results_shared=true"]).engine.check(TWO, plan)
 
 
 @pytest.mark.parametrize(
@@ -161,18 +178,18 @@ def test_a_python_that_starts_no_worker_is_refused(
     python.write_text(program or "#!/bin/sh")
     python.chmod(0o644 if program is None else 0o755)
     with pytest.raises(ConfigError, match=f"cluster.python: {python} {said}"):
-        chosen(["cluster=slurm", f"cluster.python={python}"]).engine.check(TWO)
+        chosen(["cluster=slurm", f"cluster.python={python}"]).engine.check(TWO, HERE)
     prepared = ["cluster=slurm", f"cluster.python={python}", "cluster.setup=[module]"]
-    chosen(prepared).engine.check(TWO)
+    chosen(prepared).engine.check(TWO, HERE)
     assert slurm.submitted() == []
 
 
 def test_a_python_of_the_nodes_alone_is_believed(
     slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen(["cluster=slurm", f"cluster.python={sys.executable}"]).engine.check(TWO)
+    chosen(["cluster=slurm", f"cluster.python={sys.executable}"]).engine.check(TWO, HERE)
     assert capsys.readouterr().err == ""
-    chosen(["cluster=slurm", "cluster.python=/nodes/bin/python"]).engine.check(TWO)
+    chosen(["cluster=slurm", "cluster.python=/nodes/bin/python"]).engine.check(TWO, HERE)
     said = "cluster.python: /nodes/bin/python is not on this machine; nodes must have it\n"
     assert capsys.readouterr().err == said
     assert slurm.submitted() == []
@@ -269,7 +286,7 @@ def test_the_command_line_counts_more_than_variables_of_the_shell(
         return {line.partition("=")[0] for line in lines} & {*PROFILE, "SLURM_CONF", "SBATCH_QOS"}
 
     engine = chosen(["cluster=slurm", "cluster.partition=main", "cluster.account=own"]).engine
-    engine.check(TWO)
+    engine.check(TWO, HERE)
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "without effect on the workers: SBATCH_ACCOUNT=maths, SBATCH_ARRAY_INX=0-9, " in said
@@ -285,7 +302,7 @@ def test_the_command_line_counts_more_than_variables_of_the_shell(
 
     mine = chosen(["cluster=slurm", "cluster.qos=high", "cluster.sbatch={reservation: r}"]).engine
     monkeypatch.setenv("SBATCH_RESERVATION", "other")
-    mine.check(TWO)
+    mine.check(TWO, HERE)
     said = capsys.readouterr().err
     assert "SBATCH_QOS=long, SBATCH_REQUEUE=1, SBATCH_RESERVATION=other" in said
     assert "SBATCH_PARTITION" not in said, "it stands for what the command line leaves open"
@@ -295,7 +312,7 @@ def test_the_command_line_counts_more_than_variables_of_the_shell(
     assert "--partition=gpu-long" in (slurm.folder / "scripts").read_text()
 
     monkeypatch.setenv("SLURM_JOB_ID", "77")
-    mine.check(TWO)
+    mine.check(TWO, HERE)
     said = capsys.readouterr().err
     assert "and the SLURM_* of job 77 around this shell; what" in said
     assert "MEM_PER_CPU" not in said
@@ -311,11 +328,11 @@ def test_nodes_that_are_drained_refuse_no_worker(
     sinfo.write_text(sinfo.read_text().replace(
         "cat /", f'case "$*" in *%T*) cat {slurm.folder}/nodes; exit;; esac; cat /'))  # fmt: skip
     (slurm.folder / "nodes").write_text("up|idle\nup|drained\n")
-    engine.check(TWO)
+    engine.check(TWO, HERE)
     assert "nodes of main are drained, down or reserved: workers (small)" in capsys.readouterr().err
     (slurm.folder / "nodes").write_text("up|idle\nup|mixed\n")
     with pytest.raises(ConfigError, match=r"SLURM refuses a worker .*configuration is not"):
-        engine.check(TWO)
+        engine.check(TWO, HERE)
 
 
 def test_whole_minutes_leave_time_for_work(slurm: FakeSlurm) -> None:
@@ -325,9 +342,11 @@ def test_whole_minutes_leave_time_for_work(slurm: FakeSlurm) -> None:
             chosen(["cluster=slurm", *words])
     short = ["cluster=slurm", "cluster.partition=short"]
     with pytest.raises(ConfigError, match=r"signal_s: got 61; short allows jobs of 120 s.*60 or"):
-        chosen([*short, "cluster.signal_s=61"]).engine.check(TWO[:1])
-    chosen([*short, "cluster.signal_s=60"]).engine.check(TWO[:1])
-    chosen(["cluster=slurm", "cluster.hours=0.034", "cluster.signal_s=60"]).engine.check(TWO[:1])
+        chosen([*short, "cluster.signal_s=61"]).engine.check(TWO[:1], HERE)
+    chosen([*short, "cluster.signal_s=60"]).engine.check(TWO[:1], HERE)
+    chosen(["cluster=slurm", "cluster.hours=0.034", "cluster.signal_s=60"]).engine.check(
+        TWO[:1], HERE
+    )
 
 
 @pytest.mark.parametrize("word", ["%j", "a\\b", "100%"])
@@ -337,7 +356,7 @@ def test_a_folder_that_slurm_reads_as_a_pattern_is_refused(
     plan = tmp_path / word / "plans" / "mine"
     plan.mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"holds %, a backslash .* give results=DIR without them"):
-        chosen(["cluster=slurm"]).engine.submit(plan, TWO, [sys.executable], "mine-1f")
+        chosen(["cluster=slurm"]).engine.check(TWO, plan)
     assert slurm.submitted() == []
 
 
