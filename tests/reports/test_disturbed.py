@@ -64,7 +64,6 @@ def points(rows: list[Any], make: SimpleNamespace) -> list[CostPoint]:
 @pytest.mark.parametrize("at", [256, 512, 1024, 2048, 4096])
 def test_no_exponent_comes_from_a_disturbed_length(make: SimpleNamespace, at: int) -> None:
     table = growth_table(points(cells(make, disturbed=(at,)), make))
-    assert table is not None
     exponent, last = table.rows[0].entries[:2]
     assert exponent.value == pytest.approx(1.0, abs=0.05)
     assert last.value == pytest.approx(1.0, abs=0.05)
@@ -77,7 +76,6 @@ def test_no_exponent_comes_from_a_disturbed_length(make: SimpleNamespace, at: in
 def test_too_few_undisturbed_lengths_give_no_exponent(make: SimpleNamespace) -> None:
     found = points(cells(make, disturbed=(512, 1024, 2048, 4096)), make)
     table = growth_table(found)
-    assert table is not None
     assert table.rows[0].entries[0].value is None
     data = scaling_data(found, "step", "time")
     assert data["exponent"].isna().all()
@@ -96,10 +94,8 @@ def test_no_crossover_comes_from_a_disturbed_length(make: SimpleNamespace) -> No
     assert found.longest == 2048
     assert found.length == pytest.approx(1024, rel=0.1)
     table = crossover_table(kept)
-    assert table is not None
     assert "leaves out 4,096" in " ".join(table.rows[0].entries[0].notes)
     every = crossover_table(points(cells(make, disturbed=(256, 512, 1024, 2048, 4096)), make))
-    assert every is not None
     (entry,) = every.rows[0].entries
     assert entry.value is None
     assert DAGGER in entry.text
@@ -190,7 +186,6 @@ def test_both_clocks_decide_what_stands(
     assert bool(mark) is any("processors' clock" in text.get_text() for text in figure.texts)
     plt.close(figure)
     table = efficiency_table(found, "step")
-    assert table is not None
     assert told in table.rows[0].entries[1].text
     assert table.caption.startswith("This machine was busy during ")
     assert busy(points(cells(make), make)) == ""
@@ -205,7 +200,6 @@ def test_an_interval_reaches_beyond_both_clocks(make: SimpleNamespace, times: fl
     found = computed(shaken(cells(make)), make, times)
     (busy_one,) = (p.time_ratio["sdpa"] for p in found if p.length == 512)
     interval = busy_one.interval()
-    assert interval is not None
     assert interval.low < min(wall, other) <= max(wall, other) < interval.high
     if times != 1.0:
         assert interval.low == pytest.approx(min(low, high), rel=0.03)
@@ -218,16 +212,13 @@ def test_a_crossover_and_an_exponent_count_both_clocks(make: SimpleNamespace) ->
     busy_one = measured_crossover(found, "sdpa")
     assert busy_one.length == quiet.length
     # SDPA is met at 1,024 tokens by one clock, at 819 by the other
-    assert busy_one.interval is not None
     assert (busy_one.interval.low, busy_one.interval.high) == pytest.approx((733, 1145), rel=0.03)
     assert busy_one.interval.source == Uncertainty.load
     for make_table in (growth_table, crossover_table):
         table = make_table(found)
-        assert table is not None
         assert table.rows[0].entries[0].text.endswith(DAGGER)
         assert table.caption.startswith("This machine was busy")
         quiet_table = make_table(points(cells(make), make))
-        assert quiet_table is not None
         assert DAGGER not in quiet_table.rows[0].entries[0].text + quiet_table.caption
 
 
@@ -276,7 +267,6 @@ def test_decoding_marks_it_and_fits_without(make: SimpleNamespace) -> None:
     found = decode_points(prepare(make.frame(*rows)))
     assert decode_data(found, "token_time")["exponent"].iloc[0] == pytest.approx(1.0)
     table = decode_table(found)
-    assert table is not None
     assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True, False, False]
 
 

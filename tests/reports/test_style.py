@@ -69,7 +69,6 @@ def widths(folder: Path) -> set[float]:
     found = set()
     for file in folder.glob("*.svg"):
         match = re.search(r'<svg[^>]* width="([\d.]+)pt"', file.read_text())
-        assert match is not None
         found.add(round(float(match[1]) / 72, 2))
     return found
 
@@ -291,7 +290,6 @@ def test_the_users_models_come_first_in_strong_colours() -> None:
         assert model_order([*prepared["name"]]) == ["zeta", "sdpa", "linear"]
         found = looks([*prepared["name"]])
         table = accuracy_table(prepared)
-        assert table is not None
         assert [row.title for row in table.rows] == ["zeta", "sdpa", "linear"]
         assert r"\textbf{zeta} &" in to_latex(table)
         assert "| **zeta** |" in to_markdown(table)
@@ -379,7 +377,6 @@ def test_what_stands_behind_a_mean_is_chosen(spread_style: Spread, text: str, wo
     short = TableStyle(spread=spread_style, captions=Captions.short)
     with using(ReportStyle(tables=short)):
         table = accuracy_table(prepare(rows))
-    assert table is not None
     assert table.rows[0].entries[0].text == text
     assert table.brief.startswith(f"Percent, {words}.")
     assert [column.title for column in table.columns] == ["listops"]

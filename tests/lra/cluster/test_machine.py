@@ -62,7 +62,6 @@ def holder(tmp_path: Path) -> Iterator[object]:
 
 
 def said(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
     return process.stdout.readline().strip()
 
 

@@ -113,7 +113,6 @@ def test_progress_and_time_are_those_of_the_cell_that_runs(
     assert standing.left_s >= LEFT_S
     assert standing.running[0].left_s == LEFT_S
     assert "  the second: step 16/300, 13 min left (on mine " in seen(watcher)
-    assert held is not None
     held.release()
     stopped = watcher.look()
     later(monkeypatch, 5 * HOUR)

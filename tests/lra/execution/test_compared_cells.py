@@ -199,7 +199,6 @@ def test_what_others_hold_or_have_done_is_not_compared(
         "probe linear32", "probe sdpa32", "linear32+sdpa32",
         "probe softmax64", "probe sdpa64", "softmax64+sdpa64",
     ]  # fmt: skip
-    assert held[0] is not None
     held[0].release()
 
 

@@ -180,7 +180,6 @@ def test_a_server_that_dies_at_the_end_of_a_run_leaves_the_others(
     monkeypatch.setattr(runs.Runs, "close", lambda _: None)
     store = Filled(tmp_path / "r")
     target = SweepLogger(store.sweep).target
-    assert target is not None
     cells = [(c, None) for c in store.sweep.cells if c.columns["runner"] == "scaling"]
     said: list[Any] = []
     write_from_rows(

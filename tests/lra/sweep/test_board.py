@@ -247,7 +247,6 @@ def test_a_bar_with_everything_beside_it() -> None:
         "0 of 2 cells ended, 1.0 s so far",
     ]
     sweep.board.finish(sweep.cells[0], "accuracy 0.5")
-    assert sweep.screen is not None
     assert [line for line in sweep.screen.text if line] == ["[1/2] cell 0: accuracy 0.5 (1.0 s)"]
 
 
@@ -264,10 +263,8 @@ def test_whatever_the_size_nothing_wraps_and_nothing_stays(seed: int) -> None:
     for _ in range(20):
         sweep.now += 0.3
         sweep.board.advance(draw.choice(sweep.cells), draw.choice(messages))
-    assert sweep.screen is not None
     assert sweep.screen.wrapped == 0
     region = sweep.board.region
-    assert region is not None
     assert 1 <= len(region.drawn) < size[1]
     assert len(sweep.screen.text) == len(region.drawn)  # only this drawing, and no older one
     region.clear()

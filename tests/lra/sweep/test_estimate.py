@@ -116,7 +116,6 @@ def test_nearest_is_same_model_before_same_length() -> None:
     far = planned("model=sdpa", "optim.steps=100")[0].cell
     past = [Past(near.columns, near.config, 20.0), Past(far.columns, far.config, 99.0)]
     found = guess(wanted.cell, past)
-    assert found is not None
     assert found.seconds == pytest.approx(10.0)
     assert not found.alike
 

@@ -31,7 +31,6 @@ def told(text: str) -> list[str]:
 def test_a_sweep_in_a_pipe_says_what_it_does_as_it_does_it(tmp_path: Path) -> None:
     words = ("-m", "optim.steps=6,8", "hardware.training_processes=1", *SMALL)
     process = start(tmp_path, *words)
-    assert process.stdout is not None
     seen = []
     while not seen or not seen[-1].endswith("begun\n"):  # which comes while the cell still runs
         seen.append(process.stdout.readline().decode())
@@ -89,7 +88,6 @@ def test_a_stopped_training_says_where_it_goes_on(tmp_path: Path) -> None:
     assert ": saved half-way: interrupted by SIGTERM (" in text
     assert "1 saved half-way" in text
     process = start(tmp_path, *long, "-v")
-    assert process.stdout is not None
     seen = ""
     while "left" not in seen.rpartition("resumed")[2]:
         seen += process.stdout.readline().decode()
@@ -97,11 +95,9 @@ def test_a_stopped_training_says_where_it_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=LONGEST_S)
     found = RESUMED.search(seen)
-    assert found is not None
     step = int(found[1])
     assert 0 < step < 3000
     first = re.search(r": step ([\d,]+)/3,000, loss \S+, lr \S+, \S+ examples/s, ", seen)
-    assert first is not None
     assert int(first[1].replace(",", "")) > step
     (log,) = tmp_path.glob("cells/*/*/log.txt")
     assert f"resumed at step {step}" in log.read_text()

@@ -86,7 +86,6 @@ def test_notes_of_a_store_do_not_steer_who_watches(
 ) -> None:
     key = plan.entries[0].key
     claim = Store(tmp_path).claim(key)
-    assert claim is not None
     told = json.loads(claim.path.read_text())
     claim.path.write_text(json.dumps({**told, **dict.fromkeys(("worker", "host", "title"), EVIL)}))
     state = WorkerState(plan.folder, "one", EVIL)

@@ -86,7 +86,6 @@ def test_names_of_bubbles_overlap_nowhere(count: int) -> None:
     assert len(texts) == count
     assert any("not drawn: lost: no scores" in text.get_text() for text in figure.texts)
     legend = figure.axes[0].get_legend()
-    assert legend is not None
     assert legend.get_texts()[0].get_text().endswith("GiB")
 
 
@@ -97,7 +96,6 @@ def test_deviations_changes_and_shared_settings_are_listed() -> None:
             *score("local", "image", 0.4, marks=labels(changed="optim.steps"))]  # fmt: skip
     sentences = {str(rows[0]["cell"]): {"end": "there an end token; here none", "start": "drawn"}}
     table = deviation_table(protocol_runs(prepare(frame(*rows))), sentences)
-    assert table is not None
     assert {row.section for row in table.rows} == {"protocol lra_code"}
     found = [(row.title, *(entry.text for entry in row.entries)) for row in table.rows]
     assert found[:4] == [
@@ -239,12 +237,10 @@ def test_labels_of_runs_split_no_seeds_and_merge_no_protocols() -> None:
         ]
 
     one = accuracy_table(prepare(frame(*rows("lra_code", 0.3))))
-    assert one is not None
     assert [line.title for line in one.rows] == ["linear"]
     every = [*rows("lra_code", 0.3), *rows("nystrom", 0.5), *rows("nystrom", 0.6, scale="tiny"),
              *rows("nystrom", 0.7, changed="optim.steps"), *rows("", 0.9)]  # fmt: skip
     several = accuracy_table(prepare(frame(*every)))
-    assert several is not None
     assert {line.title: line.entries[0].value for line in several.rows} == pytest.approx(
         {"linear (lra_code)": 0.3, "linear (nystrom)": 0.5, "linear (nystrom, tiny)": 0.6,
          "linear (nystrom, changed: optim.steps)": 0.7, "linear": 0.9}

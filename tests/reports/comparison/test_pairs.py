@@ -59,7 +59,6 @@ def test_seeds_are_paired_whatever_the_order_of_rows(make: SimpleNamespace) -> N
     rows = [*scores(make, "linear", A), *reversed(scores(make, "sdpa", B))]
     found = numbers(make.frame(*rows))
     line = one_line(found)
-    assert line.difference is not None
     assert line.difference.p == pytest.approx(stats.ttest_rel(A, B).pvalue)
     assert (line.first, line.second) == (pytest.approx(np.mean(A)), pytest.approx(np.mean(B)))
     assert (line.better, line.equal, line.worse, line.over) == (4, 0, 0, "4 seeds")
@@ -90,7 +89,6 @@ def test_no_difference_says_what_would_have_been_found(make: SimpleNamespace) ->
     assert "and seeds of this spread are too few to show any." in text
     table = comparison_table(found, [only(found)])
     ends = table.rows[0].entries[2].interval
-    assert ends is not None
     assert (ends.low, ends.high) == (-1, 1)
     assert "95 % interval, cut off at ±100" in table.caption
     assert "| none |" in to_markdown(table)
@@ -167,7 +165,6 @@ def test_interval_p_and_what_is_detectable_have_one_level(make: SimpleNamespace)
         sides = [side(found, model=name) for name in names]
         for result in compare(found, sides, best=bool(rng.integers(2))):
             for line in result.lines:
-                assert line.difference is not None
                 assert line.difference.interval is not None
                 ends = line.difference.interval
                 assert (line.p_holm < 0.05) == (not ends.low <= 0 <= ends.high)
@@ -198,8 +195,6 @@ def test_over_tasks_a_seed_counts_once() -> None:
             for scale in (0.1, 1.0, 3.0)
         ]
         line = _over("all", groups, "tasks")
-        assert line.difference is not None
-        assert line.difference.interval is not None
         inside.append(line.difference.interval.low <= 0 <= line.difference.interval.high)
     assert np.mean(inside) == pytest.approx(0.95, abs=0.02)
 
@@ -213,7 +208,6 @@ def test_one_seed_at_several_tasks_flips_their_signs(make: SimpleNamespace) -> N
     ]
     found = numbers(make.frame(*rows))
     last = only(found).lines[-1]
-    assert last.difference is not None
     assert (last.difference.p, last.over, last.better) == (2 / 32, "5 tasks", 5)
     assert "nothing can be said about the variation between seeds" in last.notes[-1]
     assert [line.difference.p for line in only(found).lines[:-1] if line.difference] == [None] * 5
@@ -222,7 +216,6 @@ def test_one_seed_at_several_tasks_flips_their_signs(make: SimpleNamespace) -> N
 def test_one_seed_has_an_interval_over_examples(make: SimpleNamespace) -> None:
     rows = [make.accuracy("linear", 0, 0.6), make.accuracy("sdpa", 0, 0.5)]
     line = one_line(numbers(make.frame(*rows)))
-    assert line.difference is not None
     assert line.difference.interval == share_difference_interval((0.6, 2000), (0.5, 2000))
     assert (line.over, line.difference.p) == ("2,000 examples", None)
     assert line.notes[-1].startswith("one seed: nothing can be said about the variation")
@@ -233,8 +226,6 @@ def test_one_seed_has_an_interval_over_examples(make: SimpleNamespace) -> None:
     paired = one_line(numbers(make.frame(*rows), hits=lambda cell, split: outcomes[cell]))
     gains = outcomes[rows[0]["cell"]][1] - outcomes[rows[1]["cell"]][1]
     wanted = stats.ttest_1samp(gains, 0).confidence_interval(0.95)
-    assert paired.difference is not None
-    assert paired.difference.interval is not None
     assert paired.difference.interval.low == pytest.approx(wanted.low)
     assert paired.over == "10 examples"
     others = {cell: (index + at, hit) for at, (cell, (index, hit)) in enumerate(outcomes.items())}
@@ -256,13 +247,11 @@ def test_what_varies_within_a_side_pairs_and_what_differs_between_is_named(
     found = numbers(make.frame(*rows), options)
     line = one_line(found)
     assert (line.better, line.over) == (4, "2 seeds")
-    assert line.difference is not None
     assert line.difference.mean == pytest.approx(0.11)
     assert "they differ in further settings: depth (2, 4)" in line.notes
     assert "means over 2 settings of optim.rate" in line.notes
     rates = [side(found, **{"optim.rate": rate}) for rate in ("0.003", "0.001")]
     (by_rate,) = compare(found, rates)
-    assert by_rate.lines[0].difference is not None
     assert by_rate.lines[0].difference.mean == pytest.approx(0.2)
     assert not any("further" in note for note in by_rate.lines[0].notes)
 
@@ -369,9 +358,7 @@ def test_a_ratio_of_the_processors_clock_is_marked(make: SimpleNamespace) -> Non
     found = numbers(make.frame(*rows), metric="time")
     result = only(found)
     (line,) = result.lines
-    assert line.speed is not None
     assert (line.speed.clock, line.speed.factor) == ("processor", pytest.approx(1 / 0.6))
-    assert line.speed.interval is not None
     assert line.speed.interval.low < 1 / 1.5
     assert "1.67 ◇ [" in verdict(found, result)
 
@@ -386,9 +373,7 @@ def test_models_timed_beside_the_same_passes_have_a_ratio(make: SimpleNamespace)
                 row["samples"] = [*(row["value"] * drift)]
         rows += made
     (line,) = only(numbers(make.frame(*rows), metric="time"), "linear", "local").lines
-    assert line.speed is not None
     assert line.speed.factor == pytest.approx(3)
-    assert line.speed.interval is not None
     assert line.speed.interval.high / line.speed.interval.low == pytest.approx(1)
     for row in rows:
         if row["model"] == "local" and row["metric"] == "reference_time":
@@ -443,9 +428,6 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     assert [s.differs for s in speeds if s] == [True, True, False]
     (ratio,) = [r for r in rows if (r["metric"], r["length"]) == ("time_ratio", 1024)]
     wanted = median_interval(ratio["samples"])
-    assert wanted is not None
-    assert speeds[1] is not None
-    assert speeds[1].interval is not None
     assert (speeds[1].interval.low, speeds[1].interval.high) == (1 / wanted.high, 1 / wanted.low)
     text = verdict(found, result)
     assert text.startswith("linear is 1.0")
@@ -454,7 +436,6 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     )
     assert "significant" not in text
     other = only(found, "sdpa", "linear").lines[1].speed
-    assert other is not None
     assert other.factor == pytest.approx(1 / speeds[1].factor)
     (ratio,) = [row for row in rows if row["metric"] == "time_ratio" and row["length"] == 1024]
     ratio["samples"] = ratio["samples"][:5]

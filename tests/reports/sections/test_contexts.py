@@ -64,7 +64,6 @@ def test_data_have_the_tasks_score_with_an_interval(some: pd.DataFrame) -> None:
     assert set(data["metric"]) == {"bits_per_character"}
     one = data.loc[("softmax", 4)]
     interval = mean_interval(LONG[4])
-    assert interval is not None
     assert one["value"] == pytest.approx(np.mean(LONG[4]) / np.log(2))
     assert (one["low"], one["high"]) == pytest.approx(
         (interval.low / np.log(2), interval.high / np.log(2))
@@ -82,7 +81,6 @@ def test_the_interval_of_a_perplexity_follows_that_of_the_loss(make: SimpleNames
     word = rows[0] | {"metric": "word_perplexity", "value": float(np.exp(2.5 * 1.5)), "unit": "1"}
     (point,) = context_data(context_rows(prepare(make.frame(rows[0], word)))).to_dict("records")
     interval = mean_interval(LONG[2])
-    assert interval is not None
     assert point["low"] == pytest.approx(np.exp(1.5 * interval.low))
     assert point["high"] == pytest.approx(np.exp(1.5 * interval.high))
 

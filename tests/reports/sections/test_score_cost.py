@@ -42,7 +42,6 @@ def test_scores_meet_the_operations_of_one_example_at_their_length(
     assert data["multiply_adds"].to_dict() == {"light_conv": 2.5e5, "softmax": 1e6}
     assert data["score"].to_dict() == {"light_conv": 100.0, "softmax": 101.0}
     interval = mean_interval([91.0, 111.0])
-    assert interval is not None
     assert data.loc["softmax", ["low", "high"]].tolist() == [interval.low, interval.high]
     paths = report(frame)
     drawn = pd.read_csv(paths["score-by-multiply-adds.csv"])

@@ -34,7 +34,6 @@ def test_scores_have_the_intervals_of_the_table(make: SimpleNamespace, report: R
     rows.append(make.baseline("majority", 0.17, "always answers 7"))
     data = dots_data(prepare(make.frame(*rows))).set_index("model")
     interval = mean_interval([0.3, 0.32, 0.34])
-    assert interval is not None
     first = data.loc["linear", ["score", "low", "high", "seeds"]].tolist()
     assert first == pytest.approx([0.32, interval.low, interval.high, 3])
     assert data.loc["luna", "status"] == "out_of_memory"

@@ -172,7 +172,6 @@ def test_repeated_trials_count_once() -> None:
     (curve,) = arm_curves(found, "accuracy")
     assert list(curve.curve.best) == [0.6, 0.8, 0.8]
     window = window_table(found, "accuracy")
-    assert window is not None
     assert window.rows[0].entries[0].facts == {"trials": 3, "near": 1}
 
 
@@ -218,7 +217,6 @@ def test_from_three_studies_on_intervals_include_tuning() -> None:
     rows = search(studies=3)
     table = tuned_table(searches(*rows), "accuracy")
     sdpa = line(table, "sdpa")["tuned"]
-    assert sdpa.interval is not None
     assert str(sdpa.interval.source) == "studies"
     means = [np.mean([r["value"] for r in rows if r["family"] == "sdpa"
                       and r["labels"].get("split") == "test" and r["labels"]["trial"] != "0"
@@ -231,7 +229,6 @@ def test_from_three_studies_on_intervals_include_tuning() -> None:
     assert "which include tuning" in table.caption
     two = tuned_table(searches(studies=2), "accuracy")
     found = line(two, "sdpa")["tuned"].interval
-    assert found is not None
     assert str(found.source) == "seeds"
 
 
@@ -276,7 +273,6 @@ def test_an_arm_without_a_choice_is_a_line_of_the_table() -> None:
     assert lost["chosen options"].text == "–"
     assert "no trial has a score: loss was nan" in lost["tuned"].notes
     window = window_table(found, "accuracy")
-    assert window is not None
     assert [row.title for row in window.rows] == ["linear"]
 
 
@@ -325,7 +321,6 @@ def test_the_window_is_the_share_near_the_best_and_its_decades() -> None:
     result = SearchResult(sampler="halton", trials=trials, costs=[{}] * 5, chosen=3)
     rows = [*chosen_rows("lstm", result)]
     table = window_table(searches(*rows), "accuracy")
-    assert table is not None
     share, ends, beyond, decades = table.rows[0].entries
     assert (share.value, share.text, share.interval) == (3 / 5, "60", None)
     assert (ends.text, beyond.text) == ("0.001–0.01", "0.0001, 0.03")
@@ -333,13 +328,10 @@ def test_the_window_is_the_share_near_the_best_and_its_decades() -> None:
     assert decades.text == "1.00–2.48"
     with using(ReportStyle(near_best=0.02)):
         narrow = window_table(searches(*rows), "accuracy")
-    assert narrow is not None
     assert narrow.rows[0].entries[0].value == 1 / 5
     with using(ReportStyle(good_score=0.86)):
         good = window_table(searches(*rows), "accuracy")
         adaptive = window_table(searches(families=("lstm",), sampler="tpe"), "accuracy")
-    assert good is not None
-    assert adaptive is not None
     share, ends, beyond, decades = good.rows[0].entries
     assert (share.text, ends.text, beyond.text) == ("40 [5, 85]", "0.001–0.002", "0.0001, 0.01")
     assert share.interval is not None
@@ -348,7 +340,6 @@ def test_the_window_is_the_share_near_the_best_and_its_decades() -> None:
     with using(ReportStyle(good_score=0.05)):  # the lowest score is that of chance
         shorter = replace(result, trials=trials[:4], costs=[{}] * 4)
         every = window_table(searches(*chosen_rows("lstm", shorter)), "accuracy")
-    assert every is not None
     _, *window = [entry.text for entry in every.rows[0].entries]
     assert window == ["0.001–0.01", "0.0001, –", "≥ 1.00"]
 
@@ -365,7 +356,6 @@ def test_who_is_ahead_by_bands_and_by_studies() -> None:
              if r["labels"].get("split") == "test" and r["labels"]["trial"] != "0"}  # fmt: skip
     apart = [seeds["sdpa", seed] - seeds["lstm", seed] for seed in (1, 2, 3)]
     assert tuned.value == pytest.approx(np.mean(apart))
-    assert tuned.interval is not None
     half = 4.302652729749464 * np.std(apart, ddof=1) / np.sqrt(3)
     assert tuned.interval.high == pytest.approx(np.mean(apart) + half)
     lstm, sdpa = (by_row["bands at equal numbers of trials", n] for n in ("lstm", "sdpa"))
@@ -380,7 +370,6 @@ def test_who_is_ahead_by_bands_and_by_studies() -> None:
     assert "seldom apart below 32 trials" in few[0][1].caption
     ((_, three),) = comparison_tables(searches(families=("sdpa", "linear"), studies=3), "accuracy")
     difference = three.rows[0].entries[1]
-    assert difference.interval is not None
     assert str(difference.interval.source) == "studies"
     assert difference.facts["pairs"] == 3
     assert difference.value == -(three.rows[1].entries[0].value or 0.0)
@@ -394,7 +383,6 @@ def test_pairs_of_tuned_scores_are_tested_with_holms_correction() -> None:
     levels = sorted(round(e.interval.level, 4) for e in above if e.interval)
     assert levels[-1] == pytest.approx(1 - 0.05 / 3, abs=1e-4)
     for each in above:
-        assert each.interval is not None
         outside = not each.interval.low <= 0 <= each.interval.high
         assert each.text.endswith("*") == outside
     assert "Holm's correction for 3 pairs" in table.caption
@@ -413,7 +401,6 @@ def test_a_model_that_learned_nothing_has_no_window() -> None:
     trials = [ended(n, {RATE: 10.0**-n}, 0.05) for n in range(1, 5)]
     result = SearchResult(sampler="halton", trials=trials, costs=[{}] * 4, chosen=1)
     table = window_table(searches(*chosen_rows("lstm", result)), "accuracy")
-    assert table is not None
     share = table.rows[0].entries[0]
     assert share.value is None
     assert share.notes == ("no trial is better than the baseline chance, 10.0: any is as good",)

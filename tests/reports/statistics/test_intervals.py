@@ -47,7 +47,6 @@ def test_t_quantile_refuses_what_has_no_answer(p: float, degrees: float) -> None
 
 def test_mean_interval_over_three_seeds() -> None:
     found = mean_interval([0.36, 0.38, 0.40])
-    assert found is not None
     half = 4.302652729749462 * 0.02 / math.sqrt(3)
     assert (found.low, found.high) == pytest.approx((0.38 - half, 0.38 + half))
     assert found.source is Uncertainty.seeds
@@ -67,14 +66,12 @@ def test_wilson_interval_equals_the_published_example() -> None:
 def test_median_interval_takes_the_order_statistics_of_the_printed_tables() -> None:
     for count, rank in ((6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (100, 40)):
         found = median_interval(list(range(1, count + 1)))
-        assert found is not None
         assert (found.low, found.high) == (rank, count + 1 - rank)
         assert found.level == 0.95
 
 
 def test_median_interval_of_few_samples_says_what_it_covers() -> None:
     found = median_interval([3.0, 1.0, 2.0, 5.0, 4.0])
-    assert found is not None
     assert (found.low, found.high, found.level) == (1.0, 5.0, 1 - 2 / 32)
     assert median_interval([1.0]) is None
 

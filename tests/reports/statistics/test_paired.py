@@ -26,7 +26,6 @@ def test_the_paired_t_test_is_that_of_scipy(pairs: int) -> None:
     x, y = rng.normal(0.7, 0.1, pairs), rng.normal(0.6, 0.2, pairs)
     ours, theirs = mean_difference([*x], [*y]), stats.ttest_rel(x, y)
     assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
-    assert ours.interval is not None
     wanted = theirs.confidence_interval(0.95)
     assert [ours.interval.low, ours.interval.high] == pytest.approx([wanted.low, wanted.high])
     assert (ours.pairs, ours.interval.source) == (pairs, Uncertainty.seeds)
@@ -136,7 +135,6 @@ def test_an_interval_at_the_level_of_holm_leaves_out_0_where_holm_rejects() -> N
         rejected = 0
         for mean, line, level, corrected in zip(true, data, holm_levels(p), holm(p), strict=True):
             ends = mean_difference([*line], [0.0] * 4, level=level).interval
-            assert ends is not None
             assert (corrected < 0.05) == (not ends.low <= 0 <= ends.high)
             assert 1 - 0.05 / tests - 1e-9 <= level <= 0.95 or tests > 1
             inside.append(ends.low <= mean <= ends.high)

@@ -25,7 +25,6 @@ def test_the_table_of_seeds(line: tuple[str, ...]) -> None:
     plain = np.linspace(-1, 1, seeds)
     plain /= plain.std(ddof=1)
     interval = mean_interval([*plain])
-    assert interval is not None
     assert interval.high == pytest.approx(width, rel=0.05)
     assert mean_difference([*plain], [0.0] * seeds).detectable == pytest.approx(estimated, rel=0.05)
     assert sign_flip_p([1.0] * seeds) == pytest.approx(least, rel=0.03)

@@ -91,7 +91,6 @@ def test_the_running_best_has_an_interval_from_three_studies_on() -> None:
     assert np.isnan(two.low).all()
     three = running_best([[0.1, 0.5], [0.4, 0.2], [0.3, 0.6]], "accuracy")
     ends = mean_interval([0.5, 0.4, 0.6])
-    assert ends is not None
     assert (three.low[1], three.high[1]) == pytest.approx((ends.low, ends.high))
     losses = running_best([[nan, 2.0], [3.0, 1.0]], "loss")
     assert list(losses.best) == [inf, 1.5]
@@ -184,7 +183,6 @@ def covered_studies(kind: str, searches: int, studies: int) -> tuple[float, floa
             ([a - b for a, b in zip(first, second, strict=True)], true[0] - true[1], differences),
         ):
             ends = mean_interval(values)
-            assert ends is not None
             kept.append(ends.low <= wanted <= ends.high)
     return fmean(scores), fmean(differences)
 

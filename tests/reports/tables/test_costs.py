@@ -26,7 +26,6 @@ def points(rows: pd.DataFrame) -> list[CostPoint]:
 
 
 def entry(table: Table | None, section: str, model: str, column: int = 0) -> Entry:
-    assert table is not None
     (row,) = [r for r in table.rows if section in r.section and r.title == model]
     return row.entries[column]
 
@@ -47,7 +46,6 @@ def test_speed_is_reference_over_model_from_the_paired_ratio(make: SimpleNamespa
     assert found.value == pytest.approx(4.0, rel=0.1)
     (ratio,) = [r for r in rows if r["metric"] == "time_ratio"]
     assert found.value == pytest.approx(1 / ratio["value"])
-    assert found.interval is not None
     assert found.interval.low < found.value < found.interval.high
     assert found.interval.source == "timing noise"
     assert found.text == "4.0"
@@ -75,7 +73,6 @@ def test_rate_counts_sequences_and_memory_is_of_the_batch(make: SimpleNamespace)
     table = efficiency_table(points(make.frame(*rows)), "step")
     assert entry(table, "sequences per second", "linear").value == pytest.approx(16.0)
     assert entry(table, "MiB", "linear").text == "3.00"
-    assert table is not None
     assert "batch size 8 at every length" in table.caption
 
 
@@ -102,7 +99,6 @@ def test_failures_are_marks_with_reasons(make: SimpleNamespace) -> None:
 
 def test_lengths_are_columns_in_order(make: SimpleNamespace) -> None:
     table = efficiency_table(points(sweep(make)), "step")
-    assert table is not None
     assert [(c.title, c.key) for c in table.columns] == [
         ("256", "256"), ("512", "512"), ("1,024", "1024"), ("2,048", "2048"),
     ]  # fmt: skip
@@ -124,7 +120,6 @@ def test_crossover_from_paired_ratios(make: SimpleNamespace) -> None:
     assert measured_crossover(own, "sdpa").length == pytest.approx(512)
     assert measured_crossover(own, "softmax").reach is Reach.unknown
     table = crossover_table(found)
-    assert table is not None
     assert [c.title for c in table.columns] == ["faster than softmax from", "faster than sdpa from"]
     texts = {r.title: [e.text for e in r.entries] for r in table.rows}
     assert texts == {"linear": ["–", "512 [512, 512]"], "sdpa": ["≤ 256", "ref."]}
@@ -147,7 +142,6 @@ def test_crossover_says_where_it_is_blind(make: SimpleNamespace) -> None:
         make.failed("time", "linear", "timeout", "after 60 s", **cell),
     ]
     table = crossover_table(points(make.frame(*rows)))
-    assert table is not None
     found = table.rows[0].entries[0]
     assert found.text == "not up to 512"
     assert found.notes == ("unknown at 1,024", "after 60 s")
@@ -159,7 +153,6 @@ def test_growth_is_of_one_sequence_whatever_the_batch(make: SimpleNamespace) -> 
     for n in (256, 512, 1024, 2048):  # a token budget: every batch takes the same time
         rows += make.timing("linear", n, 0.1, batch=8192 // n, peak=1e6)
     table = growth_table(points(make.frame(*rows)))
-    assert table is not None
     time, last, memory, _ = table.rows[0].entries
     assert time.value == pytest.approx(1.0)
     assert last.text == "1.00"
