@@ -2,17 +2,14 @@
 
 import errno
 import os
-import resource
 import signal
-import subprocess
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from faulty_mixers import CONSTRUCTORS
 from fuzz import cases
-from small_sweeps import FAULTY, TINY, run, settled, start
+from small_sweeps import FAULTY, TINY, run, settled
 
 from lra.composition.hydra_entry import entries
 from lra.runners.isolation.process import Child
@@ -114,44 +111,6 @@ def test_side_by_side_the_first_refusal_ends_all(tmp_path, monkeypatch, capsys):
     assert said.err.count("No space left on device") == 1
     assert not list(tmp_path.rglob("rows-*"))
     assert len(list(tmp_path.glob("cells/*/*"))) <= 2  # the others were not begun
-
-
-def limited(results, size):
-    """Run with a limit of the kernel on the size of a file."""
-    return start(
-        results, *SHORT, prepare=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size))
-    )
-
-
-@pytest.mark.slow
-def test_a_limit_of_the_kernel_on_files(whole, tmp_path):
-    run(tmp_path / "warm", *SHORT)  # the data, which are larger
-    process = limited(tmp_path / "results", 70_000)
-    text = process.communicate(timeout=300).decode()
-    assert process.returncode == 2, text
-    assert "File too large" in text
-    assert "resume.pt" in text
-    assert "ulimit -f" in text
-    assert not list((tmp_path / "results").rglob("rows-*"))
-    assert run(tmp_path / "results", *SHORT) == 0
-    pd.testing.assert_frame_equal(settled(tmp_path / "results"), whole)
-
-
-def test_a_disk_that_is_full(whole, tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a small tmpfs")
-    try:
-        code = run(disk / "results", *SHORT)
-        assert code == 2
-        assert not list(disk.rglob("rows-*"))
-        subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
-        assert run(disk / "results", *SHORT) == 0
-        pd.testing.assert_frame_equal(settled(disk / "results"), whole)
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 # -- constructors, and what a failed cell leaves ---------------------------------------------------
