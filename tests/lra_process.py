@@ -144,7 +144,6 @@ class Program:
 
     def communicate(self, timeout: float) -> bytes:
         """Return the rest of the output once the program has ended: none, where it was read."""
-        assert self.stdout is not None
         if self.stdout.closed:
             return b""
         end, read = time.monotonic() + timeout, []

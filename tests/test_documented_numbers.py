@@ -41,7 +41,6 @@ def test_windows_of_the_tuned_families() -> None:
         prepare(published_with_names(PUBLISHED / "tuned_recall-xeon-2026-11-27.jsonl"))
     )
     table = window_table(searches, "accuracy")
-    assert table is not None
     order = ("delta_net", "linear", "sdpa")
     windows = {line.title.partition(" ")[0]: line.entries for line in table.rows}
     shares = [f"{100 * (windows[name][0].value or 0):.0f}" for name in order]

@@ -39,10 +39,7 @@ BLOCK = re.compile(r"^```(?:bash|(\w+))?\n[\s\S]*?^```|(?:^    .+\n)+", re.MULTI
 """Its group is another language than that of a shell."""
 FENCED = re.compile(r"^```python\n([\s\S]*?)^```", re.MULTILINE)
 WRONG = "WRONG"
-CHANGES = {
-    BROUGHT: "task.source=sample",
-    "PyTorch sees no GPU": "runner.dry_run=true",
-}
+CHANGES = {BROUGHT: "task.source=sample", "PyTorch sees no GPU": "runner.dry_run=true"}
 """What an answer says is missing, and the word to put behind the command instead."""
 ANSWERS = {
     "run": f"{BROUGHT}|is more tokens than there are to remember"  # in a sample

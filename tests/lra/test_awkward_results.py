@@ -116,10 +116,7 @@ def _light(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fill", SHOWN, ids=lambda fill: fill.__name__)
 def test_what_differs_is_not_merged(
-    fill: Callable[[Store], None],
-    tmp_path: Path,
-    lra: Lra,
-    one_format: None,
+    fill: Callable[[Store], None], tmp_path: Path, lra: Lra, one_format: None
 ) -> None:
     store = Store(tmp_path / "results")
     fill(store)

@@ -212,7 +212,4 @@ def test_a_strict_script_is_typed_and_runs(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith("refused: optim: steps must be at least 0: got -1\n")
-    assert ran.stdout.splitlines()[-2:] == [
-        "0 True True ['identity']",
-        "results True listops",
-    ]
+    assert ran.stdout.splitlines()[-2:] == ["0 True True ['identity']", "results True listops"]

@@ -46,9 +46,7 @@ TRANSFORMER = {  # whose networks are layers of their own
     r"stack\.norm\.(\w+)": "model.norm.norm.{0}",
 }
 
-OUT = {
-    r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}",
-}
+OUT = {r"stack\.blocks\.(\d)\.mixer\.out_proj\.(\w+)": "model.layers.{0}.layer.output_linear.0.{1}"}
 
 
 def layer(kernel: str, names: Sequence[str], block: str = "layer.") -> dict[str, str]:

@@ -7,11 +7,7 @@ import pytest
 
 from lra.reports.figures.drawing import looks
 from lra.reports.rows import prepare
-from lra.reports.sections.parallel import (
-    parallel_data,
-    parallel_figure,
-    parallel_rows,
-)
+from lra.reports.sections.parallel import parallel_data, parallel_figure, parallel_rows
 from tests.reports.conftest import Report
 
 CROWDED = "3 processes with 3 threads in all have 2 cores"

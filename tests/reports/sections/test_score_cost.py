@@ -60,9 +60,7 @@ def test_without_one_of_both_there_is_no_point(make: SimpleNamespace, kept: str)
     assert score_cost_data(frame).empty
 
 
-def test_steps_of_a_training_that_waited_for_a_processor_are_no_cost(
-    make: SimpleNamespace,
-) -> None:
+def test_steps_of_a_training_that_waited_for_a_processor_are_no_cost(make: SimpleNamespace) -> None:
     rows = []
     for model, seed, step_s, waiting in (
         ("softmax", 0, 0.2, 0.0), ("softmax", 1, 0.9, 0.5), ("linear", 0, 0.1, 0.1),

@@ -8,14 +8,7 @@ from lra.reports.rows import prepare
 from lra.reports.style import Captions, TableStyle
 from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.ranking import UNRANKED
-from lra.reports.tables.scores import (
-    BASELINES,
-    EQUAL,
-    LANGUAGE,
-    ORACLES,
-    accuracy_table,
-    splits,
-)
+from lra.reports.tables.scores import BASELINES, EQUAL, LANGUAGE, ORACLES, accuracy_table, splits
 from lra.reports.tables.table import Entry, Table, to_csv, to_markdown
 
 
