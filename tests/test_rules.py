@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,85 @@ def test_reports_know_of_runners_only_the_rows():
             elif isinstance(node, ast.ImportFrom):
                 found.add(node.module)
     assert {name for name in found if name and name.startswith("lra.runners")} - allowed == set()
+
+
+DOORS = ("lra/commands/", "lra/api/", "lra/__init__.py", "lra/__main__.py", "lra/cli.py")
+"""What starts light, and imports the rest when it is needed."""
+LATE = {
+    ("lra/execution/foreground.py", "lra.results.finish"),  # pandas and matplotlib, at the end
+    ("lra/cluster/reporting.py", "lra.results.finish"),  # the same
+    ("runners/measurement/rates.py", "lra.runners.measurement.device"),  # torch, to measure
+    ("runners/measurement/rates.py", "lra.runners.measurement.measure"),  # the same
+    ("tasks/classification/base.py", "lra.tasks.baselines"),  # torch, for baselines alone
+    ("tasks/classification/gray.py", "lra.tasks.baselines"),  # the same
+}
+"""Imports of ours inside functions, beside those of doors."""
+LATE_IN_COMPOSITION = 32
+"""How many lra/composition has at most."""
+
+
+def module_of(file):
+    """Return the name by which a file of a room is imported."""
+    path = file.relative_to(ROOT).with_suffix("")
+    names = [*path.parts[path.parts[0] == "lra" :]]
+    return ".".join(["lra", *(names if names[-1] != "__init__" else names[:-1])])
+
+
+def imports_of(module, within="top"):
+    """Yield where an import of ours stands (`top`, `types` or `inside` a function), and of what."""
+    for node in ast.iter_child_nodes(module):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lra":
+            yield within, node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.FunctionDef):
+            yield from imports_of(node, "inside")
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from imports_of(node, "types")
+        else:
+            yield from imports_of(node, within)
+
+
+def every_import():
+    """Yield file, place, module and names of every import of ours."""
+    for file in sources("conf", *SHIPPED):
+        for place, module, names in imports_of(parsed(file)):
+            yield str(file.relative_to(ROOT)), place, module, names
+
+
+def test_imports_of_ours_stand_at_the_top():
+    planted = "import sys\ndef f():\n    if 1:\n        from lra.errors import near\n"
+    assert [*imports_of(ast.parse(planted))] == [("inside", "lra.errors", ["near"])]
+    inside = {
+        (file, module)
+        for file, place, module, _ in every_import()
+        if place == "inside" and not file.startswith(DOORS)
+    }
+    composition = {(file, module) for file, module in inside if "lra/composition/" in file}
+    assert inside - composition == LATE
+    assert len(composition) <= LATE_IN_COMPOSITION
+
+
+def test_no_import_hides_a_circle():
+    # Also not one in a function, or one for types; the doors may be imported from anywhere.
+    graph = {module_of(file): set() for file in sources("conf", *SHIPPED)}
+    for file, _, module, names in every_import():
+        if file not in DOORS:
+            parts = {f"{module}.{name}" for name in names}
+            graph[module_of(ROOT / file)] |= (parts & graph.keys()) or {module}
+    assert len(graph) > 500
+    TopologicalSorter(graph).prepare()
+
+
+def test_imports_for_types_are_of_a_lower_floor():
+    # Of another folder, that is: that this is a lower one is what import-linter checks.
+    beside = {
+        (file, module)
+        for file, place, module, _ in every_import()
+        if place == "types"
+        and module.rpartition(".")[0] == module_of(ROOT / file).rpartition(".")[0]
+    }
+    composition = {(file, module) for file, module in beside if "lra/composition/" in file}
+    assert beside - composition == set()
+    assert len(composition) <= 2
 
 
 TAKES_APART = frozenset(
