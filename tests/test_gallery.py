@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from gallery import EXHIBITS, WITHOUT_ROWS, command, picture, published_file, write_gallery
-from lra.results.stored import published
-from lra.results.style import shipped
+from gallery import (
+    EXHIBITS,
+    WITHOUT_ROWS,
+    command,
+    picture,
+    published_file,
+    write_gallery,
+)
+from lra.results.stored import published_rows
+from lra.results.style import shipped_styles
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/gallery.md"
@@ -52,7 +59,7 @@ def test_its_page_has_a_picture_and_a_command_for_each_that_parses() -> None:
         assert words[:6:2] == ["--rows", "--style", "--out"]
         assert words[6::2] in ([], ["--config-dir", "--plugin"])
         assert (ROOT / words[1]).is_file()
-        assert words[3] in shipped()
+        assert words[3] in shipped_styles()
 
 
 @pytest.mark.every_format
@@ -61,4 +68,4 @@ def test_it_is_made_from_published_rows(tmp_path: Path) -> None:
     page, made = write_gallery(tmp_path, one)
     assert imread(made).shape == imread(ROOT / "docs/gallery" / made.name).shape
     assert command(one[0]) in page.read_text()
-    assert len(published(published_file("adaptive_span"))) > 100
+    assert len(published_rows(published_file("adaptive_span"))) > 100

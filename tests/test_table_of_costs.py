@@ -8,7 +8,7 @@ from pathlib import Path
 from cost_table import LONGEST, ONE_SIDED, PUBLISHED, REFERENCE, costs, longest
 from lra.composition.catalogue import names
 from lra.reports.rows import EQUAL, Value, cost_points, cost_rows, prepare
-from lra.results.stored import published, published_cells
+from lra.results.stored import published_cells, published_rows
 from lra.sweep.model_names import with_backbones
 
 
@@ -90,7 +90,7 @@ def test_the_page_of_a_gpu_has_the_numbers_of_its_rows_and_names_every_family() 
     """docs/gpu.md: of three families both ratios, of absent ones the names."""
     page = (Path(__file__).parents[1] / "docs/gpu.md").read_text(encoding="utf-8")
     path = max(PUBLISHED.glob("families_gpu-h100-*.jsonl"))
-    rows = with_backbones(published(path), published_cells(path))
+    rows = with_backbones(published_rows(path), published_cells(path))
     rows = rows[rows["length"] == 16384]
     found = {(p.model, p.mode): p for p in cost_points(cost_rows(prepare(rows)))}
     equal = REFERENCE + EQUAL

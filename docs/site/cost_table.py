@@ -9,7 +9,7 @@ from lra.composition.compose import core_of, group_file
 from lra.models.mixer import Site, Unsupported
 from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare
 from lra.reports.tables.costs import crossover_table
-from lra.results.stored import published, published_cells
+from lra.results.stored import published_cells, published_rows
 from lra.sweep.model_names import with_backbones
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "reports/published"
@@ -58,7 +58,7 @@ ONE_SIDED = " ‡"
 def points(measured: Sequence[str]) -> list[CostPoint]:
     """Return what the newest published rows of one place in a table hold of training steps."""
     files = [max(PUBLISHED.glob(f"{name}-*.jsonl")) for name in measured]
-    rows = [with_backbones(published(file), published_cells(file)) for file in files]
+    rows = [with_backbones(published_rows(file), published_cells(file)) for file in files]
     held = [point for part in rows for point in cost_points(cost_rows(prepare(part)))]
     return [point for point in held if point.mode == "step"]
 

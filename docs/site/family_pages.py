@@ -24,7 +24,7 @@ from lra.reports.stems import stem as file_stem
 from lra.reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
 from lra.reports.tables.scores import accuracy_table, splits
 from lra.reports.tables.table import Entry, Table, escape_markdown, to_markdown
-from lra.results.stored import published, published_cells
+from lra.results.stored import published_cells, published_rows
 from lra.runners.storage.fingerprint import sources
 from lra.sweep.model_names import with_backbones
 
@@ -420,7 +420,7 @@ def write_pages(folder: Path, published_files: Sequence[Path]) -> list[Path]:
     """Write a page for each family and their overview; return the paths."""
     files = {file.stem: file for file in choices("model")}
     rows = [
-        (source, prepare(with_backbones(published(source), published_cells(source))))
+        (source, prepare(with_backbones(published_rows(source), published_cells(source))))
         for source in published_files
     ]
     folder.mkdir(parents=True, exist_ok=True)

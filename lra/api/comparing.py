@@ -83,13 +83,13 @@ def compare(
     """
     from lra.reports.comparison.wording import as_json, comparison_table, verdict
     from lra.reports.style import TableStyle
-    from lra.results.comparing import compared
+    from lra.results.comparing import compare_words
 
     if strange := [name for name in names if not isinstance(name, str)]:
         raise ConfigError(f"got {strange[0]!r:.80} for a name; several results are a list")
     found = _results(path, sweep)
     try:
-        numbers, comparisons, left_out = compared(
+        numbers, comparisons, left_out = compare_words(
             names, **found, metric=metric, split=split, where=where, best=best, untuned=untuned
         )
     except TooFewNames as error:
@@ -107,7 +107,7 @@ def compare(
 
 
 def _results(path: Any, sweep: str | None) -> dict[str, Any]:
-    """Return where results lie as arguments of `compared`."""
+    """Return where results lie as arguments of `compare_words`."""
     import pandas as pd
 
     if isinstance(path, CompletedSweep):

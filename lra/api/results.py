@@ -55,7 +55,7 @@ def rows_of(
     path: Path, sweep: str | None = None, cells: Collection[str] | None = None
 ) -> "pd.DataFrame":
     """Return stored rows, of some cells where these are named; see `rows`."""
-    from lra.results.stored import published_with_names, stored
+    from lra.results.stored import published_with_names, stored_rows
 
     if not path.exists():
         raise FileNotFoundError(nothing_at(path))
@@ -73,7 +73,7 @@ def rows_of(
         if frame.empty:
             raise FileNotFoundError(f"{path} holds no rows")
         return frame
-    frame, _, left_out = stored(path, sweep, cells)
+    frame, _, left_out = stored_rows(path, sweep, cells)
     for line in left_out:
         warnings.warn(f"left out: {line}", DamagedCell, stacklevel=4)
     return frame

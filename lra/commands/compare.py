@@ -53,11 +53,11 @@ def main(argv: list[str]) -> int:
     """Print what the comparison shows, and its table."""
     choice = parser().parse_intermixed_args(argv)
     from lra.reports.comparison.wording import as_json, comparison_table, verdict
-    from lra.results.comparing import TooFewNames, compared
+    from lra.results.comparing import TooFewNames, compare_words
     from lra.terminal.result_table import print_result
 
     try:
-        numbers, comparisons, left_out = compared(
+        numbers, comparisons, left_out = compare_words(
             choice.names, root=choice.results, sweep=choice.sweep, files=choice.rows,
             metric=choice.metric, split=choice.split, where=choice.where, best=choice.best,
             untuned=choice.untuned,

@@ -16,7 +16,7 @@ from lra.composition.arguments import (
     whole,
 )
 from lra.errors import CommandError
-from lra.results.repeat import gone, origin_of, repeat
+from lra.results.repeat import folder_is_gone, origin_of, repeat
 from lra.runners.metrics import JUDGED_BY
 from lra.runners.records import DISTURBED, Cell
 from lra.runners.store import Store
@@ -142,7 +142,7 @@ def main(argv: list[str]) -> int:
     if scores := score_line(rows, cell.columns):
         print(f"score     {scores}")
     print(f"repeat    {command}")
-    if gone(cell):
+    if folder_is_gone(cell):
         print(
             f"          its folder {cell.place['folder']} is gone: call this from where it is now"
         )

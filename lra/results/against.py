@@ -37,7 +37,7 @@ def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
     """Print measured and predicted values of every stored cell that can be counted."""
     lines, left_out, unnamed = [], 0, dict[str, None]()
     damaged: list[BadStore] = []
-    for line in compared(results, unnamed, damaged):
+    for line in compared_cells(results, unnamed, damaged):
         if line is None:
             left_out += 1
         else:
@@ -60,7 +60,7 @@ def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
     return 1 if damaged else 0
 
 
-def compared(
+def compared_cells(
     results: Path, unnamed: dict[str, None], damaged: list[BadStore]
 ) -> Iterator[dict[str, Any] | None]:
     """Yield a line for each quantity of each stored cell; None for a cell that cannot be counted.
@@ -89,7 +89,7 @@ def compared(
             for row in rows
             if row["status"] == Status.ok and "reference" not in row["labels"]
         }
-        expected = predicted(description, forecaster, unnamed)
+        expected = predicted_costs(description, forecaster, unnamed)
         if expected is None:
             if values.keys() & QUANTITIES.keys():
                 yield None
@@ -108,7 +108,7 @@ def compared(
                 }
 
 
-def predicted(
+def predicted_costs(
     description: Mapping[str, Any], forecaster: Forecaster, unnamed: dict[str, None]
 ) -> dict[str, float] | None:
     """Return what counting says of a stored cell, by metric; None where it says nothing."""

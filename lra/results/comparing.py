@@ -14,7 +14,7 @@ from lra.reports.rows import as_text, prepare
 from lra.reports.statistics.tuning import STUDIES
 from lra.reports.tables.scores import TASK
 from lra.reports.tables.searches import PLACE, RUNNER, Searches
-from lra.results.stored import file_of_rows, published, published_cells, stored
+from lra.results.stored import file_of_rows, published_cells, published_rows, stored_rows
 from lra.runners.metrics import JUDGED_BY
 from lra.runners.records import CELL_COLUMNS
 from lra.runners.store import read_outcomes
@@ -39,7 +39,7 @@ class TooFewNames(ConfigError):
         super().__init__(f"got {got}; wanted two or more; {names}")
 
 
-def compared(
+def compare_words(
     words: Sequence[str],
     *,
     root: Path | None,
@@ -85,11 +85,11 @@ def compared(
     if files:
         for file in files:
             cells |= published_cells(file)
-        whole = pd.concat([published(file_of_rows(file)) for file in files], ignore_index=True)
+        whole = pd.concat([published_rows(file_of_rows(file)) for file in files], ignore_index=True)
         rows = with_distinct_names(whole, cells)
     elif rows is None:
         assert root is not None
-        rows, cells, left_out = stored(root, sweep)
+        rows, cells, left_out = stored_rows(root, sweep)
     frame = prepare(rows)
     if len(words) < 2:
         apart = "".join(words).split(",")

@@ -23,7 +23,7 @@ from lra.models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
 from lra.reports.arena.literature import printed_scores
 from lra.reports.rows import cost_points, cost_rows, prepare, settings
 from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, accuracy_table
-from lra.results.stored import stored
+from lra.results.stored import stored_rows
 from lra.runners.records import Status
 from lra.sweep.identity import decisive
 from lra.tasks.task import Task
@@ -85,7 +85,7 @@ class Evidence(NamedTuple):
 
 
 @cache
-def shipped(file: Path) -> Sequence[Evidence]:
+def published_evidence(file: Path) -> Sequence[Evidence]:
     """Return what published rows tell."""
     return [
         Evidence(Provenance(*origin), family, int(length), value)
@@ -113,10 +113,10 @@ def on_record(
     first = runs[0]
     (_, length), *_ = first.runner.cells(first.model, 0)
     causal, device = facts(first, length).head in CAUSAL_HEADS, str(first.hardware.device)
-    known, tasks = [*shipped(DIGEST)], {first.task_name: first.task}
+    known, tasks = [*published_evidence(DIGEST)], {first.task_name: first.task}
     if (results / "cells").is_dir():
         with suppress(FileNotFoundError):  # begun, and without rows
-            rows, cells, damaged = stored(results, None)
+            rows, cells, damaged = stored_rows(results, None)
             left_out += damaged
             known += evidence_of(str(results), prepare(rows), tasks, cells)
     known.sort(key=lambda each: each.distance(length, device, causal=causal))
@@ -173,7 +173,7 @@ def evidence_of(
 ) -> Iterator[Evidence]:
     """Yield the times of rows, and their scores of tasks, which stand under their names.
 
-    `cells` are those of the rows, as `lra.results.stored.stored` returns them.
+    `cells` are those of the rows, as `lra.results.stored.stored_rows` returns them.
     """
     yield from _times(place, frame)
     yield from _seconds(place, frame, cells)

@@ -23,7 +23,7 @@ def origin_of(description: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): value for key, value in origin.items() if isinstance(value, str)}
 
 
-def gone(cell: Cell) -> bool:
+def folder_is_gone(cell: Cell) -> bool:
     """Tell whether the folder in which the command was given is no longer there."""
     return "folder" in cell.place and not Path(cell.place["folder"]).is_dir()
 
@@ -54,6 +54,6 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
     flags += ["--run"] if any(word.startswith("+experiment=") for word in words) else []
     command = shlex.join(["lra", "run", *flags, *words, word_of("results", results)])
     folder = cell.place.get("folder", str(Path.cwd()))
-    if gone(cell) or Path(folder) == Path.cwd():
+    if folder_is_gone(cell) or Path(folder) == Path.cwd():
         return command
     return f"{shlex.join(['cd', folder])} && {command}"

@@ -17,12 +17,12 @@ from lra.results.stored import (
     deviations,
     published_cells,
     published_with_names,
-    stored,
+    stored_rows,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenReport:
     """What a report consists of."""
 
     rows: pd.DataFrame
@@ -41,7 +41,7 @@ def write(
     style: ReportStyle | None = None,
     config_dirs: Sequence[Path] = (),
     plugins: Sequence[str] = (),
-) -> Written:
+) -> WrittenReport:
     """Write a report.
 
     Args:
@@ -61,7 +61,7 @@ def write(
         folder, heading = Path(f"reports-of-{file.stem}"), file.stem
         accounts = published_accounts(rows, about)
     else:
-        rows, cells, left_out = stored(root, sweep)
+        rows, cells, left_out = stored_rows(root, sweep)
         folder, heading = destination(root, sweep)
         about = {key: cell["config"] for key, cell in cells.items()}
         accounts = stored_accounts(root, rows, cells)
@@ -77,4 +77,4 @@ def write(
         style=style or DEFAULT,
         cells=accounts,
     )
-    return Written(rows=rows, files=files, left_out=left_out)
+    return WrittenReport(rows=rows, files=files, left_out=left_out)

@@ -22,7 +22,7 @@ PUBLISHED = ("identity", "described", "overrides", "environment")
 """What `publish` keeps of a cell."""
 
 
-def stored(
+def stored_rows(
     root: Path, sweep: str | None, only: Collection[str] | None = None
 ) -> "tuple[pd.DataFrame, dict[str, dict[str, Any]], list[str]]":
     """Return the rows of a sweep (None: of the whole store), each cell's cell.json, and damage.
@@ -124,7 +124,7 @@ def file_of_rows(path: Path) -> Path:
     return max([*folder.glob("example.jsonl"), *folder.glob("published/quickstart-*.jsonl")])
 
 
-def published(path: Path) -> "pd.DataFrame":
+def published_rows(path: Path) -> "pd.DataFrame":
     """Read rows that `publish` wrote. BadStore names the line that is no sound row."""
     return table_of(read_rows_file(path))
 
@@ -134,7 +134,7 @@ def published_with_names(path: Path) -> "pd.DataFrame":
 
     The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
     """
-    rows, cells = published(path), published_cells(path)
+    rows, cells = published_rows(path), published_cells(path)
     return with_distinct_names(rows, cells) if path.with_suffix(".json").is_file() else rows
 
 

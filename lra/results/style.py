@@ -69,7 +69,7 @@ FONTS = {
 """Sizes of a style, and what matplotlib calls them."""
 
 
-def shipped() -> dict[str, Path]:
+def shipped_styles() -> dict[str, Path]:
     """Return the files of the styles that come with lra, by name."""
     folder = Path(str(resources.files("lra.reports.figures"))) / "styles"
     return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
@@ -88,7 +88,7 @@ def read_style(name: str | None) -> tuple[ReportStyle, list[str]]:
     """
     if name is None:
         return DEFAULT, []
-    names = shipped()
+    names = shipped_styles()
     if name in names:
         return style_of(_on_base(load(names[name]), name), str(names[name])), []
     path = Path(name)
@@ -108,7 +108,7 @@ def _on_base(node: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """
     if "base" not in node:
         return node
-    names, base = shipped(), str(node["base"])
+    names, base = shipped_styles(), str(node["base"])
     if base not in names:
         raise UnknownName(f"{where}: " + unknown("base", base, names))
     merged = dict(_on_base(load(names[base]), base))

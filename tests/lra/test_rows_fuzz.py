@@ -12,7 +12,7 @@ import pytest
 from fuzz import cases
 from matplotlib.figure import Figure
 
-from lra.results.stored import published
+from lra.results.stored import published_rows
 from lra.runners.metrics import METRICS
 from lra.runners.records import COLUMNS
 
@@ -291,4 +291,4 @@ def test_published_rows_pass():
     files = [path for path in PUBLISHED.glob("*.jsonl") if path.with_suffix(".json").is_file()]
     assert len(files) > 15
     for path in files:
-        assert len(published(path)) == len(path.read_text().splitlines())
+        assert len(published_rows(path)) == len(path.read_text().splitlines())

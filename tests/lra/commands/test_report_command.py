@@ -7,7 +7,7 @@ import pytest
 
 import lra
 from lra.cli import main
-from lra.results.stored import published
+from lra.results.stored import published_rows
 from lra.runners.records import Measurement
 from lra.runners.store import Store, read_rows
 from tests.runners.storage.stored_cells import make_cell
@@ -44,7 +44,8 @@ def test_published_rows_give_the_same_report(results: Path, tmp_path: Path) -> N
         assert main(["report", *mine, "--publish", str(tmp_path / "kept" / name)]) == 0
     (kept,) = (tmp_path / "kept").glob("*.jsonl")
     pd.testing.assert_frame_equal(
-        published(kept).drop(columns="created"), read_rows(results, "mine").drop(columns="created")
+        published_rows(kept).drop(columns="created"),
+        read_rows(results, "mine").drop(columns="created"),
     )
     out, again = tmp_path / "a", tmp_path / "b"
     assert main(["report", "--results", str(results), "--out", str(out), *common]) == 0

@@ -7,7 +7,7 @@ import pytest
 
 from lra.composition.runner_class import bundled, mode_word
 from lra.results.accounts import published_accounts, stored_accounts
-from lra.results.stored import publish, published_cells, published_with_names, stored
+from lra.results.stored import publish, published_cells, published_with_names, stored_rows
 from lra.runners.records import CELL_COLUMNS, Cell, Measurement
 from lra.runners.store import Store
 
@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_store_says_configuration_command_and_environment(store: Store) -> None:
-    rows, cells, left_out = stored(store.root, "mine")
+    rows, cells, left_out = stored_rows(store.root, "mine")
     assert left_out == []
     found = {about.command: about for about in stored_accounts(store.root, rows, cells).values()}
     command = (
@@ -53,7 +53,7 @@ def test_a_store_says_configuration_command_and_environment(store: Store) -> Non
 
 
 def test_an_environment_that_is_damaged_is_left_out(store: Store) -> None:
-    rows, cells, _ = stored(store.root, "mine")
+    rows, cells, _ = stored_rows(store.root, "mine")
     for file in store.root.glob("cells/*/*/environment-*.json"):
         file.write_text("{torn")
     accounts = stored_accounts(store.root, rows, cells)
@@ -61,7 +61,7 @@ def test_an_environment_that_is_damaged_is_left_out(store: Store) -> None:
 
 
 def test_published_rows_say_the_same(store: Store, tmp_path: Path) -> None:
-    rows, cells, _ = stored(store.root, "mine")
+    rows, cells, _ = stored_rows(store.root, "mine")
     wanted = stored_accounts(store.root, rows, cells)
     publish(store.root, "mine", tmp_path / "kept.jsonl")
     kept = tmp_path / "kept.jsonl"
@@ -88,7 +88,7 @@ def test_equal_parts_of_many_cells_are_held_once(tmp_path: Path) -> None:
         cell = cell_of("scaling", "step", {"mixer": options, "optim": {"seed": seed}})
         cell = replace(cell, identity={**cell.identity, "seed": seed})
         store.write(cell, [Measurement(metric="time", value=0.5)], [], {})
-    _, cells, _ = stored(store.root, None)
+    _, cells, _ = stored_rows(store.root, None)
     configs = [cell["config"] for cell in cells.values()]
     assert len({id(config["mixer"]) for config in configs}) == 1
     assert sorted(config["optim"]["seed"] for config in configs) == [0, 1, 2]

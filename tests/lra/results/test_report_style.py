@@ -10,7 +10,7 @@ from matplotlib import rcParamsDefault
 from lra.composition.configuration import ReportChoice, long_forms
 from lra.errors import ConfigError, UnknownName
 from lra.reports.style import DEFAULT
-from lra.results.style import HELD, read_style, shipped, style_of
+from lra.results.style import HELD, read_style, shipped_styles, style_of
 
 WRONG = {
     "widht: 3": "unknown option of a style 'widht': did you mean 'width'?",
@@ -55,7 +55,7 @@ def test_a_name_that_is_no_style_is_answered_with_those_that_are() -> None:
 
 
 def test_the_shipped_styles_can_be_read_and_the_first_is_the_default() -> None:
-    styles = {name: read_style(name)[0] for name in shipped()}
+    styles = {name: read_style(name)[0] for name in shipped_styles()}
     assert styles["default"] == DEFAULT == read_style(None)[0]
     assert styles["paper_column"].inches() == 3.25
     assert styles["paper_full"].inches() == 6.75
