@@ -85,7 +85,7 @@ pytest: $(VENV)/.dev
 	LRA_SHAPES=0 $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m compile $$(grep -rl mark.compile tests --include=*.py)
 
 # The generated faults of the tests, FUZZ times as many as in make test, and then the parts of
-# tests/campaign: CAMPAIGN="--only kills --kills 50" chooses among them.
+# tests/campaign: CAMPAIGN="--only torn --cases 50" chooses among them.
 FUZZ ?= 60
 CAMPAIGN ?=
 campaign: $(VENV)/.dev

@@ -20,8 +20,6 @@ from tests.campaign.sweeps import check_store
 from tests.lra_process import python
 from tests.runners.storage.stored_cells import make_cell
 
-SHORT = ("disk", "calls", "torn", "words")
-"""Kills, which tests elsewhere make, are left to the long form."""
 PAGE = published.KEPT.parents[1] / "campaign.md"
 
 
@@ -168,12 +166,11 @@ def test_shared_memory_that_is_left_is_that_of_the_case(tmp_path: Path, monkeypa
 
 @pytest.mark.slow
 def test_the_short_campaign_finds_nothing_wrong(tmp_path: Path) -> None:
-    chosen = [word for part in SHORT for word in ("--only", part)]
-    done = python("-m", "tests.campaign", "--short", "--out", tmp_path, *chosen)
+    done = python("-m", "tests.campaign", "--short", "--out", tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     parts = json.loads((tmp_path / "campaign.json").read_text())["parts"]
-    assert [part["part"] for part in parts] == [*SHORT]
+    assert [part["part"] for part in parts] == ["disk", "calls", "torn"]
     applied = {part["part"]: sum(part["faults"].values()) for part in parts}
     tried = {part["part"] for part in parts if not part["left_out"]}
     assert all(applied[part] for part in tried - {"disk"}), applied
-    assert {"torn", "words"} <= tried
+    assert "torn" in tried

@@ -19,7 +19,7 @@ from tests.campaign import published, shim
 from tests.campaign.part import Found, LeftOut, Settings
 from tests.campaign.sweeps import SHARED
 
-PARTS = ("kills", "disk", "calls", "torn", "words")
+PARTS = ("disk", "calls", "torn")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 def _one(name: str, chosen: argparse.Namespace, out: Path) -> Found:
     """Run a part, or read what it found before with the same settings."""
     folder = out / name
-    asked = {key: getattr(chosen, key) for key in ("seed", "kills", "cases")}
+    asked = {key: getattr(chosen, key) for key in ("seed", "cases")}
     asked["short"] = chosen.short
     kept = out / f"{name}.json"
     if kept.is_file() and not chosen.again:
@@ -87,8 +87,7 @@ def arguments() -> argparse.ArgumentParser:
     """Return what reads the words behind `python -m tests.campaign`."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
-    parser.add_argument("--kills", type=int, default=500, help="in one sweep")
-    parser.add_argument("--cases", type=int, default=400, help="of each other generated kind")
+    parser.add_argument("--cases", type=int, default=400, help="of each generated kind")
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
     parser.add_argument("--out", type=Path, help="folder for what happens and the figures")
     parser.add_argument("--again", action="store_true", help="also parts that are kept in OUT")

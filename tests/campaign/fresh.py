@@ -3,7 +3,6 @@
 And what it leaves on the machine is known to be its own.
 """
 
-import importlib
 import multiprocessing
 import tempfile
 from collections.abc import Callable
@@ -23,9 +22,3 @@ def begin(also: Callable[[], object] | None = None) -> None:
     machine.mark_processes(Path.cwd())  # a case has a folder of its own
     if also is not None:
         also()
-
-
-def with_small_index() -> None:
-    """Let the index of rows be written for a single cell; for `begin(also=...)`."""
-    index = importlib.import_module("lra.runners.storage.index")
-    index.WORTH_WRITING = 1

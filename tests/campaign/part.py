@@ -17,9 +17,8 @@ class Settings:
     """Of this part alone: it works in it, and leaves its results there where something is wrong."""
     say: Callable[[str], None]
     seed: int = 0
-    kills: int = 500
     cases: int = 400
-    """Of every other kind of generated fault."""
+    """Of every kind of generated fault."""
     short: bool = False
     """The form of `make test`: a few faults of each kind."""
 

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import weakref
 from collections import Counter
@@ -111,27 +109,9 @@ class Bench:
             )
         return Running(program, output)
 
-    def run(
-        self, *words: str, more: Mapping[str, str] | None = None, longest_s: float = LONGEST_S
-    ) -> Ended:
+    def run(self, *words: str, more: Mapping[str, str] | None = None) -> Ended:
         """Run `lra WORDS` to its end."""
-        return self.start(*words, more=more).end(longest_s)
-
-    def run_apart(self, code: Path, *words: str) -> Ended:
-        """Run another copy of the program, in `code`."""
-        path = {"PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-m", "lra", *words],
-            cwd=self.folder,
-            env=self.environment(path),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=LONGEST_S,
-            check=False,
-        )
-        return Ended(done.returncode, done.stdout)
+        return self.start(*words, more=more).end()
 
 
 class Running:
@@ -145,19 +125,19 @@ class Running:
         """Return whether it has ended."""
         return self.program.poll() is not None
 
-    def end(self, longest_s: float = LONGEST_S) -> Ended:
+    def end(self) -> Ended:
         """Wait for its end."""
-        code = self.program.wait(longest_s)
+        code = self.program.wait(LONGEST_S)
         return Ended(code, self.output.read_text(errors="replace"))
 
 
-def undisturbed(settings: Settings, *words: str, longest_s: float = LONGEST_S) -> Path:
+def undisturbed(settings: Settings, *words: str) -> Path:
     """Return the results of a sweep that nothing happened to; made once for the same words."""
     bench = Bench(settings, SHARED if words == SHORT else "whole")
     kept = bench.folder / "words.json"
     if kept.is_file() and json.loads(kept.read_text()) == [*words]:
         return bench.results
-    ended = bench.run("run", *words, f"results={bench.results}", longest_s=longest_s)
+    ended = bench.run("run", *words, f"results={bench.results}")
     if ended.code:
         raise RuntimeError(f"the undisturbed sweep ended with {ended.code}:\n{ended.said[-2000:]}")
     kept.write_text(json.dumps(words))
@@ -178,14 +158,8 @@ def files_of(cell: Path) -> set[str]:
     }
 
 
-def check_store(
-    found: Found, results: Path, whole: Path, case: str, *, versions: int = 1
-) -> pd.DataFrame | None:
-    """Compare a store with that of an undisturbed sweep: lost, doubled, different, left behind.
-
-    Returns:
-        The rows that were compared, or None where they cannot be read.
-    """
+def check_store(found: Found, results: Path, whole: Path, case: str) -> None:
+    """Compare a store with that of an undisturbed sweep: lost, doubled, different, left behind."""
     cells = {folder.name: folder for folder in results.glob("cells/*/*") if folder.is_dir()}
     wanted = {folder.name: folder for folder in whole.glob("cells/*/*") if folder.is_dir()}
     lost = wanted.keys() - {key for key, folder in cells.items() if rows_files(folder)}
@@ -195,7 +169,7 @@ def check_store(
     doubled = 0
     for key, folder in cells.items():
         files = rows_files(folder)
-        found.check(len(files) == versions, f"{case}: {key} has {len(files)} files of rows")
+        found.check(len(files) == 1, f"{case}: {key} has {len(files)} files of rows")
         for file in files:
             rows = _rows(found, file, key, case)
             marks = Counter(
@@ -205,7 +179,7 @@ def check_store(
             twice = sum(count - 1 for count in marks.values())
             doubled += twice
             found.check(not twice, f"{case}: {key} has {twice} rows twice in {file.name}")
-        if versions == 1 and key in wanted:
+        if key in wanted:
             extra, missing = _compared(files_of(folder), files_of(wanted[key]))
             found.check(not extra, f"{case}: {key} has more files: {extra}")
             found.check(not missing, f"{case}: {key} lacks files: {missing}")
@@ -220,7 +194,7 @@ def check_store(
         for name in own:
             listed = {path.name for path in (results / "sweeps" / name).iterdir()}
             found.check(listed == wanted.keys(), f"{case}: sweep {name} lists {len(listed)} cells")
-    return _equal(found, results, whole, case) if versions == 1 else None
+    _equal(found, results, whole, case)
 
 
 def _rows(found: Found, file: Path, key: str, case: str) -> list[dict[str, Any]]:
@@ -238,12 +212,12 @@ def _compared(own: set[str], whole: set[str]) -> tuple[list[str], list[str]]:
     return sorted(own - whole)[:5], sorted(whole - own)[:5]
 
 
-def _equal(found: Found, results: Path, whole: Path, case: str) -> pd.DataFrame | None:
+def _equal(found: Found, results: Path, whole: Path, case: str) -> None:
     try:
         rows, others = (_without_speeds(settled(root)) for root in (results, whole))
     except BadStore as error:
         found.check(False, f"{case}: {error}")
-        return None
+        return
     try:
         pd.testing.assert_frame_equal(rows, others)
     except AssertionError as error:
@@ -251,7 +225,6 @@ def _equal(found: Found, results: Path, whole: Path, case: str) -> pd.DataFrame 
     else:
         found.check(True, "")
         found.figures["rows compared"] = found.figures.get("rows compared", 0) + len(rows)
-    return rows
 
 
 def _without_speeds(rows: pd.DataFrame) -> pd.DataFrame:

@@ -14,10 +14,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from lra.runners.isolation.descendants import below
 from lra.runners.storage.formats import BadStore
 from lra.runners.store import UnknownCell, read_outcomes, read_rows
-from tests.campaign import torn_plans
-from tests.campaign.kills import members
 from tests.campaign.part import Found, Settings
 from tests.campaign.sweeps import (
     SHORT,
@@ -68,7 +67,6 @@ def run(settings: Settings) -> Found:
         _sweep(found, bench, draw, whole, f"torn, {turn}", chosen=words, under_way=even)
         if turn % 5 == 4:
             settings.say(f"{turn + 1} of {sweeps} sweeps, {sum(found.faults.values())} faults")
-    torn_plans.run(found, settings, words, whole, settings.few(max(1, settings.cases // 20), 0))
     return found
 
 
@@ -111,11 +109,9 @@ def _sweep(
 
 
 def _kill(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        every = [pid, *(each for group in members(pid).values() for each in group)]
-        for each in every:
-            with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
+    for each in (pid, *below(pid)):
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
     return True
 
 

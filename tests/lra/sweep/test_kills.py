@@ -28,7 +28,7 @@ OFTEN = "runner.checkpoint_every_s=0.05"
 CELLS = 4
 LONGEST_S = 200.0
 """A sweep that takes longer hangs."""
-TARGETS = ("parent", "one cell", "every cell", "all")
+TARGETS = ("parent", "one cell", "every cell", "helpers", "all")
 NUMBERS = (signal.SIGKILL, signal.SIGTERM)
 KILLS = 3
 """In one sweep, before it may end in peace."""
@@ -65,6 +65,7 @@ def strike(process: Program, draw: random.Random) -> str:
         "parent": [process.pid],
         "one cell": cells[:1],
         "every cell": cells,
+        "helpers": sorted(below(process.pid) - {*cells}),  # fork server, tracker of shared memory
         "all": [process.pid, *cells],
     }[target]
     draw.shuffle(chosen)
