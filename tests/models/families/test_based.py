@@ -1,6 +1,5 @@
 """Based's linear attention against its paper, written out."""
 
-import pytest
 import torch
 
 from lra.models.families.based import Based, TaylorFeatures
@@ -35,12 +34,3 @@ def test_features_pull_gradients_as_autograd_does():
     (wanted,) = torch.autograd.grad(phi, x, given)
     seen = TaylorFeatures().pull(given.clone(), phi.detach(), x.detach())
     torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
-
-
-def test_bad_options_say_what_is_wanted():
-    with pytest.raises(ValueError, match="feature_width must be at least 1: got 0"):
-        built(feature_width=0)
-    with pytest.raises(ValueError, match="chunk counts the tokens of one block: got 0"):
-        built(chunk=0)
-    with pytest.raises(ValueError, match="chunk has nothing to act on"):
-        built(causal=False, chunk=8)

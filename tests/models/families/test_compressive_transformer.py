@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lra.models.families.compressive_transformer import CompressiveTransformer, Reconstruction
 from lra.models.families.transformer_xl import SameLength, TransformerXL
-from lra.models.mixer import Flow, Layout, Positions, Unsupported
+from lra.models.mixer import Flow, Layout, Positions
 from lra.models.ops.compression import Compression, most_used
 from lra.models.state import detach, join, select
 from tests.attention import builder, drawn, site
@@ -141,12 +141,3 @@ def test_evaluation_has_a_compressed_memory_of_its_own() -> None:
     assert mixer.train().initial_state(2, 6)[1].shape == (2, 4, WIDTH)
     assert mixer.eval().initial_state(2, 6)[1].shape == (2, 9, WIDTH)
     assert build().initial_state(2, 6)[1].shape == (2, 6, WIDTH)
-
-
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="rate must be at least 1: got 0"):
-        build(rate=0)
-    with pytest.raises(Unsupported, match="compression=convolution or dilated"):
-        build(compression=Compression.mean, reconstruction=Reconstruction.autoencoding)
-    with pytest.raises(Unsupported, match="a causal model"):
-        CompressiveTransformer(site(**PLACE | {"causal": False}), rate=2)

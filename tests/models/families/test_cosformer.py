@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lra.models.families.cosformer import Cosformer, Horizon, cosine_maps
-from lra.models.mixer import Flow, Layout, Unsupported
+from lra.models.mixer import Flow, Layout
 from tests.attention import DIRECTIONS, builder
 from tests.models.ops.linear.feature_forms import WIDTH, attend, draw, holes
 
@@ -69,18 +69,6 @@ def test_the_state_knows_where_the_horizon_ends():
     state = mixer.extend(Flow(x, mixer.initial_state(1, 10)), Layout()).state
     with pytest.raises(ValueError, match="ends at position 12"):
         mixer.extend(Flow(x, state), Layout())
-
-
-def test_states_are_refused_where_they_mean_nothing():
-    with pytest.raises(Unsupported, match="causal"):
-        make().initial_state(1, 8)
-    with pytest.raises(Unsupported, match="whole sequence"):
-        make(causal=True, horizon=Horizon.current).initial_state(1, 8)
-
-
-def test_a_chunk_holds_a_token():
-    with pytest.raises(ValueError, match="got 0"):
-        make(chunk=0)
 
 
 @DIRECTIONS

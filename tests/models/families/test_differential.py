@@ -23,13 +23,6 @@ def test_lambda_starts_near_its_place_in_the_depth():
     assert still.core.attend.strength(torch.float64).item() == pytest.approx(wanted)
 
 
-def test_bad_options_say_what_is_wanted():
-    with pytest.raises(ValueError, match="got heads of 5; change heads or head_width to even"):
-        Differential(Site(width=15, heads=3, max_length=9))
-    with pytest.raises(ValueError, match="deviation must be 0 or positive: got -1"):
-        built(deviation=-1.0)
-
-
 def test_positions_that_add_to_scores_are_not_offered():
     mixer = Differential(Site(width=WIDTH, heads=HEADS, max_length=9))
     assert mixer.traits.positions == {"rotary", "position_infused"}

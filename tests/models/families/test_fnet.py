@@ -74,24 +74,9 @@ def test_random_matrices_come_from_the_sites_generator():
     assert not torch.equal(first, sequence(2))
 
 
-def test_what_cannot_be_is_refused():
-    with pytest.raises(Unsupported, match="no causal form: choose a causal family"):
-        FNet(site(causal=True))
+def test_padding_that_cannot_be_left_out_is_refused():
     with pytest.raises(Unsupported, match=r"got a keep mask; choose model\.backbone\.padding"):
         FNet(site())(drawn(2, 8, 12), Layout(keep=torch.ones(2, 8, dtype=torch.bool)))
-    with pytest.raises(
-        ValueError, match=r"norm has nothing .* form=linear: got ortho; leave it at none"
-    ):
-        FNet(site(), form=MixingForm.linear, norm=Norm.ortho)
-    with pytest.raises(
-        ValueError, match="method has nothing to act on under form=random: got matmul"
-    ):
-        FNet(site(), form=MixingForm.random, method=Method.matmul)
-    mixer = FNet(site(max_length=40), form=MixingForm.linear).double()
-    with pytest.raises(ValueError, match="ends at length 40: got 41 tokens; build it with"):
-        mixer(drawn(1, 41, 12), Layout())
-    assert mixer.traits.max_length == 40
-    assert "keep" not in mixer.traits.supports
 
 
 @NORMS

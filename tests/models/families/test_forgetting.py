@@ -1,6 +1,5 @@
 """Forgetting attention against its paper, written out."""
 
-import pytest
 import torch
 
 from lra.models.families.forgetting import Forgetting, fading_attention, levels
@@ -35,12 +34,3 @@ def test_gates_start_at_a_half_or_at_times():
     fade = timed.forget_map.bias.sigmoid().log()
     wanted = torch.tensor([-1 / 2, -1 / 8, -1 / 32])
     torch.testing.assert_close(fade, wanted, atol=1e-6, rtol=1e-5)
-
-
-def test_bad_options_say_what_is_wanted():
-    with pytest.raises(ValueError, match=r"time_min at most time_max: got 5\.0 and 2\.0"):
-        built(gate_start="times", time_min=5.0, time_max=2.0)
-    with pytest.raises(ValueError, match="time_min has nothing to act on under gate_start=zero"):
-        built(time_min=5.0)
-    with pytest.raises(ValueError, match="memory counts tokens, at least the newest: got 0"):
-        built().initial_state(1, 0)

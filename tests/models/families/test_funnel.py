@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lra.models.families.funnel import Funnel
-from lra.models.mixer import Layout, Positions, Site, Unsupported
+from lra.models.mixer import Layout, Positions
 from lra.models.positions import At, Spacing
 from tests.attention import builder, compare, drawn
 from tests.literal.funnel import of_row
@@ -62,13 +62,3 @@ def test_sinusoids_drop_in_training_alone() -> None:
     plain = built(cls=False)
     assert torch.equal(mixer(x, Layout()), plain(x, Layout()))
     assert not torch.equal(mixer.train()(x, Layout()), plain(x, Layout()))
-
-
-def test_what_it_cannot_do_is_refused() -> None:
-    site = {"width": WIDTH, "heads": HEADS, "max_length": 20}
-    with pytest.raises(Unsupported, match="no causal form: choose a task with the whole sequence"):
-        Funnel(Site(causal=True, **site))
-    with pytest.raises(Unsupported, match="position_dropout has nothing to act on"):
-        Funnel(Site(**site), position_dropout=0.1)
-    with pytest.raises(ValueError, match=r"position_dropout must lie in \[0, 1\): got 1.0"):
-        Funnel(Site(positions=Positions.transformer_xl, **site), position_dropout=1.0)

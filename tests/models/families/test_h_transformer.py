@@ -53,9 +53,3 @@ def test_levels_end_when_all_blocks_are_neighbours():
     assert Plan.of(1, 1, 5, 4, causal=False).levels == (2,)
     assert Plan.of(1, 1, 9, 4, causal=False).levels == (3, 2)
     assert Plan.of(1, 1, 4096, 16, causal=True).levels == (256, 128, 64, 32, 16, 8, 4, 2)
-
-
-def test_what_cannot_be_is_refused():
-    for block in (0, 1, 7, -2):
-        with pytest.raises(ValueError, match=f"even number from 2 on: got {block}; use"):
-            built(block=block)

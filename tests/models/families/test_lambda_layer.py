@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lra.models.families.lambda_layer import LambdaLayer
-from lra.models.mixer import Layout, Site, Unsupported
+from lra.models.mixer import Layout, Site
 from tests.attention import builder, drawn
 from tests.models.families.released import lambda_layer as released
 
@@ -43,11 +43,3 @@ def test_large_keys_are_sums_of_one_term(causal):
     wanted = mixer(x, Layout())
     found = mixer.float()(x.float(), Layout())
     torch.testing.assert_close(found.double(), wanted, atol=2e-3, rtol=1e-3)
-
-
-def test_what_has_no_state_says_so():
-    with pytest.raises(ValueError, match="heads must divide width: got heads=2, width=13"):
-        LambdaLayer(Site(width=13, heads=2, max_length=8))
-    assert built(causal=True, window=4).window == 4
-    with pytest.raises(Unsupported, match=r"set model\.mixer\.window to a number"):
-        built(causal=True, window=None).initial_state(1, 8)

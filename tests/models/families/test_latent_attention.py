@@ -79,8 +79,3 @@ def test_another_source_is_more_keys(positions):
     if at is not None:
         with pytest.raises(Unsupported, match="without positions of its own"):
             mixer.attend(x, Layout(), source, Layout())
-
-
-def test_a_rotary_part_needs_rotary_positions():
-    with pytest.raises(Unsupported, match="rotary_width has nothing to act on without rotary"):
-        built(positions=Positions.none, rotary_width=4)

@@ -36,11 +36,6 @@ def test_result_joins_its_heads_without_a_copy(causal):
     assert o.transpose(1, 2).flatten(-2)._base is not None
 
 
-def test_a_chunk_holds_a_token():
-    with pytest.raises(ValueError, match="got 0"):
-        make(chunk=0)
-
-
 @DIRECTIONS
 @pytest.mark.parametrize("shift", [-100.0, 100.0])
 def test_exponentials_neither_overflow_nor_vanish(causal, shift):

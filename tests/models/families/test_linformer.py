@@ -143,26 +143,3 @@ def test_the_lra_form_has_16_slots_one_map_and_no_mask() -> None:
     faithful = Linformer(site(max_length=500)).double()
     assert faithful.core.length_map.values.shape == (1, 128, 500)
     checked_mixer(faithful, positions=Positions.none, causal=False, max_length=500, padded=True)
-
-
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(Unsupported, match="choose a causal family"):
-        built(causal=True)
-    with pytest.raises(ValueError, match="counts slots: got 0; use 1 or more"):
-        built(0)
-    with pytest.raises(ValueError, match="redraw_every must be at least 0: got -1"):
-        built(redraw_every=-1)
-    with pytest.raises(
-        ValueError, match="redraw_every has nothing to act on under projection=learned: got 5"
-    ):
-        built(redraw_every=5)
-    with pytest.raises(
-        ValueError, match="row_normalise has nothing to act on under projection=conv"
-    ):
-        built(projection=Projection.conv, row_normalise=True)
-    with pytest.raises(ValueError, match=r"got projected_length=\[4, 3\]; give one value"):
-        Linformer(site(depth=2), projected_length=[4, 3], sharing=Sharing.layerwise)
-    with pytest.raises(ValueError, match="takes 1 value or depth=2 values: got 3"):
-        Linformer(site(depth=2), projected_length=[4, 3, 2])
-    with pytest.raises(Unsupported, match="no state along time"):
-        built().initial_state(2, 30)

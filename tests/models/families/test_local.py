@@ -5,7 +5,7 @@ import torch
 
 from lra.models.contract.counting import pretending
 from lra.models.families.local import LocalAttention, comb_attention, local_attention
-from lra.models.mixer import Layout, Unsupported, Variant
+from lra.models.mixer import Layout, Variant
 from tests.attention import Calls, Largest, builder, drawn, heads
 
 built = builder(LocalAttention, block=8, look_back=0, look_forward=0)
@@ -68,12 +68,3 @@ def test_the_lra_variant_hides_other_tokens_than_padding():
     torch.testing.assert_close(here[:, others], there[:, others], atol=1e-12, rtol=0)
     mean = mixer.merge(mixer.split(mixer.v_proj(x[:, 1::6])).sum(2, keepdim=True) / 8)  # one is 0
     torch.testing.assert_close(here[:, 7:8], mean, atol=1e-12, rtol=0)
-
-
-def test_refusals_name_the_way_out():
-    with pytest.raises(Unsupported, match="got look_forward=1; set it to 0"):
-        built(causal=True, look_forward=1)
-    with pytest.raises(Unsupported, match="set variant=faithful"):
-        built(causal=True, variant=Variant.lra)
-    with pytest.raises(ValueError, match=r"up to 16 tokens: got 17.*larger max_length"):
-        built(variant=Variant.lra, max_length=16)(drawn(1, 17, 12), Layout())

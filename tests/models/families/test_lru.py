@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lra.models.families.lru import LRU
-from lra.models.mixer import Unsupported
 from lra.runners.training.optimisers.groups import tunings
 from tests.attention import builder
 
@@ -62,8 +61,3 @@ def test_the_recurrence_learns_slowly_without_decay():
 def test_phases_survive_a_move_to_half_precision():
     parts = built().bfloat16().recurrence
     assert {parameter.dtype for parameter in parts.parameters()} == {torch.float32}
-
-
-def test_one_direction_is_none_to_choose():
-    with pytest.raises(Unsupported, match="bidirectional"):
-        built(bidirectional=False, causal=True)

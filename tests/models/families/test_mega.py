@@ -11,7 +11,7 @@ from lra.models.backbone.stack import PostNormBlock, TransformerBlock
 from lra.models.contract.trace import Tracer
 from lra.models.families import mega
 from lra.models.families.mega import Mega
-from lra.models.mixer import Flow, Layout, Site, Unsupported
+from lra.models.mixer import Flow, Layout, Site
 from lra.runners.training.optimisers.groups import tunings
 from tests.attention import builder, drawn, streamed
 from tests.literal.mega import equations
@@ -109,17 +109,6 @@ def test_what_is_no_matrix_is_said():
     special = {names[id(parameter)] for parameter, tuning in tunings(mixer) if not tuning.matrix}
     wide = {name for name, parameter in mixer.named_parameters() if parameter.dim() > 1}
     assert wide - special == {"v_proj.weight", "mx_proj.weight", "h_proj.weight"}
-
-
-def test_lengths_above_the_table_are_refused():
-    mixer = built(causal=True)
-    with pytest.raises(ValueError, match=r"up to 17 tokens: got 18; truncate"):
-        mixer(drawn(1, 18, WIDTH), Layout())
-    with pytest.raises(Unsupported, match=r"up to 17 tokens: got a memory of 18"):
-        mixer.initial_state(1, 18)
-    with pytest.raises(ValueError, match="at least the newest: got 0"):
-        mixer.initial_state(1, 0)
-    assert built(relative="rotary")(drawn(1, 18, WIDTH), Layout()).shape == (1, 18, WIDTH)
 
 
 def stored(case, name):

@@ -2,24 +2,31 @@
 
 import pytest
 
-from lra.models.mixer import Positions
-from tests.attention import builder
+from lra.models.mixer import Layout, Positions, Unsupported
+from tests.attention import builder, drawn
 from tests.contracts.choices_of_configs import MODELS
 
 USUAL = {
     "adaptive_span": {"causal": True, "span": 20, "ramp": 4},
     "collaborative": {"max_length": 32},
+    "compressive_transformer": {"causal": True, "positions": Positions.transformer_xl},
     "convbert": {"heads": 4, "max_length": 32, "kernel": 5},
     "delta_net": {"causal": True},
+    "forgetting": {"causal": True},
+    "funnel": {"positions": Positions.transformer_xl},
+    "gated_delta_net": {"causal": True},
     "gla": {"causal": True},
+    "grouped_query": {"width": 24, "heads": 6},
     "hgrn2": {"causal": True},
     "hyena": {"width": 6, "heads": 2, "max_length": 20},
     "kimi_delta": {"causal": True},
     "lambda_layer": {"heads": 2, "max_length": 48, "key_width": 3, "window": 5},
     "latent_attention": {"positions": Positions.rotary},
     "light_conv": {"width": 6, "heads": 2, "max_length": 32, "kernel": [5]},
+    "linformer": {"max_length": 40, "projected_length": [6]},
     "lite_transformer": {"heads": 2, "max_length": 32, "kernel": [5]},
     "local": {"block": 8},
+    "longformer": {"width": 16, "heads": 4},
     "lru": {"width": 6, "heads": 2},
     "lstm": {"width": 8, "heads": 2},
     "mamba": {"causal": True},
@@ -38,7 +45,10 @@ USUAL = {
     "s5": {"width": 6, "heads": 2, "states": 8, "blocks": 2},
     "sgconv": {"width": 6, "heads": 2, "max_length": 24},
     "skyformer": {"landmarks": 8},
+    "slstm": {"causal": True},
     "sparse_transformer": {"width": 16, "heads": 4, "stride": 6},
+    "synthesizer": {"max_length": 23},
+    "transformer_xl": {"causal": True, "positions": Positions.transformer_xl},
     "ttt": {"causal": True},
 }
 """Facts and options that stand beside."""
@@ -48,10 +58,18 @@ REFUSED = {
         ({"initial": 1.5}, "a share of span, from 0 to 1: got 1.5"),
         ({"penalty": -1.0}, "penalty must be 0 or more: got -1"),
     ],
+    "based": [
+        ({"feature_width": 0}, "feature_width must be at least 1: got 0"),
+        ({"chunk": 0, "causal": True}, "chunk counts the tokens of one block: got 0"),
+        ({"chunk": 8}, "chunk has nothing to act on"),
+    ],
     "collaborative": [
         ({"key_width": 0}, "key_width must be at least 1, or null: got 0"),
         ({"key_width": 4}, "leave some of 3 heads without one of 4 shared columns"),
         ({"mixing": "random"}, "mixing"),
+    ],
+    "compressive_transformer": [
+        ({"rate": 0}, "rate must be at least 1: got 0"),
     ],
     "convbert": [
         ({"kernel": 4}, "kernel counts taps, an odd number of at most 63.*: got 4"),
@@ -60,16 +78,48 @@ REFUSED = {
         ({"head_ratio": 0}, "head_ratio must be at least 1: got 0"),
         ({"head_ratio": 8}, "head_ratio has nothing to act on without as many heads"),
     ],
+    "cosformer": [
+        ({"chunk": 0}, "got 0"),
+    ],
     "delta_net": [
         ({"chunk": 0}, "chunk must be at least 1: got 0"),
         ({"householders": 0}, "householders must be at least 1: got 0"),
         ({"value_expansion": 0}, "value_expansion must be at least 1: got 0"),
         ({"convolution": 1}, "convolution counts taps, at least 2, or null: got 1"),
     ],
+    "differential": [
+        ({"width": 15}, "got heads of 5; change heads or head_width to even"),
+        ({"deviation": -1.0}, "deviation must be 0 or positive: got -1"),
+    ],
+    "fnet": [
+        ({"form": "linear", "norm": "ortho"}, "under form=linear: got ortho; leave it at none"),
+        ({"form": "random", "method": "matmul"}, "method has nothing to act on under form=random"),
+    ],
+    "forgetting": [
+        ({"gate_start": "times", "time_min": 5.0, "time_max": 2.0}, "time_max: got 5.0 and 2.0"),
+        ({"time_min": 5.0}, "time_min has nothing to act on under gate_start=zero"),
+    ],
+    "funnel": [
+        ({"position_dropout": 1.0}, r"position_dropout must lie in \[0, 1\): got 1.0"),
+    ],
+    "gated_delta_net": [
+        ({"log_linear": True, "householders": 2}, "writes once: got householders=2"),
+    ],
     "gla": [
         ({"key_expansion": 0.4}, "a whole number of channels: got 0.4 of 4"),
         ({"gate_divisor": 0.0}, "gate_divisor must be positive: got 0.0"),
         ({"gate_rank": 0}, "gate_rank must be at least 1: got 0"),
+    ],
+    "grouped_query": [
+        ({"key_value_heads": 0}, "key_value_heads must divide .*: got 0 of 6"),
+        ({"key_value_heads": 4}, "key_value_heads must divide .*: got 4 of 6"),
+        ({"key_value_heads": 12}, "key_value_heads must divide .*: got 12 of 6"),
+    ],
+    "h_transformer": [
+        ({"block": 0}, "even number from 2 on: got 0; use"),
+        ({"block": 1}, "even number from 2 on: got 1; use"),
+        ({"block": 7}, "even number from 2 on: got 7; use"),
+        ({"block": -2}, "even number from 2 on: got -2; use"),
     ],
     "hgrn2": [
         ({"chunk": 0}, "chunk must be at least 1: got 0"),
@@ -96,6 +146,7 @@ REFUSED = {
         ({"window": 0}, "use 1 to 95, or null for all"),
         ({"window": 97}, "have 95 in reach: got 97"),
         ({"window": 4}, "window must be odd.*: got 4; use 3"),
+        ({"width": 13}, "heads must divide width: got heads=2, width=13"),
     ],
     "latent_attention": [
         ({"kv_width": 0}, "kv_width must be at least 1, or null: got 0"),
@@ -108,6 +159,24 @@ REFUSED = {
         ({"kernel": [33], "causal": True}, "no token of up to 32 reaches more than 32: got 33"),
         ({"heads": 4}, "heads share the channels evenly"),
         ({"input_dropout": 1.0}, r"input_dropout must lie in \[0, 1\): got 1.0"),
+    ],
+    "linear": [
+        ({"chunk": 0}, "got 0"),
+        ({"variant": "lra", "feature_map": "sqr"}, "got sqr; leave it at elu1, or choose variant="),
+    ],
+    "linformer": [
+        ({"projected_length": [0]}, "counts slots: got 0; use 1 or more"),
+        ({"projected_length": [4, 3, 2], "depth": 2}, "takes 1 value or depth=2 values: got 3"),
+        (
+            {"projected_length": [4, 3], "depth": 2, "sharing": "layerwise"},
+            r"got projected_length=\[4, 3\]; give one value",
+        ),
+        ({"redraw_every": -1}, "redraw_every must be at least 0: got -1"),
+        ({"redraw_every": 5}, "nothing to act on under projection=learned: got 5"),
+        (
+            {"projection": "conv", "row_normalise": True},
+            "row_normalise has nothing to act on",
+        ),
     ],
     "lite_transformer": [
         ({"attention_width": 0}, "attention_width parts the channels.*: got 0 of 12"),
@@ -123,6 +192,11 @@ REFUSED = {
             {"look_back": 1, "variant": "lra"},
             r"variant=lra fixes look_back at 0: got 1; leave it .*, or choose variant=faithful",
         ),
+    ],
+    "longformer": [
+        ({"dilated_heads": 5}, "0 to heads=4, or be null for all: got 5"),
+        ({"variant": "lra", "global_mask": True}, "lra fixes global_mask at false: got true"),
+        ({"window": [0]}, "window is the number of tokens"),
     ],
     "lru": [
         ({"states": 0}, "states must be at least 1"),
@@ -140,6 +214,11 @@ REFUSED = {
         ({"output_dropout": [0.1, 0.2]}, "1 value or depth=1 values: got 2"),
         ({"activation_penalty": -1.0}, "activation_penalty must be 0 or positive: got -1.0"),
         ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
+    ],
+    "luna": [
+        ({"slots": 0}, "slots must be at least 1: got 0"),
+        ({"chunk": -1}, "chunk must be at least 1: got -1"),
+        ({"pack_heads": 5}, "got pack_heads=5, width=12; use null"),
     ],
     "mamba": [
         ({"states": 0}, "states must be at least 1: got 0"),
@@ -178,6 +257,10 @@ REFUSED = {
     "mlstm": [
         ({"expansion": 0}, "expansion must be at least 1: got 0"),
         ({"block_size": 5}, "block_size must divide the 24 channels of all heads: got 5"),
+    ],
+    "moba": [
+        ({"block": 0}, "block must be at least 1: got 0"),
+        ({"top": 0}, "top must be at least 1: got 0"),
     ],
     "multires_conv": [
         ({"taps": 1}, "taps must be at least 2, which can stand apart: got 1"),
@@ -234,6 +317,12 @@ REFUSED = {
         ({"redraw_every": -1}, "redraw_every must be at least 0: got -1"),
         ({"buckets": [7]}, r"each even: got buckets=\[7\]; write \[64\]"),
         ({"buckets": []}, "one factor or more"),
+        ({"heads": 4, "positions": Positions.rotary}, "even head width: got 3"),
+    ],
+    "retnet": [
+        ({"value_expansion": 0}, "value_expansion must be at least 1: got 0"),
+        ({"chunk": 0}, "chunk must be at least 1"),
+        ({"heads": 4}, "rotary=true turns pairs"),
     ],
     "rwkv6": [
         ({"mix_rank": 0}, "mix_rank must be at least 1: got 0"),
@@ -295,6 +384,14 @@ REFUSED = {
         ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
         ({"init": "zeros"}, "init"),
     ],
+    "sinkhorn": [
+        ({"block": 0}, "block must be at least 1, or null: got 0"),
+        ({"sortcut": -1}, "sortcut must be at least 1, or null: got -1"),
+        ({"iterations": 0}, "iterations must be at least 1: got 0"),
+        ({"temperature": 0.0}, "temperature must be positive: got 0.0"),
+        ({"local_heads": 4}, "0 to heads=3: got 4"),
+        ({"variant": "lra", "mixture": True}, "variant=lra fixes mixture at false"),
+    ],
     "skyformer": [
         ({"landmarks": 7}, "even and above 0: got 7; use 8"),
         ({"landmarks": 0}, "got 0; use 2"),
@@ -302,6 +399,13 @@ REFUSED = {
         ({"redraw_every": -1}, "redraw_every must be at least 0: got -1"),
         ({"inverse": "ridge"}, "gamma is the ridge"),
         ({"iterations": 0}, "iterations must be at least 1: got 0"),
+    ],
+    "sliding_window": [
+        ({"window": [0]}, "got 0; for none choose model=identity"),
+        ({"block": 0}, "block must be at least 1"),
+    ],
+    "slstm": [
+        ({"convolution": 1}, "convolution counts taps, at least 2, or null: got 1"),
     ],
     "sparse_transformer": [
         ({"stride": 0}, r"stride must be at least 1, or null: got 0"),
@@ -313,14 +417,25 @@ REFUSED = {
             r"variant=lra fixes pattern at fixed: got strided; .* or choose variant=faithful",
         ),
     ],
+    "synthesizer": [
+        ({"components": []}, "one or several, each once"),
+        ({"components": ["dot", "dot"]}, "one or several, each once"),
+        ({"components": ["random", "fixed_random"]}, "one or several, each once"),
+        ({"rank": 0}, "rank must be at least 1: got 0"),
+    ],
     "talking_heads": [
         ({"key_heads": 0}, "key_heads must be at least 1, or null: got 0"),
         ({"key_heads": 4}, "mixing=identity needs as many heads of each kind: got 4 to 3"),
         ({"mixing": "random"}, "mixing"),
     ],
+    "transformer_xl": [
+        ({"clamp": -1}, "clamp must be at least 0, or null: got -1"),
+        ({"position_dropout": 1.0}, "position_dropout must lie in"),
+    ],
     "ttt": [
         ({"block": 0}, "block must be at least 1: got 0"),
         ({"rate": 0.0}, "rate must be positive: got 0.0"),
+        ({"width": 15}, "got heads of 5; change heads or head_width"),
     ],
     "yoso": [
         ({"tau": 25}, "tau must lie between 0 and 24: got 25"),
@@ -331,12 +446,126 @@ REFUSED = {
         ({"conv_kernel": 2}, "got 2; use 3"),
     ],
 }
+UNSUPPORTED = {
+    "compressive_transformer": [
+        ({"compression": "mean", "reconstruction": "autoencoding"}, "convolution or dilated"),
+        ({"causal": False, "rate": 2}, "a causal model"),
+    ],
+    "fnet": [({"causal": True}, "no causal form: choose a causal family")],
+    "funnel": [
+        ({"causal": True}, "no causal form: choose a task with the whole sequence"),
+        ({"positions": Positions.none, "position_dropout": 0.1}, "dropout has nothing to act on"),
+    ],
+    "latent_attention": [
+        ({"positions": Positions.none, "rotary_width": 4}, "rotary_width has nothing to act on"),
+    ],
+    "linear": [
+        ({"causal": True, "feature_map": "softmax_dims"}, "feature_map=exp"),
+        ({"causal": True, "variant": "lra"}, "variant=faithful"),
+    ],
+    "linformer": [({"causal": True}, "choose a causal family")],
+    "local": [
+        ({"causal": True, "look_forward": 1}, "got look_forward=1; set it to 0"),
+        ({"causal": True, "variant": "lra"}, "set variant=faithful"),
+    ],
+    "lru": [({"causal": True, "bidirectional": False}, "bidirectional")],
+    "luna": [({"pack_heads": 2, "causal": True}, "got pack_heads=2, heads=3; use pack_heads=null")],
+    "mamba2": [({"quasi_separable": True, "convolution": 7}, "quasi_separable sees both sides")],
+    "nystromformer": [({"causal": True}, "cannot be causal")],
+    "retnet": [({"causal": True, "bidirectional": False}, "bidirectional")],
+    "sinkhorn": [
+        ({"causal": True, "sortcut": 2}, "sortcut looks at the whole sequence"),
+        ({"causal": True, "variant": "lra"}, "variant=lra looks at the whole sequence"),
+    ],
+    "skyformer": [
+        ({"causal": True}, "skyformer attention has no causal form"),
+        ({"causal": True, "form": "kernelised"}, "kernelised attention has no causal form"),
+    ],
+    "sparse_transformer": [
+        ({"variant": "lra", "cls": True, "causal": True}, "pooling, or variant=faithful"),
+    ],
+    "synthesizer": [
+        ({"components": ["dense"], "causal": True, "variant": "lra"}, "mixes positions")
+    ],
+    "transformer_xl": [({"positions": Positions.rotary, "clamp": 3}, "positions=transformer_xl")],
+    "yoso": [({"causal": True}, "no causal form")],
+}
+"""What a family cannot do."""
+STATELESS = [
+    ("cosformer", {"causal": True, "horizon": "current"}, 8, "whole sequence"),
+    ("hyena", {"causal": True}, 21, "up to 20 tokens: got 21"),
+    ("lambda_layer", {"causal": True, "window": None}, 8, r"set model\.mixer\.window to a number"),
+    ("linformer", {}, 30, "no state along time"),
+    ("longformer", {"causal": True, "cls": True}, 30, "set global_cls=false"),
+    ("mega", {"causal": True}, 18, "up to 17 tokens: got a memory of 18"),
+    ("reformer", {"causal": True}, 30, "no state along time"),
+    ("sgconv", {"causal": True}, 25, "up to 24 tokens: got 25"),
+    *(
+        (name, {"causal": True}, 0, "at least the newest: got 0")
+        for name in ("forgetting", "mega", "moba")
+    ),
+]
+"""Memories of so many tokens that a family does not have."""
+TOO_LONG = [
+    ("fnet", {"form": "linear", "max_length": 40}, 41, "ends at length 40: got 41 tokens; build"),
+    ("hyena", {"causal": True}, 21, "up to 20 tokens: got 21"),
+    (
+        "local",
+        {"variant": "lra", "max_length": 16},
+        17,
+        "to 16 tokens: got 17.*larger max_length",
+    ),
+    ("mega", {"causal": True}, 18, "up to 17 tokens: got 18; truncate"),
+    ("sgconv", {"causal": True}, 25, "up to 24 tokens: got 25"),
+    ("sinkhorn", {}, 65, "outputs for 64 tokens: got 65; .* sort_net=attention"),
+    ("synthesizer", {"components": ["random"]}, 24, "have 23 columns: got 24 tokens; truncate"),
+]
+"""Inputs of more tokens than a family has parameters for."""
+
+
+def built(family, options):
+    """Return a mixer of a family with the usual facts, and others."""
+    return builder(MODELS[family], **USUAL.get(family, {}))(**options)
 
 
 @pytest.mark.parametrize(
-    ("family", "options", "message"),
-    [(family, *row) for family, rows in REFUSED.items() for row in rows],
+    ("family", "options", "message", "error"),
+    [
+        (family, *row, error)
+        for error, table in ((ValueError, REFUSED), (Unsupported, UNSUPPORTED))
+        for family, rows in table.items()
+        for row in rows
+    ],
 )
-def test_what_cannot_be_is_refused(family, options, message):
+def test_what_cannot_be_is_refused(family, options, message, error):
+    with pytest.raises(error, match=message):
+        built(family, options)
+
+
+@pytest.mark.parametrize(("family", "options", "memory", "message"), STATELESS)
+def test_a_memory_that_cannot_be_is_refused(family, options, memory, message):
+    mixer = built(family, options)
     with pytest.raises(ValueError, match=message):
-        builder(MODELS[family], **USUAL.get(family, {}))(**options)
+        mixer.initial_state(1, memory)
+
+
+@pytest.mark.parametrize(("family", "options", "length", "message"), TOO_LONG)
+def test_more_tokens_than_there_are_parameters_for_are_refused(family, options, length, message):
+    mixer = built(family, options)
+    assert mixer.traits.max_length == length - 1
+    width = USUAL.get(family, {}).get("width", 12)
+    with pytest.raises(ValueError, match=message):
+        mixer(drawn(1, length, width), Layout())
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "length"),
+    [
+        ("mega", {"relative": "rotary"}, 18),
+        ("sinkhorn", {"sort_net": "attention"}, 65),
+        ("lambda_layer", {"causal": True, "window": 4}, 8),
+    ],
+)
+def test_what_has_no_such_limit_is_taken(family, options, length):
+    x = drawn(1, length, USUAL.get(family, {}).get("width", 12))
+    assert built(family, options)(x, Layout()).isfinite().all()

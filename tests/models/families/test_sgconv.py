@@ -1,7 +1,5 @@
 """SGConv and LongConv against a double loop and the released layers: values, gradients."""
 
-import re
-
 import numpy as np
 import pytest
 import torch
@@ -132,11 +130,3 @@ def test_the_kernel_learns_slowly(kernel, decay):
     name = "kernel.parts" if kernel == "pieces" else "kernel.values"
     assert special[name] == Tuning(learning_rate_scale=0.25, weight_decay=decay, matrix=False)
     assert special["skip"] == Tuning()
-
-
-def test_more_tokens_than_lags_are_refused():
-    mixer, message = built(causal=True), re.escape(f"up to {LONGEST} tokens: got {LONGEST + 1}")
-    with pytest.raises(ValueError, match=message):
-        mixer(drawn(1, LONGEST + 1, WIDTH), Layout())
-    with pytest.raises(ValueError, match=message):
-        mixer.initial_state(1, LONGEST + 1)

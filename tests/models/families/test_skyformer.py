@@ -16,7 +16,7 @@ from lra.models.families.skyformer import (
     draw,
     skyformer_attention,
 )
-from lra.models.mixer import Layout, PaddingRule, Site, Unsupported
+from lra.models.mixer import Layout, PaddingRule, Site
 from lra.models.ops.linear.gaussian_product import dropped_product, gaussian_product
 from lra.models.ops.low_rank.iterative_inverse import Inverse, InverseRule
 from tests import attention
@@ -75,12 +75,6 @@ def test_kernelised_attention_has_no_draws_and_takes_another_source():
     q, k, v = mixer.project(x, Layout())[0], *mixer.project(source, Layout())[1:]
     wanted = mixer.merge((kernel(q, k) * holes(15)[:, None, None]) @ v)
     torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("form", list(SkyformerForm))
-def test_neither_form_is_causal(form):
-    with pytest.raises(Unsupported, match=f"{form} attention has no causal form"):
-        Skyformer(Site(width=12, heads=3, max_length=64, causal=True), form=form)
 
 
 def test_dropout_falls_on_the_weights_of_kernelised_attention():

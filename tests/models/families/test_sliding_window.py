@@ -26,10 +26,3 @@ def test_a_stream_is_one_pass_and_distances_are_of_tokens(dilation: int, positio
     for cuts in ([1] * 30, [2, 1, 27]):
         found, _ = streamed(mixer, x, cuts, 30)
         torch.testing.assert_close(found, mixer(x, Layout()), atol=1e-12, rtol=0)
-
-
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="got 0; for none choose model=identity"):
-        built(window=[0])
-    with pytest.raises(ValueError, match="block must be at least 1"):
-        built(block=0)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lra.models.families.sparse_transformer import HeadUse, SparseTransformer
-from lra.models.mixer import Layout, Unsupported, Variant
+from lra.models.mixer import Layout, Variant
 from lra.models.ops.sparse.strided_and_fixed import SparsePattern
 from tests import attention
 from tests.attention import DIRECTIONS, builder
@@ -70,8 +70,3 @@ def test_the_stride_follows_the_longest_sequence_unless_it_is_given():
         assert (sparsity.stride, sparsity.summary) == (stride, 8)
     lra = built(stride=None, summary=None, variant=Variant.lra, max_length=5000).core.sparsity
     assert (lra.stride, lra.summary) == (50, 10)
-
-
-def test_refusals_name_the_way_out():
-    with pytest.raises(Unsupported, match="choose another pooling, or variant=faithful"):
-        built(variant=Variant.lra, cls=True, causal=True)

@@ -5,7 +5,7 @@ import torch
 
 from lra.models.contract.counting import count_operations, pretending, saved_bytes
 from lra.models.families.synthesizer import Component, Synthesizer, factors
-from lra.models.mixer import Layout, Site, Unsupported, Variant
+from lra.models.mixer import Layout, Site, Unsupported
 from tests.attention import drawn
 from tests.models.families.synthesizer_forms import (
     COMMON,
@@ -68,19 +68,6 @@ def test_two_factors_make_the_length_or_little_more():
     assert [factors(n) for n in (1, 2, 23, 8192, 8193)] == [
         (1, 1), (1, 2), (5, 5), (64, 128), (91, 91)
     ]  # fmt: skip
-
-
-def test_what_cannot_be_is_refused():
-    for wrong in ([], [Component.dot] * 2, [Component.random, Component.fixed_random]):
-        with pytest.raises(ValueError, match="one or several, each once"):
-            built(*wrong)
-    with pytest.raises(ValueError, match="rank must be at least 1: got 0"):
-        Synthesizer(Site(width=12, heads=3, max_length=8), rank=0)
-    with pytest.raises(Unsupported, match="mixes positions"):
-        built(Component.dense, causal=True, variant=Variant.lra)
-    with pytest.raises(ValueError, match="have 23 columns: got 24 tokens; truncate"):
-        built(Component.random)(drawn(1, 24, WIDTH), Layout())
-    assert built(Component.random).traits.max_length == LONGEST
 
 
 def test_later_tokens_need_a_state():

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.transformer_xl import SameLength, TransformerXL
-from lra.models.mixer import Layout, Positions, Site, Unsupported
+from lra.models.mixer import Layout, Positions, Site
 from tests.attention import builder, drawn, streamed
 from tests.models.families.released import transformer_xl as released
 
@@ -124,12 +124,3 @@ def test_biases_are_one_pair_unless_untied() -> None:
     for untied, wanted in ((False, 1), (True, 3)):
         blocks = model(untied=untied).stack.blocks
         assert len({id(block.mixer.core.relative.biases) for block in blocks}) == wanted
-
-
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="clamp must be at least 0, or null: got -1"):
-        build(clamp=-1)
-    with pytest.raises(ValueError, match="position_dropout must lie in"):
-        build(position_dropout=1.0)
-    with pytest.raises(Unsupported, match="positions=transformer_xl"):
-        build(Positions.rotary, clamp=3)

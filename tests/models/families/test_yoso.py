@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lra.models.families.yoso import Rule, Yoso, YosoEstimator, yoso_attention
-from lra.models.mixer import Site, Unsupported
 from lra.models.ops.hashing.collision_chance import Gradient
 from lra.models.ops.hashing.collisions import (
     draw_planes,
@@ -56,8 +55,3 @@ def test_an_expectation_has_no_planes():
     plain = built(mode=YosoEstimator.expectation)
     assert not [*plain.buffers()]
     plain.after_step(3, torch.Generator())
-
-
-def test_it_is_not_causal():
-    with pytest.raises(Unsupported, match="no causal form"):
-        Yoso(Site(width=12, heads=3, max_length=64, causal=True))
