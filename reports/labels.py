@@ -4,12 +4,10 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from lra.reports.names import FAITHFUL, display_name, fitting, last_words
+from lra.reports.names import FAITHFUL, TUNED, UNTUNED, display_name, fitting, last_words
 from lra.reports.style import Names, chosen
 from lra.runners.records import baseline_of
 
-UNTUNED = "untuned"
-"""Stands behind the name of a model trained with the options that a search began from."""
 RUN_MARKS = ("protocol", "scale", "changed")
 """Labels of a run under a protocol that tell it from others: rows that differ in one are never
 merged. What was changed is named where runs of one model at one task differ in it."""
@@ -123,7 +121,7 @@ def departures_of(
     variant = labels.get("variant", FAITHFUL)
     words = ["" if variant == FAITHFUL else variant, labels.get("layers", "")]
     if "tuned" in labels:
-        words.append(UNTUNED if labels.get("trial") == "0" else f"tuned: {labels['tuned']}")
+        words.append(UNTUNED if labels.get("trial") == "0" else f"{TUNED}{labels['tuned']}")
         words.append(labels.get("transferred", ""))
     words += [labels.get(mark, "") for mark in marks if mark != "changed"]
     changed = [key for key in listed(labels.get("changed", "")) if key not in unnamed]

@@ -11,6 +11,11 @@ from lra.runners.records import digest
 
 FAITHFUL = "faithful"
 """The variant that needs no mention: the paper's."""
+UNTUNED, TUNED = "untuned", "tuned: "
+"""Stands behind the name of a model trained with the options that a search began from; begins what
+stands behind one trained with those that it chose."""
+LAYERS = " + "
+"""Between the families of a model's layers."""
 BEGINNINGS = ("mixer.", "backbone.", "processes.")
 """Of the names of options; display names leave them out."""
 _LONGEST, _LONGEST_VALUE = 160, 60

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum, auto
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from lra.reports.names import display_name
+from lra.reports.names import LAYERS, TUNED, UNTUNED, display_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -256,11 +257,20 @@ class Chosen:
         """By the printed name: the name without the style, and the family."""
         self._short: dict[str, str] = {}
         """By the name without the style."""
+        self._led: dict[str, bool] = {}
+        """Whether the options of a training that a search led to are the chosen ones, by name."""
 
     def family_name(self, family: str) -> str:
         """Return what a family is called."""
         model_style = self.style.models.get(family)
         return model_style.name if model_style and model_style.name else family
+
+    def _departures(self, words: Sequence[str]) -> list[str]:
+        """Return what stands behind a name, with layers as their families are called."""
+        return [
+            LAYERS.join(map(self.family_name, each.split(LAYERS))) if LAYERS in each else each
+            for each in words
+        ]
 
     def name(
         self,
@@ -281,11 +291,13 @@ class Chosen:
             printed = look.name
         elif plain in self._short:
             printed = self._short[plain]
-        elif short or family in self.style.models:
-            name = self.family_name(family)
-            printed = display_name(name, options, departures, further, in_words=short)
+        elif short or self.style.models:
+            name, words = self.family_name(family), self._departures(departures)
+            printed = display_name(name, options, words, further, in_words=short)
         else:
             printed = plain
+        if led := [word for word in departures if word == UNTUNED or word.startswith(TUNED)]:
+            self._led[printed] = led != [UNTUNED]
         before, _ = self._plain.setdefault(printed, (plain, family))
         if before != plain and not short:
             raise StyleError(
@@ -309,17 +321,24 @@ class Chosen:
         short = {}
         for plain, (family, options, words) in every.items():
             alone = len(departures[display_name(family, options)]) == 1
-            kept = () if alone else words
+            kept = () if alone else self._departures(words)
             short[plain] = display_name(self.family_name(family), options, kept, in_words=True)
         uses = Counter(short.values())
         for plain, model in every.items():
             alone = uses[short[plain]] == 1
-            full = display_name(self.family_name(model[0]), *model[1:])
+            full = display_name(self.family_name(model[0]), model[1], self._departures(model[2]))
             self._short[plain] = short[plain] if alone else full
 
     def plain(self, printed: str) -> str:
         """Return a model's name as it is without the style."""
         return self._keys(printed)[0]
+
+    def led_to(self, printed: str) -> tuple[str, bool] | None:
+        """Return the family of a training that a search led to, and whether it has chosen options.
+
+        None of any other model.
+        """
+        return (self._keys(printed)[1], self._led[printed]) if printed in self._led else None
 
     def _keys(self, printed: str) -> tuple[str, str]:
         """Return what a style may call a model: its whole name, and its family's."""
@@ -367,7 +386,7 @@ class Chosen:
             if not kept:
                 raise StyleError(
                     f"only: got {', '.join(style.only)}; none of them is among the rows, which are "
-                    f"of {', '.join(names)}"
+                    f"of {', '.join(names)}{_meant(style.only[0], keys)}"
                 )
             if gone := len(names) - len(kept):
                 notes.append(f"style: {gone} of {len(names)} models are not shown")
@@ -384,8 +403,18 @@ class Chosen:
             if left := [n for n in lengths if n not in style.lengths]:
                 notes.append(f"style: lengths {', '.join(map(str, left))} are not shown")
         named = dict.fromkeys([*style.only, *style.order, *(style.highlight or []), *style.models])
-        notes += [f"style: no model {key!r} is among the rows" for key in named if key not in keys]
+        notes += [
+            f"style: no model {key!r} is among the rows{_meant(key, keys)}"
+            for key in named
+            if key not in keys
+        ]
         return frame.reset_index(drop=True), notes
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    """Say which names of models one may have been meant for; "" for a family that lra has."""
+    near = [] if name in shipped_families() else get_close_matches(name, names, n=2)
+    return f": did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 _IN_FORCE: ContextVar[Chosen | None] = ContextVar("style", default=None)

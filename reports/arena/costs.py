@@ -9,10 +9,10 @@ from lra.reports.arena.runs import ProtocolRuns
 from lra.reports.rows import ComparableRows, CostPoint, Value, cost_points, cost_rows, settings
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import (
-    REFERENCE_NAMES,
     REFERENCES,
     inverted,
     mark,
+    reference_name,
     references,
     significant,
     trusted,
@@ -99,7 +99,7 @@ def _caption(
     )
     if reference:
         sentences.append(
-            f"In brackets: how many times {REFERENCE_NAMES.get(reference, reference)}, measured "
+            f"In brackets: how many times {reference_name(reference)}, measured "
             "in turns with the model in the same run."
         )
     if printed:

@@ -57,6 +57,8 @@ _STRONG = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#882255")
 """Of highlighted models, in turn."""
 _PALE, _SHARE = 0.62, 0.7
 """The lightness of the grey that is mixed into the colours of all others, and its share."""
+_UNTUNED = (4, 2)
+"""Dashes of what is trained with the options that a search began from."""
 _FIXED = ("softmax", "sdpa", "linear", "performer", "sliding_window", "identity")
 
 
@@ -65,19 +67,38 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
 
     The foundation's models have fixed places; any other takes the place its name hashes to, or the
     next free one. Up to twelve models share neither colour, marker nor dashes; beyond, colour and
-    marker get new combinations. Highlighted models have strong colours and solid lines, and all
-    others next to them pale ones. What the style in force says of a model takes precedence.
+    marker get new combinations. Trainings that a search led to have the colour of their family: a
+    solid line with the chosen options, a lighter and dashed one with the untuned. Highlighted
+    models have strong colours and solid lines, and all others next to them pale ones. What the
+    style in force says of a model takes precedence.
     """
-    by_plain = {chosen().plain(name): name for name in models}
-    places = _places([*by_plain])
-    every = {name: _look(places[plain]) for plain, name in by_plain.items()}
+    plain = {name: chosen().plain(name) for name in models}
+    led = {name: found for name in models if (found := chosen().led_to(name))}
+    colored = plain | {name: family for name, (family, _) in led.items()}
+    places = _places([*dict.fromkeys([*plain.values(), *colored.values()])])
+    every = {
+        name: _look(places[plain[name]])._replace(color=_look(places[colored[name]]).color)
+        for name in models
+    }
     strong = [name for name in model_order([*every]) if chosen().highlighted(name)]
     if strong:
         every = {name: look._replace(color=_pale(look.color)) for name, look in every.items()}
-    for number, name in enumerate(strong):
-        turn, slot = divmod(number, len(_STRONG))
+    slots = [*dict.fromkeys(colored[name] for name in strong)]
+    for name in strong:
+        turn, slot = divmod(slots.index(colored[name]), len(_STRONG))
         every[name] = every[name]._replace(color=_STRONG[slot], dashes=_DASHES[turn % _SLOTS])
+    for name, (_, tuned) in led.items():
+        color = every[name].color
+        every[name] = every[name]._replace(
+            color=color if tuned else _light(color), dashes=() if tuned else _UNTUNED
+        )
     return {name: _styled(look, name) for name, look in every.items()}
+
+
+def _light(color: str) -> str:
+    """Return a colour with as much white in it."""
+    red, green, blue = ((1 + part) / 2 for part in to_rgb(color))
+    return to_hex((red, green, blue))
 
 
 def _pale(color: str) -> str:

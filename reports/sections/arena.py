@@ -18,6 +18,7 @@ from lra.reports.figures.bubbles import bubble_figure, complete
 from lra.reports.rows import ComparableRows, CostPoint
 from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart, alike
 from lra.reports.stems import stem
+from lra.reports.tables.costs import reference_name
 from lra.reports.tables.scores import CAVEAT
 
 
@@ -99,7 +100,7 @@ def _figure(
     if isinstance(data, str):
         return LeftOut(file, data)
     length = int(data["length"].iloc[0])
-    reference = best_reference(points)
+    reference = reference_name(best_reference(points), {})
     against = f"; the CSV has speed relative to {reference}, too" if reference else ""
     shaken = data["model"][data["disturbed"].notna()]
     notes = [f"measured on a busy machine: {', '.join(shaken)}"] if len(shaken) else []

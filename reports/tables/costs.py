@@ -5,7 +5,7 @@ one process; a factor is never chained through a third model.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -14,6 +14,7 @@ from lra.reports.rows import (
     AMBIGUOUS,
     DAGGER,
     DIAMOND,
+    EQUAL,
     MARKS,
     MISSING,
     PROCESSOR,
@@ -42,6 +43,7 @@ from lra.reports.statistics.power_law import (
     crossover,
     fit_exponent,
 )
+from lra.reports.style import chosen
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table, table_of
 from lra.reports.tables.table import Column, Entry, Table
@@ -68,6 +70,13 @@ def references(points: Sequence[CostPoint]) -> list[str]:
     measured = {r for p in points for r in p.time_ratio}
     usual = [r for r in REFERENCES if r in measured]
     return usual + sorted(measured - set(usual))
+
+
+def reference_name(reference: str, names: Mapping[str, str] = REFERENCE_NAMES) -> str:
+    """Return what a reference is called: by the style in force, or one of `names`."""
+    family, equal = reference.removesuffix(EQUAL), EQUAL * reference.endswith(EQUAL)
+    styled = chosen().family_name(family)
+    return styled + equal if styled != family else names.get(reference, reference)
 
 
 def describe_pass(mode: str) -> str:
@@ -166,11 +175,11 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     lengths = sorted({p.length for p in part})
     names = model_order([p.model for p in part])
     panels: list[tuple[str, Callable[[CostPoint], Entry]]] = [
-        *((f"speed relative to {REFERENCE_NAMES.get(r, r)} (×)", partial(_speed, r))
+        *((f"speed relative to {reference_name(r)} (×)", partial(_speed, r))
           for r in references(part)),
         ("sequences per second", _rate),
         ("peak tensor memory of a batch (MiB)", _memory_entry),
-        *((f"peak tensor memory relative to {REFERENCE_NAMES.get(r, r)} (×)",
+        *((f"peak tensor memory relative to {reference_name(r)} (×)",
            partial(_memory_ratio, r)) for r in references(part)),
     ]  # fmt: skip
 
@@ -213,7 +222,7 @@ def _batches(points: Sequence[CostPoint]) -> str:
 def _no_pair(point: CostPoint, reference: str) -> Entry:
     if point.family == reference:
         return Entry(text="ref.", status="reference", notes=("the reference itself",))
-    return absent(f"{reference} was not measured interleaved with it")
+    return absent(f"{reference_name(reference, {})} was not measured interleaved with it")
 
 
 def inverted(interval: Interval | None) -> Interval | None:
@@ -230,7 +239,7 @@ def _speed(reference: str, point: CostPoint) -> Entry:
     if ratio is None:
         return _no_pair(point, reference)
     if ratio.value is None:
-        return mark(ratio, f"of {reference}")
+        return mark(ratio, f"of {reference_name(reference, {})}")
     interval = inverted(ratio.interval())
     facts: Facts = {"pairs": len(ratio.samples), "batch_size": point.batch_size or ""}
     unsure = interval is not None and interval.low <= 1.0 <= interval.high
@@ -272,7 +281,7 @@ def _memory_ratio(reference: str, point: CostPoint) -> Entry:
     if ratio is None:
         return _no_pair(point, reference) if point.time.ok else mark(point.time)
     if ratio.value is None:
-        return mark(ratio, f"of {reference}")
+        return mark(ratio, f"of {reference_name(reference, {})}")
     return Entry(text=significant(ratio.value, 2), value=ratio.value)
 
 
@@ -319,7 +328,7 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
     )
     return table_of(
         [("", name, name) for name in model_order([p.model for p in points])],
-        [(Column(group=mode_name(m), title=f"faster than {r} from"),
+        [(Column(group=mode_name(m), title=f"faster than {reference_name(r, {})} from"),
           partial(_crossover_entry, points, m, r)) for m, r in heads],
         title="Crossover length", caption=caption.strip(),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lra.reports.labels import UNTUNED
+from lra.reports.names import TUNED, UNTUNED
 from lra.reports.rows import MARKS, as_text, short, values, with_labels
 from lra.reports.statistics.tuning import STUDIES, bounds, higher_is_better
 from lra.reports.style import chosen
@@ -32,7 +32,7 @@ _KEY = ["cell", "study", "trial", "rung"]
 """Columns of which a trial has a line each."""
 _STEERING = ("runner.", "search.", "trainings.", "trials.")
 """Beginnings of names that set no arm apart."""
-_LED = ("changed: ", "tuned: ", UNTUNED)
+_LED = ("changed: ", TUNED, UNTUNED)
 """Beginnings of words that a search leads to."""
 
 

@@ -135,7 +135,11 @@ def test_a_report_shows_the_models_that_its_style_chooses_by_their_names(
     assert (tmp_path / "efficiency-step.caption.txt").read_text().startswith("Columns are")
     page = (tmp_path / "report.md").read_text()
     assert "other" not in page
-    for line in ("1 of 3 models are not shown", "lengths 1024 are not shown", "'lineer' is among"):
+    for line in (
+        "1 of 3 models are not shown",
+        "lengths 1024 are not shown",
+        "'lineer' is among the rows: did you mean 'linear'?",
+    ):
         assert line in page
 
 
@@ -148,6 +152,41 @@ def test_what_fits_no_row_is_refused(make: SimpleNamespace, tmp_path: Path) -> N
     ):
         with pytest.raises(StyleError, match=words):
             write_report(rows, tmp_path / "r", title="t", sections=sections(), style=style)
+
+
+def test_a_family_has_its_name_in_headings_and_as_a_layer(
+    make: SimpleNamespace, tmp_path: Path
+) -> None:
+    style = ReportStyle(models={"sdpa": ModelStyle(name="exact")})
+    rows = [
+        r for n in (256, 512) for r in make.timing("linear", n, n * 1e-5, references={"sdpa": 0.1})
+    ]
+    rows.append(make.accuracy("linear", 0, 0.5, labels={"layers": "linear + sdpa"}))
+    write_report(make.frame(*rows), tmp_path, title="t", sections=sections(), style=style)
+    page = (tmp_path / "report.md").read_text()
+    for words in ("faster than exact from", "speed relative to exact (×)", "(linear + exact"):
+        assert words in page
+    assert "faster than sdpa" not in page
+
+
+def test_trainings_of_a_search_have_the_colour_of_their_family() -> None:
+    models = ("linear", "sdpa", "gla")
+    rows = frame(*(
+        named(family, {"optim.lr": lr}, tuned="s", study="0", trial=trial)
+        for family in models for lr, trial in (("0.1", "0"), ("0.2", "3"))
+    ))  # fmt: skip
+    usual = looks(models)
+    for highlight in (None, ["gla"]):
+        with using(ReportStyle(highlight=highlight)) as in_use:
+            found = looks([*prepare(rows)["name"]])
+            led = {in_use.led_to(name): look for name, look in found.items()}
+        for family in models:
+            untuned, tuned = led[family, False], led[family, True]
+            assert (bool(untuned.dashes), tuned.dashes) == (True, ())
+            assert (tuned.color == usual[family].color) == (highlight is None)
+            assert min(to_rgb(untuned.color)) >= 0.5 > min(to_rgb(tuned.color))
+        assert len({look.marker for look in found.values()}) == len(found)
+        assert len({look.color for look in found.values()}) == len(found)
 
 
 def test_a_renamed_reference_is_still_one(make: SimpleNamespace) -> None:
