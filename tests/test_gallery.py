@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from gallery import (
-    EXHIBITS,
-    WITHOUT_ROWS,
-    command,
-    picture,
-    published_file,
-    write_gallery,
-)
+from gallery import EXHIBITS, WITHOUT_ROWS, command, picture, published_file, write_gallery
 from lra.results.stored import published_rows
 from lra.results.style import shipped_styles
 
