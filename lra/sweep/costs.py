@@ -2,13 +2,12 @@
 
 A pass is counted for few rows and, where all layers are alike, for one layer and for two; what
 it does for the whole batch and depth lies on the straight line through these. A quick count draws
-such a line through two short lengths as well, where there would be too much to count.
+such a line through two short lengths as well, of what goes token by token.
 """
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -18,10 +17,9 @@ import torch
 
 from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
-from lra.models.backbone.config import TOKEN_HEADS, Head
 from lra.models.backbone.model import Backbone, TaskFacts
-from lra.models.contract.trace import Operator, TooManyOperators, Trace, Tracer
-from lra.models.mixer import Growth, Layout, Unsupported
+from lra.models.contract.trace import Operator, Trace, Tracer
+from lra.models.mixer import Layout, Unsupported
 from lra.runners.measurement.device import DTYPES
 from lra.runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated
 from lra.runners.measurement.hardware import Device, Precision
@@ -38,10 +36,10 @@ PROBE_TOKENS = {Device.cpu: 2**13, Device.cuda: 2**15}
 EVALUATION_SHARE = 4
 """An evaluation, which takes little of a training's time, is counted on fewer tokens yet."""
 NO_TIME = "there was no time to count it: lra plan counts every cell"
-MOST_OPERATORS = {Device.cpu: 4_000, Device.cuda: 32_000}
-"""Of a pass that a quick count takes as it is, within a second: on a CPU work is cut into more."""
 SHORT = (256, 512)
-"""Tokens of the two passes in place of one with more operators."""
+"""Tokens of the two passes in place of one that goes token by token."""
+LEAST_CALLS, MOST_WORK = 1.9, 2.1
+"""Times those of the first of `SHORT` that the second has, where work goes token by token."""
 WEIGHT_BYTES = 4
 """Parameters and moments are float32 on every device."""
 
@@ -77,6 +75,15 @@ class _Counted(NamedTuple):
     tensors: float
     """Number of parameter tensors."""
 
+    def doubled(self, far: "_Counted") -> bool:
+        """Tell whether `far`, of twice the tokens, has twice the calls, and none does more."""
+        here, there = effort(self.calls, self.views), effort(far.calls, far.views)
+        return (
+            there.operators >= LEAST_CALLS * here.operators
+            and there.products <= MOST_WORK * here.products
+            and there.streamed + there.cached <= MOST_WORK * (here.streamed + here.cached)
+        )
+
     def towards(self, far: "_Counted", share: float) -> "_Counted":
         """Go on the straight line from here to `far`; 1 is there."""
         calls = extrapolated(self.calls, far.calls, share)
@@ -91,10 +98,9 @@ class Costs:
         until: `time.monotonic()` beyond which nothing more is counted.
         ready: what was counted before, in place of counting: `lra.sweep.preset_counts.shipped`.
         kept: what earlier commands counted, and where new counts go; None: nowhere.
-        quick: whether a measured pass of more than `MOST_OPERATORS` is counted at the lengths
-            `SHORT` instead, where operations and memory of the family grow as n. That is exact for
-            what goes token by token; for what works in chunks, memory was within 4 % and time on a
-            CPU within 20 %.
+        quick: whether a measured pass whose work grows token by token is counted at the lengths
+            `SHORT` instead: time is exact, memory within 14 %. Work that is cut into blocks by
+            what a device holds, or into chunks by the length, is counted whole.
     """
 
     def __init__(
@@ -172,15 +178,11 @@ class Costs:
         def at(layers: int) -> _Counted:
             count = partial(self._one, run, passes, task_facts, layers)
             if self.quick and passes.measured and passes.length > SHORT[1]:
-                linear = self._linear(run, passes, task_facts)
-                if linear or rows > 2 * low:  # else it is counted as it is in any case
-                    with suppress(TooManyOperators):
-                        return count(rows, most=MOST_OPERATORS[run.hardware.device])
-                if linear:
-                    near, far = (
-                        self._one(run, passes._replace(length=n), facts(run, n), layers, rows)
-                        for n in SHORT
-                    )
+                near, far = (
+                    self._one(run, passes._replace(length=n), facts(run, n), layers, rows)
+                    for n in SHORT
+                )
+                if near.doubled(far):
                     return near.towards(far, (passes.length - SHORT[0]) / (SHORT[1] - SHORT[0]))
             if rows <= 2 * low:
                 return count(rows)
@@ -207,11 +209,6 @@ class Costs:
         )
         return PassCost(work, int(count_of_pass.peak), (1 + copies) * weights)
 
-    def _linear(self, run: Run, passes: Passes, task_facts: TaskFacts) -> bool:
-        """Tell whether operations and memory of the model's mixers grow as the length."""
-        traits = self._model(run, passes, task_facts, run.backbone.depth).traits
-        return all(each.operations == each.memory == Growth(1.0) for each in traits)
-
     def _one(
         self,
         run: Run,
@@ -219,10 +216,8 @@ class Costs:
         task_facts: TaskFacts,
         layers: int,
         rows: int,
-        *,
-        most: float = math.inf,
     ) -> _Counted:
-        """Count one pass of so many layers and rows; TooManyOperators above `most`."""
+        """Count one pass of so many layers and rows."""
         model = self._model(run, passes, task_facts, layers)
         precision, memory = run.hardware.precision, run.task.spec.memory
         call = call_of(model, task_facts, precision, passes, rows=rows, memory=memory)
@@ -231,7 +226,7 @@ class Costs:
         model.train(passes.step)
         try:
             with torch.set_grad_enabled(passes.step):
-                trace: Trace = tracer.trace(call, until=self.until, most=most)
+                trace: Trace = tracer.trace(call, until=self.until)
         finally:
             model.zero_grad(set_to_none=True)
         tensors = [p.numel() for p in model.parameters() if p.requires_grad]

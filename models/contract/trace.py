@@ -25,10 +25,6 @@ from lra.models.contract.shape_functions import compiler_left_out
 from lra.models.device_kind import assuming, device_kind
 
 
-class TooManyOperators(Exception):
-    """Raised for a pass of more operators than were to be recorded."""
-
-
 class Operator(NamedTuple):
     """One call of an operator."""
 
@@ -88,23 +84,19 @@ class Tracer:
         self.kind = kind
         self._seen: dict[Any, _Made] = {}
 
-    def trace(
-        self, run: Callable[[], object], *, until: float = math.inf, most: float = math.inf
-    ) -> Trace:
+    def trace(self, run: Callable[[], object], *, until: float = math.inf) -> Trace:
         """Return what `run` does with tensors on the device `meta`, backward passes included.
 
         Args:
             run: The pass.
             until: `time.monotonic()` at which it is given up.
-            most: Operators, views included, beyond which it is given up.
 
         Raises:
             TimeoutError: It took longer than `until`.
-            TooManyOperators: It has more than `most`.
             Exception: Whatever `run` raises, and what PyTorch raises where a shape depends on
                 contents.
         """
-        recorder = _Recorder(self._seen, until, most)
+        recorder = _Recorder(self._seen, until)
         with ExitStack() as stack:
             stack.enter_context(assuming(self.kind))
             stack.enter_context(_fused_attention())
@@ -115,9 +107,9 @@ class Tracer:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, seen: dict[Any, _Made], until: float, most: float) -> None:
+    def __init__(self, seen: dict[Any, _Made], until: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen, self.until, self.left = seen, until, most
+        self.seen, self.until = seen, until
         self.calls: Counter[Operator] = Counter()
         self.views = self.live = self.peak = 0
         self.storages: dict[int, weakref.ref[Any]] = {}
@@ -133,9 +125,6 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Record one operator, and return what it makes."""
         if time.monotonic() > self.until:
             raise TimeoutError("the pass has more operators than there was time to record")
-        self.left -= 1
-        if self.left < 0:
-            raise TooManyOperators("the pass has more operators than were to be recorded")
         kwargs = kwargs or {}
         if func.is_view:
             self.views += 1
