@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
 from lra.reports.rows import COST_SETTING, Value, model_order, settings, short
 from lra.reports.sections.section import TablePart
+from lra.reports.statistics.intervals import median_interval
 from lra.reports.stems import stem
-from lra.reports.tables.costs import significant, trusted
+from lra.reports.tables.costs import inverted, significant, trusted
 from lra.reports.tables.marks import absent, failed
 from lra.reports.tables.pivot import table_of
 from lra.reports.tables.table import Column, Entry, Table
@@ -26,15 +28,15 @@ MEASURES = {
 POINT = ("mode", "length", "model", "option", "budget")
 COLUMNS = (
     *POINT, "layer", "measure", "k", "value", "low", "high", "draws", "status", "reason",
-    "core_time", "time_ratio", "disturbed",
+    "core_times", "time_ratios", "disturbed",
 )  # fmt: skip
 
 
 def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return one line for each mode, length, model, budget, layer and measure of one setting.
 
-    `value` is the mean over draws and seeds, `low` and `high` their extremes; times are medians,
-    the same in all lines of a budget. `time_ratio` is of the paired ratios core / exact attention.
+    `value` is the mean over draws and seeds, `low` and `high` their extremes; times are samples,
+    the same in all lines of a budget: `time_ratios` are paired ones, core / exact attention.
     """
     measured = rows[rows["runner"] == RUNNER]
     labels = pd.DataFrame(list(measured["labels"]), index=measured.index)
@@ -42,8 +44,8 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
         measured = measured.assign(**{name: labels.get(name)})
     measured = measured.assign(model=measured["name"])
     measured = measured[measured["budget"].notna()].assign(budget=lambda t: t["budget"].astype(int))
-    times = _medians(measured[measured["reference"] == ""], "core_time")
-    ratios = _medians(measured, "core_time_ratio")
+    times = _samples(measured[measured["reference"] == ""], "core_time")
+    ratios = _samples(measured, "core_time_ratio")
     disturbances = _disturbances(measured)
     records = []
     errors = measured[measured["metric"].isin(MEASURES)]
@@ -52,19 +54,19 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
         place = tuple(point)
         records.append({
             **dict(zip(POINT, point, strict=True)), "layer": layer, "measure": metric, "k": k,
-            **_value(part), "core_time": times.get(place), "time_ratio": ratios.get(place),
-            "disturbed": disturbances.get(place, ""),
+            **_value(part), "core_times": times.get(place, ()),
+            "time_ratios": ratios.get(place, ()), "disturbed": disturbances.get(place, ""),
         })  # fmt: skip
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
-def _medians(rows: pd.DataFrame, metric: str) -> dict[tuple[Any, ...], float]:
-    """Return the median of a metric by place, over the samples of all seeds together."""
+def _samples(rows: pd.DataFrame, metric: str) -> dict[tuple[Any, ...], list[float]]:
+    """Return the samples of a metric by place, of all seeds together."""
     samples: dict[tuple[Any, ...], list[float]] = {}
     measured = rows[(rows["metric"] == metric) & (rows["status"] == "ok")]
     for record in measured.to_dict("records"):
         samples.setdefault(tuple(record[name] for name in POINT), []).extend(record["samples"])
-    return {place: float(pd.Series(found).median()) for place, found in samples.items() if found}
+    return samples
 
 
 def _value(part: pd.DataFrame) -> dict[str, Any]:
@@ -131,9 +133,10 @@ def approximation_table(data: pd.DataFrame, mode: str) -> Table:
     return table_of(
         lines, columns, title=f"Approximations of attention, {describe(mode)}",
         caption="Errors are Frobenius norms of the difference over those of the exact output or "
-        "matrix, 0 is exact; mean over draws (extremes in the CSV). Mass is the share of the exact "
-        "attention of the heaviest keys that is kept, 1 is exact. Skyformer, YOSO and Reformer are "
-        "compared with the functions that they approximate, all others with softmax attention.",
+        "matrix, 0 is exact; mean over draws (extremes, and intervals of times, in the CSV). Mass "
+        "is the share of the exact attention of the heaviest keys that is kept, 1 is exact. "
+        "Skyformer, YOSO and Reformer are compared with the functions that they approximate, all "
+        "others with softmax attention.",
         stub="family, budget",
     )  # fmt: skip
 
@@ -161,11 +164,15 @@ def _value_entry(measure: tuple[str, str], lines: pd.DataFrame) -> Entry:
 
 def _time_entry(lines: pd.DataFrame, *, speed: bool) -> Entry:
     line = lines.iloc[0]
-    if pd.isna(line["core_time"]) or pd.isna(line["time_ratio"]):
+    times, ratios = line["core_times"], line["time_ratios"]
+    if not (times and ratios):
         return absent("not timed")
-    value = 1 / float(line["time_ratio"]) if speed else 1e3 * float(line["core_time"])
-    text = significant(value, 2 if speed else 3)
-    return trusted(Entry(text=text, value=value), Value(disturbed=line["disturbed"]))
+    if speed:
+        value, interval = 1 / median(ratios), inverted(median_interval(ratios))
+    else:
+        value, interval = 1e3 * median(times), median_interval([1e3 * each for each in times])
+    entry = Entry(text=significant(value, 2 if speed else 3), value=value, interval=interval)
+    return trusted(entry, Value(disturbed=line["disturbed"]))
 
 
 def section(rows: pd.DataFrame) -> Iterator[TablePart]:

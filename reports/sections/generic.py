@@ -1,15 +1,17 @@
 """Tables of runners without a section: every final metric by model and length."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import median
 
 import pandas as pd
 
 from lra.reports.labels import RUN_MARKS
 from lra.reports.rows import FINAL_SETTING, as_text, model_order, settings
 from lra.reports.sections.section import TablePart
-from lra.reports.statistics.intervals import LEVEL
+from lra.reports.statistics.intervals import LEVEL, median_interval
 from lra.reports.stems import stem
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
@@ -79,7 +81,8 @@ def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> 
         lines,
         [(Column(title=f"{m} ({METRICS[m].unit})", key=m), partial(_entry, m)) for m in ordered],
         title=title + shared_words,
-        caption=f"Mean over seeds [{100 * LEVEL:g} % t interval over seeds; one seed has none].",
+        caption=f"Mean over seeds [{100 * LEVEL:g} % t interval over seeds; one seed has none, but "
+        "of a median of passes that over these].",
     )
 
 
@@ -91,8 +94,13 @@ def _entry(metric: str, rows: pd.DataFrame) -> Entry:
     score = entry(rows, Score(metric=metric, title=metric, unit=METRICS[metric].unit))
     if score.value is None:
         return score
-    text, count = significant(score.value), int(score.facts["seeds"])
-    if score.interval is not None:
-        low, high = significant(score.interval.low), significant(score.interval.high)
-        text = f"{text} [{low}, {high}; {count} seeds]"
-    return replace(score, text=text)
+    text, interval = significant(score.value), score.interval
+    behind = f"{score.facts['seeds']} seeds"
+    if interval is None and len(rows) == 1:
+        samples = rows["samples"].iloc[0]
+        if samples and math.isclose(median(samples), score.value):
+            interval, behind = median_interval(samples), f"{len(samples)} passes"
+    if interval is not None:
+        low, high = significant(interval.low), significant(interval.high)
+        text = f"{text} [{low}, {high}; {behind}]"
+    return replace(score, text=text, interval=interval)

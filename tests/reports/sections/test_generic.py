@@ -5,7 +5,7 @@ import pytest
 
 from lra.reports.rows import prepare
 from lra.reports.sections.generic import generic_table, generic_tables
-from lra.reports.statistics.intervals import mean_interval
+from lra.reports.statistics.intervals import mean_interval, median_interval
 from tests.reports.conftest import Report, failed, frame, row
 
 CELL = {"runner": "mine", "mode": "mine"}
@@ -42,6 +42,17 @@ def test_metrics_by_model_and_length_with_intervals_over_seeds(rows: pd.DataFram
     assert (lost.status, lost.notes) == ("out_of_memory", ("OOM: too big",))
     assert lines["mine, length 256", "fnet"][0].text == "–"
     assert len(lines) == 5
+
+
+def test_a_median_of_passes_has_their_interval() -> None:
+    samples = [0.01, 0.011, 0.012, 0.013, 0.03]
+    found = [row("time", 0.012, samples=samples, **CELL)]
+    found.append(row("loss", 1.0, samples=[0.0, 0.5, 2.5], **CELL))  # a mean
+    (line,) = generic_table(prepare(frame(*found)), "here").rows
+    loss, time = line.entries
+    assert time.text == "0.0120 [0.0100, 0.0300; 5 passes]"
+    assert time.interval == median_interval(samples)
+    assert (loss.text, loss.interval) == ("1.00", None)
 
 
 def test_labels_that_all_rows_share_stand_in_the_title() -> None:
