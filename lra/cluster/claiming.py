@@ -15,9 +15,9 @@ from lra.execution.executor import ClaimedCell
 from lra.runners.records import Cell, Status
 from lra.runners.storage.index import RowsIndex
 from lra.runners.store import Store
-from lra.sweep.planned import NO_DATA, done
+from lra.sweep.planned import NO_DATA, is_done
 from lra.sweep.sweep import Planned
-from lra.sweep.trainings import missing
+from lra.sweep.trainings import missing_weights
 from lra.tasks.task import Task
 from lra.terminal.progress import failure_of
 
@@ -144,8 +144,8 @@ class Claiming:
 
     def _gone(self, place: int) -> bool:
         """Tell whether a training is complete, and its weights are not there."""
-        cell = self.plan.cell(place)
-        return missing(cell, self.store) is not None and self.store.statuses(cell) == {Status.ok}
+        cell, store = self.plan.cell(place), self.store
+        return missing_weights(cell, store) is not None and store.statuses(cell) == {Status.ok}
 
     def _taken(self, place: int, *, again: bool = False) -> ClaimedCell | None:
         entry, title = self.plan.entries[place], self.plan.title(place)
@@ -160,7 +160,7 @@ class Claiming:
             if self._gone(place) if again else not self.is_over(place):
                 planned = self._planned(place)
                 planned.again = again
-                if again or not done(planned, self.store):
+                if again or not is_done(planned, self.store):
                     taken = ClaimedCell(planned, claim, self._shorter(place))
                     held.pop_all()
                     return taken

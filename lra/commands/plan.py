@@ -76,8 +76,8 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.sweep.costs import Costs
     from lra.sweep.forecast import Forecaster
     from lra.sweep.kept_counts import KeptCounts
-    from lra.sweep.overview import unprepared
-    from lra.sweep.past import stored
+    from lra.sweep.overview import unprepared_tasks
+    from lra.sweep.past import past_cells
     from lra.sweep.planned import not_done
     from lra.tuning.planned import planned
 
@@ -85,7 +85,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     if not configurations:
         return 0  # Hydra printed a configuration or its help
     sweep, growing = planned(configurations, elsewhere=True)
-    past = [*stored(sweep.planned, sweep.store, sweep.name)]
+    past = [*past_cells(sweep.planned, sweep.store, sweep.name)]
     waiting = not_done(sweep.planned, sweep.store)
     forecaster = Forecaster(past, Costs(kept=KeptCounts()), together=waiting)
     lines = [*_forecast_lines(sweep, waiting, forecaster)]
@@ -98,7 +98,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
         _write_csv(lines)
     else:
         _print(lines, totals)
-        for line in unprepared(waiting):
+        for line in unprepared_tasks(waiting):
             print(line)
     return 0
 
@@ -163,7 +163,7 @@ def _forecast_line(
 def _totals(
     sweep: "Sweep", waiting: "Sequence[Planned]", lines: list[dict[str, Any]], forecaster: Any
 ) -> dict[str, Any]:
-    from lra.sweep.estimate import elapsed
+    from lra.sweep.estimate import elapsed_s
 
     pairs = [(planned, forecaster.of(planned)) for planned in waiting]
     timed = [pair for pair in pairs if pair[1].seconds is not None]
@@ -183,7 +183,7 @@ def _totals(
             "does_not_fit": sum(guess.fits is False for _, guess in pairs),
             "reference_does_not_fit": sum(guess.reference_fits is False for _, guess in pairs),
             "cell_hours": sum(guess.seconds or 0.0 for _, guess in timed) / HOUR,
-            "hours": elapsed(timed) / HOUR,
+            "hours": elapsed_s(timed) / HOUR,
             "gpu_hours": sum(line["gpu_hours_to_do"] or 0.0 for line in lines),
         },
     }

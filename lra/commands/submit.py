@@ -183,7 +183,7 @@ def _submit(
     from lra.cluster.submissions import Note, check_place
     from lra.sweep.estimate import announcement, forecasts
     from lra.sweep.overview import refusals
-    from lra.sweep.planned import cleared, enter, not_done
+    from lra.sweep.planned import clear_leftovers, enter, not_done
 
     store = sweep.store
     waiting = not_done(sweep.planned, store)
@@ -196,7 +196,7 @@ def _submit(
     if growing is not None:
         growing.keep()
     enter(sweep.name, sweep.planned, store)
-    complete = cleared(sweep.planned, waiting, store)
+    complete = clear_leftovers(sweep.planned, waiting, store)
     more = {"words": list(words), "report": report, "wait_s": engine.engine.wait_s}
     plan = write(
         sweep.root, sweep, pairs, groups=groups, more=more, say=partial(print, file=sys.stderr)

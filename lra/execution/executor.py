@@ -27,7 +27,7 @@ from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import compare_cells, environment, marks, run_cell
 from lra.sweep.places import processes
-from lra.sweep.planned import NO_DATA, ending, failed, reference_shares, remains
+from lra.sweep.planned import NO_DATA, failure_row, known_ending, reference_shares, remains
 from lra.sweep.stored_weights import stored_training
 from lra.sweep.sweep import Planned, SweepOutcome
 from lra.sweep.sweep_logger import SweepLogger
@@ -171,7 +171,7 @@ class Executor:
                     self._left(running.cell, self._refuse(error))
                     return
                 if end is not None:
-                    self._conclude(running, failed(running.cell, *end))
+                    self._conclude(running, failure_row(running.cell, *end))
             left = [running for running in several if running.cell.key in self.running]
             if len(left) > 1:
                 yield from self._compared(left, sharers)
@@ -220,7 +220,7 @@ class Executor:
     def _end_untried(self, claimed: ClaimedCell) -> tuple[Status, str, Mapping[str, str]] | None:
         """Return how a cell ends without being tried, with labels, where that is known."""
         planned = claimed.planned
-        end = ending(planned, claimed.curve, self.store)
+        end = known_ending(planned, claimed.curve, self.store)
         if end is None and planned.run.runner.trains:
             try:
                 check_batch(planned.run, loaded=True)
@@ -285,7 +285,7 @@ class Executor:
             return
         if not ending.interrupted:
             labels = NO_DATA if ending.no_data else {}
-            ended = None if good else failed(cell, ending.status, ending.reason, labels)
+            ended = None if good else failure_row(cell, ending.status, ending.reason, labels)
             self._conclude(running, ended)
             return
         if ending.storage:
@@ -304,7 +304,7 @@ class Executor:
             except OSError:
                 raise
             except (TypeError, ValueError) as error:  # a fault of what yielded them
-                rows = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
+                rows = [failure_row(cell, Status.crashed, f"its results cannot be stored: {error}")]
                 stays = self._write(running, rows, [])
         except OSError as error:
             self._left(running.cell, self._refuse(error))

@@ -15,19 +15,19 @@ from lra.sweep.batch_check import check_batch
 from lra.sweep.estimate import announcement, forecasts
 from lra.sweep.places import kind_of, places_for, processes
 from lra.sweep.planned import (
-    cleared,
+    clear_leftovers,
     compared_with,
     curve,
     curves,
     data_of,
-    done,
     enter,
-    lacking,
+    is_done,
+    missing_training,
     not_done,
 )
 from lra.sweep.sweep import Planned, Sweep, SweepOutcome
 from lra.sweep.sweep_logger import SweepLogger
-from lra.sweep.trainings import missing
+from lra.sweep.trainings import missing_weights
 from lra.sweep.users import at_work
 from lra.tasks.errors import BadData, NotPrepared
 from lra.terminal.board import LEFT, ProgressBoard
@@ -69,7 +69,7 @@ def _executed(
     waiting = not_done(sweep.planned, store)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
     strange = store.strangers(remove=True)
-    complete = cleared(sweep.planned, waiting, store)
+    complete = clear_leftovers(sweep.planned, waiting, store)
     board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
     for word in strange:
         board.say(word)
@@ -110,7 +110,7 @@ def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> li
         for key in needed
         if key in ended
         and store.statuses(ended[key].cell) == {Status.ok}
-        and missing(ended[key].cell, store)
+        and missing_weights(ended[key].cell, store)
     ]
 
 
@@ -195,12 +195,12 @@ class MemoryPlan:
                 continue
             with ExitStack() as held:
                 held.callback(claim.release)
-                if (source := lacking(planned, store)) is not None:
+                if (source := missing_training(planned, store)) is not None:
                     self._leave(cell, f"left: {titles[source.key]} is not finished; run again")
                     continue
                 store.see_anew(cell.key)
-                gone = planned.again and missing(cell, store) is not None
-                if done(planned, store) and not gone:
+                gone = planned.again and missing_weights(cell, store) is not None
+                if is_done(planned, store) and not gone:
                     self._leave(cell, "another sweep has just done it", Status.ok)
                     continue
                 held.pop_all()

@@ -96,7 +96,7 @@ class Costs:
 
     Args:
         until: `time.monotonic()` beyond which nothing more is counted.
-        ready: what was counted before, in place of counting: `lra.sweep.preset_counts.shipped`.
+        ready: what was counted before, in place of counting: see `lra.sweep.preset_counts`.
         kept: what earlier commands counted, and where new counts go; None: nowhere.
         quick: whether a measured pass whose work grows token by token is counted at the lengths
             `SHORT` instead: time is exact, memory within 14 %. Work that is cut into blocks by

@@ -10,8 +10,8 @@ from lra.runners.store import Store
 from lra.sweep.costs import NO_TIME, Costs
 from lra.sweep.forecast import Forecast, Forecaster
 from lra.sweep.kept_counts import KeptCounts
-from lra.sweep.past import stored
-from lra.sweep.preset_counts import shipped
+from lra.sweep.past import past_cells
+from lra.sweep.preset_counts import shipped_counts
 from lra.sweep.sweep import Planned
 
 COUNTING_S = 3.0
@@ -58,10 +58,10 @@ def forecasts(
             cell, and small ones are counted as well.
         together: whether one process will run them, which times references once for several.
     """
-    past = [*stored(waiting, store, sweep)]
+    past = [*past_cells(waiting, store, sweep)]
     small = not listed and sum(map(_tokens, waiting)) < WORTH_COUNTING
     seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
-    costs = Costs(ready=shipped(), kept=KeptCounts())
+    costs = Costs(ready=shipped_counts(), kept=KeptCounts())
     forecaster = Forecaster(past, costs, trials=listed, together=waiting if together else ())
     reckoned: list[tuple[Planned, Forecast]] = []
     begun = time.monotonic()
@@ -85,7 +85,7 @@ def announcement(pairs: Forecasts) -> str:
     bases = [forecast.basis for _, forecast in timed if forecast.basis in BASES]
     basis = max(bases, key=list(BASES).index) if bases else "counted"
     roughly = "about" if basis in ("stored", "corrected") else "very roughly"
-    about = f"{roughly} {format_duration(elapsed(timed))}{gpu_hours(timed)} ({BASES[basis]})"
+    about = f"{roughly} {format_duration(elapsed_s(timed))}{gpu_hours(timed)} ({BASES[basis]})"
     rest = len(pairs) - len(timed)
     if not rest:
         return f"{many} to run, {about}"
@@ -139,7 +139,7 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / YEAR:,.0f} years"
 
 
-def elapsed(pairs: Forecasts) -> float:
+def elapsed_s(pairs: Forecasts) -> float:
     """Return the seconds of all: each kind by itself, some of its cells side by side."""
     total = 0.0
     for name in {str(planned.cell.columns["runner"]): None for planned, _ in pairs}:

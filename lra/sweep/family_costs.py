@@ -176,12 +176,12 @@ def setting_of(runs: Sequence[Run], room_bytes: float, words: Sequence[str]) -> 
         f"{length:,} tokens, {way}, batch {run.config['runner']['batch_size']}; {backbone.depth} "
         f"layers of width {backbone.width}, {backbone.heads} heads, networks of "
         f"{backbone.feed_forward_width}{size}; "
-        f"{'task=' if named(words) else 'vocabulary of '}{run.task_name}, "
+        f"{'task=' if names_task(words) else 'vocabulary of '}{run.task_name}, "
         f"hardware={hardware.name} ({hardware.precision}{room})"
     )
 
 
-def named(words: Sequence[str]) -> bool:
+def names_task(words: Sequence[str]) -> bool:
     """Tell whether words name a task."""
     return any(word.startswith(("task=", "+experiment=")) for word in words)
 
@@ -190,7 +190,7 @@ def why_no_scores(runs: Sequence[Run], words: Sequence[str]) -> str:
     """Say why no score of the task is an answer to these words; "": some may be."""
     first = runs[0]
     (_, length), *_ = first.runner.cells(first.model, 0)
-    if not named(words):
+    if not names_task(words):
         return "no scores, for no task is named: add one, as in task=text"
     both_ways = Head[first.task.spec.kind.name] not in CAUSAL_HEADS
     if both_ways and facts(first, length).head in CAUSAL_HEADS:

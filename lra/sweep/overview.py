@@ -14,9 +14,9 @@ from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.costs import NO_TIME
 from lra.sweep.estimate import Forecasts, announcement, forecasts, format_duration
 from lra.sweep.forecast import Forecast
-from lra.sweep.planned import done, ending
+from lra.sweep.planned import is_done, known_ending
 from lra.sweep.sweep import Planned, Sweep
-from lra.sweep.trainings import missing
+from lra.sweep.trainings import missing_weights
 from lra.tasks.data.prepared import StoredTask
 
 TO_DO, REFUSED = "to do", "refused"
@@ -36,7 +36,7 @@ def overview(sweep: Sweep) -> Iterator[str]:
     """
     store = sweep.store
     index = RowsIndex(store.root)  # which is not written here
-    complete = {p.cell.key: done(p, index) for p in sweep.planned}
+    complete = {p.cell.key: is_done(p, index) for p in sweep.planned}
     needed = {
         source.key: planned.cell.key
         for planned in sweep.planned
@@ -64,7 +64,7 @@ def overview(sweep: Sweep) -> Iterator[str]:
         yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{under}{why and f': {why}'}"
     for task, fault in _lacking(waiting).items():
         yield f"{task} lacks its data, and its cells become rows that say so: {fault}"
-    yield from unprepared(waiting)
+    yield from unprepared_tasks(waiting)
     total, left = len(sweep.planned), len(waiting)
     refused = sum(forecast.basis == "refused" for _, forecast in pairs)
     line = f"{total} cell{'s' * (total != 1)}"
@@ -128,7 +128,7 @@ def _lacking(waiting: Sequence[Planned]) -> dict[str, str]:
     }
 
 
-def unprepared(waiting: Iterable[Planned]) -> Iterator[str]:
+def unprepared_tasks(waiting: Iterable[Planned]) -> Iterator[str]:
     """Yield a line for each task whose files may be had, and are not made ready here."""
     found = ((planned.run.task_name, unready(planned)) for planned in waiting)
     for name, task in {name: task for name, task in found if task is not None}.items():
@@ -157,7 +157,7 @@ def _done(
     """Return state and reason of a cell that has its rows, whose weights `dependant` may need."""
     stored = index.of(planned.cell.key, planned.cell.fingerprint)
     statuses = store.statuses(planned.cell) if stored is None else stored.statuses
-    if dependant and statuses == {Status.ok} and missing(planned.cell, store):
+    if dependant and statuses == {Status.ok} and missing_weights(planned.cell, store):
         return TO_DO, f"its weights are gone, and {dependant} starts from them"
     failures = sorted(str(status) for status in statuses - {Status.ok})
     return "done" + (f" ({', '.join(failures)})" if failures else ""), ""
@@ -185,7 +185,7 @@ def reasons(planned: Planned, store: Store, complete: Mapping[str, bool]) -> Ite
     if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
         yield f"after the training {', '.join(to_do)}"
     elif any(store.statuses(source) != {Status.ok} for source in sources):
-        end = ending(planned, [], store)
+        end = known_ending(planned, [], store)
         if end is not None:
             yield f"it will be {end[0]} ({legible(end[1], LONGEST_REASON)})"
 

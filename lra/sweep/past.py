@@ -114,7 +114,7 @@ def _alike_key(config: Mapping[str, Any]) -> str:
     return repr(sized)
 
 
-def stored(waiting: Sequence[Planned], store: Store, sweep: str) -> Iterator[Past]:
+def past_cells(waiting: Sequence[Planned], store: Store, sweep: str) -> Iterator[Past]:
     """Yield what the likeliest cells took: the same with other code, the sweep's, any others."""
     step = max(1, len(waiting) // MOST_READ)
     searches: list[Callable[[], Iterable[Path]]] = [

@@ -14,7 +14,7 @@ from lra.runners.store import BadStore, Store, UnknownCell
 from lra.sweep.identity import is_reference
 from lra.sweep.sweep import Planned
 from lra.sweep.titles import title
-from lra.sweep.trainings import missing
+from lra.sweep.trainings import missing_weights
 from lra.tasks.data.prepared import MISSING
 from lra.terminal.progress import PARTS
 
@@ -31,7 +31,7 @@ TELLING = frozenset({Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings of a sound run, whose curve up to there is true."""
 
 
-def done(planned: Planned, store: Store | RowsIndex) -> bool:
+def is_done(planned: Planned, store: Store | RowsIndex) -> bool:
     """Tell whether nothing remains to be done; a cell that lacked its data is tried again."""
     return store.complete(planned.cell, planned.run.control.retry, NO_DATA)
 
@@ -39,7 +39,7 @@ def done(planned: Planned, store: Store | RowsIndex) -> bool:
 def not_done(planned: Sequence[Planned], store: Store) -> list[Planned]:
     """Return the cells of which something remains to be done, as the store's index says."""
     with RowsIndex(store.root) as index:
-        return [item for item in planned if not done(item, index)]
+        return [item for item in planned if not is_done(item, index)]
 
 
 def still_disturbed(planned: Sequence[Planned], index: RowsIndex) -> list[Planned]:
@@ -53,7 +53,7 @@ def still_disturbed(planned: Sequence[Planned], index: RowsIndex) -> list[Planne
     ]
 
 
-def cleared(planned: Sequence[Planned], waiting: Sequence[Planned], store: Store) -> int:
+def clear_leftovers(planned: Sequence[Planned], waiting: Sequence[Planned], store: Store) -> int:
     """Remove what killed processes left on complete cells; return how many cells are complete."""
     complete = {item.cell.key for item in planned} - {item.cell.key for item in waiting}
     store.clear_claims(complete)
@@ -68,13 +68,13 @@ def data_of(planned: Planned) -> tuple[str, ...]:
 
 
 def enter(sweep: str, planned: Sequence[Planned], store: Store) -> None:
-    """Note which cells belong to a sweep, and which no longer do: see `superseded`."""
+    """Note which cells belong to a sweep, and which no longer do: see `superseded_keys`."""
     store.record_cells(sweep, [item.cell.key for item in planned])
-    for key in superseded(sweep, planned, store):
+    for key in superseded_keys(sweep, planned, store):
         store.take_from_sweep(sweep, key)
 
 
-def superseded(sweep: str, planned: Sequence[Planned], store: Store) -> list[str]:
+def superseded_keys(sweep: str, planned: Sequence[Planned], store: Store) -> list[str]:
     """Return the keys of a sweep's cells that lacked their data when these here had other keys.
 
     A file decides a part of the key, which is another one while the file is missing.
@@ -99,7 +99,7 @@ def _training_columns(columns: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(columns[column] for column in ("runner", "mode", "model", "task", "seed"))
 
 
-def lacking(planned: Planned, store: Store) -> Cell | None:
+def missing_training(planned: Planned, store: Store) -> Cell | None:
     """Return the training that must be finished first, by this sweep or another, or None."""
     for cell in planned.trainings.values():
         if not store.complete(cell):
@@ -107,7 +107,7 @@ def lacking(planned: Planned, store: Store) -> Cell | None:
     return None
 
 
-def ending(
+def known_ending(
     planned: Planned, cells: Sequence[Cell], store: Store
 ) -> tuple[Status, str, Mapping[str, str]] | None:
     """Return how a cell ends without being tried, with labels, where that is known.
@@ -120,7 +120,7 @@ def ending(
     if planned.no_data is not None:
         return Status.skipped, planned.no_data, NO_DATA
     for name, source in planned.trainings.items():
-        reason = missing(source, store)
+        reason = missing_weights(source, store)
         if reason is None:
             continue
         refused = [r for r in store.rows_of(source) if r["status"] == Status.unsupported]
@@ -203,7 +203,7 @@ def curve(cell: Cell) -> str:
     return canonical({**cell.identity, "length": None})
 
 
-def failed(
+def failure_row(
     cell: Cell, status: Status, reason: str, labels: Mapping[str, str] = MappingProxyType({})
 ) -> Measurement:
     """Return the one row that stands for a cell without a result."""
@@ -226,7 +226,7 @@ def remains(
     Args:
         rows: What it yielded.
         outcomes: What it yielded.
-        ended: The row by which it failed, from `failed`; None where it did not.
+        ended: The row by which it failed, from `failure_row`; None where it did not.
     """
     if ended is None:
         return [*rows], [*outcomes]

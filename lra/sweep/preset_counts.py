@@ -22,7 +22,7 @@ FILE = Path(__file__).with_suffix(".json")
 
 
 @cache
-def shipped() -> Mapping[str, Any]:
+def shipped_counts() -> Mapping[str, Any]:
     """Return what was counted, by `key_of`: the numbers of a `lra.sweep.costs.PassCost`."""
     counts: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     return counts

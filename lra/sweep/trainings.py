@@ -119,7 +119,7 @@ def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[
     return (*filter(applies, words), *chosen, *added, "runner=train")
 
 
-def missing(cell: Cell, store: Store) -> str | None:
+def missing_weights(cell: Cell, store: Store) -> str | None:
     """Return why the weights of a training are not there, or None where they are.
 
     Args:

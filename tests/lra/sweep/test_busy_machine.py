@@ -11,7 +11,7 @@ from lra.composition.hydra_entry import entries
 from lra.execution.executor import ClaimedCell, Executor, Running
 from lra.runners.records import DISTURBED, Measurement, Status
 from lra.sweep.cell_list import build
-from lra.sweep.planned import NO_DATA, done, ending, failed, not_done, remains
+from lra.sweep.planned import NO_DATA, failure_row, is_done, known_ending, not_done, remains
 from lra.sweep.sweep import Sweep
 
 WORDS = (
@@ -46,7 +46,7 @@ def test_what_was_disturbed_is_measured_again_by_the_same_command(
         write(sweep, at, each)
     (left,) = not_done(sweep.planned, sweep.store)
     assert left is sweep.planned[1]
-    assert done(sweep.planned[0], sweep.store)
+    assert is_done(sweep.planned[0], sweep.store)
     as_it_is = planned(sweep.root, "runner.retry=[]")
     assert not_done(as_it_is.planned, as_it_is.store) == []
 
@@ -55,9 +55,9 @@ def test_only_a_quiet_machine_rules_out_longer_sequences(sweep: Sweep) -> None:
     longer = sweep.planned[1]
     for labels in (BUSY, NO_DATA):  # what lacked its data says nothing either
         write(sweep, 0, replace(SKIPPED, labels=labels))
-        assert ending(longer, sweep.cells, sweep.store) is None
+        assert known_ending(longer, sweep.cells, sweep.store) is None
     write(sweep, 0, SKIPPED)
-    found = ending(longer, sweep.cells, sweep.store)
+    found = known_ending(longer, sweep.cells, sweep.store)
     assert found[1].startswith("not tried, because 8 tokens were too many")
 
 
@@ -66,22 +66,22 @@ def test_only_undisturbed_growth_rules_out_longer_sequences(tmp_path: Path) -> N
     for at, seconds in enumerate((0.7, 2.8)):
         write(sweep, at, replace(GOOD, value=seconds))
     longest = sweep.planned[2]
-    found = ending(longest, sweep.cells, sweep.store)
+    found = known_ending(longest, sweep.cells, sweep.store)
     assert found[0] is Status.skipped
     assert found[1].startswith("not tried: by the growth from 8 to 16 tokens one step would take")
-    assert ending(longest, sweep.cells[1:], sweep.store) is None
+    assert known_ending(longest, sweep.cells[1:], sweep.store) is None
     write(sweep, 0, replace(SHAKEN, value=0.7))
-    assert ending(longest, sweep.cells, sweep.store) is None
+    assert known_ending(longest, sweep.cells, sweep.store) is None
     write(sweep, 0, replace(GOOD, value=0.7))
     write(sweep, 1, replace(SHAKEN, value=2.8))
-    assert ending(longest, sweep.cells, sweep.store) is None
+    assert known_ending(longest, sweep.cells, sweep.store) is None
     for seconds, tried in ((1.4, True), (2.8, False)):  # by the processors' clock
         clock = Measurement(metric="processor_time", value=seconds)
         sweep.store.write(sweep.planned[1].cell, [replace(SHAKEN, value=9.0), clock], [], {})
-        assert (ending(longest, sweep.cells, sweep.store) is None) is tried
+        assert (known_ending(longest, sweep.cells, sweep.store) is None) is tried
     slower = Measurement(metric="time_ratio", value=0.1, labels={"reference": "sdpa"})
     sweep.store.write(sweep.planned[1].cell, [replace(GOOD, value=1.4), slower], [], {})
-    assert ending(longest, sweep.cells, sweep.store) is None  # 2.8 s, by its own time
+    assert known_ending(longest, sweep.cells, sweep.store) is None  # 2.8 s, by its own time
 
 
 def test_a_failed_attempt_leaves_the_numbers_that_are_there(sweep: Sweep) -> None:
@@ -123,7 +123,7 @@ def test_a_dry_run_says_why(sweep: Sweep, capsys: pytest.CaptureFixture[str]) ->
 def test_a_timeout_keeps_what_was_counted(sweep: Sweep) -> None:
     peak = Measurement(metric="peak_tensor_bytes", value=9.0)
     for status, kept in ((Status.timeout, [peak]), (Status.crashed, [])):
-        ended = failed(sweep.cells[0], status, "why")
+        ended = failure_row(sweep.cells[0], status, "why")
         assert remains([peak, GOOD], [], ended) == ([*kept, ended], [])
 
 

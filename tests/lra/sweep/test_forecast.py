@@ -19,7 +19,7 @@ from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs, moments
 from lra.sweep.forecast import Forecaster
 from lra.sweep.overview import _expected, refusals
-from lra.sweep.past import Past, stored
+from lra.sweep.past import Past, past_cells
 from lra.sweep.planned import reference_shares
 from lra.sweep.work import CellWork
 
@@ -136,10 +136,10 @@ def test_what_a_compared_cell_took_corrects_its_own_share(tmp_path: Path, monkey
     assert shares == {"sdpa": 0.5, "softmax": 0.5}
     counted = Forecaster(together=cells).of(cells[0])
     keep(store, cells[0].cell, 2 * counted.seconds, reference_shares=shares)
-    (past,) = stored(cells[:1], store, "adhoc")
+    (past,) = past_cells(cells[:1], store, "adhoc")
     assert Forecaster([past]).ratios()[0][1] == pytest.approx(2.0)
     keep(store, cells[0].cell, 2 * counted.seconds, reference_shares={"sdpa": "half"})
-    assert [*stored(cells[:1], store, "adhoc")] == []
+    assert [*past_cells(cells[:1], store, "adhoc")] == []
 
 
 def keep(store: Store, cell, took_s: float, **more: object) -> None:
@@ -154,7 +154,7 @@ def test_stored_cells_correct_the_nearest_first(tmp_path: Path, monkeypatch) -> 
     assert plain.basis == "counted"
 
     def corrected() -> float:
-        found = Forecaster([*stored([wanted], store, "adhoc")]).of(wanted)
+        found = Forecaster([*past_cells([wanted], store, "adhoc")]).of(wanted)
         assert found.basis == "corrected"
         assert found.seconds == pytest.approx(plain.seconds * found.correction)
         return found.correction
@@ -167,7 +167,7 @@ def test_stored_cells_correct_the_nearest_first(tmp_path: Path, monkeypatch) -> 
     assert corrected() == pytest.approx(2.0)
     alike = planned("model=linear", "optim.steps=400", "seed=7")[0]
     keep(store, alike.cell, 123.0)
-    found = Forecaster([*stored([wanted], store, "adhoc")]).of(wanted)
+    found = Forecaster([*past_cells([wanted], store, "adhoc")]).of(wanted)
     assert (found.basis, found.seconds) == ("stored", 123.0)
 
 
@@ -175,12 +175,12 @@ def test_a_cell_of_a_few_steps_on_a_busy_machine_corrects_nothing(tmp_path: Path
     store, wanted = Store(tmp_path), planned("model=linear", "optim.steps=400")
     short, long = (planned("model=linear", f"optim.steps={n}")[0] for n in (3, 4000))
     keep(store, short.cell, 90.0)
-    past = [*stored(wanted, store, "adhoc")]
+    past = [*past_cells(wanted, store, "adhoc")]
     assert Forecaster(past).of(wanted[0]).basis == "counted"
     late = Forecaster(past, Costs(until=0.0)).of(wanted[0])
     assert late.seconds is None
     keep(store, long.cell, 90.0)
-    past = [*stored(wanted, store, "adhoc")]
+    past = [*past_cells(wanted, store, "adhoc")]
     assert Forecaster(past, Costs(until=0.0)).of(wanted[0]).seconds == pytest.approx(9.0)
     assert Forecaster(past).of(wanted[0]).basis == "corrected"
 
@@ -194,7 +194,7 @@ def test_cells_of_another_machine_or_that_failed_correct_nothing(tmp_path: Path)
     store = Store(tmp_path)
     failed = Measurement(metric="accuracy", status=Status.crashed, reason="planted")
     store.write(other, [failed], (), {"took_s": 99.0})
-    assert [*stored([wanted], store, "adhoc")] == []
+    assert [*past_cells([wanted], store, "adhoc")] == []
 
 
 def test_what_is_not_known_says_why() -> None:

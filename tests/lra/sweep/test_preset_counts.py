@@ -12,7 +12,7 @@ from lra.sweep.costs import Costs
 from lra.sweep.estimate import announcement, forecasts
 from lra.sweep.forecast import Forecaster
 from lra.sweep.overview import overview
-from lra.sweep.preset_counts import shipped
+from lra.sweep.preset_counts import shipped_counts
 
 AGAIN = "count again: LRA_DATA=/tmp/nodata python tests/benchmarks/preset_counts.py"
 
@@ -47,7 +47,7 @@ def test_what_is_shipped_is_what_is_counted() -> None:
     counted = costs.counted()
     assert len(counted) == 2
     for key, numbers in counted.items():
-        assert shipped()[key] == pytest.approx(numbers, rel=0.02), AGAIN
+        assert shipped_counts()[key] == pytest.approx(numbers, rel=0.02), AGAIN
 
 
 def test_a_dry_run_has_hours_and_memory_for_a_machine_that_is_not_here(tmp_path: Path) -> None:
