@@ -16,7 +16,7 @@ from lra.runners.records import Cell, Status
 from lra.runners.storage.index import RowsIndex
 from lra.runners.store import Store
 from lra.sweep.planned import NO_DATA, is_done
-from lra.sweep.sweep import Planned
+from lra.sweep.sweep import PlannedCell
 from lra.sweep.trainings import missing_weights
 from lra.tasks.task import Task
 from lra.terminal.progress import failure_of
@@ -167,11 +167,11 @@ class Claiming:
                 self.over.add(place)
         return None
 
-    def _planned(self, place: int) -> Planned:
+    def _planned(self, place: int) -> PlannedCell:
         plan, cell = self.plan, self.plan.cell(place)
         names, sources = plan.record(place)["starts_from"], plan.entries[place].trainings
         trainings = {name: plan.cell(source) for name, source in zip(names, sources, strict=True)}
-        return Planned(cell, typed(cell.config, self.tasks), trainings)
+        return PlannedCell(cell, typed(cell.config, self.tasks), trainings)
 
     def _shorter(self, place: int) -> list[Cell]:
         shorter: list[Cell] = []

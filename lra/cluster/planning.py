@@ -32,7 +32,7 @@ from lra.sweep.cell_list import turn_of
 from lra.sweep.estimate import Forecasts
 from lra.sweep.identity import version
 from lra.sweep.planned import curve, data_of
-from lra.sweep.sweep import Planned, Sweep
+from lra.sweep.sweep import PlannedCell, Sweep
 from lra.version import lra_version
 
 OTHERS = "give other `lra submit` commands of this sweep again as well. Results stay"
@@ -43,7 +43,7 @@ INDEXED = ("turn", "timed", "needs", "data")
 Record = dict[str, Any]
 
 
-def needs_of(planned: Planned, seconds: float | None, memory_bytes: int | None) -> Resources:
+def needs_of(planned: PlannedCell, seconds: float | None, memory_bytes: int | None) -> Resources:
     """Return what a cell needs of a worker."""
     hardware = planned.run.hardware
     processes = int(getattr(hardware, "processes", 1))

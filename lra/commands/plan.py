@@ -12,7 +12,7 @@ from lra.errors import ConfigError
 
 if TYPE_CHECKING:
     from lra.sweep.forecast import Forecast
-    from lra.sweep.sweep import Planned, Sweep
+    from lra.sweep.sweep import PlannedCell, Sweep
 
 SCHEMA = 2
 """Of what `--json` prints."""
@@ -104,11 +104,11 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
 
 
 def _forecast_lines(
-    sweep: "Sweep", waiting: "Sequence[Planned]", forecaster: Any
+    sweep: "Sweep", waiting: "Sequence[PlannedCell]", forecaster: Any
 ) -> Iterable[dict[str, Any]]:
     """Yield the forecasts of the cells, those that differ in the seed alone together."""
     left = {planned.cell.key for planned in waiting}
-    groups: dict[str, list[Planned]] = {}
+    groups: dict[str, list[PlannedCell]] = {}
     for planned in sweep.planned:
         cell = planned.cell
         columns = {k: v for k, v in cell.columns.items() if k != "seed"}
@@ -121,7 +121,7 @@ def _forecast_lines(
 
 
 def _forecast_line(
-    group: "Sequence[Planned]", complete: int, forecast: "Forecast", sweep: "Sweep"
+    group: "Sequence[PlannedCell]", complete: int, forecast: "Forecast", sweep: "Sweep"
 ) -> dict[str, Any]:
     from lra.runners.measurement.hardware import Device
     from lra.sweep.titles import title
@@ -161,7 +161,7 @@ def _forecast_line(
 
 
 def _totals(
-    sweep: "Sweep", waiting: "Sequence[Planned]", lines: list[dict[str, Any]], forecaster: Any
+    sweep: "Sweep", waiting: "Sequence[PlannedCell]", lines: list[dict[str, Any]], forecaster: Any
 ) -> dict[str, Any]:
     from lra.sweep.estimate import elapsed_s
 

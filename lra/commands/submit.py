@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
     from lra.runners.store import Store
     from lra.sweep.estimate import Forecasts
-    from lra.sweep.sweep import Planned, Sweep
+    from lra.sweep.sweep import PlannedCell, Sweep
     from lra.tuning.growing import Growing
 
 COUNTED_S = 1.0
@@ -247,7 +247,7 @@ def _unfinished(plan: "StoredPlan", store: "Store") -> int:
     return sum(not file.exists() for file in files)
 
 
-def _prepare(sweep: "Sweep", waiting: "Sequence[Planned]") -> None:
+def _prepare(sweep: "Sweep", waiting: "Sequence[PlannedCell]") -> None:
     """Fetch the data that want files, for nodes may have no network; others are made there.
 
     Raises what is wrong with them where no cell of the sweep can have its own.

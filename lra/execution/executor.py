@@ -29,7 +29,7 @@ from lra.sweep.cells import compare_cells, environment, marks, run_cell
 from lra.sweep.places import processes
 from lra.sweep.planned import NO_DATA, failure_row, known_ending, reference_shares, remains
 from lra.sweep.stored_weights import stored_training
-from lra.sweep.sweep import Planned, SweepOutcome
+from lra.sweep.sweep import PlannedCell, SweepOutcome
 from lra.sweep.sweep_logger import SweepLogger
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import Task, remarks_of
@@ -40,7 +40,7 @@ from lra.terminal.progress import failure, failure_of, headline
 class ClaimedCell(NamedTuple):
     """A cell that this process has claimed."""
 
-    planned: Planned
+    planned: PlannedCell
     claim: Claim
     curve: Sequence[Cell] = ()
     """Cells on its line over lengths, of which shorter ones may rule it out."""
@@ -358,7 +358,7 @@ class Executor:
     def _trust(self) -> dict[str, str]:
         return {DISTURBED: self.crowd} if self.crowd else {}
 
-    def _worse(self, planned: Planned, rows: list[Measurement]) -> bool:
+    def _worse(self, planned: PlannedCell, rows: list[Measurement]) -> bool:
         """Tell whether an attempt failed at a cell that has numbers: it was disturbed before.
 
         The weights of a training that is done again are gone: its failure is what there is to say.
@@ -405,7 +405,7 @@ def _comparison(together: Sequence[Running], store: Store, sharers: int) -> isol
     )
 
 
-def _limits(planned: Planned, store: Store, sharers: int) -> dict[str, Any]:
+def _limits(planned: PlannedCell, store: Store, sharers: int) -> dict[str, Any]:
     """Return what a process may use, and where it writes its log."""
     return {
         "memory_bytes": _memory_limit(planned.run.hardware, sharers),
@@ -414,7 +414,7 @@ def _limits(planned: Planned, store: Store, sharers: int) -> dict[str, Any]:
     }
 
 
-def _argument(planned: Planned, store: Store) -> dict[str, Any]:
+def _argument(planned: PlannedCell, store: Store) -> dict[str, Any]:
     """Return what the process of a cell has to know of it."""
     cell, stored = planned.cell, stored_training(planned.run)
     return {

@@ -25,7 +25,7 @@ from lra.sweep.planned import (
     missing_training,
     not_done,
 )
-from lra.sweep.sweep import Planned, Sweep, SweepOutcome
+from lra.sweep.sweep import PlannedCell, Sweep, SweepOutcome
 from lra.sweep.sweep_logger import SweepLogger
 from lra.sweep.trainings import missing_weights
 from lra.sweep.users import at_work
@@ -100,7 +100,7 @@ def _executed(
     return executor.outcome
 
 
-def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> list[Planned]:
+def _trained_again(waiting: Sequence[PlannedCell], sweep: Sweep, store: Store) -> list[PlannedCell]:
     """Return the complete trainings whose weights somebody needs, and which are gone."""
     left = {p.cell.key for p in waiting}
     ended = {p.cell.key: p for p in sweep.planned if p.cell.key not in left}
@@ -114,7 +114,9 @@ def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> li
     ]
 
 
-def _prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: ProgressBoard) -> None:
+def _prepare(
+    waiting: Sequence[PlannedCell], every: Sequence[PlannedCell], board: ProgressBoard
+) -> None:
     """Make data ready, and check batches that go by them."""
     prepare_data(waiting, every, board)
     for planned in waiting:
@@ -123,7 +125,7 @@ def _prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: Progre
 
 
 def prepare_data(
-    waiting: Iterable[Planned], every: Sequence[Planned], board: ProgressBoard
+    waiting: Iterable[PlannedCell], every: Sequence[PlannedCell], board: ProgressBoard
 ) -> None:
     """Make the data of every task ready, once, before any child needs them.
 
@@ -149,27 +151,27 @@ class MemoryPlan:
     """The cells of a sweep that are to be run, kind after kind."""
 
     sweep: Sweep
-    waiting: Sequence[Planned]
+    waiting: Sequence[PlannedCell]
     board: ProgressBoard
 
     def groups(self) -> Generator[CellGroup]:
         """Yield the cells by kinds."""
-        kinds: dict[tuple[object, ...], list[Planned]] = {}
+        kinds: dict[tuple[object, ...], list[PlannedCell]] = {}
         for planned in self.waiting:
             kinds.setdefault(kind_of(planned), []).append(planned)
         for group in kinds.values():
             lines = curves(planned.cell for planned in group)
-            lanes: dict[int, list[Planned]] = {}
+            lanes: dict[int, list[PlannedCell]] = {}
             for planned in group:
                 lanes.setdefault(processes(planned.run), []).append(planned)
             claimed = {width: self._compared(lane, lines) for width, lane in lanes.items()}
             yield CellGroup(claimed, places_for(group))
 
     def _compared(
-        self, lane: Sequence[Planned], lines: Mapping[str, Sequence[Cell]]
+        self, lane: Sequence[PlannedCell], lines: Mapping[str, Sequence[Cell]]
     ) -> Iterator[Sequence[ClaimedCell]]:
         """Yield the cells that are compared with each other, as many as can be claimed."""
-        together: dict[object, list[Planned]] = {}
+        together: dict[object, list[PlannedCell]] = {}
         for planned in lane:
             together.setdefault(compared_with(planned), []).append(planned)
         for cells in together.values():
@@ -183,7 +185,7 @@ class MemoryPlan:
                 yield claimed
 
     def _claimed(
-        self, lane: Sequence[Planned], lines: Mapping[str, Sequence[Cell]]
+        self, lane: Sequence[PlannedCell], lines: Mapping[str, Sequence[Cell]]
     ) -> Iterator[ClaimedCell]:
         """Yield the cells that can be claimed; the others are left, which is said of each."""
         store, titles = self.sweep.store, self.sweep.titles

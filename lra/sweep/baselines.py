@@ -11,14 +11,14 @@ from lra.composition.compose import group_file, typed
 from lra.composition.python_words import word
 from lra.composition.run import Run
 from lra.sweep.cells import Lookups, plan
-from lra.sweep.sweep import Planned
+from lra.sweep.sweep import PlannedCell
 
 RUNNER = "certify"
 OF_SEVERAL = ("processes", "sharded")
 """Options of the hardware that a cell of one process has at their defaults."""
 
 
-def baselines(run: Run, split: str, words: Sequence[str], lookups: Lookups) -> Planned:
+def baselines(run: Run, split: str, words: Sequence[str], lookups: Lookups) -> PlannedCell:
     """Return the cell of the baselines beside a training.
 
     Args:
@@ -40,7 +40,7 @@ def baselines(run: Run, split: str, words: Sequence[str], lookups: Lookups) -> P
     named += () if split == "test" else (word("runner.split", split),)
     certified = typed(config, lookups.tasks, lookups.memo)
     (cell,) = plan(certified, named, lookups)
-    return Planned(cell, certified, beside=True)
+    return PlannedCell(cell, certified, beside=True)
 
 
 def _is_of_training(each: str) -> bool:

@@ -15,7 +15,7 @@ from lra.sweep.baselines import baselines
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import Lookups, plan
 from lra.sweep.places import check_places
-from lra.sweep.sweep import Planned, Sweep
+from lra.sweep.sweep import PlannedCell, Sweep
 from lra.sweep.titles import titles
 from lra.sweep.trainings import trainings, words_of
 from lra.terminal.progress import counted
@@ -41,9 +41,9 @@ def build(
     lookups = Lookups(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, lookups.tasks, lookups.memo)
     _check_logger(first.logger, Path(first.config["results"]).absolute())
-    distinct: dict[str, Planned] = {}
-    sources: dict[str, Planned] = {}
-    beside: dict[str, Planned] = {}
+    distinct: dict[str, PlannedCell] = {}
+    sources: dict[str, PlannedCell] = {}
+    beside: dict[str, PlannedCell] = {}
     retry: set[str] = set()
     of_words: dict[tuple[str, ...], str] = {}
     for config, words, *_ in counted(entries, "planning run"):
@@ -57,12 +57,12 @@ def build(
         for name, source in trainings(run, lookups.tasks, lookups.memo).items():
             (cell,) = plan(source, words_of(name, source, words, run), lookups)
             begun[name] = cell
-            sources.setdefault(cell.key, Planned(cell, source))
+            sources.setdefault(cell.key, PlannedCell(cell, source))
         if run.runner.trains:
             check_batch(run, loaded=False)
         for cell in plan(run, words, lookups):
             of_words.setdefault(words, cell.key)
-            check_one_number(distinct.setdefault(cell.key, Planned(cell, run, begun)).run, run)
+            check_one_number(distinct.setdefault(cell.key, PlannedCell(cell, run, begun)).run, run)
         if (split := run.runner.baseline_split(several=several)) is not None:
             for each in dict.fromkeys((split, *judged)):
                 found = lookups.memo.of(
@@ -93,7 +93,7 @@ def build(
     )
 
 
-def turn_of(planned: Planned) -> tuple[int, str]:
+def turn_of(planned: PlannedCell) -> tuple[int, str]:
     """Return when a sweep runs a cell: what is cheap first, and trainings before what is timed."""
     kind = planned.run.runner
     turns = (not kind.models, kind.trains, kind.timed)

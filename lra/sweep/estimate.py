@@ -12,7 +12,7 @@ from lra.sweep.forecast import Forecast, Forecaster
 from lra.sweep.kept_counts import KeptCounts
 from lra.sweep.past import past_cells
 from lra.sweep.preset_counts import shipped_counts
-from lra.sweep.sweep import Planned
+from lra.sweep.sweep import PlannedCell
 
 COUNTING_S = 3.0
 """Seconds of counting before a sweep; `lra plan` takes what it needs."""
@@ -34,12 +34,12 @@ BASES = {
 """What an estimate rests on, the surest first."""
 
 
-Forecasts = Sequence[tuple[Planned, Forecast]]
+Forecasts = Sequence[tuple[PlannedCell, Forecast]]
 """Cells, each with its forecast."""
 
 
 def forecasts(
-    waiting: Sequence[Planned],
+    waiting: Sequence[PlannedCell],
     store: Store,
     sweep: str,
     within_s: float | None = None,
@@ -63,7 +63,7 @@ def forecasts(
     seconds = 0.0 if small else COUNTING_S if within_s is None else within_s
     costs = Costs(ready=shipped_counts(), kept=KeptCounts())
     forecaster = Forecaster(past, costs, trials=listed, together=waiting if together else ())
-    reckoned: list[tuple[Planned, Forecast]] = []
+    reckoned: list[tuple[PlannedCell, Forecast]] = []
     begun = time.monotonic()
     for planned in waiting:
         longer = listed and (planned.run.runner.trains or not reckoned)
@@ -94,7 +94,7 @@ def announcement(pairs: Forecasts) -> str:
     return f"{many} to run: {len(timed):,} take {about}, of {rest:,} it is not known{left}"
 
 
-def _tokens(planned: Planned) -> int:
+def _tokens(planned: PlannedCell) -> int:
     """Return about how many tokens a cell reads, those of evaluation left out."""
     run, length = planned.run, int(planned.cell.columns["length"])
     if run.runner.trains:
@@ -113,7 +113,7 @@ def gpu_hours(pairs: Forecasts) -> str:
     return f" = {hours:,.0f} GPU-hours" if hours >= 10 else f" = {hours:.2g} GPU-hours"
 
 
-def _preset(waiting: Sequence[Planned]) -> str | None:
+def _preset(waiting: Sequence[PlannedCell]) -> str | None:
     """Return what a preset says of itself, where nothing but the preset was asked for."""
     for planned in waiting:
         words = [word for word in planned.cell.overrides if "+experiment=" not in word]

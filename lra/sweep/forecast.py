@@ -17,7 +17,7 @@ from lra.runners.runner import OWN, Passes, Uncounted
 from lra.sweep.costs import Costs, PassCost
 from lra.sweep.past import Past, guess
 from lra.sweep.planned import compared_with, reference_shares
-from lra.sweep.sweep import Planned
+from lra.sweep.sweep import PlannedCell
 from lra.sweep.trial_builds import TrialBuilds
 from lra.sweep.work import CellWork
 
@@ -96,21 +96,21 @@ class Forecaster:
         costs: Costs | None = None,
         *,
         trials: bool = True,
-        together: Sequence[Planned] = (),
+        together: Sequence[PlannedCell] = (),
     ) -> None:
         self.past, self.costs = past, costs or Costs()
         self.trials = TrialBuilds() if trials else None
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
         self._forecasts: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None
-        groups: dict[object, list[Planned]] = {}
+        groups: dict[object, list[PlannedCell]] = {}
         for planned in together:
             groups.setdefault(compared_with(planned), []).append(planned)
         self._shares: dict[str, Mapping[str, float]] = {}
         for group in groups.values():
             self._shares |= dict.fromkeys((p.cell.key for p in group), reference_shares(group))
 
-    def of(self, planned: Planned) -> Forecast:
+    def of(self, planned: PlannedCell) -> Forecast:
         """Return the forecast of a cell."""
         cell = planned.cell
         columns = {name: value for name, value in cell.columns.items() if name != "seed"}

@@ -15,7 +15,7 @@ from lra.sweep.costs import NO_TIME
 from lra.sweep.estimate import Forecasts, announcement, forecasts, format_duration
 from lra.sweep.forecast import Forecast
 from lra.sweep.planned import is_done, known_ending
-from lra.sweep.sweep import Planned, Sweep
+from lra.sweep.sweep import PlannedCell, Sweep
 from lra.sweep.trainings import missing_weights
 from lra.tasks.data.prepared import StoredTask
 
@@ -119,7 +119,7 @@ def _expected(forecast: Forecast) -> tuple[str, str]:
     return TO_DO, takes
 
 
-def _lacking(waiting: Sequence[Planned]) -> dict[str, str]:
+def _lacking(waiting: Sequence[PlannedCell]) -> dict[str, str]:
     """Return why the data of tasks cannot be had, by the task, as far as planning knows."""
     return {
         planned.run.task_name: fault
@@ -128,7 +128,7 @@ def _lacking(waiting: Sequence[Planned]) -> dict[str, str]:
     }
 
 
-def unprepared_tasks(waiting: Iterable[Planned]) -> Iterator[str]:
+def unprepared_tasks(waiting: Iterable[PlannedCell]) -> Iterator[str]:
     """Yield a line for each task whose files may be had, and are not made ready here."""
     found = ((planned.run.task_name, unready(planned)) for planned in waiting)
     for name, task in {name: task for name, task in found if task is not None}.items():
@@ -138,7 +138,7 @@ def unprepared_tasks(waiting: Iterable[Planned]) -> Iterator[str]:
         )
 
 
-def unready(planned: Planned) -> StoredTask | None:
+def unready(planned: PlannedCell) -> StoredTask | None:
     """Return the task of a cell whose files can be looked for, and are not ready here."""
     task = planned.run.task
     if not planned.run.runner.data or not isinstance(task, StoredTask) or task.lacking is not None:
@@ -146,13 +146,13 @@ def unready(planned: Planned) -> StoredTask | None:
     return task if task.wants_files() else None
 
 
-def _fault(planned: Planned) -> str | None:
+def _fault(planned: PlannedCell) -> str | None:
     fault = getattr(planned.run.task, "lacking", None) if planned.run.runner.data else None
     return None if fault is None else legible(str(fault), LONGEST_FAULT)
 
 
 def _done(
-    planned: Planned, dependant: str | None, store: Store, index: RowsIndex
+    planned: PlannedCell, dependant: str | None, store: Store, index: RowsIndex
 ) -> tuple[str, str]:
     """Return state and reason of a cell that has its rows, whose weights `dependant` may need."""
     stored = index.of(planned.cell.key, planned.cell.fingerprint)
@@ -163,7 +163,7 @@ def _done(
     return "done" + (f" ({', '.join(failures)})" if failures else ""), ""
 
 
-def reasons(planned: Planned, store: Store, complete: Mapping[str, bool]) -> Iterator[str]:
+def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) -> Iterator[str]:
     """Yield why a cell runs, and what is known of how."""
     cell = planned.cell
     yield _why(cell, store, planned.run.control.retry)

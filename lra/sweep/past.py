@@ -13,7 +13,7 @@ from lra.errors import ConfigError, UnknownName
 from lra.runners.records import Cell
 from lra.runners.storage.formats import BadStore, read_bytes, read_cell, read_object
 from lra.runners.store import Store
-from lra.sweep.sweep import Planned
+from lra.sweep.sweep import PlannedCell
 
 MOST_READ = 150
 """Stored cells to look at: a tenth of a second."""
@@ -114,7 +114,7 @@ def _alike_key(config: Mapping[str, Any]) -> str:
     return repr(sized)
 
 
-def past_cells(waiting: Sequence[Planned], store: Store, sweep: str) -> Iterator[Past]:
+def past_cells(waiting: Sequence[PlannedCell], store: Store, sweep: str) -> Iterator[Past]:
     """Yield what the likeliest cells took: the same with other code, the sweep's, any others."""
     step = max(1, len(waiting) // MOST_READ)
     searches: list[Callable[[], Iterable[Path]]] = [

@@ -6,7 +6,7 @@ from lra.composition.run import Run
 from lra.errors import ConfigError
 from lra.runners.isolation.places import Places
 from lra.runners.measurement.training_places import places_of
-from lra.sweep.sweep import Planned
+from lra.sweep.sweep import PlannedCell
 
 
 def processes(run: Run) -> int:
@@ -14,7 +14,7 @@ def processes(run: Run) -> int:
     return run.hardware.processes
 
 
-def kind_of(planned: Planned) -> tuple[object, ...]:
+def kind_of(planned: PlannedCell) -> tuple[object, ...]:
     """Return what cells that share places have in common: runner, device, size of a place."""
     hardware = planned.run.hardware
     size = () if planned.run.runner.timed else _size(planned.run)
@@ -25,7 +25,7 @@ def _size(run: Run) -> tuple[int, int]:
     return run.hardware.training_threads, run.hardware.training_processes
 
 
-def places_for(group: Sequence[Planned]) -> Places:
+def places_for(group: Sequence[PlannedCell]) -> Places:
     """Return the places of cells of one kind: see `kind_of`. Raises ConfigError for too few."""
     first = group[0].run
     widest = max(processes(planned.run) for planned in group)
@@ -37,9 +37,9 @@ def places_for(group: Sequence[Planned]) -> Places:
         raise ConfigError(str(error)) from error
 
 
-def check_places(planned: Sequence[Planned]) -> None:
+def check_places(planned: Sequence[PlannedCell]) -> None:
     """Refuse cells that need more devices than this machine has. Raises ConfigError."""
-    kinds: dict[tuple[object, ...], list[Planned]] = {}
+    kinds: dict[tuple[object, ...], list[PlannedCell]] = {}
     for item in planned:
         kinds.setdefault(kind_of(item), []).append(item)
     for group in kinds.values():

@@ -12,7 +12,7 @@ from lra.runners.storage.formats import read_bytes
 from lra.runners.storage.index import RowsIndex
 from lra.runners.store import BadStore, Store, UnknownCell
 from lra.sweep.identity import is_reference
-from lra.sweep.sweep import Planned
+from lra.sweep.sweep import PlannedCell
 from lra.sweep.titles import title
 from lra.sweep.trainings import missing_weights
 from lra.tasks.data.prepared import MISSING
@@ -31,18 +31,18 @@ TELLING = frozenset({Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings of a sound run, whose curve up to there is true."""
 
 
-def is_done(planned: Planned, store: Store | RowsIndex) -> bool:
+def is_done(planned: PlannedCell, store: Store | RowsIndex) -> bool:
     """Tell whether nothing remains to be done; a cell that lacked its data is tried again."""
     return store.complete(planned.cell, planned.run.control.retry, NO_DATA)
 
 
-def not_done(planned: Sequence[Planned], store: Store) -> list[Planned]:
+def not_done(planned: Sequence[PlannedCell], store: Store) -> list[PlannedCell]:
     """Return the cells of which something remains to be done, as the store's index says."""
     with RowsIndex(store.root) as index:
         return [item for item in planned if not is_done(item, index)]
 
 
-def still_disturbed(planned: Sequence[Planned], index: RowsIndex) -> list[Planned]:
+def still_disturbed(planned: Sequence[PlannedCell], index: RowsIndex) -> list[PlannedCell]:
     """Return the cells that the same command would measure again for what the machine did."""
     again = [item for item in planned if DISTURBED in item.run.control.retry]
     return [
@@ -53,28 +53,30 @@ def still_disturbed(planned: Sequence[Planned], index: RowsIndex) -> list[Planne
     ]
 
 
-def clear_leftovers(planned: Sequence[Planned], waiting: Sequence[Planned], store: Store) -> int:
+def clear_leftovers(
+    planned: Sequence[PlannedCell], waiting: Sequence[PlannedCell], store: Store
+) -> int:
     """Remove what killed processes left on complete cells; return how many cells are complete."""
     complete = {item.cell.key for item in planned} - {item.cell.key for item in waiting}
     store.clear_claims(complete)
     return len(complete)
 
 
-def data_of(planned: Planned) -> tuple[str, ...]:
+def data_of(planned: PlannedCell) -> tuple[str, ...]:
     """Return what tells the data of a cell from those of others."""
     # Paths are no options here: the content distinguishes them.
     run = planned.run
     return run.task_name, str(run.task_options), run.task.spec.data_hash
 
 
-def enter(sweep: str, planned: Sequence[Planned], store: Store) -> None:
+def enter(sweep: str, planned: Sequence[PlannedCell], store: Store) -> None:
     """Note which cells belong to a sweep, and which no longer do: see `superseded_keys`."""
     store.record_cells(sweep, [item.cell.key for item in planned])
     for key in superseded_keys(sweep, planned, store):
         store.take_from_sweep(sweep, key)
 
 
-def superseded_keys(sweep: str, planned: Sequence[Planned], store: Store) -> list[str]:
+def superseded_keys(sweep: str, planned: Sequence[PlannedCell], store: Store) -> list[str]:
     """Return the keys of a sweep's cells that lacked their data when these here had other keys.
 
     A file decides a part of the key, which is another one while the file is missing.
@@ -99,7 +101,7 @@ def _training_columns(columns: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(columns[column] for column in ("runner", "mode", "model", "task", "seed"))
 
 
-def missing_training(planned: Planned, store: Store) -> Cell | None:
+def missing_training(planned: PlannedCell, store: Store) -> Cell | None:
     """Return the training that must be finished first, by this sweep or another, or None."""
     for cell in planned.trainings.values():
         if not store.complete(cell):
@@ -108,7 +110,7 @@ def missing_training(planned: Planned, store: Store) -> Cell | None:
 
 
 def known_ending(
-    planned: Planned, cells: Sequence[Cell], store: Store
+    planned: PlannedCell, cells: Sequence[Cell], store: Store
 ) -> tuple[Status, str, Mapping[str, str]] | None:
     """Return how a cell ends without being tried, with labels, where that is known.
 
@@ -132,7 +134,7 @@ def known_ending(
     return None if reason is None else (Status.skipped, reason, {})
 
 
-def _beyond(planned: Planned, cells: Sequence[Cell], store: Store) -> str | None:
+def _beyond(planned: PlannedCell, cells: Sequence[Cell], store: Store) -> str | None:
     """Return why a length needs no trial: a shorter one on the same curve was too much already.
 
     Or the curve's own growth says so. What was too much for a machine that was disturbed may not
@@ -164,7 +166,7 @@ def _beyond(planned: Planned, cells: Sequence[Cell], store: Store) -> str | None
     return kind.too_long(mode, length, took, planned.run.hardware) or None
 
 
-def compared_with(planned: Planned) -> object:
+def compared_with(planned: PlannedCell) -> object:
     """Return what cells have in common that are compared: all but their models.
 
     A cell that is compared with no other has a value of its own.
@@ -176,7 +178,7 @@ def compared_with(planned: Planned) -> object:
     return repr((columns["mode"], columns["length"], columns["seed"], part))
 
 
-def reference_shares(cells: Sequence[Planned]) -> dict[str, float]:
+def reference_shares(cells: Sequence[PlannedCell]) -> dict[str, float]:
     """Return which part of each reference falls to one of these cells, which are compared.
 
     They time it once for all; not at all where it is the model of one of them.

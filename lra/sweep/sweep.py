@@ -16,7 +16,7 @@ WEIGHTS = "weights"
 
 
 @dataclass(slots=True)
-class Planned:
+class PlannedCell:
     """A cell and the run that it belongs to."""
 
     cell: Cell
@@ -54,7 +54,7 @@ class Sweep(SweepCells):
     """All cells that one command line asks for, in the order in which they run."""
 
     control: Control
-    planned: Sequence[Planned]
+    planned: Sequence[PlannedCell]
     """Its cells, each with its run."""
     of_words: Mapping[tuple[str, ...], str]
     """The key of the (first) cell that words lead to."""

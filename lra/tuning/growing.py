@@ -18,7 +18,7 @@ from lra.runners.runner import Uncounted
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
 from lra.sweep.planned import NO_DATA
-from lra.sweep.sweep import Planned, Sweep
+from lra.sweep.sweep import PlannedCell, Sweep
 from lra.sweep.work import CellWork
 from lra.tuning.adaptive import proposed
 from lra.tuning.advance import (
@@ -40,7 +40,7 @@ class _Training:
     """What is known of a training."""
 
     entry: Composed
-    planned: Planned | None = None
+    planned: PlannedCell | None = None
     outcome: TrialOutcome | None = None
     """Of a trial that has ended."""
 

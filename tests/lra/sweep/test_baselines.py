@@ -9,7 +9,7 @@ from lra.cli import main
 from lra.composition.hydra_entry import entries
 from lra.results.repeat import repeat
 from lra.runners.store import read_rows
-from lra.sweep.sweep import Planned
+from lra.sweep.sweep import PlannedCell
 from lra.tuning.declaration import declared
 from lra.tuning.planned import planned
 
@@ -24,11 +24,11 @@ SMALL = (
 MANY = ("-m", "model=linear,identity", "seed=0,1")
 
 
-def cells(*words: str) -> list[Planned]:
+def cells(*words: str) -> list[PlannedCell]:
     return [*planned(entries([*SMALL, *words]), elsewhere=False)[0].planned]
 
 
-def of(runner: str, found: list[Planned]) -> list[Planned]:
+def of(runner: str, found: list[PlannedCell]) -> list[PlannedCell]:
     return [each for each in found if each.cell.columns["runner"] == runner]
 
 
