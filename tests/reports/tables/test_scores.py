@@ -1,4 +1,5 @@
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.ranking import UNRANKED
 from lra.reports.tables.scores import BASELINES, EQUAL, LANGUAGE, ORACLES, accuracy_table, splits
 from lra.reports.tables.table import Entry, Table, to_csv, to_markdown
+from tests.reports.conftest import accuracy, failed, frame, row
 
 
 def table(rows: pd.DataFrame, split: str = "test") -> Table:
@@ -24,54 +26,55 @@ def only(rows: pd.DataFrame) -> Entry:
     return found.rows[0].entries[0]
 
 
-def test_mean_over_seeds_with_a_t_interval(make: SimpleNamespace) -> None:
-    entry = only(
-        make.frame(*(make.accuracy("linear", s, v) for s, v in enumerate((0.36, 0.38, 0.40))))
-    )
-    assert entry.text == "38.0 [33.0, 43.0; 3 seeds]"
-    assert entry.value == pytest.approx(0.38)
-    assert entry.facts == {"seeds": 3, "seeds_failed": 0, "examples": 2000}
-    assert entry.interval.source == "seeds"
+def seeds(*values: float) -> list[dict[str, Any]]:
+    return [accuracy("linear", seed, value) for seed, value in enumerate(values)]
 
 
-def test_one_seed_has_wilsons_interval_over_examples(make: SimpleNamespace) -> None:
-    entry = only(make.frame(make.accuracy("linear", 0, 0.375)))
-    assert entry.text == "37.5 [35.4, 39.6; 2,000 examples]"
-    assert entry.interval.source == "examples"
+TEST = {"split": "test"}
+DIVERGED = failed("accuracy", "linear", "diverged", "loss was nan", seed=2, labels=TEST)
+CRASHED = failed("accuracy", "linear", "crashed", "signal 9", labels=TEST)
+ENTRIES = {
+    "a mean over seeds has a t interval": (
+        seeds(0.36, 0.38, 0.40), "38.0 [33.0, 43.0; 3 seeds]", 0.38, "seeds", ""),
+    "one seed has Wilson's interval over examples": (
+        seeds(0.375), "37.5 [35.4, 39.6; 2,000 examples]", 0.375, "examples", ""),
+    "the interval of a share stays among shares": (
+        seeds(0.8, 1.0), "90.0 [0.0, 100.0; 2 seeds]", 0.9, "seeds", ""),
+    "equal seeds say nothing about another": (
+        seeds(1.0, 1.0, 1.0), "100.0 [100.0, 100.0; 3 seeds]", 1.0, "seeds", EQUAL),
+    "one seed of 1 is not equal seeds": (
+        seeds(1.0), "100.0 [99.8, 100.0; 2,000 examples]", 1.0, "examples", ""),
+    "without a number of examples there is no interval": (
+        [row("accuracy", 0.375, labels=TEST)], "37.5", 0.375, None, ""),
+    "a failed seed is a footnote and no part of the mean": (
+        [*seeds(0.3, 0.5), DIVERGED], "40.0 [0.0, 100.0; 2 of 3 seeds]", 0.4, "seeds",
+        "diverged: loss was nan"),
+    "a run that broke off behind its evaluation is no result": (
+        [*seeds(0.3), CRASHED], "crashed", None, None, "crashed: signal 9"),
+    "two results of one seed are not averaged": (
+        [*seeds(0.3), accuracy("linear", 0, 0.9, cell="another")], "ambiguous", None, None,
+        "one sweep at a time"),
+    "an evaluation on the way does not count": (
+        [accuracy("linear", 0, 0.1, step=10), *seeds(0.3)], "30.0 [28.0, 32.0; 2,000 examples]",
+        0.3, "examples", ""),
+}  # fmt: skip
+"""Rows of one model and task; text, value, source of the interval and note of their entry."""
 
 
-def test_the_interval_of_a_share_stays_among_shares(make: SimpleNamespace) -> None:
-    found = table(make.frame(*(make.accuracy("linear", s, v) for s, v in enumerate((0.8, 1.0)))))
-    (entry,) = found.rows[0].entries
-    assert entry.text == "90.0 [0.0, 100.0; 2 seeds]"
-    assert (entry.interval.low, entry.interval.high) == (0, 1)
+@pytest.mark.parametrize("case", ENTRIES)
+def test_an_entry(case: str) -> None:
+    rows, text, value, source, note = ENTRIES[case]
+    entry = only(frame(*rows))
+    assert (entry.text, entry.value) == (text, value if value is None else pytest.approx(value))
+    assert (entry.interval and entry.interval.source) == source
+    assert len(entry.notes) == bool(note)
+    assert note in "".join(entry.notes)
+
+
+def test_an_entry_has_facts_and_bounds_in_the_csv() -> None:
+    found = table(frame(*seeds(0.8, 1.0)))
+    assert found.rows[0].entries[0].facts == {"seeds": 2, "seeds_failed": 0, "examples": 2000}
     assert ",0.9,0.0,1.0,0.95," in to_csv(found)
-
-
-def test_seeds_that_are_equal_say_nothing_about_another(make: SimpleNamespace) -> None:
-    entry = only(make.frame(*(make.accuracy("linear", s, 1.0) for s in (0, 1, 2))))
-    assert entry.text == "100.0 [100.0, 100.0; 3 seeds]"
-    assert entry.notes == (EQUAL,)
-    assert not only(make.frame(make.accuracy("linear", 0, 1.0))).notes
-
-
-def test_one_seed_of_unknown_size_has_no_interval(make: SimpleNamespace) -> None:
-    rows = make.frame(make.row("accuracy", 0.375, labels={"split": "test"}))
-    assert only(rows).text == "37.5"
-    assert only(rows).interval is None
-
-
-def test_a_failed_seed_is_a_footnote_and_never_part_of_the_mean(make: SimpleNamespace) -> None:
-    rows = make.frame(
-        make.accuracy("linear", 0, 0.3),
-        make.accuracy("linear", 1, 0.5),
-        make.failed("accuracy", "linear", "diverged", "loss was nan at step 210", seed=2,
-                    labels={"split": "test"}),
-    )  # fmt: skip
-    entry = only(rows)
-    assert entry.value == pytest.approx(0.4)
-    assert entry.text.startswith("40.0 [0.0, 100.0; 2 of 3 seeds")
-    assert entry.notes == ("diverged: loss was nan at step 210",)
 
 
 def test_a_failure_holds_for_every_split(make: SimpleNamespace) -> None:
@@ -84,14 +87,6 @@ def test_a_failure_holds_for_every_split(make: SimpleNamespace) -> None:
         ("sdpa", "crashed"),
         ("linear", "30.0 [28.0, 32.0; 2,000 examples]"),
     ]
-
-
-def test_a_run_that_broke_off_after_its_evaluation_is_no_result(make: SimpleNamespace) -> None:
-    rows = make.frame(
-        make.accuracy("linear", 0, 0.3),
-        make.failed("accuracy", "linear", "crashed", "signal 9", labels={"split": "test"}),
-    )
-    assert only(rows).text == "crashed"
 
 
 def test_absent_and_failed_places_are_marks(make: SimpleNamespace) -> None:
@@ -128,15 +123,6 @@ def test_sources_and_versions_never_share_a_column(make: SimpleNamespace) -> Non
     assert [e.value for e in found.rows[0].entries] == [0.5, 0.3, 0.9, 0.6]
 
 
-def test_two_results_of_one_seed_are_not_averaged(make: SimpleNamespace) -> None:
-    rows = make.frame(
-        make.accuracy("linear", 0, 0.3), make.accuracy("linear", 0, 0.9, cell="another")
-    )
-    entry = only(rows)
-    assert (entry.text, entry.value) == ("ambiguous", None)
-    assert "one sweep at a time" in entry.notes[0]
-
-
 def test_several_scores_of_one_cell_are_no_score_of_its_model(make: SimpleNamespace) -> None:
     """A runner of the user's own that corrupts more and more, say."""
     whole = make.accuracy("linear", 0, 0.9)
@@ -167,11 +153,6 @@ def test_baselines_stand_below_with_their_sentences(make: SimpleNamespace) -> No
         ("root operator", BASELINES),
     ]
     assert found.footnotes() == ["Knowing only the outermost operator."]
-
-
-def test_intermediate_evaluations_do_not_count(make: SimpleNamespace) -> None:
-    rows = make.frame(make.accuracy("linear", 0, 0.1, step=10), make.accuracy("linear", 0, 0.3))
-    assert only(rows).value == 0.3
 
 
 def test_splits_that_have_results(make: SimpleNamespace) -> None:
