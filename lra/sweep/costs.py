@@ -17,6 +17,7 @@ import torch
 
 from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
+from lra.models.backbone.config import TOKEN_HEADS, Head
 from lra.models.backbone.model import Backbone, TaskFacts
 from lra.models.contract.trace import Operator, Trace, Tracer
 from lra.models.mixer import Layout, Unsupported
