@@ -45,6 +45,19 @@ NUMBERS = {
     "depth": "model.backbone.depth={}", "gib": "hardware.memory_limit_bytes={}",
 }  # fmt: skip
 """Short words, as `lra run` has them."""
+READ = {
+    "runner": ("direction", "batch_size"),
+    "optim": ("", "optimiser", "ema_decay", "average_after"),
+    "hardware": ("", "device", "precision", "threads", "memory_limit_bytes", "typical"),
+    **dict.fromkeys(
+        ("hydra", "logger", "report", "results", "search", "seed", "sweep"), tuple[str, ...]()
+    ),
+}
+"""What decides costs, of groups and keys that hold other options as well; "": the choice itself."""
+INSTEAD = {
+    "optim.batch_size": "batch=8 says how many sequences a step has",
+    "results": "--results says which store counts",
+}
 
 
 def runs_of(words: Sequence[str]) -> list[Run]:
@@ -92,12 +105,21 @@ def _in_full(word: str) -> Iterator[str]:
         yield NUMBERS[key].format(number * GIB if key == "gib" else number)
         if key == "width":
             yield f"model.backbone.feed_forward_width={4 * number}"
-    elif word.startswith("--"):
+    elif word.startswith("--") and key != "--config-dir":
         raise ConfigError(f"{key}: words have no dashes: {key.lstrip('-')}={value or 'VALUE'}")
     elif key not in spellings() and near(key, [*NUMBERS, CAUSAL]):
         raise UnknownName(unknown("word", key, [*NUMBERS, CAUSAL, *spellings().values()]))
     else:
+        _refuse_unread(key.lstrip("+"))
         yield word
+
+
+def _refuse_unread(key: str) -> None:
+    """Refuse a word that changes no cost."""
+    group, _, option = key.partition(".")
+    if group in READ and option.partition(".")[0] not in READ[group]:
+        way_out = INSTEAD.get(key, "leave it out")
+        raise ConfigError(f"{key}: it decides nothing of what a family costs here: {way_out}")
 
 
 def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ import pytest
 import lra
 from lra.api.results import DamagedCell
 from lra.cli import main
+from lra.composition import catalogue
 from lra.composition.binding import plain
 from lra.results import evidence
 from lra.runners.records import Measurement
@@ -298,6 +299,20 @@ def test_scores_of_a_smaller_scale_say_so(folder: Path) -> None:
     assert ", scale tiny (length 512)" in frame["score_source"][0]
 
 
+def test_words_that_decide_costs_are_read(folder: Path) -> None:
+    (plain_cost,) = lra.choose(64, model="linear").to_dict("records")
+    read: list[dict[str, Any]] = [
+        {"optim": "sgd"}, {"optim.ema_decay": 0.9}, {"hardware.precision": "bfloat16"}
+    ]  # fmt: skip
+    for words in read:
+        (cost,) = lra.choose(64, model="linear", **words).to_dict("records")
+        assert cost["memory_bytes"] != plain_cost["memory_bytes"], words
+    (folder / "mine/model").mkdir(parents=True)
+    text = (catalogue.ours() / "model/linear.yaml").read_text()
+    (folder / "mine/model/mine.yaml").write_text(text.replace("name: linear", "name: mine"))
+    assert [*lra.choose(64, model="mine", config_dir=folder / "mine")["model"]] == ["mine"]
+
+
 def test_groups_of_one_head_each_are_said_to_be_exact_attention() -> None:
     frame = lra.choose(256, model="grouped_query")
     assert frame["reason"][0].startswith("model.mixer.key_value_heads=2 of 2 heads share nothing")
@@ -345,6 +360,19 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
         ("length=long", "length: got 'long'; wanted a whole number"),
         ("length=16 width=1.5", "width: got '1.5'; wanted a whole number"),
         ("length=16 gib=24GB", "gib: got '24GB'; wanted a whole number"),
+        (
+            "length=16 optim.batch_size=8",
+            "optim.batch_size: it decides nothing of what a family "
+            "costs here: batch=8 says how many sequences a step has",
+        ),
+        ("length=16 ++optim.steps=8", "optim.steps: it decides nothing"),
+        ("length=16 runner=decode", "runner: it decides nothing"),
+        ("length=16 hardware.token_budget=8", "hardware.token_budget: it decides nothing"),
+        (
+            "length=16 results=mine",
+            "results: it decides nothing of what a family costs here: --results says which store",
+        ),
+        ("length=16 seed=1", "seed: it decides nothing"),
         ("length=16 hardware=a10", "unknown hardware 'a10': did you mean 'a100'?"),
         ("length=16 task=lisstops", "unknown task 'lisstops': did you mean 'listops'?"),
         ("length=16 --by tim", "unknown rank 'tim': did you mean 'time'?"),
