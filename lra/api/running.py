@@ -112,11 +112,11 @@ def run(
     """
     from lra.composition.hydra_entry import entries, hydra_left_alone
     from lra.execution.preload import ready
-    from lra.terminal.volume import taken
+    from lra.terminal.volume import volume_of
 
     given, keywords = given_words(overrides), given_words(options)
     _given_twice(given, keywords)
-    volume, words = taken([*flags(config_dir, plugins), *given, *keywords])
+    volume, words = volume_of([*flags(config_dir, plugins), *given, *keywords])
     flagged = [word.partition("=")[0] for word in words if word.startswith("-")]
     printing = [word for word in flagged if word in PRINTING]
     if printing:

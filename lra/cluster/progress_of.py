@@ -27,7 +27,7 @@ from lra.runners.store import Store
 from lra.sweep.planned import NO_DATA
 from lra.terminal.board import counted
 from lra.terminal.progress import failure_of
-from lra.terminal.wording import ahead, spent
+from lra.terminal.wording import ahead, time_words
 
 BAD = frozenset({Status.crashed, Status.diverged, Status.out_of_memory, Status.timeout})
 """Endings that are failures; what is skipped or unsupported was left out on purpose."""
@@ -283,7 +283,7 @@ def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[
     yield from job_lines(standing.jobs)
     now = time.time()
     for cell in standing.running[:most]:
-        for_s = "" if cell.since is None else f" for {spent(max(0.0, now - cell.since))}"
+        for_s = "" if cell.since is None else f" for {time_words(max(0.0, now - cell.since))}"
         where = cell.worker if cell.worker.startswith(cell.host) else f"{cell.worker} {cell.host}"
         progress = f": {cell.progress}" if cell.progress else ""
         yield f"  {cell.title}{progress} (on {where}{for_s})"

@@ -27,7 +27,7 @@ from lra.sweep.sweep_logger import SweepLogger
 from lra.sweep.users import at_work
 from lra.tasks.data.signals import Stopped, stoppable
 from lra.terminal.board import UNENDED, ProgressBoard, counted
-from lra.terminal.wording import spent
+from lra.terminal.wording import time_words
 
 FIRST_S, LONGEST_S = 0.2, 5.0
 """Waits between two looks while others hold what is left."""
@@ -252,7 +252,7 @@ class Worker:
         most = float(self.plan.head["wait_s"]) if most is None else most
         others = f"{len(left):,} of {total:,} cells are left, {len(held):,} of them held by others"
         if idle_s > most:
-            return f"nothing to take for {spent(idle_s)}: {others}"
+            return f"nothing to take for {time_words(idle_s)}: {others}"
         if not held and idle_s > 3 * LONGEST_S:
             return f"nothing can be taken, and nobody works: {others}"
         if idle_s == 0:
@@ -268,7 +268,7 @@ class Worker:
         report_once(self.plan, self.logger, self.say, self.log)
 
     def _summary(self, code: int) -> None:
-        took = spent(time.monotonic() - self.begun)
+        took = time_words(time.monotonic() - self.begun)
         endings = ", ".join(counted(self.board.endings))
         self.say(f"worker ends with {code} after {took}: {endings or 'no cell run'}")
         self.state.over(code, self.why)

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from lra.conf.plain_files import APPENDING
 from lra.runners.storage.atomic import make_folder
-from lra.terminal.screen import escaped
+from lra.terminal.screen import escape
 
 MOST_BYTES = 2 << 20
 """Of the file; what was before is kept in one more, `NAME.log.1`."""
@@ -47,7 +47,7 @@ class WorkerLog(io.TextIOBase, TextIO):
     def write(self, text: str) -> int:
         """Write whole lines; what is begun is kept until its end comes."""
         *lines, self._line = (self._line + text).split("\n")
-        for line in map(escaped, lines):  # people read it by `cat`
+        for line in map(escape, lines):  # people read it by `cat`
             record = logging.LogRecord("worker", logging.INFO, "", 0, "%s", (line,), None)
             self._handler.emit(record)
             if self.echo is not None:

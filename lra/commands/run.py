@@ -10,12 +10,12 @@ from lra.execution.preload import ready
 from lra.runners.isolation import isolate
 from lra.sweep.agent import check_words
 from lra.sweep.sweep import Sweep
-from lra.terminal.volume import taken
+from lra.terminal.volume import volume_of
 
 
 def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
-    volume, argv = taken(argv)
+    volume, argv = volume_of(argv)
     ready(volume)
     check_words(argv)
     configurations = entries(argv)

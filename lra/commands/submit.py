@@ -23,7 +23,7 @@ from lra.composition.configuration import ReportChoice
 from lra.composition.run import Logger
 from lra.composition.spelling import in_results
 from lra.errors import ConfigError
-from lra.terminal.volume import Volume, taken
+from lra.terminal.volume import Volume, volume_of
 
 if TYPE_CHECKING:
     from lra.cluster.plan import StoredPlan
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
     from lra.terminal import progress
 
     begun = time.monotonic()
-    volume, argv = taken(argv)
+    volume, argv = volume_of(argv)
     progress.speaking = volume is not Volume.quiet
     cluster_words, words = divided(argv)
     engine = chosen(cluster_words)

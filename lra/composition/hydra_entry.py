@@ -23,7 +23,7 @@ from lra.composition.selection import expand_sets
 from lra.conf.shown import short
 from lra.errors import ConfigError
 from lra.runners.records import Memo
-from lra.terminal.progress import counted
+from lra.terminal.progress import with_progress
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -387,7 +387,7 @@ def _composed(
     composed, here, memo = list[Composed](), str(Path.cwd()), Memo()
     pairs = list[tuple[Any, Any]]()
     place = {} if config_dir is None else {"config_dir": config_dir}
-    for number, words in enumerate(counted(runs, "composing combination")):
+    for number, words in enumerate(with_progress(runs, "composing combination")):
         with explained(words, config_dir):
             tree = composer.resolved(words, number)
         tree = {key: value for key, value in tree.items() if key != "search"}

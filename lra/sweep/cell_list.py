@@ -18,7 +18,7 @@ from lra.sweep.places import check_places
 from lra.sweep.sweep import PlannedCell, Sweep
 from lra.sweep.titles import titles
 from lra.sweep.trainings import trainings, words_of
-from lra.terminal.progress import counted
+from lra.terminal.progress import with_progress
 
 
 def build(
@@ -46,7 +46,7 @@ def build(
     beside: dict[str, PlannedCell] = {}
     retry: set[str] = set()
     of_words: dict[tuple[str, ...], str] = {}
-    for config, words, *_ in counted(entries, "planning run"):
+    for config, words, *_ in with_progress(entries, "planning run"):
         run = typed(config, lookups.tasks, lookups.memo)
         try:
             run.runner.check_packages()

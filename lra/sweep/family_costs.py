@@ -26,7 +26,7 @@ from lra.runners.runner import Passes
 from lra.sweep.costs import Costs
 from lra.sweep.forecast import LONGEST_REASON, Forecaster
 from lra.sweep.kept_counts import KeptCounts
-from lra.terminal.progress import counted
+from lra.terminal.progress import with_progress
 
 LONGEST = 10_000_000
 FLOOR = "identity"
@@ -126,7 +126,7 @@ def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """Yield the cost of each run's model: `lra.choose` says what stands under which name."""
     costs = Costs(quick=True, kept=KeptCounts())
     forecaster = Forecaster(costs=costs, trials=False)
-    for run in counted(runs, "counting family"):
+    for run in with_progress(runs, "counting family"):
         cost: dict[str, Any] = {"model": run.model, "serves": True, "fits": None, "reason": ""}
         cost |= dict.fromkeys(COUNTED)
         try:

@@ -21,9 +21,9 @@ from typing import TextIO
 
 from lra.runners.isolation.progress import Event, Progress, listening
 from lra.runners.records import Cell, Status, canonical, legible
-from lra.terminal.screen import Region, bar_line, encodable, on_terminal, squeezed
+from lra.terminal.screen import Region, bar_line, encodable, on_terminal, squeeze
 from lra.terminal.volume import Volume
-from lra.terminal.wording import Fact, ahead, facts, joined, spent
+from lra.terminal.wording import Fact, ahead, facts, join_facts, time_words
 
 FIRST_S, LONGEST_S = 10.0, 300.0
 """Waits between two lines of a running cell."""
@@ -71,7 +71,7 @@ class _Running:
         parts = facts(self.message, age_s=now - self.message_at, phase_s=now - self.phase_at)
         if columns is not None and self.place:  # drawn lines say it for as long as it runs
             parts.append(Fact(self.place, 5))
-        return joined(parts, columns)
+        return join_facts(parts, columns)
 
     @property
     def share(self) -> float | None:
@@ -167,7 +167,7 @@ class ProgressBoard:
                 del self.running[what]
                 self.busy = False
         if self.clock() - begun >= VERBOSE_S or self.volume is Volume.verbose:
-            self.say(f"{what} is ready ({spent(self.clock() - begun)})")
+            self.say(f"{what} is ready ({time_words(self.clock() - begun)})")
 
     def _happened(self, message: Progress | Event, about: str = "") -> None:
         if isinstance(message, Event) and (
@@ -226,7 +226,7 @@ class ProgressBoard:
                 self.ahead[_alike(cell)] -= 1
             else:
                 self.took[running.kind].append(now - running.begun)
-                time_spent = f" ({spent(now - running.begun)})"
+                time_spent = f" ({time_words(now - running.begun)})"
             line = f"{self._position(cell)} {self.titles[cell.key]}: {outcome}{time_spent}"
             self.say(line, always=status not in GOOD)
             self._draw(at_once=True)
@@ -237,7 +237,7 @@ class ProgressBoard:
         missing = self.total - self.endings.total()
         parts += [f"{missing} not tried"] if missing else []
         cells = "1 cell" if self.total == 1 else f"{self.total} cells"
-        took = spent(self.clock() - self.begin)
+        took = time_words(self.clock() - self.begin)
         self.say(f"{cells} in {took}: {', '.join(parts)}; results in {folder}", always=True)
 
     def say(self, line: str, *, always: bool = False) -> None:
@@ -280,13 +280,13 @@ class ProgressBoard:
             head = f"{running.position} {running.title}"
             state = partial(running.text, now)
             if both:
-                lines += [squeezed(head, columns), bar_line(running.share, state, columns, stream)]
+                lines += [squeeze(head, columns), bar_line(running.share, state, columns, stream)]
             else:
                 text = state(columns // 2)
-                lines.append(f"{squeezed(head, columns - len(text) - 2)}: {text}")
+                lines.append(f"{squeeze(head, columns - len(text) - 2)}: {text}")
         if self.total > 1 and self.running:
             hidden = len(self.running) - len(listed)
-            lines.append(joined(self._whole(now, hidden), columns))
+            lines.append(join_facts(self._whole(now, hidden), columns))
         return lines
 
     def _whole(self, now: float, hidden: int) -> list[Fact]:
@@ -296,7 +296,7 @@ class ProgressBoard:
             Fact(f"{self.endings.total()} of {self.total} cells ended", 0),
             *([Fact(f"{bad} not ok", 2)] if bad else []),
             *([Fact(f"{hidden} more under way", 3)] if hidden else []),
-            Fact(f"{spent(now - self.begin)} so far", 4),
+            Fact(f"{time_words(now - self.begin)} so far", 4),
             *([] if left is None else [Fact(f"about {ahead(left)} left", 1)]),
         ]
 

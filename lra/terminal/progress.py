@@ -27,7 +27,7 @@ speaking = True
 Item = TypeVar("Item")
 
 
-def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
+def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
     """Yield the items; where that takes more than a second, say how far it is.
 
     A bar on a terminal, which goes away at the end; in a log, a line now and then.

@@ -26,7 +26,7 @@ _BUT_FOR_BARS = re.compile(rf"(?!\x1b\[A)[{_STEERING}]")
 """A bar of tqdm, in any library, goes to the begin of its line, and to the line above."""
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return a text whose control characters, but for ends of lines and tabs, are escaped.
 
     Those that change the direction of writing as well.
@@ -35,8 +35,8 @@ def escaped(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `escaped` text, with its ends of lines escaped as well."""
-    return escaped(text).replace("\n", "\\n")
+    """Return an escaped text, with its ends of lines escaped as well."""
+    return escape(text).replace("\n", "\\n")
 
 
 def _code_of(match: re.Match[str], short: int = 0x100) -> str:
@@ -82,7 +82,7 @@ def plainly_written() -> Iterator[None]:
 
 
 def beneath(stream: TextIO) -> TextIO:
-    """Return the stream for what steers the terminal, all text in it `escaped`."""
+    """Return the stream for what steers the terminal, all text in it escaped."""
     return stream.beneath if isinstance(stream, _Plain) else stream
 
 
@@ -109,7 +109,7 @@ class Region:
         """Replace what is drawn; a line that is too long is cut."""
         columns, _ = self.room()
         cut = [
-            encodable(trimmed(encodable(one_line(line), self.stream), columns), self.stream)
+            encodable(trim(encodable(one_line(line), self.stream), columns), self.stream)
             for line in lines
         ]
         self.stream.write(self._home() + "\n".join(cut))
@@ -140,7 +140,7 @@ def width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
-def trimmed(text: str, columns: int) -> str:
+def trim(text: str, columns: int) -> str:
     """Return a text, or its beginning and an ellipsis where it is too wide."""
     if width(text) <= columns:
         return text
@@ -150,20 +150,20 @@ def trimmed(text: str, columns: int) -> str:
     return cut.rstrip() + "…"
 
 
-def squeezed(text: str, columns: int) -> str:
+def squeeze(text: str, columns: int) -> str:
     """Return a text, or its two ends where it is too wide: cells differ at the end."""
     if width(text) <= columns:
         return text
     end = text
     while end and width(end) > columns * 3 // 5:
         end = end[1:]
-    begin = trimmed(text, columns - width(end))
+    begin = trim(text, columns - width(end))
     return begin + end.lstrip()
 
 
 def encodable(text: str, stream: TextIO) -> str:
     """Return a text as the stream can write it: what it cannot, or must not, is escaped."""
-    text = escaped(text)
+    text = escape(text)
     encoding = getattr(stream, "encoding", None) or "utf-8"
     if not encoding.lower().startswith("utf"):
         text = text.replace("…", "~")

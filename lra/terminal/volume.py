@@ -20,7 +20,7 @@ class Volume(StrEnum):
     """Every phase, keys, places of files, checkpoints."""
 
 
-def taken(argv: Sequence[str]) -> tuple[Volume, list[str]]:
+def volume_of(argv: Sequence[str]) -> tuple[Volume, list[str]]:
     """Return the volume that the words ask for, and the other words.
 
     Raises:

@@ -14,7 +14,7 @@ class Fact(NamedTuple):
     rank: int
 
 
-def spent(seconds: float) -> str:
+def time_words(seconds: float) -> str:
     """Return a time that has passed: `12.3 s`, `2 min 31 s`, `3 h 05 min`, `2 d 4 h`."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
@@ -63,7 +63,7 @@ def facts(message: Progress, *, age_s: float, phase_s: float) -> list[Fact]:
     return parts
 
 
-def joined(facts: Sequence[Fact], width: int | None = None) -> str:
+def join_facts(facts: Sequence[Fact], width: int | None = None) -> str:
     """Return facts as one line, without those of least worth where it would be too wide."""
     kept = list(facts)
     while len(kept) > 1 and width is not None and len(_fact_line(kept)) > width:

@@ -17,9 +17,9 @@ from screen import Screen
 from lra.runners.isolation.progress import Event, Progress
 from lra.runners.records import Cell, Status
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
-from lra.terminal.screen import Region, gauge, on_terminal, squeezed, trimmed, width
+from lra.terminal.screen import Region, gauge, on_terminal, squeeze, trim, width
 from lra.terminal.volume import Volume
-from lra.terminal.wording import ahead, facts, joined, spent
+from lra.terminal.wording import ahead, facts, join_facts, time_words
 from tests.runners.storage.stored_cells import make_cell
 
 STEP = Progress(
@@ -300,7 +300,7 @@ def test_a_terminal_that_became_narrower_is_wiped_whole() -> None:
 )
 def test_cut_texts_fit(text: str) -> None:
     for columns in range(2, 40):
-        for cut in (trimmed, squeezed):
+        for cut in (trim, squeeze):
             found = cut(text, columns)
             assert width(found) <= columns
             assert (found == text) == (width(text) <= columns)
@@ -357,9 +357,10 @@ def test_the_time_a_sweep_takes_yet_is_told_only_where_it_is_known() -> None:
 @pytest.mark.parametrize(
     ("say", "seconds", "said"),
     [
-        (spent, 0.04, "0.0 s"), (spent, 59.94, "59.9 s"), (spent, 59.96, "1 min 00 s"),
-        (spent, 151, "2 min 31 s"), (spent, 3599.6, "1 h 00 min"), (spent, 11_100, "3 h 05 min"),
-        (spent, 187_200, "2 d 4 h"), (ahead, 0.2, "1 s"), (ahead, 89.1, "90 s"),
+        (time_words, 0.04, "0.0 s"), (time_words, 59.94, "59.9 s"),
+        (time_words, 59.96, "1 min 00 s"), (time_words, 151, "2 min 31 s"),
+        (time_words, 3599.6, "1 h 00 min"), (time_words, 11_100, "3 h 05 min"),
+        (time_words, 187_200, "2 d 4 h"), (ahead, 0.2, "1 s"), (ahead, 89.1, "90 s"),
         (ahead, 91, "2 min"), (ahead, 7_800, "2 h 10 min"), (ahead, 1e6, "11 d 13 h"),
     ],
 )  # fmt: skip
@@ -379,8 +380,8 @@ def test_numbers_keep_what_counts(loss: float, said: str) -> None:
 
 def test_the_least_worth_goes_first() -> None:
     found = facts(STEP, age_s=0, phase_s=0)
-    lengths = [joined(found, width).count(",") for width in range(80, 0, -1)]
+    lengths = [join_facts(found, width).count(",") for width in range(80, 0, -1)]
     assert lengths == sorted(lengths, reverse=True)
-    assert joined(found, 1) == "step 400/1,000"
-    assert joined(found, 30) == "step 400/1,000, 3 min left"
-    assert joined(found, 45) == "step 400/1,000, loss 1.234, 3 min left"
+    assert join_facts(found, 1) == "step 400/1,000"
+    assert join_facts(found, 30) == "step 400/1,000, 3 min left"
+    assert join_facts(found, 45) == "step 400/1,000, loss 1.234, 3 min left"

@@ -16,7 +16,7 @@ def test_a_log_says_again_how_far_planning_is(
 ) -> None:
     clock = iter([0.0, 0.5, 1.5, 6.0, 12.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    assert [*progress.counted("abcd", "counting")] == [*"abcd"]
+    assert [*progress.with_progress("abcd", "counting")] == [*"abcd"]
     assert capsys.readouterr().err == "counting 2 of 4\ncounting 4 of 4\n"
 
 

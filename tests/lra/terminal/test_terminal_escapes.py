@@ -21,7 +21,7 @@ from lra.runners.storage.sealed import DIGEST, digest_of, sealed, unsealed
 from lra.runners.store import Store
 from lra.tasks.data.bars import tqdm
 from lra.terminal.console import complain
-from lra.terminal.screen import Region, beneath, encodable, escaped, one_line, plainly_written
+from lra.terminal.screen import Region, beneath, encodable, escape, one_line, plainly_written
 from tests.lra.sweep.small_sweeps import TINY
 
 EVIL = "\x1b[2Jgone\r\x07\x9b31m\u202eback\nlra: all is well"
@@ -37,10 +37,10 @@ def test_every_control_character_is_spelt_out_and_all_else_stays() -> None:
     for _ in range(300):
         text = "".join(chr(draw.choice([draw.randrange(0x20), draw.randrange(0xD800)]))
                        for _ in range(30))  # fmt: skip
-        assert steered(escaped(text)) == set()
+        assert steered(escape(text)) == set()
         assert "\n" not in one_line(text)
         assert steered(encodable(text, sys.stdout)) == set()
-    assert escaped("naïve 漢字 🙂\n\ta") == "naïve 漢字 🙂\n\ta"
+    assert escape("naïve 漢字 🙂\n\ta") == "naïve 漢字 🙂\n\ta"
 
 
 def test_json_that_is_printed_stays_json(capsys: pytest.CaptureFixture[str]) -> None:

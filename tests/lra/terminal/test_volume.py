@@ -2,7 +2,7 @@
 
 import pytest
 
-from lra.terminal.volume import Volume, taken
+from lra.terminal.volume import Volume, volume_of
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from lra.terminal.volume import Volume, taken
     ],
 )
 def test_volume_stands_anywhere(line: str, volume: str, rest: str) -> None:
-    assert taken(line.split()) == (Volume(volume), rest.split())
+    assert volume_of(line.split()) == (Volume(volume), rest.split())
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ def test_volume_stands_anywhere(line: str, volume: str, rest: str) -> None:
 )
 def test_what_makes_no_sense_together_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="got -"):
-        taken(line.split())
+        volume_of(line.split())
