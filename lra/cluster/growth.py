@@ -17,7 +17,7 @@ from lra.sweep.baselines import RUNNER as BASELINES
 from lra.sweep.estimate import forecasts
 from lra.sweep.forecast import Forecast
 from lra.sweep.planned import enter
-from lra.tuning.growing import Growing
+from lra.tuning.growing import GrowingSearch
 from lra.tuning.record import record_file
 
 COUNTED_S = 1.0
@@ -51,7 +51,7 @@ class PlanGrowth:
         if not self.searched or seen == self._left:
             return False
         self._left = seen
-        growing = Growing.stored(plan.root, plan.sweep)
+        growing = GrowingSearch.stored(plan.root, plan.sweep)
         if growing is None:
             return False
         growing.kept = True

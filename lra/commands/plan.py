@@ -79,12 +79,12 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.sweep.overview import unprepared_tasks
     from lra.sweep.past import past_cells
     from lra.sweep.planned import not_done
-    from lra.tuning.planned import planned
+    from lra.tuning.planned import plan_sweep
 
     configurations = entries(words)
     if not configurations:
         return 0  # Hydra printed a configuration or its help
-    sweep, growing = planned(configurations, elsewhere=True)
+    sweep, growing = plan_sweep(configurations, elsewhere=True)
     past = [*past_cells(sweep.planned, sweep.store, sweep.name)]
     waiting = not_done(sweep.planned, sweep.store)
     forecaster = Forecaster(past, Costs(kept=KeptCounts()), together=waiting)

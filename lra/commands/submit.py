@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lra.runners.store import Store
     from lra.sweep.estimate import Forecasts
     from lra.sweep.sweep import PlannedCell, Sweep
-    from lra.tuning.growing import Growing
+    from lra.tuning.growing import GrowingSearch
 
 COUNTED_S = 1.0
 """Seconds in which cells are counted: somebody waits."""
@@ -84,12 +84,12 @@ def main(argv: list[str]) -> int:
     if len(configurations) == 1 and not asked:  # as of `lra run` with these words
         configurations = [configurations[0]._replace(several=False)]
     from lra.results.style import read_style
-    from lra.tuning.planned import planned
+    from lra.tuning.planned import plan_sweep
 
     choice = ReportChoice.of(configurations[0].config)
     for line in read_style(choice.style)[1]:
         print(line, file=sys.stderr)
-    sweep, growing = planned(configurations, elsewhere=engine.name != LOCAL)
+    sweep, growing = plan_sweep(configurations, elsewhere=engine.name != LOCAL)
     if sweep.control.shard is not None:
         raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
     if sweep.control.dry_run:
@@ -175,7 +175,7 @@ def _submit(
     words: Sequence[str],
     report: dict[str, Any],
     *,
-    growing: "Growing | None",
+    growing: "GrowingSearch | None",
     begun: float,
 ) -> int:
     from lra.cluster.plan import plan_folder

@@ -20,8 +20,8 @@ from lra.sweep.places import check_places
 from lra.sweep.sweep import Sweep, SweepOutcome
 from lra.sweep.sweep_logger import SweepLogger
 from lra.terminal.volume import Volume
-from lra.tuning.growing import Growing
-from lra.tuning.planned import planned
+from lra.tuning.growing import GrowingSearch
+from lra.tuning.planned import plan_sweep
 
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
 
@@ -44,7 +44,7 @@ def execute(  # what a person sees of it, one after the other
     for line in not_taken:
         print(line, file=sys.stderr)
     planning = bool(entries[0].config["runner"].get("dry_run"))
-    sweep, growing = planned(entries, elsewhere=planning)
+    sweep, growing = plan_sweep(entries, elsewhere=planning)
     if planning:  # a GPU may be somewhere else; processors are here
         check_places([item for item in sweep.planned if item.run.hardware.device is Device.cpu])
     if sweep.control.dry_run:
@@ -75,7 +75,7 @@ def _tell(
     report_wanted: bool | None,
     style: ReportStyle,
     *,
-    growing: Growing | None,
+    growing: GrowingSearch | None,
     multirun: bool,
 ) -> None:
     """Report what a sweep has, and say what it lacks."""

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from lra.errors import ConfigError
-from lra.tuning.advance import Step, Trial, judged
+from lra.tuning.advance import Step, Trial, scored_outcome
 from lra.tuning.record import Record
 from lra.tuning.space import Dimension
 
@@ -31,7 +31,7 @@ def check_installed(sampler: str) -> None:
             )
 
 
-def proposed(record: Record, step: Step) -> Record:
+def propose(record: Record, step: Step) -> Record:
     """Return a search with the next points of each arm that waits for its sampler's word."""
     points, options = {**record.points}, record.options
     for arm, study, trials in step.asked:
@@ -59,7 +59,7 @@ def _proposals(
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     trials = [trial for _, trial in before]
-    lower = judged(trials).better == "lower"
+    lower = scored_outcome(trials).better == "lower"
     study = optuna.create_study(
         direction="minimize" if lower else "maximize", sampler=_sampler(sampler, seeds)
     )

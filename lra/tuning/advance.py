@@ -85,7 +85,7 @@ class ArmChoice(NamedTuple):
     @property
     def words(self) -> Words:
         """What trains the chosen options."""
-        return (*self.arm.words, *spelt(self.trial.values if self.trial else {}))
+        return (*self.arm.words, *trial_words(self.trial.values if self.trial else {}))
 
 
 @dataclass(slots=True)
@@ -174,10 +174,10 @@ def finals(
         tuned = word("runner.tuned", f"{record.name}/{chosen.study}/{number}")
         for seed in options.final_seeds:
             of_study = f"seed={seed + STUDY_SEEDS * chosen.study}"
-            yield (*words, *spelt(values), of_study, BOTH, tuned)
+            yield (*words, *trial_words(values), of_study, BOTH, tuned)
 
 
-def spelt(values: Values) -> Words:
+def trial_words(values: Values) -> Words:
     """Return the values of a trial as words."""
     return tuple(f"{option}={text}" for option, (text, _) in values.items())
 
@@ -194,7 +194,7 @@ def _at(share: float | None, trial: Trial, arm: Arm, seeds: Sequence[int]) -> Tr
     goes_on: list[Words] = [(f"runner.continues={key}",) for key in keys]
     goes_on = goes_on or [()] * len(seeds)
     trainings = tuple(
-        (*arm.words, *spelt(values), f"seed={seed}", VALIDATION, *until, *more)
+        (*arm.words, *trial_words(values), f"seed={seed}", VALIDATION, *until, *more)
         for seed, more in zip(seeds, goes_on, strict=True)
     )
     rung = "" if share is None else f"{share:g}"
@@ -213,7 +213,7 @@ def size_of(record: Record, arm: Arm, study: int = 0) -> int:
     return cells * len(options.seeds) + 1 + (1 + options.untuned) * len(options.final_seeds)
 
 
-def judged(trials: Sequence[Trial]) -> TrialOutcome:
+def scored_outcome(trials: Sequence[Trial]) -> TrialOutcome:
     """Return an outcome with a score, which says by what metric; where all failed, any."""
     outcomes = [outcome for trial in trials for outcome in trial.outcomes]
     return next((one for one in outcomes if one.score is not None), outcomes[0])

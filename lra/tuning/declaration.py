@@ -37,7 +37,7 @@ OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
 OF_SEEDS = "search.seeds and search.final_seeds"
 
 
-def declared(entries: Sequence[Composed]) -> Record:
+def declared_search(entries: Sequence[Composed]) -> Record:
     """Return the search that the arms of a command declare, over one of this name before.
 
     Raises:

@@ -20,7 +20,7 @@ from lra.sweep.costs import Costs
 from lra.sweep.planned import NO_DATA
 from lra.sweep.sweep import PlannedCell, Sweep
 from lra.sweep.work import CellWork
-from lra.tuning.adaptive import proposed
+from lra.tuning.adaptive import propose
 from lra.tuning.advance import (
     ArmChoice,
     Step,
@@ -29,7 +29,7 @@ from lra.tuning.advance import (
     Words,
     advance,
     finished_count,
-    judged,
+    scored_outcome,
     table,
 )
 from lra.tuning.record import Record, read_record
@@ -46,7 +46,7 @@ class _Training:
 
 
 @dataclass(slots=True)
-class Growing:
+class GrowingSearch:
     """A search whose cells are planned as far as rows say which they are."""
 
     record: Record
@@ -64,7 +64,7 @@ class Growing:
     _sweep: Sweep | None = None
 
     @classmethod
-    def stored(cls, root: Path, name: str) -> "Growing | None":
+    def stored(cls, root: Path, name: str) -> "GrowingSearch | None":
         """Return the search whose record is stored under a name; None: there is none."""
         record = read_record(root, name)
         return None if record is None else cls(record, root)
@@ -80,7 +80,7 @@ class Growing:
             ended = {w: each.outcome for w, each in self._known.items() if each.outcome}
             before, self.step = self.step, advance(self.record, ended)
             if self.step.asked:
-                self.record = proposed(self.record, self.step)
+                self.record = propose(self.record, self.step)
                 if self.kept:
                     self.record.write(self.root)
                 continue
@@ -151,7 +151,7 @@ class Growing:
 
     def _choice(self, chosen: ArmChoice) -> Composed:
         """Return the configuration of the cell that says what was chosen."""
-        entry, first = self.chosen(chosen), judged(chosen.trials)
+        entry, first = self.chosen(chosen), scored_outcome(chosen.trials)
         steering = {f.name for f in fields(Control)}
         runner = {
             **group_file("runner", "search"),

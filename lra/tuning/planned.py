@@ -13,14 +13,16 @@ from lra.sweep.cell_list import build
 from lra.sweep.model_names import flatten
 from lra.sweep.sweep import Sweep
 from lra.tuning.advance import finals
-from lra.tuning.declaration import ONCE, check_word, declared, options_of
-from lra.tuning.growing import Growing
+from lra.tuning.declaration import ONCE, check_word, declared_search, options_of
+from lra.tuning.growing import GrowingSearch
 
 _MOST = 3
 """Options that are named."""
 
 
-def planned(entries: Sequence[Composed], *, elsewhere: bool) -> tuple[Sweep, Growing | None]:
+def plan_sweep(
+    entries: Sequence[Composed], *, elsewhere: bool
+) -> tuple[Sweep, GrowingSearch | None]:
     """Return the cells that are known by now, and the search that they belong to, if any.
 
     Nothing is written: see `Growing.keep`.
@@ -40,9 +42,9 @@ def planned(entries: Sequence[Composed], *, elsewhere: bool) -> tuple[Sweep, Gro
     if (name := searched.options["from"]) is not None:
         trainings = [*_transferred(entries, str(name))]
         return build(trainings, elsewhere=elsewhere, several=True), None
-    record, root = declared(entries), Path(entries[0].config["results"])
+    record, root = declared_search(entries), Path(entries[0].config["results"])
     once = tuple(word for word in entries[0].overrides if word.startswith(ONCE))
-    growing = Growing(record, root, once, elsewhere)
+    growing = GrowingSearch(record, root, once, elsewhere)
     return growing.sweep(), growing
 
 
@@ -57,7 +59,7 @@ def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
                           "ranges out")  # fmt: skip
     if first.config["sweep"] == name:
         raise ConfigError(f"{where}: these trainings need a name of their own: sweep=NAME")
-    growing = Growing.stored(root, name)
+    growing = GrowingSearch.stored(root, name)
     if growing is None:
         raise ConfigError(f"{where}: {root} has no search of this name")
     growing.sweep()

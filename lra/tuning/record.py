@@ -20,7 +20,7 @@ from lra.conf.shown import short
 from lra.errors import ConfigError, unknown
 from lra.runners.storage.atomic import make_folder, write_whole
 from lra.runners.storage.sealed import sealed, unsealed
-from lra.tuning.space import Dimension, dimension, drawn, gridded, values_at
+from lra.tuning.space import Dimension, dimension, draw_points, grid_points, values_at
 
 SCHEMA = 1
 ADAPTIVE = ("tpe", "gp", "cmaes")
@@ -144,7 +144,7 @@ class Record:
     def points_of(self, arm: Arm, study: int) -> list[list[float]]:
         """Return the points of an arm that are known; several may be the same trial."""
         if self.sampler == "grid":
-            return gridded(self.spaces[arm.model], len(self.params))
+            return grid_points(self.spaces[arm.model], len(self.params))
         return self.points.get(self.column(arm, study), [])[: self.options.trials]
 
     def seeds(self, study: int) -> list[int]:
@@ -167,7 +167,7 @@ class Record:
             there = {(name := self.column(arm, study)): points.get(name, []) for arm in self.arms}
             if all(sum(len(point) >= columns for point in old) >= first for old in there.values()):
                 continue  # scipy.stats takes most of a second to import
-            new = drawn("halton" if adaptive else self.sampler, columns, first,
+            new = draw_points("halton" if adaptive else self.sampler, columns, first,
                         (self.options.draw, study))  # fmt: skip
             for name, kept in there.items():
                 paired = [[*old, *point[len(old) :]] for old, point in zip(kept, new, strict=False)]

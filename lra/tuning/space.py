@@ -149,7 +149,7 @@ def _interval(option: str, text: str, value: IntervalSweep) -> Dimension:
     return Dimension(option=option, text=text, low=low, high=high, log=log, whole=whole)
 
 
-def drawn(sampler: str, columns: int, number: int, seeds: Sequence[int]) -> list[list[float]]:
+def draw_points(sampler: str, columns: int, number: int, seeds: Sequence[int]) -> list[list[float]]:
     """Return points of the unit cube; more of them, or of their columns, change no earlier one.
 
     Args:
@@ -167,7 +167,7 @@ def drawn(sampler: str, columns: int, number: int, seeds: Sequence[int]) -> list
     return [[float(u) for u in point] for point in points]
 
 
-def gridded(dimensions: Sequence[Dimension], shared: int) -> list[list[float]]:
+def grid_points(dimensions: Sequence[Dimension], shared: int) -> list[list[float]]:
     """Return the points of a grid; those of the first dimensions, which arms share, go fastest."""
     order = [*dimensions[shared:], *dimensions[:shared]]
     sizes = [len(one.values) for one in order]

@@ -11,7 +11,7 @@ from lra.composition.catalogue import names
 from lra.composition.composer import Composer
 from lra.composition.hydra_entry import entries
 from lra.composition.run import Composed
-from lra.tuning.planned import planned
+from lra.tuning.planned import plan_sweep
 
 
 def found(*words: str) -> list[Composed]:
@@ -31,7 +31,7 @@ def test_every_preset_runs_as_a_whole_and_lists_its_cells_without_data(
         whole = f"lra: +experiment={name} is a search of {len(alone)} arms; --run makes one"
     assert whole in said
     tasks = {entry.config["task"]["name"]: entry for entry in alone}
-    listed, _ = planned([*tasks.values()], elsewhere=True)
+    listed, _ = plan_sweep([*tasks.values()], elsewhere=True)
     assert tasks.keys() <= {each.run.task_name for each in listed.planned}
 
 

@@ -10,8 +10,8 @@ from lra.composition.hydra_entry import entries
 from lra.results.repeat import repeat
 from lra.runners.store import read_rows
 from lra.sweep.sweep import PlannedCell
-from lra.tuning.declaration import declared
-from lra.tuning.planned import planned
+from lra.tuning.declaration import declared_search
+from lra.tuning.planned import plan_sweep
 
 TASK = (
     "task=mqar", "task.length=16", "task.pairs=2", "task.vocabulary=32", "task.train_examples=200",
@@ -25,7 +25,7 @@ MANY = ("-m", "model=linear,identity", "seed=0,1")
 
 
 def cells(*words: str) -> list[PlannedCell]:
-    return [*planned(entries([*SMALL, *words]), elsewhere=False)[0].planned]
+    return [*plan_sweep(entries([*SMALL, *words]), elsewhere=False)[0].planned]
 
 
 def of(runner: str, found: list[PlannedCell]) -> list[PlannedCell]:
@@ -110,8 +110,8 @@ def test_a_search_has_those_of_both_splits_from_the_beginning() -> None:
     assert not any("trial" in each.run.config.get("about", {}) for each in found)
     (alone,) = of("certify", cells(*search, "search.final_seeds=[]"))
     assert alone.run.config["runner"]["split"] == "validation"
-    record = declared(entries([*SMALL, *search]))
-    assert declared(entries([*SMALL, *search, "runner.baselines=false"])).arms == record.arms
+    record = declared_search(entries([*SMALL, *search]))
+    assert declared_search(entries([*SMALL, *search, "runner.baselines=false"])).arms == record.arms
 
 
 def test_a_dry_run_says_that_they_are_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from lra.errors import ConfigError
-from lra.tuning.adaptive import proposed
+from lra.tuning.adaptive import propose
 from lra.tuning.advance import TrialOutcome, Words, advance, table
 from lra.tuning.growing import _outcome
 from tests.lra.tuning.searches import RATE, finished, outcome, record, value
@@ -101,7 +101,7 @@ def test_a_repeated_trial_counts_once(sampler: str) -> None:
     ended: dict[Words, TrialOutcome] = {}
     while not (step := advance(searched, ended)).choices:
         ended |= {words: outcome(words, rate_of(words)) for words in step.trainings}
-        searched = proposed(searched, step)
+        searched = propose(searched, step)
     (chosen,) = step.choices
     assert len({row["options"][RATE] for row in table(chosen)}) == len(table(chosen)) == 3
     assert (len(step.trainings), step.later) == (3 + 6, 0)

@@ -11,7 +11,7 @@ from lra.cli import main
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
 from lra.runners.storage.sealed import sealed
-from lra.tuning.declaration import declared
+from lra.tuning.declaration import declared_search
 from lra.tuning.record import Arm, Record, SearchOptions, read_record, record_file
 
 RATE = "optim.peak_learning_rate=tag(log, interval(1e-4, 1e-2))"
@@ -80,7 +80,7 @@ CASES = [
 
 
 def of(tmp_path: Path, *words: str) -> None:
-    declared(entries([*WORDS, f"results={tmp_path / 'r'}", *words])).write(tmp_path / "r")
+    declared_search(entries([*WORDS, f"results={tmp_path / 'r'}", *words])).write(tmp_path / "r")
 
 
 @pytest.mark.parametrize(("words", "said"), CASES)
@@ -117,7 +117,7 @@ def test_what_changes_validation_is_no_dimension_but_sets_arms_apart(
 def test_a_nameless_arm_is_one_model(tmp_path: Path) -> None:
     words = [word for word in WORDS if not word.startswith("model=")]
     with pytest.raises(ConfigError, match="a search tunes each model by itself"):
-        declared(entries([*words, f"results={tmp_path / 'r'}", "model=choice(linear,sdpa)"]))
+        declared_search(entries([*words, f"results={tmp_path / 'r'}", "model=choice(linear,sdpa)"]))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from lra.errors import ConfigError
 from lra.tuning import adaptive
-from lra.tuning.adaptive import check_installed, proposed
+from lra.tuning.adaptive import check_installed, propose
 from lra.tuning.advance import TrialOutcome, Words, advance
 from lra.tuning.record import Record
 from tests.lra.tuning.searches import outcome, record, value
@@ -23,8 +23,8 @@ def grown(searched: Record, score: Any) -> tuple[Record, dict[Words, TrialOutcom
         ended |= {w: outcome(w, score(w), better="lower") for w in step.trainings if w not in ended}
         if step.choices and all(words in ended for words in step.trainings):
             return searched, ended
-        before, searched = searched, proposed(searched, step)
-        assert proposed(before, step) == searched
+        before, searched = searched, propose(searched, step)
+        assert propose(before, step) == searched
 
 
 def quadratic(words: Words) -> float:

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import chisquare, qmc
 
 from lra.errors import ConfigError
-from lra.tuning.space import dimension, drawn, gridded
+from lra.tuning.space import dimension, draw_points, grid_points
 from tests.lra.tuning.searches import RATE, record
 
 SPACES = st.dictionaries(
@@ -107,7 +107,7 @@ def test_the_words_of_eight_points() -> None:
 
 def test_points_are_those_of_scipy() -> None:
     rng = np.random.default_rng([7, 1])
-    assert drawn("halton", 3, 9, (7, 1)) == qmc.Halton(3, rng=rng).random(9).tolist()
+    assert draw_points("halton", 3, 9, (7, 1)) == qmc.Halton(3, rng=rng).random(9).tolist()
 
 
 def test_a_grid_has_every_combination_and_pairs_what_is_shared() -> None:
@@ -118,7 +118,7 @@ def test_a_grid_has_every_combination_and_pairs_what_is_shared() -> None:
     assert len({tuple(v.items()) for v in plain.values()}) == 7
     assert len({tuple(v.items()) for v in wide.values()}) == 13
     assert all(values.items() <= wide[n].items() for n, values in plain.items())
-    assert gridded([dimension("a", "choice(1, 2)")], 1) == [[0.25], [0.75]]
+    assert grid_points([dimension("a", "choice(1, 2)")], 1) == [[0.25], [0.75]]
 
 
 @pytest.mark.parametrize(
