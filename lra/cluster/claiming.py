@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from lra.cluster.engine import WorkerGroup
-from lra.cluster.plan import PlanEntry, StoredPlan, Torn
+from lra.cluster.plan import PlanEntry, StoredPlan, TornPart
 from lra.composition.class_path import NotNamed, check_named
 from lra.composition.compose import typed
 from lra.conf.system_errors import persistent
@@ -51,7 +51,7 @@ class Claiming:
         """Places of cells that are known to be complete."""
         self.set_aside: dict[int, str] = {}
         """Places of cells that are not for this worker, and why."""
-        self.torn: Torn | None = None
+        self.torn: TornPart | None = None
         """What was wrong with the plan at the place of a cell, which was set aside."""
         self.unnamed: NotNamed | None = None
         """What package a cell needs that was set aside for want of it."""
@@ -136,7 +136,7 @@ class Claiming:
                 if self._gone(source):
                     return self._taken(source, again=True)
             return self._taken(place)
-        except Torn as error:  # the others go on
+        except TornPart as error:  # the others go on
             self.torn, self.set_aside[place] = error, str(error)
         except NotNamed as error:
             self.unnamed, self.set_aside[place] = error, str(error)

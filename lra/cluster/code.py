@@ -21,7 +21,7 @@ def here(sources: Mapping[str, str]) -> dict[str, str]:
     return {name: digest for name, digest in digests.items() if digest is not None}
 
 
-def judged(sources: Mapping[str, str], plugins: Collection[str]) -> dict[str, str]:
+def known_sources(sources: Mapping[str, str], plugins: Collection[str]) -> dict[str, str]:
     """Return the hashes of sources without those of packages that were not named here."""
     unnamed = set(plugins) - set(named_plugins())
     return {name: value for name, value in sources.items() if name.partition(".")[0] not in unnamed}
@@ -34,7 +34,7 @@ def is_current(sources: Mapping[str, str]) -> bool:
 
 def check(plan: StoredPlan) -> None:
     """Raise `OtherCode` where the cells of a plan would be run by other code than it names."""
-    planned = judged(plan.head["sources"], plan.head.get("plugins", ()))
+    planned = known_sources(plan.head["sources"], plan.head.get("plugins", ()))
     ours = here(planned)
     versions = plan.head["versions"]
     torch = version("torch")

@@ -80,7 +80,7 @@ class JobState(NamedTuple):
         return self.state in (QUEUED, RUNNING, SUSPENDED)
 
 
-class Started(NamedTuple):
+class StartedJobs(NamedTuple):
     """What is known of the jobs of one submission, from before they were started."""
 
     mark: str
@@ -125,7 +125,7 @@ class Engine(Protocol):
         """
         ...
 
-    def states(self, started: Sequence[Started]) -> Mapping[str, JobState]:
+    def states(self, started: Sequence[StartedJobs]) -> Mapping[str, JobState]:
         """Return how each job of submissions of one place is, with or without a noted id.
 
         Raises ConfigError where that cannot be asked from here.
@@ -168,13 +168,13 @@ class ChosenEngine(NamedTuple):
     """As its file and the words set them: `engine` can be built from these again."""
 
 
-def divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the words about the cluster, and all others."""
     of_cluster = [w for w in words if w.lstrip("+").partition("=")[0].partition(".")[0] == GROUP]
     return of_cluster, [word for word in words if word not in of_cluster]
 
 
-def chosen(words: Sequence[str]) -> ChosenEngine:
+def engine_of(words: Sequence[str]) -> ChosenEngine:
     """Return the engine that words like `cluster=local cluster.workers=4` ask for.
 
     Raises:

@@ -25,7 +25,7 @@ finalizers: Any = util
 """What `multiprocessing` does at the end of a process, which `os._exit` leaves out."""
 
 
-def forked(count: int, one: Callable[[int], int]) -> int:
+def run_in_forks(count: int, one: Callable[[int], int]) -> int:
     """Run `one(number)` in so many forks and wait for them; return the exit code of them together.
 
     2 where one could not begin, else `STORAGE` or `AGAIN` where one wants another job, else 0: what
@@ -92,7 +92,7 @@ def _flush() -> None:
 
 
 def together(codes: Collection[int]) -> int:
-    """Return how workers that ended so have ended together: see `forked`."""
+    """Return how workers that ended so have ended together: see `run_in_forks`."""
     return next((code for code in (2, STORAGE, AGAIN) if code in codes), 0)
 
 

@@ -71,14 +71,14 @@ class PlanGrowth:
         enter(sweep.name, sweep.planned, sweep.store)
         new = [one for one in sweep.planned if one.cell.key not in plan.places]
         counted = forecasts(new, sweep.store, sweep.name, COUNTED_S)
-        pairs = [(one, held(guess, plan.groups)) for one, guess in counted]
+        pairs = [(one, held_forecast(guess, plan.groups)) for one, guess in counted]
         more = {name: plan.head[name] for name in ("words", "report", "wait_s")}
         write(plan.root, sweep, pairs, groups=plan.groups, more=more, say=say)
         say(f"the search goes on: {len(new):,} more cells")
         return True
 
 
-def held(guess: Forecast, groups: Sequence[WorkerGroup]) -> Forecast:
+def held_forecast(guess: Forecast, groups: Sequence[WorkerGroup]) -> Forecast:
     """Return a forecast of a cell that some worker holds.
 
     They were sized by the stage before, which took less. A job at its limit saves, and is queued

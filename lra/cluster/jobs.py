@@ -20,10 +20,10 @@ from lra.cluster.engine import (
     STARTS,
     SUSPENDED,
     Engine,
-    Started,
+    StartedJobs,
     started_by,
 )
-from lra.cluster.submissions import started, submissions
+from lra.cluster.submissions import jobs_of, submissions
 from lra.conf.plain_files import open_file
 from lra.errors import ConfigError
 from lra.runners.records import legible
@@ -86,7 +86,7 @@ def active(notes: Iterable[dict[str, Any]]) -> list[str]:
     jobs: list[str] = []
     for note in notes:
         with suppress(ConfigError, OSError, subprocess.SubprocessError):
-            states = started_by(note).states([started(note)])
+            states = started_by(note).states([jobs_of(note)])
             jobs += [job for job, seen in states.items() if seen.active]
     return jobs
 
@@ -145,20 +145,20 @@ def _explained(reason: str, count: int) -> str:
     return f"{count:,} {reason}: {meaning}" if meaning else f"{count:,} {reason}"
 
 
-def _by_place(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[Started]]]:
+def _by_place(plan: Path) -> Iterator[tuple[str, dict[str, Any], list[StartedJobs]]]:
     """Yield name, options of the last, and all submissions, of each cluster and user."""
-    by_place: dict[tuple[str, str], tuple[dict[str, Any], list[Started]]] = {}
+    by_place: dict[tuple[str, str], tuple[dict[str, Any], list[StartedJobs]]] = {}
     for submission in submissions(plan):
         if (name := submission["cluster"]) != LOCAL:
             key = (name, str(sorted(submission["place"].items())))
             before = by_place.get(key, ({}, []))[1]
-            by_place[key] = (submission["options"], [*before, started(submission)])
+            by_place[key] = (submission["options"], [*before, jobs_of(submission)])
     for (name, _), (options, all_of_them) in by_place.items():
         yield name, options, all_of_them
 
 
 def _asked(
-    plan: Path, cluster: str, options: dict[str, Any], all_of_them: list[Started]
+    plan: Path, cluster: str, options: dict[str, Any], all_of_them: list[StartedJobs]
 ) -> JobStanding:
     standing = JobStanding(cluster=cluster)
     try:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lra.cluster.engine import ENDED, RUNNING, JobState, Started, WorkerGroup, check_common
+from lra.cluster.engine import ENDED, RUNNING, JobState, StartedJobs, WorkerGroup, check_common
 from lra.conf.processors import processor_words, processors
 from lra.errors import ConfigError
 from lra.runners.storage.atomic import make_folder
@@ -67,7 +67,7 @@ class LocalEngine:
             ids.append(job_id(pid))
         return ids
 
-    def states(self, started: Sequence[Started]) -> Mapping[str, JobState]:
+    def states(self, started: Sequence[StartedJobs]) -> Mapping[str, JobState]:
         """Return for each process running, ended, or elsewhere: started on another machine."""
         ids = [job for each in started for job in each.ids]
         for each in started:
@@ -96,10 +96,10 @@ class LocalEngine:
 
 def job_id(pid: int) -> str:
     """Return what stands for a process of this machine, and for no later one of its number."""
-    return f"{socket.gethostname()}:{pid}:{started(pid)}:{place_mark()}"
+    return f"{socket.gethostname()}:{pid}:{start_ticks(pid)}:{place_mark()}"
 
 
-def started(pid: int) -> int:
+def start_ticks(pid: int) -> int:
     """Return when a process was started, in the kernel's ticks; 0 where it is gone or a zombie."""
     start, dead = start_of(pid)
     return 0 if dead else start or 0
@@ -109,14 +109,14 @@ def _state(job: str) -> str:
     host, pid, start, place = job.split(":")
     if place != place_mark():  # this machine before it was restarted, or another one
         return ENDED if host == socket.gethostname() else ELSEWHERE
-    if started(int(pid)) == int(start) != 0:
+    if start_ticks(int(pid)) == int(start) != 0:
         return RUNNING
     return RUNNING if _group_lives(int(pid)) else ENDED
 
 
 def _group_lives(leader: int) -> bool:
     """Tell whether workers outlived the process that forked them, which led their group."""
-    if started(leader):
+    if start_ticks(leader):
         return False  # another process has its number: the group is gone
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError):

@@ -59,7 +59,7 @@ class BadPlan(ValueError):
     """A stored plan that cannot be used; the message says why and what to do."""
 
 
-class Torn(BadPlan):
+class TornPart(BadPlan):
     """A part of a plan is not what was written, or not there any more."""
 
 
@@ -111,12 +111,12 @@ class StoredPlan:
         with _damage_explained():
             raw = read_bytes(index_file)
         if digest_of(raw) != self.head["index_digest"]:
-            raise Torn(f"{index_file} is torn: {SUBMIT_AGAIN}")
+            raise TornPart(f"{index_file} is torn: {SUBMIT_AGAIN}")
         with _damage_explained():
             self._file = open_file(self.cells)
         self._closed = weakref.finalize(self, os.close, self._file)
         if os.fstat(self._file).st_size != self.head["bytes"]:
-            raise Torn(f"{self.cells} is torn: {SUBMIT_AGAIN}")
+            raise TornPart(f"{self.cells} is torn: {SUBMIT_AGAIN}")
         index = json.loads(raw)  # byte for byte what was written, by its digest
         needs = [Resources(**entry) for entry in index["needs"]]
         self.entries = [_plan_entry(entry, index, needs) for entry in index["entries"]]
@@ -187,7 +187,7 @@ class StoredPlan:
     def _read(self, place: FilePlace) -> Any:
         raw = persistent(os.pread, self._file, place.size, place.offset)
         if digest_of(raw) != place.digest:
-            raise Torn(f"{self.cells} is torn at byte {place.offset:,}: {SUBMIT_AGAIN}")
+            raise TornPart(f"{self.cells} is torn at byte {place.offset:,}: {SUBMIT_AGAIN}")
         return json.loads(raw)
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class PlanTitles(Mapping[str, str]):
         """Return the name of a cell; its key where the plan is torn there: it is for people."""
         try:
             return self.plan.title(self.plan.places[key])
-        except Torn:
+        except TornPart:
             return key
 
     def __iter__(self) -> Iterator[str]:
@@ -233,11 +233,11 @@ def _damage_explained() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise Torn(f"{error.filename} is gone: {SUBMIT_AGAIN}") from error
+        raise TornPart(f"{error.filename} is gone: {SUBMIT_AGAIN}") from error
     except OSError as error:
         if error.errno not in _NO_FILE and not isinstance(error, NoFile):
             raise
-        raise Torn(f"{error.filename}: {NO_FILE}; {SUBMIT_AGAIN}") from error
+        raise TornPart(f"{error.filename}: {NO_FILE}; {SUBMIT_AGAIN}") from error
 
 
 def plan_folder(root: Path, sweep: str) -> Path:
@@ -289,7 +289,7 @@ def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     try:
         head = unsealed(raw, _HEAD)
     except NotSealed as error:
-        raise Torn(f"{path} is torn: {SUBMIT_AGAIN}") from error
+        raise TornPart(f"{path} is torn: {SUBMIT_AGAIN}") from error
     return head, mark_of(seen)
 
 

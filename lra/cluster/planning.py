@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lra.cluster.code import is_current, judged
+from lra.cluster.code import is_current, known_sources
 from lra.cluster.engine import Resources, WorkerGroup
 from lra.cluster.plan import (
     HEAD,
@@ -18,7 +18,7 @@ from lra.cluster.plan import (
     BadPlan,
     FilePlace,
     StoredPlan,
-    Torn,
+    TornPart,
     plan_folder,
 )
 from lra.composition.runner_class import runner_of
@@ -91,7 +91,7 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
     return records_
 
 
-def stored(plan: StoredPlan, without: Collection[str] = ()) -> list[Record]:
+def stored_records(plan: StoredPlan, without: Collection[str] = ()) -> list[Record]:
     """Return the records of a stored plan; those that are torn are left out.
 
     Args:
@@ -104,7 +104,7 @@ def stored(plan: StoredPlan, without: Collection[str] = ()) -> list[Record]:
             continue
         try:
             record = plan.record(place)
-        except Torn:
+        except TornPart:
             continue
         sources = [plan.entries[n].key for n in entry.trainings]
         record["starts_from"] = dict(zip(record["starts_from"], sources, strict=True))
@@ -114,13 +114,13 @@ def stored(plan: StoredPlan, without: Collection[str] = ()) -> list[Record]:
     return records
 
 
-def merged(new: Sequence[Record], before: Sequence[Record]) -> list[Record]:
+def merge_records(new: Sequence[Record], before: Sequence[Record]) -> list[Record]:
     """Return the cells of two submissions of one sweep in the order in which they run.
 
     Those of the submission before stay, as long as this code is theirs; `before` has none of the
     new ones. Of packages that this command does not name, their own workers will judge.
     """
-    kept = [r for r in before if is_current(judged(r["sources"], r["config"]["plugins"]))]
+    kept = [r for r in before if is_current(known_sources(r["sources"], r["config"]["plugins"]))]
     there = {record["key"] for record in [*new, *kept]}
     # A cell whose training is of other code goes with it.
     kept = [r for r in kept if there.issuperset(r["starts_from"].values())]
@@ -223,12 +223,12 @@ def _with_former(
         say(f"{reason}: it is written anew with the cells of this command alone; {OTHERS}")
         return None, [*new]
     keys = {record["key"] for record in new}
-    sound = stored(before, without=keys)  # of 50,000 cells, 0.3 GiB
+    sound = stored_records(before, without=keys)  # of 50,000 cells, 0.3 GiB
     kept = keys | {record["key"] for record in sound}
     torn = [entry.key for entry in before.entries if entry.key not in kept]
     if torn:
         say(f"{before.cells} is torn: {len(torn):,} cells of other commands left it; {OTHERS}")
-    return before, merged(new, sound)
+    return before, merge_records(new, sound)
 
 
 def _about(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:

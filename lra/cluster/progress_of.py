@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from lra.cluster.engine import QUEUED, RUNNING, SUSPENDED
 from lra.cluster.jobs import JobStanding, job_lines
 from lra.cluster.plan import PlanEntry, StoredPlan
-from lra.cluster.reporting import unwritten
-from lra.cluster.state import is_over, killed, read_states
+from lra.cluster.reporting import lacking_report
+from lra.cluster.state import is_killed, is_over, read_states
 from lra.composition.spelling import in_results
 from lra.conf.plain_files import open_file
 from lra.conf.system_errors import NO_INODES, room_left
@@ -122,7 +122,7 @@ class Watcher:
         for name, state in workers.items():
             home = Home.of_note(state.get("home"))
             if is_over(state) or home is None or not home.is_strange(plan.folder):
-                gone = {"doing": KILLED, "cells": {}} if killed(state) else {}
+                gone = {"doing": KILLED, "cells": {}} if is_killed(state) else {}
                 states[name] = {**state, **gone}
         standing = Standing(sweep=plan.sweep, total=len(plan.entries))
         work = f"lra work {plan.sweep}{in_results(plan.root)}"
@@ -152,7 +152,7 @@ class Watcher:
         standing.workers = sorted(
             states.values(), key=lambda s: (s["worker"] not in holding, _over(s), s["worker"])
         )
-        if not standing.left and (lacking := unwritten(plan)):
+        if not standing.left and (lacking := lacking_report(plan)):
             if all(map(_over, standing.workers)):
                 again = f"lra report --sweep {plan.sweep}{in_results(plan.root)}"
                 standing.notes.append(f"not written: {lacking}; {again}")

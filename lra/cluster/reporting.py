@@ -33,7 +33,7 @@ def report_once(
     if claim is None:
         return
     with claim:
-        if not (what := unwritten(plan)):
+        if not (what := lacking_report(plan)):
             return
         say(f"the sweep is complete: writing {what}")
         begun = time.monotonic()
@@ -46,7 +46,7 @@ def report_once(
         say(f"written: {what} ({time.monotonic() - begun:.0f} s)")
 
 
-def unwritten(plan: StoredPlan) -> str:
+def lacking_report(plan: StoredPlan) -> str:
     """Return what is to be written of a complete sweep, in words; "" where there is nothing."""
     with suppress(OSError, ValueError, KeyError):
         if typed(read_json(plan.folder / DONE), {})["plan"] == plan.head["made"]:

@@ -34,7 +34,7 @@ class _Class:
         )
 
 
-def grouped(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]:
+def worker_groups(needs: Sequence[Resources], workers: int) -> list[WorkerGroup]:
     """Return the workers for cells: up to three sizes, more workers where there is more to do.
 
     A group is named after what its workers hold, so that one name never means two sizes.
@@ -73,7 +73,7 @@ def with_clock(cells: Sequence[tuple[Resources, bool]], workers: int) -> list[Wo
     """
     kinds = [kind for kind in (False, True) if any(timed == kind for _, timed in cells)]
     if workers < len(kinds):
-        (group,) = grouped([needs for needs, _ in cells], 1)
+        (group,) = worker_groups([needs for needs, _ in cells], 1)
         return [replace(group, name=f"{group.name}-clock", timed=True)]
     parts = {kind: [needs for needs, timed in cells if timed == kind] for kind in kinds}
     work = [sum(need.seconds or 1.0 for need in parts[kind]) for kind in kinds]
@@ -81,7 +81,7 @@ def with_clock(cells: Sequence[tuple[Resources, bool]], workers: int) -> list[Wo
     return [
         replace(group, name=f"{group.name}-clock" if kind else group.name, timed=kind)
         for kind, count in zip(kinds, counts, strict=True)
-        for group in grouped(parts[kind], count)
+        for group in worker_groups(parts[kind], count)
     ]
 
 

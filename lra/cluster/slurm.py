@@ -22,11 +22,11 @@ from lra.cluster.engine import (
     SUSPENDED,
     JobState,
     Resources,
-    Started,
+    StartedJobs,
     WorkerGroup,
     check_common,
 )
-from lra.cluster.resources import GIB, HEADROOM, grouped, time_of, with_clock
+from lra.cluster.resources import GIB, HEADROOM, time_of, with_clock, worker_groups
 from lra.cluster.slurm_job import WorkerJob
 from lra.cluster.slurm_python import check_python
 from lra.cluster.visibility import check_pattern, check_shared, leave_token
@@ -119,13 +119,13 @@ class SlurmEngine:
         workers = min(self.workers or USUAL_WORKERS, len(needs))
         if self.exclusive is None and any(timed for _, timed in cells):
             return with_clock(cells, workers)
-        return grouped(needs, workers)
+        return worker_groups(needs, workers)
 
     def check(self, groups: Sequence[WorkerGroup], plan: Path) -> None:
         """Raise ConfigError with all that is known that SLURM would refuse, or hold for ever."""
         site.check_present()
         given = self._given()
-        if words := variables.overruled(given, partition=self.partition is not None):
+        if words := variables.overruled_words(given, partition=self.partition is not None):
             print(words, file=sys.stderr)
         found: list[str] = []
         there: list[site.Partition] = []
@@ -172,14 +172,14 @@ class SlurmEngine:
                     raise
         return ids
 
-    def states(self, started: Sequence[Started]) -> Mapping[str, JobState]:
+    def states(self, started: Sequence[StartedJobs]) -> Mapping[str, JobState]:
         """Return queued, with SLURM's reason, running, ended, or how it ended otherwise.
 
         A number is that of another job on another cluster, and one day on the same: the name
         decides, which holds the mark of the submission.
         """
         found = site.settings()
-        queued = {user: site.queued(user) for user in {_owner(each) for each in started}}
+        queued = {user: site.queued_jobs(user) for user in {_owner(each) for each in started}}
         states: dict[str, JobState] = {}
         for each in started:
             site.check_cluster(each.place, found)
@@ -292,7 +292,7 @@ class SlurmEngine:
             )
 
     def _check_allowed(self) -> None:
-        accounts, qos = site.allowed()
+        accounts, qos = site.accounts_and_qos()
         for name, value, known in (("account", self.account, accounts), ("qos", self.qos, qos)):
             if value is not None and known and value not in known:
                 like = near(value, known)
@@ -396,7 +396,7 @@ class SlurmEngine:
         executor = _executor(make_folder(plan / OUTPUTS), self.python or sys.executable)
         executor.update_parameters(**self._parameters(group, there, name), array_parallelism=count)
         try:
-            with variables.hidden(self._given()), executor.batch():
+            with variables.without_overruled(self._given()), executor.batch():
                 jobs = [executor.submit(job) for _ in range(count)]
             return [str(started.job_id) for started in jobs]
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
@@ -481,13 +481,13 @@ def _job_name(mark: str) -> str:
     return f"lra-{mark}"
 
 
-def _owner(started: Started) -> str:
+def _owner(started: StartedJobs) -> str:
     """Return the number of the user that jobs are of; this one where the note names none."""
     user = started.place.get("user", "")
     return user if user.isdigit() else str(os.getuid())
 
 
-def _hidden(started: Started, found: Mapping[str, str]) -> str:
+def _hidden(started: StartedJobs, found: Mapping[str, str]) -> str:
     """Return whose jobs they are where SLURM does not show them to this user, and "" else."""
     private = "jobs" in found.get("PrivateData", "").lower().split(",")
     if not private or os.getuid() == 0 or _owner(started) == str(os.getuid()):

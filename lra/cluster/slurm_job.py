@@ -68,7 +68,7 @@ class WorkerJob:
         self._pid = None
         _say(f"the worker ended with {code}")
         if self._signalled:
-            if self.requeue and preempted():
+            if self.requeue and is_preempted():
                 _say("preempted: this job is queued again")
                 _requeue()
             # Not an error to submitit: what it held is free again.
@@ -116,7 +116,7 @@ class WorkerJob:
                 os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
 
 
-def preempted() -> bool:
+def is_preempted() -> bool:
     """Tell whether SLURM has announced that it wants this job's node for another one."""
     asked = ["scontrol", "--oneliner", "show", "job", _job_id()]
     try:

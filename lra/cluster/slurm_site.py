@@ -203,7 +203,7 @@ def check_cluster(place: Mapping[str, str], found: Mapping[str, str]) -> None:
         )
 
 
-def allowed() -> tuple[list[str], list[str]]:
+def accounts_and_qos() -> tuple[list[str], list[str]]:
     """Return the accounts and the QOS of this user; nothing where SLURM keeps no accounts."""
     if shutil.which("sacctmgr") is None:
         return [], []
@@ -227,7 +227,7 @@ class QueuedJob(NamedTuple):
     name: str
 
 
-def queued(user: str) -> list[QueuedJob]:
+def queued_jobs(user: str) -> list[QueuedJob]:
     """Return every job of a user that SLURM still knows, elements of arrays one by one."""
     asked = ("squeue", "--noheader", "--all", "--array", "--states=all", f"--user={user}")
     lines = ask(*asked, "--format=%i|%T|%r|%j").splitlines()

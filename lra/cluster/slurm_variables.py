@@ -43,7 +43,7 @@ def plain(given: Collection[str] = ()) -> dict[str, str]:
 
 
 @contextmanager
-def hidden(given: Collection[str]) -> Iterator[None]:
+def without_overruled(given: Collection[str]) -> Iterator[None]:
     """Have what is started in the block, and the jobs, see no variable that is overruled."""
     before = dict(os.environ)
     after = plain(given)
@@ -55,7 +55,7 @@ def hidden(given: Collection[str]) -> Iterator[None]:
         os.environ.update({name: before[name] for name in before.keys() - after.keys()})
 
 
-def overruled(given: Collection[str], *, partition: bool) -> str:
+def overruled_words(given: Collection[str], *, partition: bool) -> str:
     """Return a sentence that names the variables without effect on jobs; "" where none is set.
 
     Args:

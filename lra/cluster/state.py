@@ -112,7 +112,7 @@ class WorkerState:
             file.truncate()
 
 
-def killed(state: Mapping[str, Any]) -> bool:
+def is_killed(state: Mapping[str, Any]) -> bool:
     """Tell whether a worker ended without a word: False too where that is not seen from here."""
     pid, started = state.get("pid"), state.get("started")
     if is_over(state) or type(pid) is not int or pid < 1:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lra.cluster.engine import ChosenEngine, Started, WorkerGroup
+from lra.cluster.engine import ChosenEngine, StartedJobs, WorkerGroup
 from lra.conf.plain_files import Types
 from lra.runners.storage.atomic import make_folder, write_whole
 from lra.runners.storage.homes import Home
@@ -65,9 +65,9 @@ class Note:
         write_whole(self.path, sealed(self.content, indent=1))
 
 
-def started(submission: dict[str, Any]) -> Started:
+def jobs_of(submission: dict[str, Any]) -> StartedJobs:
     """Return what is known of the jobs of a stored submission."""
-    return Started(submission["mark"], submission["place"], submission["ids"])
+    return StartedJobs(submission["mark"], submission["place"], submission["ids"])
 
 
 def submissions(plan: Path) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def _strange(submission: dict[str, Any], plan: Path) -> Home | None:
     return home if home is not None and home.is_strange(plan) else None
 
 
-def damaged(plan: Path) -> list[Path]:
+def damaged_files(plan: Path) -> list[Path]:
     """Return the files of submissions that nobody can read any more."""
     return [path for path, note in _notes(plan) if note is None]
 

@@ -14,7 +14,7 @@ from lra.cluster.cells import SharedPlan, WorkerOptions
 from lra.cluster.claiming import Claiming
 from lra.cluster.engine import AGAIN, STORAGE, UNTIL, WorkerGroup
 from lra.cluster.growth import PlanGrowth
-from lra.cluster.plan import HEAD, BadPlan, StoredPlan, Torn, mark_of
+from lra.cluster.plan import HEAD, BadPlan, StoredPlan, TornPart, mark_of
 from lra.cluster.reporting import report_once
 from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
@@ -223,7 +223,7 @@ class Worker:
             self.seen = mark_of((self.folder / HEAD).stat())
         try:
             before, plan = self.plan, StoredPlan(self.folder)
-        except Torn as error:
+        except TornPart as error:
             self.say(f"what was read of the plan before goes on: {error}")
             return
         if plan.mark != before.mark:

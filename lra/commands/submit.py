@@ -14,8 +14,8 @@ from lra.cluster.engine import (
     SizesWorkers,
     WorkerGroup,
     WritesScripts,
-    chosen,
-    divided,
+    engine_of,
+    split_words,
     started_by,
 )
 from lra.composition.arguments import Parser, add_results
@@ -72,8 +72,8 @@ def main(argv: list[str]) -> int:
     begun = time.monotonic()
     volume, argv = volume_of(argv)
     progress.speaking = volume is not Volume.quiet
-    cluster_words, words = divided(argv)
-    engine = chosen(cluster_words)
+    cluster_words, words = split_words(argv)
+    engine = engine_of(cluster_words)
     from lra.composition.hydra_entry import MULTIRUN, entries as composed
 
     asked = any(word in MULTIRUN for word in words)
@@ -140,7 +140,7 @@ def _print_workers(sweep: "Sweep", engine: ChosenEngine) -> None:
 def _beside(sweep: "Sweep") -> Iterator[str]:
     """Yield what there is already of a sweep whose cells these are to join."""
     from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
-    from lra.cluster.state import is_over, killed, read_states
+    from lra.cluster.state import is_killed, is_over, read_states
 
     folder = plan_folder(sweep.root, sweep.name)
     try:
@@ -151,7 +151,7 @@ def _beside(sweep: "Sweep") -> Iterator[str]:
         return
     new = sum(cell.key not in plan.places for cell in sweep.cells)
     states = read_states(folder).values()
-    running = sum(not is_over(state) and not killed(state) for state in states)
+    running = sum(not is_over(state) and not is_killed(state) for state in states)
     plan.close()
     if new:
         yield f"{new:,} cells join the {len(plan.entries):,} of {sweep.name}"
@@ -268,7 +268,7 @@ def _prepare(sweep: "Sweep", waiting: "Sequence[PlannedCell]") -> None:
 def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
     """Return the workers to start: of one kind on this machine, elsewhere of a few sizes."""
     from lra.cluster.planning import needs_of
-    from lra.cluster.resources import grouped
+    from lra.cluster.resources import worker_groups
     from lra.sweep.estimate import lanes_of
 
     needs = [needs_of(planned, guess.seconds, guess.whole_bytes) for planned, guess in pairs]
@@ -277,7 +277,7 @@ def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
         return engine.engine.grouped(list(zip(needs, timed, strict=True)))
     needs = needs or [Resources()]
     if engine.name != LOCAL:
-        return grouped(needs, engine.engine.workers or min(MOST_ELSEWHERE, len(needs)))
+        return worker_groups(needs, engine.engine.workers or min(MOST_ELSEWHERE, len(needs)))
     runs = [planned.run for planned, _ in pairs]
     lanes = max((lanes_of(run) for run in runs), default=1)
     resources = Resources(
@@ -294,7 +294,7 @@ def _stop(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     from lra.cluster.local import ELSEWHERE
     from lra.cluster.plan import locate_plan
-    from lra.cluster.submissions import damaged, started, submissions
+    from lra.cluster.submissions import damaged_files, jobs_of, submissions
 
     folder = locate_plan(arguments.stop, arguments.results)
     for line in _left_alone(folder):
@@ -303,7 +303,7 @@ def _stop(argv: Sequence[str]) -> int:
     for submission in submissions(folder):
         try:
             engine = started_by(submission)
-            states = engine.states([started(submission)])
+            states = engine.states([jobs_of(submission)])
             active = [job for job, seen in states.items() if seen.active]
             engine.stop(active)
         except ConfigError as error:
@@ -315,7 +315,7 @@ def _stop(argv: Sequence[str]) -> int:
         stopped += len(active)
     for fault in faults:
         print(f"lra: {fault}", file=sys.stderr)
-    torn = damaged(folder)
+    torn = damaged_files(folder)
     for path in torn:
         print(
             f"{path} is damaged: workers that it named were not asked. lra watch {folder.name} "

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         HEAD,
         PlanTitles,
         StoredPlan,
-        Torn,
+        TornPart,
         locate_plan,
         mark_of,
         plan_folder,
@@ -100,7 +100,7 @@ def main(argv: list[str]) -> int:
             return standing.code
         time.sleep(EVERY_S)
         # A plan that is gone or torn meanwhile: what was read of it goes on.
-        with suppress(OSError, Torn):
+        with suppress(OSError, TornPart):
             if mark_of((folder / HEAD).stat()) != plan.mark:
                 again = StoredPlan(folder)
                 plan, watcher = again, Watcher(again)

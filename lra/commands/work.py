@@ -96,7 +96,7 @@ def _work(argv: list[str]) -> int:
 def _several(folder: Path, arguments: argparse.Namespace) -> int:
     from lra.cluster import code
     from lra.cluster.cells import WorkerOptions
-    from lra.cluster.fork_workers import forked
+    from lra.cluster.fork_workers import run_in_forks
     from lra.cluster.plan import StoredPlan
     from lra.cluster.worker import default_name, work
     from lra.conf.system_errors import persistent
@@ -120,4 +120,4 @@ def _several(folder: Path, arguments: argparse.Namespace) -> int:
             ),
         )
 
-    return forked(arguments.workers, one)
+    return run_in_forks(arguments.workers, one)

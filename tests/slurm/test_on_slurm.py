@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from single_node import SingleNode, why_not
 
-from lra.cluster.engine import Resources, WorkerGroup, chosen
+from lra.cluster.engine import Resources, WorkerGroup, engine_of
 from lra.cluster.jobs import JobWatcher
 from lra.cluster.plan import HEAD
 from lra.cluster.slurm import SlurmEngine
-from lra.cluster.submissions import Note, started, submissions
+from lra.cluster.submissions import Note, jobs_of, submissions
 from lra.errors import ConfigError
 from lra.runners.store import Store
 
@@ -87,7 +87,7 @@ class Pool:
     """Jobs whose worker waits for a file, and says on which node it is."""
 
     def __init__(self, folder: Path, *words: str, count: int = 1, noted: bool = True) -> None:
-        self.chosen = chosen(["cluster=slurm", *words])
+        self.chosen = engine_of(["cluster=slurm", *words])
         self.engine = self.chosen.engine
         assert isinstance(self.engine, SlurmEngine)
         self.plan = folder / "results" / "plans" / "pool"
@@ -106,7 +106,7 @@ class Pool:
 
     def states(self) -> list[str]:
         (note,) = submissions(self.plan)
-        return [each.state for each in self.engine.states([started(note)]).values()]
+        return [each.state for each in self.engine.states([jobs_of(note)]).values()]
 
     def told(self) -> dict[str, object]:
         """Return what `lra watch` has of the jobs."""

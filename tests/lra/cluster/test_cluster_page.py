@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from lra.cluster.engine import chosen
+from lra.cluster.engine import engine_of
 from lra.composition.catalogue import names
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "cluster.md"
@@ -67,7 +67,7 @@ def test_ssh_starts_workers_without_waiting_for_them_and_stops_them(tmp_path: Pa
 
 def test_every_option_of_the_page_is_one_of_the_engine() -> None:
     assert {"local", "slurm"} <= {*names("cluster")}
-    known = chosen(["cluster=slurm"]).options
+    known = engine_of(["cluster=slurm"]).options
     used = {*re.findall(r"\bcluster\.(\w+)", PAGE.read_text())}
     assert used - {"md"} <= known.keys()
     table = "\n".join(re.findall(r"^- `cluster\.(.*?):", PAGE.read_text(), re.MULTILINE))

@@ -10,7 +10,7 @@ import pytest
 
 from lra.cli import main
 from lra.cluster import submissions
-from lra.cluster.engine import chosen
+from lra.cluster.engine import engine_of
 from lra.cluster.local import LocalEngine, job_id
 from lra.cluster.plan import StoredPlan, plan_folder
 from lra.cluster.state import WorkerState
@@ -107,10 +107,10 @@ def test_submissions_of_older_versions_are_those_of_their_folder(
                                     {"cluster": None}, {"mark": "--name=a"}, {"mark": 3},
                                     {"place": "here"}, {"place": {"user": 0}}])  # fmt: skip
 def test_what_is_no_submission_is_damaged(change: dict[str, object], tmp_path: Path) -> None:
-    submissions.Note(tmp_path, chosen([]), []).add(["7_1"])
+    submissions.Note(tmp_path, engine_of([]), []).add(["7_1"])
     (file,) = tmp_path.glob("submissions/*.json")
     told = {k: v for k, v in unsealed(file.read_bytes(), {}).items() if k != DIGEST}
     assert len(submissions.submissions(tmp_path)) == 1
     file.write_bytes(sealed({**told, **change}, indent=1))
     assert submissions.submissions(tmp_path) == []
-    assert submissions.damaged(tmp_path) == [file]
+    assert submissions.damaged_files(tmp_path) == [file]

@@ -10,7 +10,7 @@ from fake_slurm import FakeSlurm, fake_slurm
 
 from lra.cli import main
 from lra.cluster import submissions as notes
-from lra.cluster.engine import JobState, Resources, Started, WorkerGroup, chosen
+from lra.cluster.engine import JobState, Resources, StartedJobs, WorkerGroup, engine_of
 from lra.cluster.submissions import submissions
 from tests.lra.sweep.small_sweeps import TINY
 
@@ -183,16 +183,16 @@ def test_jobs_that_were_started_are_found_without_their_ids(
 def test_a_process_that_was_started_is_found_without_its_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = chosen([]).engine
+    engine = engine_of([]).engine
     script = tmp_path / "work"
     script.write_text("import sys, time\ntime.sleep(60)\n")
     plan = tmp_path / "plan"
     (job,) = engine.submit(plan, GROUPS, [sys.executable, str(script), "work"], "some-1f")
     try:
-        found = engine.states([Started("some-1f", engine.place(), [])])
+        found = engine.states([StartedJobs("some-1f", engine.place(), [])])
         assert found == {job: JobState("running")}
-        assert engine.states([Started("some-2f", engine.place(), [])]) == {}
+        assert engine.states([StartedJobs("some-2f", engine.place(), [])]) == {}
         elsewhere = {"host": "far", "since": "x"}
-        assert engine.states([Started("some-1f", elsewhere, [])]) == {}
+        assert engine.states([StartedJobs("some-1f", elsewhere, [])]) == {}
     finally:
         engine.stop([job])

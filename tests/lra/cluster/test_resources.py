@@ -3,8 +3,8 @@
 import random
 
 from lra.cluster.engine import Resources, WorkerGroup
-from lra.cluster.growth import held
-from lra.cluster.resources import MOST_CLASSES, grouped, time_of, with_clock
+from lra.cluster.growth import held_forecast
+from lra.cluster.resources import MOST_CLASSES, time_of, with_clock, worker_groups
 from lra.sweep.forecast import Forecast
 
 GIB = 2**30
@@ -17,13 +17,13 @@ def cell(gib: float | None = None, *, gpus: int = 0, seconds: float | None = 60.
 
 def test_large_cells_have_large_workers_and_most_workers_go_where_most_is_to_do() -> None:
     needs = [*[cell(1)] * 90, *[cell(40, seconds=120.0)] * 10]
-    small, large = grouped(needs, 20)
+    small, large = worker_groups(needs, 20)
     assert (small.name, small.resources.memory_bytes) == ("1cpu-1gib", GIB)
     assert (large.name, large.resources.memory_bytes) == ("1cpu-40gib", 40 * GIB)
     assert small.count + large.count == 20
     assert small.count == 16  # 5,400 of 6,600 s
-    assert [group.count for group in grouped(needs, 1)] == [1]
-    assert grouped([cell(1)] * 3, 20)[0].count == 3
+    assert [group.count for group in worker_groups(needs, 1)] == [1]
+    assert worker_groups([cell(1)] * 3, 20)[0].count == 3
 
 
 def test_cells_that_read_the_clock_have_workers_of_their_own() -> None:
@@ -40,7 +40,7 @@ def test_cells_that_read_the_clock_have_workers_of_their_own() -> None:
 
 
 def test_the_memory_of_a_gpu_is_none_of_the_machine() -> None:
-    (group,) = grouped([cell(60, gpus=1), cell(2, gpus=1)], 4)
+    (group,) = worker_groups([cell(60, gpus=1), cell(2, gpus=1)], 4)
     assert (group.name, group.resources.memory_bytes) == ("1gpu-1cpu", None)
 
 
@@ -55,7 +55,7 @@ def test_every_cell_fits_a_worker_whatever_the_mixture() -> None:
             )
             for _ in range(40)
         ]
-        groups = grouped(needs, workers)
+        groups = worker_groups(needs, workers)
         assert len(groups) <= min(MOST_CLASSES, workers)
         assert sum(group.count for group in groups) == min(workers, 40)
         for each in needs:
@@ -76,8 +76,9 @@ def test_the_next_stage_of_a_search_is_for_the_workers_that_are_there() -> None:
     sizes = [Resources(memory_bytes=2**30, seconds=2.0), Resources(memory_bytes=2**29, seconds=3.0)]
     groups = [WorkerGroup(name="some", count=1, resources=size) for size in sizes]
     guess = Forecast(seconds=9.0, need_bytes=2**31, reference_need_bytes=2**32)
-    later = held(guess, groups)
+    later = held_forecast(guess, groups)
     assert (later.seconds, later.whole_bytes) == (3.0, 2**30)
-    assert held(guess, [*groups, WorkerGroup(name="any", count=1, resources=Resources())]) == guess
     unknown = Forecast()
-    assert held(unknown, groups) == unknown
+    assert held_forecast(unknown, groups) == unknown
+    groups.append(WorkerGroup(name="any", count=1, resources=Resources()))
+    assert held_forecast(guess, groups) == guess

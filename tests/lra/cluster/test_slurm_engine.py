@@ -10,7 +10,7 @@ from fake_slurm import SINFO, FakeSlurm, fake_slurm
 
 from lra.cli import main
 from lra.cluster import slurm_site as site, visibility
-from lra.cluster.engine import Resources, Started, WorkerGroup, chosen
+from lra.cluster.engine import Resources, StartedJobs, WorkerGroup, engine_of
 from lra.errors import ConfigError
 
 GIB = 2**30
@@ -35,11 +35,11 @@ def plan(tmp_path: Path) -> Path:
 
 def test_an_option_of_another_cluster_is_told() -> None:
     with pytest.raises(ConfigError, match="hours is an option of cluster=slurm: got cluster=local"):
-        chosen(["cluster.hours=2"])
+        engine_of(["cluster.hours=2"])
 
 
 def test_workers_are_arrays_within_the_limit(slurm: FakeSlurm, plan: Path) -> None:
-    engine = chosen(["cluster=slurm", "cluster.signal_s=50"]).engine
+    engine = engine_of(["cluster=slurm", "cluster.signal_s=50"]).engine
     engine.check(TWO, HERE)
     assert slurm.submitted() == []
 
@@ -61,7 +61,7 @@ def test_arrays_that_were_submitted_are_taken_back_when_one_is_refused(
 ) -> None:
     (slurm.folder / "full").write_text("3")
     with pytest.raises(ConfigError, match=r"sbatch refused 1 workers .*Job violates a limit"):
-        chosen(["cluster=slurm"]).engine.submit(plan, TWO, [sys.executable], "mine-1f")
+        engine_of(["cluster=slurm"]).engine.submit(plan, TWO, [sys.executable], "mine-1f")
     taken_back = slurm.asked("scancel")
     ids = [f"{array}_{element}" for array in (1, 2) for element in range(3)]
     assert [line.split()[2:] for line in taken_back] == [ids, ids]
@@ -99,7 +99,7 @@ def test_bad_input_is_refused_before_anything_is_submitted(
 ) -> None:
     slurm.answer("sacctmgr", "physics|normal,long\nmaths|normal\n")
     with pytest.raises(ConfigError, match=message):
-        chosen(["cluster=slurm", *words.split("; ")]).engine.check(TWO, HERE)
+        engine_of(["cluster=slurm", *words.split("; ")]).engine.check(TWO, HERE)
     assert slurm.submitted() == []
 
 
@@ -107,12 +107,12 @@ def test_all_obstacles_are_told_at_once(slurm: FakeSlurm) -> None:
     slurm.answer("sacctmgr", "physics|normal,long\n")
     words = ["cluster.partition=short", "cluster.gpus=1", "cluster.account=other"]
     with pytest.raises(ConfigError) as caught:
-        chosen(["cluster=slurm", *words, "cluster.hours=1"]).engine.check(TWO, Path("50%"))
+        engine_of(["cluster=slurm", *words, "cluster.hours=1"]).engine.check(TWO, Path("50%"))
     said = str(caught.value)
     for part in ("'other' is none of yours", "holds %", "needs 1 GPUs", "short allows 0.0333 at"):
         assert said.count(part) == (2 if "GPUs" in part else 1), said
     with pytest.raises(ConfigError) as caught:
-        chosen(["cluster=slurm", "cluster.partition=mian", *words[2:]]).engine.check(TWO, HERE)
+        engine_of(["cluster=slurm", "cluster.partition=mian", *words[2:]]).engine.check(TWO, HERE)
     assert "unknown partition 'mian'" in str(caught.value)
     assert "'other' is none of yours" in str(caught.value)
 
@@ -120,7 +120,7 @@ def test_all_obstacles_are_told_at_once(slurm: FakeSlurm) -> None:
 def test_without_slurm_or_submitit_the_way_out_is_said(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = chosen(["cluster=slurm"]).engine
+    engine = engine_of(["cluster=slurm"]).engine
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ConfigError, match=r"pip install 'lra\[slurm\]'.*cluster=local"):
         engine.check(TWO, HERE)
@@ -135,7 +135,7 @@ def test_a_controller_that_is_down_is_one_sentence(slurm: FakeSlurm) -> None:
     down = "#!/bin/sh\necho 'sinfo: error: Unable to contact slurm controller' >&2; exit 1\n"
     (slurm.folder / "bin" / "sinfo").write_text(down)
     with pytest.raises(ConfigError, match=r"sinfo failed: Unable to contact slurm controller$"):
-        chosen(["cluster=slurm"]).engine.check(TWO, HERE)
+        engine_of(["cluster=slurm"]).engine.check(TWO, HERE)
 
 
 def test_a_disk_of_this_machine_is_refused_where_workers_run_elsewhere(
@@ -150,8 +150,8 @@ def test_a_disk_of_this_machine_is_refused_where_workers_run_elsewhere(
     with pytest.raises(
         ConfigError, match=r"Python's environment .*ext4.*node.*cluster.python=PATH"
     ):
-        chosen(["cluster=slurm"]).engine.check(TWO, HERE)
-    engine = chosen(["cluster=slurm", "cluster.python=/shared/bin/python"]).engine
+        engine_of(["cluster=slurm"]).engine.check(TWO, HERE)
+    engine = engine_of(["cluster=slurm", "cluster.python=/shared/bin/python"]).engine
     with pytest.raises(ConfigError, match=r"the results folder .*ext4, mounted at /:.*results=DIR"):
         engine.check(TWO, plan)
     assert slurm.submitted() == []
@@ -160,7 +160,7 @@ def test_a_disk_of_this_machine_is_refused_where_workers_run_elsewhere(
     engine.check(TWO, plan)
     table.write_text(disk)
     python = "cluster.python=/shared/bin/python"
-    chosen(["cluster=slurm", python, "cluster.results_shared=true"]).engine.check(TWO, plan)
+    engine_of(["cluster=slurm", python, "cluster.results_shared=true"]).engine.check(TWO, plan)
 
 
 @pytest.mark.parametrize(
@@ -178,18 +178,18 @@ def test_a_python_that_starts_no_worker_is_refused(
     python.write_text(program or "#!/bin/sh")
     python.chmod(0o644 if program is None else 0o755)
     with pytest.raises(ConfigError, match=f"cluster.python: {python} {said}"):
-        chosen(["cluster=slurm", f"cluster.python={python}"]).engine.check(TWO, HERE)
+        engine_of(["cluster=slurm", f"cluster.python={python}"]).engine.check(TWO, HERE)
     prepared = ["cluster=slurm", f"cluster.python={python}", "cluster.setup=[module]"]
-    chosen(prepared).engine.check(TWO, HERE)
+    engine_of(prepared).engine.check(TWO, HERE)
     assert slurm.submitted() == []
 
 
 def test_a_python_of_the_nodes_alone_is_believed(
     slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen(["cluster=slurm", f"cluster.python={sys.executable}"]).engine.check(TWO, HERE)
+    engine_of(["cluster=slurm", f"cluster.python={sys.executable}"]).engine.check(TWO, HERE)
     assert capsys.readouterr().err == ""
-    chosen(["cluster=slurm", "cluster.python=/nodes/bin/python"]).engine.check(TWO, HERE)
+    engine_of(["cluster=slurm", "cluster.python=/nodes/bin/python"]).engine.check(TWO, HERE)
     said = "cluster.python: /nodes/bin/python is not on this machine; nodes must have it\n"
     assert capsys.readouterr().err == said
     assert slurm.submitted() == []
@@ -207,7 +207,7 @@ def test_a_host_that_sees_another_folder_says_so(tmp_path: Path) -> None:
 
 
 def test_states_and_stops_are_of_the_jobs_that_are_asked_for(slurm: FakeSlurm) -> None:
-    engine = chosen(["cluster=slurm"]).engine
+    engine = engine_of(["cluster=slurm"]).engine
     name = "lra-mine-1f"
     slurm.answer(
         "squeue",
@@ -222,7 +222,7 @@ def test_states_and_stops_are_of_the_jobs_that_are_asked_for(slurm: FakeSlurm) -
         "8": ("suspended", ""), "9": ("forgotten", ""),
     }  # fmt: skip
     unnoted = {"6": ("running", "")}
-    assert engine.states([Started("mine-1f", engine.place(), ids)]) == known | unnoted
+    assert engine.states([StartedJobs("mine-1f", engine.place(), ids)]) == known | unnoted
     assert f"--user={os.getuid()}" in slurm.asked("squeue")[0]
     engine.stop(["5_0", "5_1", "5_2", "5_9", "8"])
     asked = ["5_0", "5_1", "5_2", "5_9", "8"]
@@ -232,8 +232,8 @@ def test_states_and_stops_are_of_the_jobs_that_are_asked_for(slurm: FakeSlurm) -
 
 
 def test_jobs_of_another_cluster_are_not_known_by_their_numbers(slurm: FakeSlurm) -> None:
-    engine = chosen(["cluster=slurm"]).engine
-    started = Started("mine-1f", {"cluster": "far", "user": str(os.getuid())}, ["5"])
+    engine = engine_of(["cluster=slurm"]).engine
+    started = StartedJobs("mine-1f", {"cluster": "far", "user": str(os.getuid())}, ["5"])
     slurm.answer("squeue", "5|RUNNING|None|lra-mine-1f\n")
     with pytest.raises(ConfigError, match=r"of the cluster 'far', and this is 'near': give the"):
         engine.states([started])
@@ -242,9 +242,9 @@ def test_jobs_of_another_cluster_are_not_known_by_their_numbers(slurm: FakeSlurm
 def test_jobs_of_another_user_are_asked_for_by_that_user(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = chosen(["cluster=slurm"]).engine
+    engine = engine_of(["cluster=slurm"]).engine
     monkeypatch.setattr(os, "getuid", lambda: 4242)
-    started = Started("mine-1f", {"cluster": "near", "user": "1234", "named": "ann"}, ["5"])
+    started = StartedJobs("mine-1f", {"cluster": "near", "user": "1234", "named": "ann"}, ["5"])
     assert engine.states([started]) == {"5": ("forgotten", "")}
     assert "--user=1234 " in slurm.asked("squeue")[0]
     slurm.answer("scontrol", "ClusterName = near\nPrivateData             = jobs,usage\n")
@@ -285,7 +285,7 @@ def test_the_command_line_counts_more_than_variables_of_the_shell(
         lines = (slurm.folder / f"{program}.env").read_text().splitlines()
         return {line.partition("=")[0] for line in lines} & {*PROFILE, "SLURM_CONF", "SBATCH_QOS"}
 
-    engine = chosen(["cluster=slurm", "cluster.partition=main", "cluster.account=own"]).engine
+    engine = engine_of(["cluster=slurm", "cluster.partition=main", "cluster.account=own"]).engine
     engine.check(TWO, HERE)
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -294,13 +294,14 @@ def test_the_command_line_counts_more_than_variables_of_the_shell(
     assert "QOS" not in said
     assert reaches("sbatch") == {"SLURM_CONF", "SBATCH_QOS"}
     engine.submit(plan, TWO, [sys.executable], "mine-1f")
-    engine.stop([*engine.states([Started("mine-1f", engine.place(), ["1"])])])
+    engine.stop([*engine.states([StartedJobs("mine-1f", engine.place(), ["1"])])])
     assert reaches("sbatch") == {"SLURM_CONF", "SBATCH_QOS"}
     for program in ("sinfo", "squeue", "scancel"):
         assert {name for name in reaches(program) if name[:6] != "SBATCH"} == {"SLURM_CONF"}
     assert {*PROFILE} <= os.environ.keys(), "of lra itself they stay"
 
-    mine = chosen(["cluster=slurm", "cluster.qos=high", "cluster.sbatch={reservation: r}"]).engine
+    words = ["cluster=slurm", "cluster.qos=high", "cluster.sbatch={reservation: r}"]
+    mine = engine_of(words).engine
     monkeypatch.setenv("SBATCH_RESERVATION", "other")
     mine.check(TWO, HERE)
     said = capsys.readouterr().err
@@ -323,7 +324,7 @@ def test_nodes_that_are_drained_refuse_no_worker(
 ) -> None:
     words = "allocation failure: Requested node configuration is not available"
     (slurm.folder / "bin" / "sbatch").write_text(f"#!/bin/sh\necho '{words}' >&2; exit 1\n")
-    engine = chosen(["cluster=slurm"]).engine
+    engine = engine_of(["cluster=slurm"]).engine
     sinfo = slurm.folder / "bin" / "sinfo"
     sinfo.write_text(sinfo.read_text().replace(
         "cat /", f'case "$*" in *%T*) cat {slurm.folder}/nodes; exit;; esac; cat /'))  # fmt: skip
@@ -339,12 +340,12 @@ def test_whole_minutes_leave_time_for_work(slurm: FakeSlurm) -> None:
     """SLURM would send its signal at once, and nobody would queue the job again."""
     for words in (["cluster.hours=0.0333", "cluster.signal_s=119"], ["cluster.hours=0.0333"]):
         with pytest.raises(ConfigError, match=r"hours: got 0.0333, 60 s in SLURM's whole minutes"):
-            chosen(["cluster=slurm", *words])
+            engine_of(["cluster=slurm", *words])
     short = ["cluster=slurm", "cluster.partition=short"]
     with pytest.raises(ConfigError, match=r"signal_s: got 61; short allows jobs of 120 s.*60 or"):
-        chosen([*short, "cluster.signal_s=61"]).engine.check(TWO[:1], HERE)
-    chosen([*short, "cluster.signal_s=60"]).engine.check(TWO[:1], HERE)
-    chosen(["cluster=slurm", "cluster.hours=0.034", "cluster.signal_s=60"]).engine.check(
+        engine_of([*short, "cluster.signal_s=61"]).engine.check(TWO[:1], HERE)
+    engine_of([*short, "cluster.signal_s=60"]).engine.check(TWO[:1], HERE)
+    engine_of(["cluster=slurm", "cluster.hours=0.034", "cluster.signal_s=60"]).engine.check(
         TWO[:1], HERE
     )
 
@@ -356,7 +357,7 @@ def test_a_folder_that_slurm_reads_as_a_pattern_is_refused(
     plan = tmp_path / word / "plans" / "mine"
     plan.mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"holds %, a backslash .* give results=DIR without them"):
-        chosen(["cluster=slurm"]).engine.check(TWO, plan)
+        engine_of(["cluster=slurm"]).engine.check(TWO, plan)
     assert slurm.submitted() == []
 
 

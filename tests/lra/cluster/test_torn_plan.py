@@ -12,7 +12,7 @@ from lra.cli import main
 from lra.cluster import submissions
 from lra.cluster.cells import WorkerOptions
 from lra.cluster.claiming import Claiming
-from lra.cluster.engine import chosen
+from lra.cluster.engine import engine_of
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
 from lra.cluster.state import WorkerState, read_states
@@ -161,7 +161,7 @@ def test_submissions_and_states_that_are_damaged_are_named_or_left_out(
         state.write_bytes(text)
         assert read_states(folder) == {}
     assert json.loads(sound)["cluster"] == "local"
-    submissions.Note(folder, chosen([]), []).add(["a"])
+    submissions.Note(folder, engine_of([]), []).add(["a"])
     assert [each["ids"] for each in submissions.submissions(folder)] == [["a"]]
 
 

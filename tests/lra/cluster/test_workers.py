@@ -20,7 +20,7 @@ from lra.cluster.claiming import Claiming
 from lra.cluster.engine import AGAIN, Resources, WorkerGroup
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, StoredPlan, plan_folder
-from lra.cluster.submissions import started
+from lra.cluster.submissions import jobs_of
 from lra.runners.measurement.hardware import cpu_name
 from lra.runners.storage.sealed import DIGEST, sealed
 from lra.runners.store import Store, read_rows
@@ -120,9 +120,9 @@ def test_a_stopped_submission_goes_on_and_gains_cells(
     until(lambda: [*tmp_path.glob("cells/*/*/checkpoint-*/*")])
     with pytest.MonkeyPatch.context() as patch:  # the machine was given another name meanwhile
         patch.setattr("socket.gethostname", lambda: "renamed")
-        assert {each.state for each in engine.states([started(note)]).values()} == {"running"}
+        assert {each.state for each in engine.states([jobs_of(note)]).values()} == {"running"}
         assert main(["submit", "--stop", "some", "--results", str(tmp_path)]) == 0
-    until(lambda: {each.state for each in engine.states([started(note)]).values()} == {"ended"})
+    until(lambda: {each.state for each in engine.states([jobs_of(note)]).values()} == {"ended"})
     logs = [path.read_text() for path in tmp_path.glob("plans/some/logs/*.log")]
     assert all("worker ends with 143" in text for text in logs)
     assert Store(tmp_path).claims() == {}
@@ -202,7 +202,7 @@ def test_lengths_and_trainings_come_in_order_and_classes_are_kept(
     before = made.version
     merged = plan(tmp_path, "model=linear,softmax", *words)
     assert merged.version == before, "the same cells make the same files"
-    stored = [record["key"] for record in planning.stored(merged)]
+    stored = [record["key"] for record in planning.stored_records(merged)]
     assert stored == [entry.key for entry in made.entries]
     made.close()
     merged.close()
