@@ -12,12 +12,12 @@ _assumed = "meta"
 
 
 def device_kind(device: torch.device) -> str:
-    """Return the kind of a device, as in `torch.device.type`; of `meta`, what `assuming` says."""
+    """Return `torch.device.type` of a device; of `meta`, what `assume_device_kind` says."""
     return device.type if device.type != "meta" else _assumed
 
 
 @contextmanager
-def assuming(kind: str) -> Iterator[None]:
+def assume_device_kind(kind: str) -> Iterator[None]:
     """Cut work on tensors without contents as on a kind of device. Not for several threads."""
     global _assumed  # noqa: PLW0603 - read where torch.compile traces, which knows no ContextVar
     before, _assumed = _assumed, kind

@@ -45,7 +45,7 @@ from lra.models.positions import (
 )
 from lra.models.tuning import (
     Roles as Roles,  # noqa: PLC0414  # handed on
-    Tuned as Tuned,  # noqa: PLC0414  # handed on
+    TunedModule as TunedModule,  # noqa: PLC0414  # handed on
     Tuning as Tuning,  # noqa: PLC0414  # handed on
 )
 

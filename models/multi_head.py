@@ -18,7 +18,7 @@ from lra.models.mixer import (
     Unsupported,
     blanked,
 )
-from lra.models.positions import At, Rotation, Spacing, infused, rotate, rotation
+from lra.models.positions import At, Rotation, Spacing, add_sinusoids, rotate, rotation
 
 
 @runtime_checkable
@@ -240,13 +240,13 @@ class MultiHead(Family):
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
         """Project tokens, positions infused already, to queries, norm and rotate them."""
         q = self.split(self.q_proj(placed), self.key_width)
-        q = q if self.q_norm is None else normed(q, self.q_norm)
+        q = q if self.q_norm is None else norm_heads(q, self.q_norm)
         return rotate(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
         """Project tokens, positions infused already, to keys, norm and rotate them."""
         k = self.split(self.k_proj(placed), self.key_width)
-        k = k if self.k_norm is None else normed(k, self.k_norm)
+        k = k if self.k_norm is None else norm_heads(k, self.k_norm)
         return rotate(k, place) if self.rotary else k
 
     def project(
@@ -256,7 +256,7 @@ class MultiHead(Family):
         if self.weighs_padding or not layout.unread:
             x = blanked(x, layout, self.traits)
         place = layout.start
-        placed = infused(x, place) if self.infused else x
+        placed = add_sinusoids(x, place) if self.infused else x
         turned: Place = rotation(x, self.key_width, place) if self.rotary else place
         return self.queries(placed, turned), self.keys(placed, turned), self.split(self.v_proj(x))
 
@@ -315,7 +315,7 @@ class MultiHead(Family):
         of_queries, of_keys = (None, None) if at is None else at
         placed, placed_source = x, source
         if self.infused:
-            placed, placed_source = infused(x, of_queries), infused(source, of_keys)
+            placed, placed_source = add_sinusoids(x, of_queries), add_sinusoids(source, of_keys)
         q, k = self.queries(placed, of_queries), self.keys(placed_source, of_keys)
         v = self.split(self.v_proj(source))
         seen = Layout(keep=source_layout.keep)
@@ -351,7 +351,7 @@ class MultiHead(Family):
         return state
 
 
-def normed(x: Float[Tensor, "b h l k"], norm: nn.RMSNorm) -> Float[Tensor, "b h l k"]:
+def norm_heads(x: Float[Tensor, "b h l k"], norm: nn.RMSNorm) -> Float[Tensor, "b h l k"]:
     """Norm each head in the precision of the weights, whatever autocast made of it."""
     return cast(Tensor, norm(x.to(norm.weight.dtype))).to(x.dtype)
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_origin
 from torch import nn
 
 
-def declared(family: type) -> Mapping[str, inspect.Parameter]:
+def declared_options(family: type) -> Mapping[str, inspect.Parameter]:
     """Return the options of a class, those of its bases first."""
     found = dict[str, inspect.Parameter]()
     for base in reversed(family.__mro__):
@@ -34,7 +34,7 @@ def declared(family: type) -> Mapping[str, inspect.Parameter]:
 
 def constructor(family: type[nn.Module], site_type: type) -> Callable[..., None]:
     """Return `__init__(self, site, *, options)`, which sets the options and calls `build(site)`."""
-    options = declared(family)
+    options = declared_options(family)
 
     def construct(self: Any, site: Any, **given: Any) -> None:
         for name in given.keys() - options.keys():

@@ -113,7 +113,7 @@ def precise(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def infused(
+def add_sinusoids(
     x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | Spacing | None = None
 ) -> Float[Tensor, "b l d"]:
     """Add the sinusoid of every position: what queries and keys of Shortformer are made of."""

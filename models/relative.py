@@ -83,7 +83,7 @@ class BucketScores(RelativeScores):
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.causal = site.causal
-        self.weight = drawn(site, (BUCKETS, site.heads), site.width**-0.5)
+        self.weight = normal_parameter(site, (BUCKETS, site.heads), site.width**-0.5)
 
     def forward(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
@@ -199,7 +199,7 @@ class ShawScores(VectorScores):
         self.causal, self.scale = site.causal, site.head_width**-0.5
         self.reach = site.relative_distance
         rows = self.reach + 1 if site.causal else 2 * self.reach + 1
-        self.weight = drawn(site, (rows, site.head_width), site.head_width**-0.5)
+        self.weight = normal_parameter(site, (rows, site.head_width), site.head_width**-0.5)
 
     def vectors(self, distance: Int[Tensor, " t"]) -> Float[Tensor, "1 t k"]:
         """Look them up."""
@@ -215,7 +215,7 @@ class GlobalBiases(Roles):
     def __init__(self, site: Site) -> None:
         super().__init__()
         shape = (site.heads, site.head_width)
-        self.content, self.position = (drawn(site, shape, 0.02) for _ in range(2))
+        self.content, self.position = (normal_parameter(site, shape, 0.02) for _ in range(2))
 
 
 class SinusoidScores(VectorScores):
@@ -276,7 +276,7 @@ class SinusoidScores(VectorScores):
         return projected.view(len(distance), self.heads, -1).transpose(0, 1)
 
 
-def drawn(site: Site, shape: tuple[int, ...], deviation: float) -> nn.Parameter:
+def normal_parameter(site: Site, shape: tuple[int, ...], deviation: float) -> nn.Parameter:
     """Return numbers of the site's generator, drawn on the CPU, then where parameters are made."""
     table = torch.empty(shape, device="cpu").normal_(std=deviation, generator=site.generator)
     return nn.Parameter(table.to(torch.empty(()).device))

@@ -19,7 +19,7 @@ class Tuning(NamedTuple):
 
 
 @runtime_checkable
-class Tuned(Protocol):
+class TunedModule(Protocol):
     """A module with parameters of special treatment."""
 
     def tuning(self) -> Mapping[str, Tuning]:

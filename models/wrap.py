@@ -81,7 +81,7 @@ def wrap(
     positions: list[str] | None = None,
     any_length: bool = True,
     training_noise: bool = False,
-) -> Callable[..., "Wrapped"]:
+) -> Callable[..., "WrappedModule"]:
     """Return a module's class as a mixer: for `lra.verify`, or for the `class_path` of a YAML file.
 
     Its weights are drawn as those of our families, from the seed of the model and the layer.
@@ -140,7 +140,7 @@ def wrap(
         training_noise=training_noise,
     )
 
-    def build(site: Site, **chosen: Any) -> Wrapped:
+    def build(site: Site, **chosen: Any) -> WrappedModule:
         looks_back = site.causal if causal is None else causal
         if site.causal and not looks_back:
             raise Unsupported(
@@ -163,7 +163,7 @@ def wrap(
         limit = None if any_length else site.max_length
         ordered = sees_order or looks_back
         here = replace(claims, causal=looks_back, max_length=limit, sees_order=ordered)
-        return Wrapped(inner, name, here, mask, mask_argument)
+        return WrappedModule(inner, name, here, mask, mask_argument)
 
     build.__name__ = build.__qualname__ = name.rpartition(".")[2]
     build.__module__, build.__doc__ = str(module.__module__), module.__doc__
@@ -173,7 +173,7 @@ def wrap(
     return build
 
 
-class Wrapped(Family):
+class WrappedModule(Family):
     """A mixer around a module; it has no state along time.
 
     Args:

@@ -14,7 +14,7 @@ from lra.composition.hydra_entry import entries
 from lra.composition.run import Run
 from lra.errors import ConfigError, UnknownName, near, unknown
 from lra.models.backbone.choices import CAUSAL_HEADS, Head
-from lra.models.backbone.generation import begin, read
+from lra.models.backbone.generation import begin, next_logits
 from lra.models.backbone.model import Backbone
 from lra.models.contract.trace import Tracer
 from lra.models.mixer import Unsupported
@@ -181,7 +181,7 @@ def _token(run: Run, model: Backbone, length: int) -> Effort:
     model = model.to(DTYPES[run.hardware.precision])
     point = begin(model, torch.empty(1, 1, dtype=torch.long, device="meta"), memory=length)
     with torch.no_grad():
-        trace = Tracer(str(run.hardware.device)).trace(partial(read, model, point))
+        trace = Tracer(str(run.hardware.device)).trace(partial(next_logits, model, point))
     return effort(trace.calls, trace.views)
 
 

@@ -21,7 +21,7 @@ from lra.composition.compose import (
 from lra.composition.run import Run
 from lra.models.backbone.choices import CAUSAL_HEADS
 from lra.models.backbone.model import Backbone, TaskFacts
-from lra.models.backbone.seeding import derive, drawing
+from lra.models.backbone.seeding import derive, draw_on_cpu
 from lra.models.idle import idle_in
 from lra.models.mixer import SCORED, Site, Unsupported
 from lra.models.multi_head import Core
@@ -122,7 +122,7 @@ class FamilyCores:
         family = locate(str(node["class_path"]), plugins)
         if unread := idle_in(family, site, cast(partial[Any], factory).keywords):
             factory, _ = mixer_factory({k: v for k, v in node.items() if k not in unread}, plugins)
-        with drawing():
+        with draw_on_cpu():
             return core_of(cast(nn.Module, factory(site)))
 
 

@@ -73,7 +73,7 @@ class FactorisedEmbedding(Roles):
         self.scale = scale
         self.weight = nn.Parameter(torch.empty(vocabulary, narrow))
         nn.init.normal_(self.weight, std=1.0 / scale)
-        self.map = widened(narrow, width)
+        self.map = xavier_linear(narrow, width)
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         """Look the vectors up, and lead them to the width."""
@@ -82,7 +82,7 @@ class FactorisedEmbedding(Roles):
         return widened
 
 
-def widened(inputs: int, outputs: int) -> nn.Linear:
+def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
     """Return a linear map from one width to another; Xavier weights, zero biases."""
     layer = nn.Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight)
@@ -229,7 +229,7 @@ def head_of(
     if facts.head in TOKEN_HEADS:
         tied = cast(nn.Parameter, embedding.weight) if config.tied_embeddings else None
         if tied is not None and config.embedding_width is not None:
-            inward = widened(config.width_out, config.embedding_width)
+            inward = xavier_linear(config.width_out, config.embedding_width)
             return LanguageHead(config.embedding_width, facts.vocabulary, tied, inward)
         if tied is not None:
             check_tied_width(config)

@@ -21,7 +21,7 @@ from lra.models.backbone.choices import (
 from lra.models.backbone.heads import ORDERLESS, Interaction, Pooling
 from lra.models.backbone.networks import ACTIVATIONS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
-from lra.models.backbone.pooled import PoolMode, check_blocks, even
+from lra.models.backbone.pooled import PoolMode, check_blocks, even_blocks
 from lra.models.idle import Need, defaults, format_value, idle
 from lra.models.mixer import Positions, check_least, check_share
 
@@ -254,7 +254,7 @@ class BackboneConfig:
     @property
     def block_layers(self) -> list[int]:
         """Layers of each block between which the sequence is pooled."""
-        return self.pool_layers or even(self.depth, self.pool_blocks)
+        return self.pool_layers or even_blocks(self.depth, self.pool_blocks)
 
     @property
     def uses(self) -> list[int]:

@@ -153,7 +153,7 @@ def begin(model: Backbone, prompts: Int[Tensor, "b l"], *, memory: int | None) -
     return Point(prompts, model.initial_state(prompts.shape[0], memory))
 
 
-def read(model: Backbone, point: Point) -> tuple[Float[Tensor, "b c"], State]:
+def next_logits(model: Backbone, point: Point) -> tuple[Float[Tensor, "b c"], State]:
     """Return the logits of the next token, and the next state where there is one."""
     flow = model.run(point.unread[:, None], None, point.state)
     return cast(Any, model.head)(flow.x[:, -1:])[:, 0], flow.state
@@ -166,7 +166,7 @@ def advance(
 
     Nothing is changed in place: the same point can be advanced again.
     """
-    logits, state = read(model, point)
+    logits, state = next_logits(model, point)
     token = sampling.draw(logits, generator)
     new = token[:, None]
     return token, Point(new if state is not None else torch.cat((point.unread, new), 1), state)

@@ -55,7 +55,7 @@ from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.norms import NormKind
 from lra.models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from lra.models.backbone.requirements import checked_mixer, query_for
-from lra.models.backbone.seeding import SeedWatch, derive, drawing, redraw
+from lra.models.backbone.seeding import SeedWatch, derive, draw_on_cpu, redraw
 from lra.models.backbone.stack import Stack, TransformerBlock
 from lra.models.mixer import (
     INSIDE,
@@ -154,7 +154,7 @@ class Backbone(nn.Module):
         factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         self.seedless: dict[str, int] = {}
         """Sizes of parameters that a layer draws by a seed of its own, by their names."""
-        with drawing():
+        with draw_on_cpu():
             self._draw_embedding(seed)
             self.stack = self._custom_stack(stack, seed) if stack else self._blocks(factories, seed)
             self._draw_head(seed)

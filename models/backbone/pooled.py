@@ -46,7 +46,7 @@ class PoolMode(StrEnum):
     max = auto()
 
 
-def even(depth: int, blocks: int) -> list[int]:
+def even_blocks(depth: int, blocks: int) -> list[int]:
     """Return the layers of each block where they are as equal as can be, the first ones longer."""
     blocks = min(blocks, depth)
     return [depth // blocks + (block < depth % blocks) for block in range(blocks)]
@@ -119,7 +119,7 @@ def in_pairs(x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b m 2 *d"]:
     return x.reshape(x.shape[0], x.shape[1] // 2, 2, *x.shape[2:])
 
 
-def pooled(
+def pool_pairs(
     x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, *, has_cls: bool, mode: PoolMode
 ) -> Float[Tensor, "b m d"]:
     """Return one vector for every two real tokens; zeros where none of both is.
@@ -146,7 +146,7 @@ def pooled(
     return torch.cat((first, y), dim=1)
 
 
-def repeated(
+def repeat_positions(
     x: Float[Tensor, "b m d"], times: int, length: int, *, has_cls: bool
 ) -> Float[Tensor, "b l d"]:
     """Return every position but a CLS vector's so many times in turn, cut at `length`."""
@@ -201,7 +201,7 @@ class PooledStack(Stack):
             sources = [self.source(None, level, level)] * count
             if number:
                 longer, level = level, self.shorter(level, number)
-                x = pooled(flow.x, longer.keep, has_cls=has_cls, mode=self.cut.mode)
+                x = pool_pairs(flow.x, longer.keep, has_cls=has_cls, mode=self.cut.mode)
                 sources = [self.source(None, level, level)] * count
                 if self.cut.query_only:
                     sources[0] = self.source(flow.x, level, longer)
@@ -212,7 +212,7 @@ class PooledStack(Stack):
                 low = flow.x
         if self.cut.full:
             times = 2 ** (len(self.cut.layers) - 1)
-            flow = flow.with_x(low + repeated(flow.x, times, length, has_cls=has_cls))
+            flow = flow.with_x(low + repeat_positions(flow.x, times, length, has_cls=has_cls))
             for block in layers:
                 flow = self.through(block, flow, full.layout, full.blank)
         return flow.with_x(self.closed(flow.x))

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lra.models.tuning import Tuned
+from lra.models.tuning import TunedModule
 
 DRAWS = frozenset({
     nn.init.kaiming_uniform_, nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_,
@@ -24,7 +24,7 @@ def derive(seed: int, part: str) -> int:
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
+def draw_on_cpu() -> Iterator[None]:
     """Draw parameters on the CPU (or the meta device), and leave the global random state alone."""
     meta = torch.get_default_device().type == "meta"
     device = torch.device("meta" if meta else "cpu")
@@ -38,7 +38,7 @@ def redraw(model: nn.Module, deviation: float, seed: int) -> None:
     Vectors (biases, gains of norms) stay as they are, and so do parameters that never decay, such
     as decays by channel and state, which are no weights; a shared parameter is drawn once.
     """
-    tuned = [module for module in model.modules() if isinstance(module, Tuned)]
+    tuned = [module for module in model.modules() if isinstance(module, TunedModule)]
     kept = {
         id(module.get_parameter(name))
         for module in tuned

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lra.models.backbone.generation import Point, TokenSampling, begin, read
+from lra.models.backbone.generation import Point, TokenSampling, begin, next_logits
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import State, Unsupported
 from lra.models.state import size_bytes
@@ -127,4 +127,4 @@ def _next_logits(
 ) -> tuple[Float[Tensor, "1 c"], State]:
     device = next(model.parameters()).device
     with torch.no_grad():
-        return read(model, Point(torch.tensor([[*unread]], device=device), state))
+        return next_logits(model, Point(torch.tensor([[*unread]], device=device), state))

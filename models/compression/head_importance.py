@@ -65,7 +65,7 @@ def attention_layers(model: Backbone) -> dict[int, MultiHead]:
 
 
 @contextmanager
-def gated(layers: Mapping[int, MultiHead], gates: Mapping[int, Tensor]) -> Iterator[None]:
+def gate_heads(layers: Mapping[int, MultiHead], gates: Mapping[int, Tensor]) -> Iterator[None]:
     """Multiply the output of every head by its gate inside.
 
     Args:
@@ -140,7 +140,7 @@ def _gradients(
         gate.requires_grad_()
     # The sequences of a pair are rows of one example.
     by_row = {at: gate.repeat_interleave(parts, 0) for at, gate in gates.items()}
-    with torch.enable_grad(), gated(layers, by_row):
+    with torch.enable_grad(), gate_heads(layers, by_row):
         nll = model(batch.tokens, batch.target, batch.keep, layout=batch.layout).nll
         weight = torch.ones_like(nll) if batch.weight is None else batch.weight.to(nll)
         losses, counts = (nll * weight).reshape(rows, -1), weight.reshape(rows, -1)
@@ -244,7 +244,7 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
     widths = dict.fromkeys(("q_proj", "k_proj"), mixer.key_width)
     try:
         with torch.no_grad():
-            with gated({0: mixer}, {0: gate}):
+            with gate_heads({0: mixer}, {0: gate}):
                 wanted = mixer(x, Layout())
             for name, layer in before.items():
                 width = widths.get(name, mixer.head_width)

@@ -49,7 +49,7 @@ def batches(case: Case, cuts: list[int]) -> list[list[int]]:
     return [cuts[first : first + size] for first in range(0, len(cuts), size)]
 
 
-def repeated(mask: Bool[Tensor, "1 l"] | None, rows: int) -> Bool[Tensor, "b l"] | None:
+def repeat_mask(mask: Bool[Tensor, "1 l"] | None, rows: int) -> Bool[Tensor, "b l"] | None:
     """Return the mask for as many rows, which are alike."""
     return None if mask is None else mask.expand(rows, -1)
 
@@ -65,7 +65,7 @@ def later_gradients(
     for part in batches(case, cuts):
         x = case.input(rows=1).repeat(len(part), 1, 1).requires_grad_()
         before = case.before(part)[..., None]
-        y = call(mixer, x, repeated(mask, len(part)))
+        y = call(mixer, x, repeat_mask(mask, len(part)))
         direction = case.input(rows=1, salt=3)
         compared = before if mask is None else before & mask[..., None]
         gradient = torch.autograd.grad((y * direction * compared).sum(), x)[0]
@@ -86,7 +86,7 @@ def later_values(
     noise = case.noise(x)
     for part in batches(case, cuts):
         before = case.before([case.max_length, *part])[..., None]
-        y = call(mixer, torch.where(before, x, noise), repeated(mask, 1 + len(part)))
+        y = call(mixer, torch.where(before, x, noise), repeat_mask(mask, 1 + len(part)))
         compared = before if mask is None else before & mask[..., None]
         wanted, y = (each.where(compared, 0.0) for each in (y[:1].expand_as(y), y))
         differs = (y - wanted).abs().amax((1, 2))

@@ -15,7 +15,7 @@ from lra.models.contract.counting import (
     ElementCounter,
     OperationCounter,
     count_operations,
-    pretending,
+    fake_tensors,
     saved_bytes,
 )
 from lra.models.mixer import Growth
@@ -79,24 +79,24 @@ class EvaluationCost(NamedTuple):
     """Numbers that operators write."""
 
 
-def counting(case: Case, length: int) -> AbstractContextManager[object]:
+def counting_context(case: Case, length: int) -> AbstractContextManager[object]:
     """Return the context in which mixers of this length are counted: the counts are the same."""
     if length <= LENGTHS[0]:
         return nullcontext()
     if length > FURTHER_LENGTHS[-1]:
-        return pretending()
+        return fake_tensors()
     half, declared = length // 2, traits_of(case.build()).operations
     counted = count_training(case, half)
     operations = counted.operations * declared.at(length) / declared.at(half)
     room = COMPUTED_OPERATIONS + counted.calls * COMPUTED_A_CALL
     quick = counted.saved * 2**2 <= COMPUTED_BYTES and operations <= room
-    return nullcontext() if quick else pretending()
+    return nullcontext() if quick else fake_tensors()
 
 
 @lru_cache(maxsize=256)
 def count_training(case: Case, length: int) -> TrainingCost:
     """Count the work of one row of this length in training."""
-    with counting(case, length):
+    with counting_context(case, length):
         mixer = case.build(max_length=length)
         x = case.input(length, rows=1).float().requires_grad_()
         saved = 0
@@ -115,7 +115,7 @@ def count_training(case: Case, length: int) -> TrainingCost:
 
 def count_evaluation(case: Case, length: int) -> EvaluationCost:
     """Count the work of one row of this length without gradient."""
-    with counting(case, length):
+    with counting_context(case, length):
         mixer = case.build(max_length=length).requires_grad_(False)
         x = case.input(length, rows=1).float()
         with torch.no_grad(), ElementCounter() as forward:
@@ -147,7 +147,7 @@ def terms(growth: Growth, beside: tuple[Growth, ...]) -> list[Growth]:
     return [growth, *(each for each in beside if each < growth)]
 
 
-def fit(
+def fit_growth(
     counts: Mapping[int, int], growth: Growth, beside: tuple[Growth, ...] = (LINEAR, CONSTANT)
 ) -> GrowthFit:
     """Fit multiples of `growth`, and of what is slower among `beside`, by least squares."""
@@ -169,7 +169,7 @@ def exact_growth(
     """
     beside = (LINEAR, LOGARITHM, CONSTANT) if log else (LINEAR, CONSTANT)
     room = [each for each in sorted(LADDER | {declared}) if len(terms(each, beside)) < len(counts)]
-    return next((each for each in room if fit(counts, each, beside).exact), None)
+    return next((each for each in room if fit_growth(counts, each, beside).exact), None)
 
 
 def stepped_growth(counts: Mapping[int, int], declared: Growth) -> tuple[Growth | None, float]:
@@ -177,7 +177,7 @@ def stepped_growth(counts: Mapping[int, int], declared: Growth) -> tuple[Growth 
 
     It is `declared` where that is about as near: steps do not tell the two apart, and hide a log n.
     """
-    fits = {each: fit(counts, each) for each in sorted(LADDER | {declared})}
+    fits = {each: fit_growth(counts, each) for each in sorted(LADDER | {declared})}
     possible = {each: found.error for each, found in fits.items() if found.possible}
     if not possible:
         return None, math.inf
@@ -223,7 +223,7 @@ def judge_growth(
         ):
             return answer(found)
     found, error = stepped_growth(count(), declared)
-    little = found is not None and fit(count(), found).share < HALF
+    little = found is not None and fit_growth(count(), found).share < HALF
     if found != declared and little and declared < ROOT:
         found, error = stepped_growth(count(FAR_LENGTH), declared)
     return answer(found, f", in steps of {error:.1%}")
@@ -232,7 +232,7 @@ def judge_growth(
 def written_growth(counts: Mapping[int, int]) -> Growth:
     """Return how the numbers that operators write grow: as n, or faster by more than steps."""
     found, _ = stepped_growth(counts, LINEAR)
-    faster = found is not None and found > LINEAR and fit(counts, found).share >= HALF
+    faster = found is not None and found > LINEAR and fit_growth(counts, found).share >= HALF
     return found if faster and found is not None else LINEAR
 
 

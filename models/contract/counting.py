@@ -1,7 +1,7 @@
 """Counting instead of timing: matrix operations, and the bytes that autograd keeps.
 
-Both counts are exact and the same on every machine. Inside `pretending()` tensors have a shape and
-a device but no contents, so lengths are free: the kernels are chosen as on a real CPU (the meta
+Both counts are exact and the same on every machine. Tensors of `fake_tensors()` have a shape and a
+device but no contents, so lengths are free: the kernels are chosen as on a real CPU (the meta
 device would choose the literal form of scaled dot product attention, which keeps its weights).
 """
 
@@ -134,7 +134,7 @@ class OperationCounter(_Counter):  # type: ignore[no-untyped-call]
         return made
 
 
-def pretending() -> AbstractContextManager[Any]:
+def fake_tensors() -> AbstractContextManager[Any]:
     """Return a context in which tensors made have no contents, and operators do no work."""
     return FakeTensorMode(allow_non_fake_inputs=True)
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from lra.models.contract.case import Case, Result, call, seeded, traits_of, worst
+from lra.models.contract.case import Case, Result, call, fixed_seed, traits_of, worst
 from lra.models.contract.ways import ways
-from lra.models.mixer import FACTS, AfterStep, Growth, Penalised, Positions, Tuned
+from lra.models.mixer import FACTS, AfterStep, Growth, Penalised, Positions, TunedModule
 
 EXERCISED: Mapping[str, str] = {
     "keep": "padding",
@@ -200,7 +200,7 @@ def check_hooks(case: Case) -> Result:
         if isinstance(module, AfterStep):
             twins = [copy.deepcopy(mixer) for _ in range(2)]
             for salt, twin in enumerate(twins):
-                with seeded(20 + salt), torch.no_grad():
+                with fixed_seed(20 + salt), torch.no_grad():
                     for part in twin.modules():
                         if isinstance(part, AfterStep):
                             part.after_step(1, torch.Generator().manual_seed(5))
@@ -220,7 +220,7 @@ def check_hooks(case: Case) -> Result:
                         f"{kind}.penalties()[{name!r}] is {value}: wanted a finite scalar "
                         "that depends on parameters",
                     )
-        if isinstance(module, Tuned):
+        if isinstance(module, TunedModule):
             known = dict(module.named_parameters())
             if unknown := [name for name in module.tuning() if name not in known]:
                 return Result(False, f"{kind}.tuning() names {unknown}: wanted some of {[*known]}")

@@ -12,14 +12,14 @@ from lra.models.contract.case import (
     Case,
     Result,
     call,
+    fixed_seed,
     inapplicable,
-    seeded,
     traits_of,
     worst,
 )
 from lra.models.contract.facts import layouts
 from lra.models.contract.states import MEMORY
-from lra.models.contract.ways import DROPPED, dropping
+from lra.models.contract.ways import DROPPED, with_dropout
 from lra.models.mixer import MASKS, Flow, Layout, Traits
 
 STEPS = (1e-6, 1e-5, 3e-7)
@@ -49,7 +49,7 @@ def check_gradients(case: Case) -> Result:
     mixer, x = case.mixer().train(), case.input().requires_grad_()
     direction = case.input(salt=3)
     for facts in situations(case, traits_of(mixer)).values():
-        with seeded(30):
+        with fixed_seed(30):
             torch.autograd.backward((call(mixer, x, **facts) * direction).sum())
     learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
     for name in sorted(traits_of(mixer).in_streams):
@@ -65,7 +65,7 @@ def check_gradients(case: Case) -> Result:
             return Result(False, f"{name} received a gradient that is not finite")
 
     def gradients(of: list[Tensor]) -> tuple[Tensor, ...]:
-        with seeded(30):
+        with fixed_seed(30):
             y = call(mixer, x)
         return torch.autograd.grad((y * direction).sum(), of, materialize_grads=True)
 
@@ -113,7 +113,7 @@ def check_slopes(case: Case) -> Result:
     kinds = situations(case, traits)
     *_, (last, together) = kinds.items()
     tried = [(mixer, name, facts) for name, facts in kinds.items()]
-    for each in dropping(case, DROPPED):
+    for each in with_dropout(case, DROPPED):
         tried.append((each, f"{last}, with attention_dropout", together))
     for each, name, facts in tried:
         seen = _slope(case, each.double().train(), name, facts)
@@ -133,7 +133,7 @@ def _slope(case: Case, mixer: nn.Module, name: str, facts: dict[str, Any]) -> Re
         direction = direction * facts["keep"][..., None]
 
     def scalar() -> Tensor:
-        with seeded(30):  # noise of training, where there is some, falls alike
+        with fixed_seed(30):  # noise of training, where there is some, falls alike
             return (call(mixer, x, **facts) * direction).sum()
 
     gradients = torch.autograd.grad(scalar(), [*moved.values()], materialize_grads=True)
@@ -181,7 +181,7 @@ def compare_slope(
     starts = [tensor.detach().clone() for tensor, _ in parts]
     differs = by_gradient = by_difference = 0.0
     for number, step in enumerate(STEPS):
-        with seeded(seed + 31 + number):
+        with fixed_seed(seed + 31 + number):
             toward = [torch.randn_like(start) for start in starts]
         for start, direction in zip(starts, toward, strict=True):
             direction.mul_(max(start.norm().item(), 1e-3) / direction.norm())

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lra.models.contract.case import ROWS, Case, Result, call, edges, inapplicable, traits_of, worst
-from lra.models.contract.states import remembering, stream
+from lra.models.contract.states import stream, streaming_mixer
 from lra.models.contract.values import attention
 from lra.models.mixer import Layout, Positions, Remembers, Unsupported
 from lra.models.multi_head import MultiHead
@@ -83,7 +83,7 @@ def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Result:
 
 def _behind_prompts(case: Case, positions: Positions) -> Result:
     """Continue rows that stand at different places in one batch, and compare with one pass."""
-    mixer = remembering(case, positions)
+    mixer = streaming_mixer(case, positions)
     if isinstance(mixer, str):
         return inapplicable(mixer)
     x = case.input(case.middling)

@@ -19,7 +19,7 @@ from lra.models.contract.case import (
     Result,
     call,
     edges,
-    seeded,
+    fixed_seed,
     traits_of,
     worst,
 )
@@ -35,7 +35,7 @@ ROUNDED = 0.05
 subtracted, or another order of sums, rounds otherwise."""
 
 
-class Hidden(NamedTuple):
+class HiddenTokens(NamedTuple):
     """One copy of a row for each of some tokens."""
 
     facts: Facts
@@ -52,7 +52,7 @@ class Hidden(NamedTuple):
         return x[self.row]
 
 
-def hide(facts: Facts, length: int, *, causal: bool, queries: int = QUERIES) -> Hidden:
+def hide(facts: Facts, length: int, *, causal: bool, queries: int = QUERIES) -> HiddenTokens:
     """Choose real tokens of each row, the first and the last among them."""
     may = visible(facts, length, causal=causal)
     real = facts.get("keep", torch.ones_like(may[:, 0]))
@@ -65,7 +65,7 @@ def hide(facts: Facts, length: int, *, causal: bool, queries: int = QUERIES) -> 
     seen = may[row, query]
     more = (may[row] & ~seen[:, None]).any(-1)
     copied = {name: fact[row] for name, fact in facts.items()}
-    return Hidden(copied, row, query, seen, ~more & real[row])
+    return HiddenTokens(copied, row, query, seen, ~more & real[row])
 
 
 def check_sight(case: Case) -> Result:
@@ -103,7 +103,7 @@ def _in_full(
     sees_all = False
 
     def run(x: Tensor, facts: Facts) -> Tensor:
-        with seeded(41):
+        with fixed_seed(41):
             return call(mixer, x, **facts)
 
     for name, facts in kinds.items():
@@ -155,7 +155,7 @@ def compare_values(
     case: Case,
     run: Run,
     x: Float[Tensor, "b l d"],
-    hidden: Hidden,
+    hidden: HiddenTokens,
     what: str,
     *,
     drawn: bool = False,
@@ -181,7 +181,7 @@ def compare_values(
 
 
 def _gradient(
-    case: Case, run: Run, x: Float[Tensor, "b l d"], hidden: Hidden
+    case: Case, run: Run, x: Float[Tensor, "b l d"], hidden: HiddenTokens
 ) -> Float[Tensor, "n l d"]:
     """Return the gradient of each copy's chosen token by all of its tokens."""
     copies = hidden.copies(x).requires_grad_()
@@ -194,7 +194,7 @@ def _at_worst(
     case: Case,
     seen: Tensor,
     wanted: Tensor,
-    hidden: Hidden,
+    hidden: HiddenTokens,
     what: str,
     *,
     tolerance: float | None = None,
@@ -236,7 +236,7 @@ def _in_precisions(case: Case) -> Iterator[Result]:
 
 def _rounded(mixer: nn.Module, auto: bool, x: Tensor, facts: Facts) -> Tensor:
     """Run one pass: as a stack trains, by `extend` where it is offered; else by `forward`."""
-    with seeded(41), torch.autocast(x.device.type, torch.bfloat16, enabled=auto):
+    with fixed_seed(41), torch.autocast(x.device.type, torch.bfloat16, enabled=auto):
         if mixer.training and isinstance(mixer, Extends):
             return mixer.extend(Flow(x), layout_of(facts)).x.float()
         return call(mixer, x, **facts).float()

@@ -30,7 +30,7 @@ REMEMBERED = 32
 """The same where a mixer may see a few tokens more by a kernel that no memory shortens."""
 
 
-def remembering(
+def streaming_mixer(
     case: Case, positions: Positions = Positions.none, max_length: int | None = None
 ) -> nn.Module | str:
     """Return the mixer, or the reason why it has no state along time to check."""
@@ -59,7 +59,7 @@ def stream(
     return torch.cat(out, dim=1), state
 
 
-def empty(mixer: nn.Module, case: Case, memory: int | None = None) -> State:
+def initial_state(mixer: nn.Module, case: Case, memory: int | None = None) -> State:
     """Return the state of `ROWS` streams with room for `memory` tokens, or those of a stream."""
     return cast(Remembers, mixer).initial_state(ROWS, memory or case.middling)
 
@@ -74,7 +74,7 @@ def partitions(length: int) -> dict[str, list[int]]:
     }
 
 
-def mixed(length: int) -> list[int]:
+def mixed_cut(length: int) -> list[int]:
     """Return a cut in which chunks and single tokens follow each other and themselves."""
     third = length // 3
     singles = min(2, length - third)
@@ -92,7 +92,7 @@ def check_flow(case: Case) -> Result:
     length = min(SHORT, case.max_length)
     pieces = list(torch.split(case.input(length), -(-length // 3), dim=1))
     seen = _flowing(case, mixer, pieces, None)
-    if not isinstance(remembering(case), str):
+    if not isinstance(streaming_mixer(case), str):
         try:
             seen += _flowing(case, mixer, pieces, max(1, length // 6))  # less than a segment
         except ValueError:  # it says that its memory is too small for these
@@ -103,7 +103,7 @@ def check_flow(case: Case) -> Result:
 def _flowing(case: Case, mixer: Extends, pieces: list[Tensor], memory: int | None) -> list[Result]:
     """Pass segments on, each beside penalties that are there already; without a state for None."""
     supports = traits_of(cast(nn.Module, mixer)).supports
-    state: State = None if memory is None else empty(cast(nn.Module, mixer), case, memory)
+    state: State = None if memory is None else initial_state(cast(nn.Module, mixer), case, memory)
     one, place, seen = torch.ones((), dtype=case.dtype, device=case.device), 0, []
     for number, x in enumerate(pieces):
         starts = state is not None and "start" in supports
@@ -131,12 +131,14 @@ def _flowing(case: Case, mixer: Extends, pieces: list[Tensor], memory: int | Non
 
 def check_extend(case: Case) -> Result:
     """However a stream is cut, `extend` gives what one pass gives; `ways` tries encodings."""
-    mixer, x = remembering(case), case.input(case.middling)
+    mixer, x = streaming_mixer(case), case.input(case.middling)
     if isinstance(mixer, str):
         return inapplicable(mixer)
     seen, wanted = [], call(mixer, x)
     for name, cut in partitions(case.middling).items():
-        y, _ = stream(mixer, list(torch.split(x[:, : sum(cut)], cut, dim=1)), empty(mixer, case))
+        y, _ = stream(
+            mixer, list(torch.split(x[:, : sum(cut)], cut, dim=1)), initial_state(mixer, case)
+        )
         seen.append(case.agree(name, y, wanted[:, : sum(cut)]))
     return worst(seen)
 
@@ -155,14 +157,14 @@ def prefills(longest: int) -> list[int]:
 def check_prefill(case: Case) -> Result:
     """Single steps behind a prompt of whatever length give what one pass gives."""
     longest = case.max_length + 1 + STEPS  # so that a chunk of the longest length is among them
-    mixer = remembering(case, max_length=longest)
+    mixer = streaming_mixer(case, max_length=longest)
     if isinstance(mixer, str):
         return inapplicable(mixer)
     x, seen = case.input(longest), []
     with torch.no_grad():
         wanted = call(mixer, x)
         for cut in prefills(longest):
-            state = empty(mixer, case, longest)
+            state = initial_state(mixer, case, longest)
             if cut:
                 _, state = stream(mixer, [x[:, :cut]], state)
             steps = list(torch.split(x[:, cut : cut + STEPS], 1, dim=1))
@@ -186,13 +188,13 @@ def describe(state: State) -> list[tuple[tuple[int, ...], torch.dtype]]:
 
 def check_state(case: Case) -> Result:
     """A state starts as zeros, has the batch first, keeps its shape, and can be cut and joined."""
-    mixer = remembering(case)
+    mixer = streaming_mixer(case)
     if isinstance(mixer, str):
         return inapplicable(mixer)
     length = case.middling
     cut = length // 2 + 1
     early, late = torch.split(case.input(length), [cut, length - cut], dim=1)
-    fresh = empty(mixer, case)
+    fresh = initial_state(mixer, case)
     if any(tensor.any() for tensor in tensors(fresh)):
         return Result(False, "the empty state is not zeros: zeros mean empty")
     before = describe(fresh)
@@ -216,7 +218,7 @@ def check_history(case: Case) -> Result:
     Those of the input and of every parameter, for the second and the third of three segments, are
     those of one pass, whose are finite differences.
     """
-    mixer = remembering(case)
+    mixer = streaming_mixer(case)
     if isinstance(mixer, str):
         return inapplicable(mixer)
     mixer.train()
@@ -225,7 +227,7 @@ def check_history(case: Case) -> Result:
     x = case.input(length).requires_grad_()
     pieces = list(torch.split(x, third, dim=1))
     direction = case.input(length, salt=3)
-    y, _ = stream(mixer, pieces, empty(mixer, case))
+    y, _ = stream(mixer, pieces, initial_state(mixer, case))
     whole, seen = call(mixer, x), []
     moved = {"the input": x, **{n: p for n, p in mixer.named_parameters() if p.requires_grad}}
 
@@ -251,7 +253,7 @@ def check_forgetting(case: Case) -> Result:
     With `by_segment`, and in training, all of a segment may see those before it.
     """
     pieces = [REMEMBERED, 1, 1, REMEMBERED + 2, 3, 1]
-    mixer = remembering(case, max_length=max(case.max_length, sum(pieces)))
+    mixer = streaming_mixer(case, max_length=max(case.max_length, sum(pieces)))
     if isinstance(mixer, str):
         return inapplicable(mixer)
     if (reason := _never_full(case, mixer, pieces)) is not None:
@@ -292,15 +294,17 @@ def check_forgetting(case: Case) -> Result:
 
 def _never_full(case: Case, mixer: nn.Module, pieces: list[int]) -> str | None:
     """Say why no stream outgrows the memory, as its size shows; None where one does."""
-    sizes = [describe(empty(mixer, case, memory)) for memory in (REMEMBERED, 2 * REMEMBERED)]
-    longer = remembering(case, max_length=2 * max(case.max_length, sum(pieces)))
+    sizes = [
+        describe(initial_state(mixer, case, memory)) for memory in (REMEMBERED, 2 * REMEMBERED)
+    ]
+    longer = streaming_mixer(case, max_length=2 * max(case.max_length, sum(pieces)))
     if not isinstance(longer, str):
-        sizes.append(describe(empty(longer, case, REMEMBERED)))
+        sizes.append(describe(initial_state(longer, case, REMEMBERED)))
     if all(size == sizes[0] for size in sizes):
         return "its state has one size, whatever it remembers"
     try:
         tokens = torch.split(case.input(sum(pieces)), pieces, dim=1)
-        stream(mixer, [*tokens], empty(mixer, case, REMEMBERED))
+        stream(mixer, [*tokens], initial_state(mixer, case, REMEMBERED))
     except ValueError as refusal:
         return f"it refuses more: {refusal}"
     return None

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lra.models.contract.counting import operations_of
 from lra.models.contract.shape_functions import compiler_left_out
-from lra.models.device_kind import assuming, device_kind
+from lra.models.device_kind import assume_device_kind, device_kind
 
 
 class Operator(NamedTuple):
@@ -98,7 +98,7 @@ class Tracer:
         """
         recorder = _Recorder(self._seen, until)
         with ExitStack() as stack:
-            stack.enter_context(assuming(self.kind))
+            stack.enter_context(assume_device_kind(self.kind))
             stack.enter_context(_fused_attention())
             stack.enter_context(compiler_left_out())
             stack.enter_context(recorder)

@@ -13,9 +13,18 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lra.models.contract.case import PRECISIONS, SHORT, Case, Result, call, seeded, traits_of, worst
+from lra.models.contract.case import (
+    PRECISIONS,
+    SHORT,
+    Case,
+    Result,
+    call,
+    fixed_seed,
+    traits_of,
+    worst,
+)
 from lra.models.contract.facts import Facts, few_layouts, layout_of, layouts
-from lra.models.contract.states import empty, mixed, remembering, stream
+from lra.models.contract.states import initial_state, mixed_cut, stream, streaming_mixer
 from lra.models.contract.values import SINGLE_PRECISION
 from lra.models.mixer import Extends, Flow, Positions, State
 
@@ -51,11 +60,11 @@ def ways(
     """
 
     def forward(x: Tensor, facts: Facts) -> Tensor:
-        with seeded(17):
+        with fixed_seed(17):
             return call(mixer, x, **facts)
 
     def extend(x: Tensor, facts: Facts) -> Tensor:
-        with seeded(17):
+        with fixed_seed(17):
             return cast(Extends, mixer).extend(Flow(x), layout_of(facts)).x
 
     runs = (forward, extend) if isinstance(mixer, Extends) else (forward,)
@@ -65,7 +74,7 @@ def ways(
             yield f"{run.__name__} in {'training' if training else 'evaluation'}", run
 
 
-def dropping(case: Case, share: float) -> list[nn.Module]:
+def with_dropout(case: Case, share: float) -> list[nn.Module]:
     """Return the mixer with dropout, where it declares some."""
     mixer = case.mixer(attention_dropout=share)
     return [mixer] if traits_of(mixer).weight_dropout else []
@@ -85,7 +94,7 @@ def _passes(case: Case, positions: Positions) -> Iterator[Result]:
     given = case.input(length, salt=3)
     kinds, few = layouts(case, traits, length), few_layouts(case, traits, length)
     *_, together = kinds
-    silent = dropping(case, DROPS_NOTHING) if positions == Positions.none else []
+    silent = with_dropout(case, DROPS_NOTHING) if positions == Positions.none else []
     if positions != Positions.none:
         kinds = {together: kinds[together]}
     for what, facts in kinds.items():
@@ -172,7 +181,7 @@ def _near(case: Case, what: str, y: Tensor, wanted: Tensor, precision: str) -> R
 
 def _streams(case: Case, positions: Positions) -> Iterator[Result]:
     """Compare streams with one pass: without positions in lower precisions and with dropout too."""
-    mixer = remembering(case, positions)
+    mixer = streaming_mixer(case, positions)
     if isinstance(mixer, str):
         return
     length, traits = case.length(positions), traits_of(mixer)
@@ -180,12 +189,12 @@ def _streams(case: Case, positions: Positions) -> Iterator[Result]:
     wanted = call(mixer, x)
 
     def streamed(mixer: nn.Module, x: Tensor) -> tuple[Tensor, State]:
-        with seeded(17):
-            pieces = list(torch.split(x, mixed(length), dim=1))
-            return stream(mixer, pieces, empty(mixer, case, length))
+        with fixed_seed(17):
+            pieces = list(torch.split(x, mixed_cut(length), dim=1))
+            return stream(mixer, pieces, initial_state(mixer, case, length))
 
     plain = positions == Positions.none
-    loud, silent = (dropping(case, each) if plain else [] for each in (DROPPED, DROPS_NOTHING))
+    loud, silent = (with_dropout(case, each) if plain else [] for each in (DROPPED, DROPS_NOTHING))
     # As streams are used: trained with gradients, evaluated without.
     for name, training, mixers in (
         ("in evaluation", False, [mixer]),

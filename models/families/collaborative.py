@@ -32,7 +32,7 @@ from lra.models.mixer import Count, Growth, Positions, Site, State
 from lra.models.multi_head import HeadCounts, MultiHead, Place, biases
 from lra.models.ops.exact import ExactCore, weighted_values
 from lra.models.ops.numerics import sum_dtype
-from lra.models.ops.shared_heads import blocks
+from lra.models.ops.shared_heads import head_blocks
 from lra.models.positions import rotate
 
 
@@ -102,7 +102,7 @@ class CollaborativeAttention(MultiHead):
         )
         for layer in (self.q_proj, self.k_proj):  # what a bias of queries adds is the content bias
             layer.register_parameter("bias", None)
-        self.mixing = starting(site.heads, width, mixing)
+        self.mixing = initial_mixing(site.heads, width, mixing)
         self.content: nn.Linear | None = None
         if biases(site, bias).qkv:
             self.content = nn.Linear(site.width, site.heads, bias=False)
@@ -133,10 +133,10 @@ class CollaborativeAttention(MultiHead):
         return core.initial_state((batch_size, 1, memory, width, self.head_width), like)
 
 
-def starting(heads: int, width: int, mixing: MixingStart) -> nn.Parameter:
+def initial_mixing(heads: int, width: int, mixing: MixingStart) -> nn.Parameter:
     """Return the weights of the shared columns as they begin."""
     if mixing == MixingStart.normal:
         return nn.Parameter(nn.init.normal_(torch.empty(heads, width), std=0.2))
     if mixing == MixingStart.ones:
         return nn.Parameter(torch.ones(heads, width))
-    return nn.Parameter(blocks(heads, width).to(torch.empty(()).device))
+    return nn.Parameter(head_blocks(heads, width).to(torch.empty(()).device))

@@ -34,7 +34,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.mixer import Family, Growth, Layout, Need, Site, Traits, Unsupported, options
-from lra.models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.ops.numerics import full_precision, row_slices, sum_dtype
 
 ROW_BLOCK = 2**22
 """Elements of the cosines and sines that exist at one time."""
@@ -98,7 +98,7 @@ def transform_by_matmul(
     if norm == Norm.ortho:
         parts *= (length * width) ** -0.5
     y = torch.empty_like(x)
-    for rows in blocks(length, max(1, ROW_BLOCK // length)):
+    for rows in row_slices(length, max(1, ROW_BLOCK // length)):
         y[:, rows] = torch.cat(waves(length, rows, x), dim=1) @ parts
     return y
 

@@ -43,9 +43,9 @@ from lra.models.ops.exact import (
 )
 from lra.models.ops.gated.blockwise import FEW
 from lra.models.ops.gated.head_norm import GatedHeadNorm
-from lra.models.ops.gated.pairs import crossing
+from lra.models.ops.gated.pairs import crossing_sums
 from lra.models.ops.linear.features import block_rows
-from lra.models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.ops.numerics import full_precision, row_slices, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 SHORT = 512
@@ -88,10 +88,10 @@ class _Fades(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dfade: Tensor) -> tuple[Tensor | None, ...]:
-        dg = crossing(dfade, ctx.first)
+        dg = crossing_sums(dfade, ctx.first)
         if ctx.ahead:  # the same from the other end, where tokens stand on the other side of g
             behind = dfade.shape[-1] - dfade.shape[-2] - ctx.first
-            dg[..., 1:] += crossing(dfade.flip(-2, -1), behind)[..., 1:].flip(-1)
+            dg[..., 1:] += crossing_sums(dfade.flip(-2, -1), behind)[..., 1:].flip(-1)
         return dg, None, None, None
 
 
@@ -120,7 +120,7 @@ def fading_attention(
     """
     offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
     few = math.prod(q.shape[:3]) * k.shape[2] <= FEW and k.shape[2] < SHORT
-    for rows in blocks(q.shape[2], q.shape[2] if few else block_rows(q, k.shape[2])):
+    for rows in row_slices(q.shape[2], q.shape[2] if few else block_rows(q, k.shape[2])):
         seen = slice(0, offset + rows.stop if plain else None)
         mask = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]
         attend = partial(_attend, first=offset + rows.start, plain=plain, dropout=dropout)
@@ -210,7 +210,7 @@ class ForgettingCore(nn.Module):
         if memory < 1:
             raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
         wider = (batch, heads, memory, width + 1, value_width)
-        keys, *rest = cast(tuple[Tensor, ...], window_cache.empty(wider, memory, like))
+        keys, *rest = cast(tuple[Tensor, ...], window_cache.empty_window(wider, memory, like))
         return keys.to(sum_dtype(like)), *rest
 
     def extend(
@@ -223,7 +223,7 @@ class ForgettingCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Attend to the remembered tokens and to the new ones, the last `memory` of each query."""
         refuse_in_stream(layout)
-        window, length = window_cache.append(state, k, v), q.shape[2]
+        window, length = window_cache.append_window(state, k, v), q.shape[2]
         after = (*window.after, window.seen + length)
         if kv_cache.begins(state, length):
             return self._attend(q, k, v, causal=True, visible=None), after

@@ -31,7 +31,7 @@ from lra.models.multi_head import MultiHead
 from lra.models.ops.exact import ExactCore
 from lra.models.ops.segment_recurrence import attend
 from lra.models.positions import At
-from lra.models.relative import SinusoidScores, drawn
+from lra.models.relative import SinusoidScores, normal_parameter
 
 
 class FunnelScores(SinusoidScores):
@@ -45,7 +45,7 @@ class FunnelScores(SinusoidScores):
         super().__init__(site, untied=True, dropout=dropout)
         shape = (site.heads, site.head_width)
         for name in ("kind_bias", "kind_vector"):
-            part = drawn(site, shape, 0.02) if site.cls else None
+            part = normal_parameter(site, shape, 0.02) if site.cls else None
             self.register_parameter(name, part)
 
     def in_order(

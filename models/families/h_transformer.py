@@ -33,7 +33,7 @@ from lra.models.mixer import Layout, Roles, Site, State, Traits
 from lra.models.multi_head import MultiHead
 from lra.models.ops.hierarchical import state as hierarchy_state
 from lra.models.ops.hierarchical.attention import hierarchical_attention
-from lra.models.ops.hierarchical.state import Remembered
+from lra.models.ops.hierarchical.state import ClusterState
 from lra.models.ops.numerics import sum_dtype
 
 
@@ -87,7 +87,7 @@ class HTransformerCore(Roles):
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return two empty blocks for each level that `memory` tokens need."""
-        return tuple(hierarchy_state.empty(shape, self.block, like))
+        return tuple(hierarchy_state.empty_clusters(shape, self.block, like))
 
     def extend(
         self,
@@ -98,7 +98,7 @@ class HTransformerCore(Roles):
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Continue; ValueError for more tokens than the state has levels for."""
-        here = Remembered(*cast(tuple[Tensor, ...], state))
+        here = ClusterState(*cast(tuple[Tensor, ...], state))
         most = 0 if here.seen.device.type == "meta" else int(here.seen.max())
         if most + q.shape[2] > here.capacity:
             raise ValueError(
@@ -107,7 +107,7 @@ class HTransformerCore(Roles):
             )
         if not most:
             o = self(q, k, v, layout._replace(start=None))
-            return o, tuple(hierarchy_state.filled(here, q, k, v))
+            return o, tuple(hierarchy_state.state_behind(here, q, k, v))
         bias, dropout = self.bias(sum_dtype(q)), self.dropout if self.training else 0.0
         outputs = []
         for token in range(q.shape[2]):

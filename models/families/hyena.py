@@ -58,7 +58,7 @@ from lra.models.ops.convolution.long import (
 )
 from lra.models.ops.convolution.short import short_convolution
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order
 
 
 @options
@@ -133,7 +133,7 @@ class Hyena(Family):
             ValueError: Without a state, the input is longer than the kernels.
         """
         # Padding goes behind the real tokens: else distances would count what lies between.
-        order = reading(layout.keep, backwards=False)
+        order = reading_order(layout.keep, backwards=False)
         u = self.in_proj(order.of(blanked(flow.x, layout, self.traits)))
         with full_precision(u):
             z, state = self._read(u, layout, flow.state)

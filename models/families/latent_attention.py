@@ -64,7 +64,7 @@ class LatentCore(ExactCore):
         )
 
 
-def normed(x: Float[Tensor, "*l c"], norm: nn.RMSNorm) -> Float[Tensor, "*l c"]:
+def norm_latents(x: Float[Tensor, "*l c"], norm: nn.RMSNorm) -> Float[Tensor, "*l c"]:
     """Norm in the precision of the norm's weights, whatever autocast made of the vectors."""
     return cast(Tensor, norm(x.to(norm.weight.dtype)))
 
@@ -145,7 +145,7 @@ class LatentAttention(Family):
         """Project to queries, and rotate their last channels."""
         q = self.q_proj(x)
         if self.q_up is not None:
-            q = self.q_up(normed(q, cast(nn.RMSNorm, self.q_norm)))
+            q = self.q_up(norm_latents(q, cast(nn.RMSNorm, self.q_norm)))
         q = self.split(q)
         if not self.rotary_width:
             return q
@@ -160,7 +160,7 @@ class LatentAttention(Family):
             self.kv_proj(x)[:, None], [self.kv_width, self.rotary_width], -1
         )
         rotary = rotate(rotary, place) if self.rotary_width else rotary
-        return rotary, normed(content, self.kv_norm)
+        return rotary, norm_latents(content, self.kv_norm)
 
     def heads_of(
         self, rotary: Float[Tensor, "b 1 s r"], latent: Float[Tensor, "b 1 s c"]
@@ -219,7 +219,7 @@ class LatentAttention(Family):
         refuse_in_stream(layout)
         place = self.placed(flow.x, layout.start)
         q = self.queries(flow.x, place)
-        cache = kv_cache.append(flow.state, *self.latents(flow.x, place))
+        cache = kv_cache.append_keys(flow.state, *self.latents(flow.x, place))
         rotary, latent = cache.keys.to(q.dtype), cache.values.to(q.dtype)
         q, bias = self.core.remembered(q, cache)
         facts: dict[str, Any] = {

@@ -37,7 +37,7 @@ from lra.models.ops.linear.features import (
     NONLINEARITIES,
     FeatureMap,
     FeatureMaps,
-    Generalised,
+    GeneralisedFeatures,
 )
 from lra.models.ops.numerics import sum_dtype
 
@@ -68,9 +68,9 @@ class Denominator(StrEnum):
 BOUNDED = (FeatureChoice.elu1, FeatureChoice.relu_eps, FeatureChoice.sqr)
 """Features that are kept as they are, not as ratios."""
 FEATURES: Mapping[FeatureChoice, FeatureMap] = {
-    FeatureChoice.elu1: Generalised(NONLINEARITIES["elu1"]),
-    FeatureChoice.relu_eps: Generalised(NONLINEARITIES["relu"], epsilon=RELU_EPSILON),
-    FeatureChoice.sqr: Generalised(NONLINEARITIES["sqr"]),
+    FeatureChoice.elu1: GeneralisedFeatures(NONLINEARITIES["elu1"]),
+    FeatureChoice.relu_eps: GeneralisedFeatures(NONLINEARITIES["relu"], epsilon=RELU_EPSILON),
+    FeatureChoice.sqr: GeneralisedFeatures(NONLINEARITIES["sqr"]),
     FeatureChoice.exp: Exponential(),
     # The division by the weights' sum makes the softmax of q; that of k comes from `log_shares`.
     FeatureChoice.softmax_dims: Exponential(),

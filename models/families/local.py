@@ -209,7 +209,7 @@ class LocalCore(nn.Module):
         They stand at the right, the latest last; the count is that of all tokens so far, because
         blocks are counted from the first. Whatever memory is requested, more is never seen.
         """
-        return window_cache.empty(shape, (1 + self.look_back) * self.block - 1, like)
+        return window_cache.empty_window(shape, (1 + self.look_back) * self.block - 1, like)
 
     def extend(
         self,
@@ -225,7 +225,7 @@ class LocalCore(nn.Module):
         on with all that any position in a block could see, and a mask.
         """
         del layout  # distances and blocks follow from the count of the state
-        keys, values, seen, after = window_cache.append(state, k, v)
+        keys, values, seen, after = window_cache.append_window(state, k, v)
         length, past = q.shape[2], after[0].shape[2]
         size = min(length, self.block)
         pieces = -(-length // size)

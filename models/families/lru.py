@@ -33,7 +33,7 @@ from lra.models.mixer import Count, Growth, Positive, Site, Tuning, options
 from lra.models.ops.recurrent.layer import directions
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 from lra.models.ops.state_space.layer import StateSpace, read_shared
-from lra.models.ops.state_space.unrounded import Unrounded
+from lra.models.ops.state_space.unrounded import Float32Parameters
 
 
 class GatedMap(StrEnum):
@@ -43,7 +43,7 @@ class GatedMap(StrEnum):
     half_glu = auto()
 
 
-class RingRecurrence(Unrounded):
+class RingRecurrence(Float32Parameters):
     """lambda, gamma and B.
 
     Args:

@@ -55,7 +55,7 @@ from lra.models.mixer import (
 )
 from lra.models.ops import window_cache
 from lra.models.ops.exact import weighted_values
-from lra.models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.ops.numerics import full_precision, row_slices, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 from lra.models.ops.state_space.moving_average import MovingAverage
 from lra.models.positions import Spacing, rotate
@@ -261,7 +261,7 @@ class Mega(Family):
                 real = F.pad(keep, (0, spare)).view(-1, 1, 1, size)
                 visible = real if visible is None else real & visible
         else:
-            k, v, seen, (old_keys, old_values) = window_cache.append(state, k, v)
+            k, v, seen, (old_keys, old_values) = window_cache.append_window(state, k, v)
             state, past = (old_keys, old_values, seen + length), old_keys.shape[2]
             begin = seen[:, None, None] + size * torch.arange(pieces, device=q.device)[:, None]
             query = (begin + torch.arange(size, device=q.device))[..., None]
@@ -296,7 +296,7 @@ class Mega(Family):
         if self.query_block is None:
             return self._of_queries(q, k, v, bias, visible)
         parts = []
-        for rows in blocks(length, self.query_block):
+        for rows in row_slices(length, self.query_block):
             reached = (
                 None if bias is None else bias[length - rows.stop : length + keys - 1 - rows.start]
             )
@@ -355,5 +355,5 @@ class Mega(Family):
         remembered = (memory if self.chunk_length is None else self.chunk_length) - 1
         return (
             like.new_zeros(batch_size, *like.shape[1:]),
-            window_cache.empty(shape, remembered, self.scale),
+            window_cache.empty_window(shape, remembered, self.scale),
         )

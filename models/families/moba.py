@@ -79,7 +79,7 @@ class MobaCore(nn.Module):
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty memory of the last blocks."""
-        return block_table.empty(shape, self.block, like)
+        return block_table.empty_table(shape, self.block, like)
 
     def extend(
         self,
@@ -91,7 +91,7 @@ class MobaCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Attend to remembered blocks and to the new ones up to each query."""
         refuse_in_stream(layout)
-        then = block_table.append(state, k, v, self.block)
+        then = block_table.append_blocks(state, k, v, self.block)
         keys, values = then.keys.to(q.dtype), then.values.to(v.dtype)
         return self.chosen(q, keys, values, then.table), then.state
 

@@ -41,10 +41,10 @@ from lra.models.mixer import (
     blanked,
     options,
 )
-from lra.models.ops.channel_map import ChannelMixing, channel_projection, gated
+from lra.models.ops.channel_map import ChannelMixing, apply_channel_gate, channel_projection
 from lra.models.ops.convolution.tree import depth_for, dilated_tree
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import Reading, locked_dropout, reading
+from lra.models.ops.recurrent.layer import Reading, locked_dropout, reading_order
 
 
 def together(layout: Layout) -> tuple[Reading, Int[Tensor, "b l"] | None]:
@@ -54,7 +54,7 @@ def together(layout: Layout) -> tuple[Reading, Int[Tensor, "b l"] | None]:
     """
     key, keep = layout.document, layout.keep
     if key is None:
-        return reading(keep, backwards=False), None
+        return reading_order(keep, backwards=False), None
     if keep is not None:
         key = torch.where(keep, key, key.max() + 1)
     place = key.argsort(dim=1, stable=True)
@@ -125,7 +125,7 @@ class MultiresConv(Family):
             )
         y = F.gelu(blanked(order.back(z.to(x.dtype)), layout, self.traits))
         y = locked_dropout(y, self.dropout, training=self.training)
-        y = gated(self.out_proj(y), self.mixing)
+        y = apply_channel_gate(self.out_proj(y), self.mixing)
         return flow._replace(x=y, state=None if before is None else after)
 
     def initial_state(self, batch_size: int, memory: int) -> State:

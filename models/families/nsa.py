@@ -222,7 +222,7 @@ class NativeSparseAttention(Family):
         shape = (batch_size, heads, memory, self.width, self.width)
         count = block_table.blocks_in_memory(memory, self.block) * (self.block // self.stride)
         compressed = like.new_zeros(2, batch_size, self.groups, count, self.width)
-        return (block_table.empty(shape, self.block, like), *compressed.unbind())
+        return (block_table.empty_table(shape, self.block, like), *compressed.unbind())
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, exactly `forward`."""
@@ -231,7 +231,7 @@ class NativeSparseAttention(Family):
         refuse_in_stream(layout)
         memory, *before = cast(tuple[State, Tensor, Tensor], flow.state)
         q, k, v = self.project(flow.x, layout)
-        then = block_table.append(memory, k, v, self.block)
+        then = block_table.append_blocks(memory, k, v, self.block)
         each = self.block // self.stride
         # What no new token enters: what is compressed up to the last of the blocks.
         whole = before[0].shape[2] - each - self.compressed_block // self.stride + 1

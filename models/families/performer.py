@@ -60,7 +60,7 @@ from lra.models.ops.linear.random_features import (
     PORT_EPSILON,
     REFERENCE_EPSILON,
     Kernel,
-    Levelled,
+    LevelledFeatures,
     Norms,
     draw_projection,
     generalised_maps,
@@ -229,7 +229,7 @@ class PerformerCore(FeatureCore):
         )  # fmt: skip
         if self.traits.selection_leak:
             level = largest(lambda x: cast(Tensor, maps.key(x)[1]), k, maps.width, layout.keep)
-            maps = maps._replace(key=Levelled(maps.key, level))
+            maps = maps._replace(key=LevelledFeatures(maps.key, level))
         return maps
 
     def forward(

@@ -44,7 +44,7 @@ from lra.models.mixer import Count, Family, Flow, Layout, Site, State, Traits, b
 from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.delta_layer import ACTIVATIONS, StreamActivation
-from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, gated, normed_heads
+from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm, apply_gate, normed_heads
 from lra.models.ops.gated.paired_product import is_cheaper, paired_product
 from lra.models.ops.numerics import sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
@@ -94,7 +94,7 @@ def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Floa
     return -factor * torch.exp2(head * (-8 / heads))
 
 
-def counted(layout: Layout) -> Int[Tensor, "b l"] | Int[Tensor, " b"] | None:
+def real_positions(layout: Layout) -> Int[Tensor, "b l"] | Int[Tensor, " b"] | None:
     """Return where tokens stand among the real ones alone: a state does not decay over padding."""
     if layout.keep is None:
         return layout.start
@@ -172,12 +172,12 @@ class RetNet(Family):
             return cast(Tensor, self.out_proj(self.joint_norm(o.transpose(1, 2).flatten(-2), gate)))
         heads = normed_heads(o, EPSILON, centred=self.norm == HeadNorm.group)
         normed = heads.to(o.dtype).transpose(1, 2).flatten(-2)
-        return cast(Tensor, self.out_proj(gated(normed, gate, self.gate)))
+        return cast(Tensor, self.out_proj(apply_gate(normed, gate, self.gate)))
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
         x = blanked(x, layout, self.traits)
-        q, k, v = self.project(x, counted(layout) if self.rotary else None)
+        q, k, v = self.project(x, real_positions(layout) if self.rotary else None)
         causal, keep = self.traits.causal, layout.keep
         if keep is None and is_cheaper(q, v, self.chunk, causal=causal):
             g = log_decays(q, self.factor)

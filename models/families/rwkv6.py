@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from lra.models.mixer import Count, Site, options
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.layer import Borders, Parts, by_head
-from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, of_own_token, shifted
+from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, of_own_token, previous_tokens
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 MIXED = 5
@@ -114,7 +114,7 @@ class RWKV6(ShiftedMixer):
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         """Return the gated heads, and the states and the last real token."""
         state, token = before
-        previous, token = shifted(x, token, borders)
+        previous, token = previous_tokens(x, token, borders)
         change = previous - x
         low = self.mix_down(x + change * self.first_mix.to(x.dtype)).tanh()
         low = low.unflatten(-1, (MIXED, -1))

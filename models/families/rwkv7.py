@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from lra.models.mixer import Count, Flow, Layout, Site, options
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.layer import Borders, Parts, by_head
-from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, of_own_token, shifted
+from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, of_own_token, previous_tokens
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 STRONGEST = -math.exp(-0.5)
@@ -124,7 +124,7 @@ class RWKV7(ShiftedMixer):
         """
         x, first = x[..., : self.width], x[..., self.width :]
         state, token = before
-        previous, token = shifted(x, token, borders)
+        previous, token = previous_tokens(x, token, borders)
         r, w, k, v, a, g = (
             x + mix * (previous - x) for mix in self.mixes.to(x.dtype).unbind(0)
         )  # each as its maps see the token

@@ -41,8 +41,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.models.mixer import Growth, Need, Positive, Share, Site, Tuning, options
-from lra.models.ops.channel_map import ChannelMixing, gated
-from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
+from lra.models.ops.channel_map import ChannelMixing, apply_channel_gate
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order
 from lra.models.ops.state_space.discretisation import Discretisation, check_steps
 from lra.models.ops.state_space.dynamics import Dynamics, LowRankDynamics
 from lra.models.ops.state_space.hippo import Initial, spectrum
@@ -145,7 +145,7 @@ class S4(StateSpace):
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b d p"] | None]:
         """Return what tokens read, both sides in one, and the states behind the last one."""
         # Padding goes behind the real tokens: else distances would count what lies between.
-        order = reading(keep, backwards=False)
+        order = reading_order(keep, backwards=False)
         readout = torch.view_as_complex(self.readout.to(u.dtype))
         y, after = self.dynamics(order.of(u).mT, readout, before)
         return [order.back(y.mT)], after
@@ -153,7 +153,7 @@ class S4(StateSpace):
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return what the map over channels makes of each token."""
         y = F.gelu(F.dropout(y, self.convolution_dropout, self.training))
-        return gated(self.out_proj(self.dropped(y)), self.mixing)
+        return apply_channel_gate(self.out_proj(self.dropped(y)), self.mixing)
 
     def tuning(self) -> Mapping[str, Tuning]:
         """Let A, B and dt learn slowly and without decay, and C at its rate."""

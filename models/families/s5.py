@@ -40,7 +40,7 @@ from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 from lra.models.ops.state_space.discretisation import Discretisation, check_steps, discretise
 from lra.models.ops.state_space.hippo import legs_vectors
 from lra.models.ops.state_space.layer import StateSpace, read_shared
-from lra.models.ops.state_space.unrounded import Unrounded
+from lra.models.ops.state_space.unrounded import Float32Parameters
 
 HIGHEST_REAL = -1e-4
 """Of an eigenvalue under `clip_eigenvalues`."""
@@ -63,7 +63,7 @@ class GatedMixing(StrEnum):
     none = auto()
 
 
-def drawn(*shape: int, variance: float) -> Tensor:
+def truncated_normal(*shape: int, variance: float) -> Tensor:
     """Return numbers of a variance, normal ones but for a cut at two of their deviations."""
     within = torch.empty(shape).uniform_(-1, 1) * erf(2**0.5)
     deviation = (variance / (1 - 4 * exp(-2) / (erf(2**0.5) * (2 * pi) ** 0.5))) ** 0.5
@@ -71,7 +71,7 @@ def drawn(*shape: int, variance: float) -> Tensor:
     return numbers
 
 
-class SharedDynamics(Unrounded):
+class SharedDynamics(Float32Parameters):
     """A, B and dt.
 
     Args:
@@ -102,7 +102,7 @@ class SharedDynamics(Unrounded):
         self.log_step = nn.Parameter(torch.empty(states // 2))
         with torch.no_grad():
             self.frequency.copy_(frequency.repeat(blocks))
-            inputs = drawn(blocks, states // blocks, width, variance=1 / states)
+            inputs = truncated_normal(blocks, states // blocks, width, variance=1 / states)
             basis = vectors.mH.to(inputs.device)
             entry = (basis @ inputs.to(basis.dtype)).flatten(0, 1)
             self.entry.copy_(torch.stack((entry.real, entry.imag)))
@@ -128,7 +128,7 @@ def readout(output: Output, sides: int, width: int, states: int, blocks: int) ->
     if output == Output.complex:
         return nn.Parameter(torch.empty(sides, 2, width, states // 2).normal_(std=0.5**0.5))
     variance = 1 / states if output == Output.truncated else 1 / (width * states)
-    real, imaginary = drawn(2, sides, width, blocks, states // blocks, variance=variance)
+    real, imaginary = truncated_normal(2, sides, width, blocks, states // blocks, variance=variance)
     _, vectors = legs_vectors(states // blocks)
     c = torch.complex(real, imaginary)
     c = (c @ vectors.to(c.device, c.dtype)).flatten(-2)

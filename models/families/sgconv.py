@@ -55,7 +55,7 @@ from lra.models.mixer import (
     Tuning,
     blanked,
 )
-from lra.models.ops.channel_map import ChannelMixing, channel_projection, gated
+from lra.models.ops.channel_map import ChannelMixing, apply_channel_gate, channel_projection
 from lra.models.ops.convolution.kernels import Decay, FreeKernel, PiecewiseKernel, Start
 from lra.models.ops.convolution.long import (
     check_length,
@@ -63,7 +63,7 @@ from lra.models.ops.convolution.long import (
     long_convolution,
 )
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order
 
 
 class KernelForm(StrEnum):
@@ -165,13 +165,13 @@ class SGConv(Family):
         """
         x = blanked(flow.x, layout, self.traits)
         # Padding goes behind the real tokens: else distances would count what lies between.
-        order = reading(layout.keep, backwards=False)
+        order = reading_order(layout.keep, backwards=False)
         u = order.of(x).mT.to(sum_dtype(x))
         with full_precision(x):
             y, state = self._read(u, flow.state)
         y = blanked(order.back(y.mT).to(x.dtype), layout, self.traits)
         y = F.dropout(F.gelu(y), self.dropout, self.training)
-        return flow._replace(x=gated(self.out_proj(y), self.mixing), state=state)
+        return flow._replace(x=apply_channel_gate(self.out_proj(y), self.mixing), state=state)
 
     def _read(
         self, u: Float[Tensor, "b d l"], state: State

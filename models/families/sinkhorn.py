@@ -226,7 +226,7 @@ class SinkhornCore(nn.Module):
         length, real = q.shape[2], None
         if keep is not None or not self.causal:  # causal: nothing looks behind the last token
             real = sorting.real_tokens(keep, length, self.block, q.device)
-        q, k, v = (sorting.cut(x, self.block) for x in (q, k, v))
+        q, k, v = (sorting.split_blocks(x, self.block) for x in (q, k, v))
         if keep is not None and real is not None:
             k, v = (x.masked_fill(~real[:, None, ..., None], 0.0) for x in (k, v))
         if scores is None:
@@ -352,7 +352,7 @@ class Sinkhorn(MultiHead):
                 "it with a larger max_length, or choose sort_net=attention"
             )
         with full_precision(x):
-            pooled = sorting.pool(sorting.cut(x, self.cut), causal=self.causal) / self.cut
+            pooled = sorting.pool(sorting.split_blocks(x, self.cut), causal=self.causal) / self.cut
             hidden = self.sort_in(pooled.to(self.sort_in.weight.dtype)).relu()
             hidden = hidden.view(*hidden.shape[:2], self.sorted_heads, -1).transpose(1, 2)
             scores = (hidden @ self.sort_out + self.sort_bias).relu()

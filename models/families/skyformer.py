@@ -77,7 +77,7 @@ def choose(
     return chosen, slot < used
 
 
-def take(
+def take_tokens(
     x: Float[Tensor, "b h l k"], chosen: Int[Tensor, "b m"], keep: Bool[Tensor, "b l"] | None
 ) -> Float[Tensor, "b h m k"]:
     """Return the chosen tokens, counted among the kept ones."""
@@ -114,7 +114,7 @@ def skyformer_attention(
             q, k = (x.masked_fill(~keep[:, None, :, None], 0.0) for x in (q, k))
             among = None
         chosen, filled = choose(draws, total, sampling)
-        x = torch.cat((take(q, chosen[0], among), take(k, chosen[1], among)), dim=2)
+        x = torch.cat((take_tokens(q, chosen[0], among), take_tokens(k, chosen[1], among)), dim=2)
         filled = torch.cat((filled, filled), dim=1)[:, None, :, None]
         y = x * x.shape[-1] ** -0.25
         norm = y.square().sum(-1, keepdim=True)

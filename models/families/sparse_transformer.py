@@ -203,7 +203,7 @@ class SparseCore(nn.Module):
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty memory of keys and values."""
-        return kv_cache.empty(shape, like)
+        return kv_cache.empty_cache(shape, like)
 
     def extend(
         self,
@@ -218,7 +218,7 @@ class SparseCore(nn.Module):
         Only the last `memory` tokens are in sight. All scores of the new tokens with them are
         worked out, but for tokens that begin: exact, but not sparse.
         """
-        seen = kv_cache.append(state, k, v)
+        seen = kv_cache.append_keys(state, k, v)
         if seen.begins:
             return self.forward(q, k, v, layout), seen.state
         visible = seen.visible & self.sees(seen.query, seen.query - seen.distance)

@@ -94,7 +94,7 @@ def factors(length: int) -> tuple[int, int]:
     return inner, -(-length // inner)
 
 
-def drawn(*shape: int) -> nn.Parameter:
+def xavier_matrices(*shape: int) -> nn.Parameter:
     """Return matrices drawn by Xavier, one by one."""
     matrices = nn.Parameter(torch.empty(shape))
     for matrix in matrices:
@@ -184,10 +184,10 @@ class Synthesizer(Family):
             case Component.dense:
                 kinds = 1 if self.lra else heads
                 self.dense_in = projection(width, site.inner_width, bias=bias)
-                self.dense_out = drawn(kinds, longest, site.head_width)
+                self.dense_out = xavier_matrices(kinds, longest, site.head_width)
                 self.dense_bias = nn.Parameter(torch.zeros(kinds, longest, 1))
             case Component.random:
-                self.table = drawn(heads, longest, longest)
+                self.table = xavier_matrices(heads, longest, longest)
                 if self.lra:
                     with torch.no_grad():  # there the fans of all heads together
                         self.table.mul_(heads**-0.5)
@@ -198,7 +198,7 @@ class Synthesizer(Family):
                     table.normal_(generator=site.generator)
                 self.register_buffer("table", table)
             case Component.factorised_random:
-                self.left, self.right = (drawn(heads, longest, rank) for _ in range(2))
+                self.left, self.right = (xavier_matrices(heads, longest, rank) for _ in range(2))
             case Component.factorised_dense:
                 inner, outer = factors(longest)
                 self.first_proj = projection(width, heads * inner, bias=bias)
@@ -280,7 +280,7 @@ class Synthesizer(Family):
         key_width = self.head_width if Component.dot in self.components else 0
         slots = min(memory, self.max_length)
         shape = (batch_size, self.heads, slots, key_width, self.head_width)
-        return kv_cache.empty(shape, self.v_proj.weight.new_empty(0))
+        return kv_cache.empty_cache(shape, self.v_proj.weight.new_empty(0))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`, whose count says where the tokens stand."""
@@ -300,7 +300,7 @@ class Synthesizer(Family):
                 f"{x.shape[1]} more came; logits belong to positions from the first on, so none "
                 "can be dropped: ask for a larger memory, up to max_length, or start anew"
             )
-        cached = kv_cache.append(flow.state, k, v)
+        cached = kv_cache.append_keys(flow.state, k, v)
         if cached.begins:
             y = self.forward(x, layout._replace(start=None))
             return flow._replace(x=y, state=cached.state)

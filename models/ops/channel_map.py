@@ -25,6 +25,6 @@ def channel_projection(width_in: int, width: int, mixing: ChannelMixing) -> nn.L
     return projection(width_in, gates * width, bias=True)
 
 
-def gated(y: Float[Tensor, "*b e"], mixing: ChannelMixing) -> Float[Tensor, "*b d"]:
+def apply_channel_gate(y: Float[Tensor, "*b e"], mixing: ChannelMixing) -> Float[Tensor, "*b d"]:
     """Return what is behind the gate of what W and b give; as it is where there is none."""
     return F.glu(y, dim=-1) if mixing == ChannelMixing.glu else y

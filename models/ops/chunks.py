@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lra.models.ops.numerics import blocks
+from lra.models.ops.numerics import row_slices
 
 
 def spans(length: int, chunk: int, rows: int, *, uncut: bool = False) -> list[tuple[slice, int]]:
@@ -21,7 +21,7 @@ def spans(length: int, chunk: int, rows: int, *, uncut: bool = False) -> list[tu
     whole = length - length % chunk
     # A short sequence is cut as well, or its blocks would hold more than all its rows do.
     rows = whole if uncut else max(1, min(rows, length // 4) // chunk) * chunk
-    cuts = [(rows_, chunk) for rows_ in blocks(whole, max(rows, 1))]
+    cuts = [(rows_, chunk) for rows_ in row_slices(whole, max(rows, 1))]
     return cuts + ([(slice(whole, length), length - whole)] if whole < length else [])
 
 
@@ -53,7 +53,7 @@ def scan(
     return states, last + gained[:, :, end]
 
 
-def written(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
+def write_rows(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
     """Return `whole` with `part` written to `rows`; `part` itself where that is all of it."""
     if part.shape == whole.shape and whole.is_contiguous() and part.is_contiguous():
         return part.to(whole.dtype)

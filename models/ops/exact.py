@@ -38,7 +38,7 @@ Attend: TypeAlias = Callable[..., Tensor]
 """`attend(q, k, v, *, causal, visible, dropout)`, as `softmax_attention` below."""
 
 
-class Unseen(NamedTuple):
+class HiddenPairs(NamedTuple):
     """What a mask hides."""
 
     keys: Bool[Tensor, "#b #h #l s"]
@@ -53,9 +53,9 @@ def blind_queries(visible: Bool[Tensor, "#b #h #l s"]) -> Bool[Tensor, "#b #h #l
     return None if looked_at(blind) and not bool(blind.any()) else blind
 
 
-def unseen(visible: Bool[Tensor, "#b #h #l s"]) -> Unseen:
+def hidden_pairs(visible: Bool[Tensor, "#b #h #l s"]) -> HiddenPairs:
     """Return what a mask hides, for all layers that it is handed to."""
-    return Unseen(~visible, blind_queries(visible))
+    return HiddenPairs(~visible, blind_queries(visible))
 
 
 def softmax_attention(
@@ -67,7 +67,7 @@ def softmax_attention(
     visible: Bool[Tensor, "#b 1 #l s"] | None = None,
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
-    hidden: Unseen | None = None,
+    hidden: HiddenPairs | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Attend with explicit scores.
 
@@ -79,7 +79,7 @@ def softmax_attention(
         visible: True where query i may see key j.
         dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
         bias: Added to the scores.
-        hidden: `unseen(visible)`, where it has been made.
+        hidden: `hidden_pairs(visible)`, where it has been made.
     """
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     scores = scores.to(sum_dtype(scores))
@@ -96,7 +96,7 @@ def weighted_values(
     visible: Bool[Tensor, "#b 1 #l s"] | None,
     dropout: float,
     bias: Float[Tensor, "#b h l s"] | None,
-    hidden: Unseen | None = None,
+    hidden: HiddenPairs | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Return the mean of the values by the softmax of the scores, which may be written over.
 
@@ -108,7 +108,7 @@ def weighted_values(
     if bias is not None:
         scores = scores + bias
     if visible is not None:
-        hidden = unseen(visible) if hidden is None else hidden
+        hidden = hidden_pairs(visible) if hidden is None else hidden
         # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
         scores = scores.masked_fill_(hidden.keys, torch.finfo(scores.dtype).min)
     weights = scores.softmax(-1)
@@ -262,7 +262,7 @@ class ExactCore(nn.Module):
             "causal": causal, "visible": visible, "dropout": self.rate()
         }  # fmt: skip
         if visible is not None and self.attend is softmax_attention:
-            arguments["hidden"] = layout.once("unseen", (visible,), lambda: unseen(visible))
+            arguments["hidden"] = layout.once("unseen", (visible,), lambda: hidden_pairs(visible))
         later = not causal or layout.prefix is not None
         if at is None:
             q, arguments["bias"] = self.in_order(q, q.shape[2], later=later)
@@ -305,7 +305,7 @@ class ExactCore(nn.Module):
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty memory of the last tokens; `Unsupported` for a core that looks ahead."""
-        return kv_cache.empty(shape, like, value_heads=self.value_heads)
+        return kv_cache.empty_cache(shape, like, value_heads=self.value_heads)
 
     def extend(
         self,
@@ -320,7 +320,7 @@ class ExactCore(nn.Module):
         A query sees the last `memory` tokens, itself included: with more, a window that slides.
         """
         refuse_in_stream(layout)
-        cache = kv_cache.append(state, k, v)
+        cache = kv_cache.append_keys(state, k, v)
         keys, values = cache.keys.to(q.dtype), cache.values.to(v.dtype)
         arguments = {"causal": True, "visible": cache.mask, "dropout": self.rate()}
         q, arguments["bias"] = self.remembered(q, cache)

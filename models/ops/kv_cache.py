@@ -49,7 +49,7 @@ class CacheView(NamedTuple):
         return None if self.begins else self.visible
 
 
-def empty(
+def empty_cache(
     shape: tuple[int, int, int, int, int], like: Tensor, *, value_heads: int | None = None
 ) -> State:
     """Return the state of no tokens.
@@ -85,7 +85,9 @@ def begins(state: State, length: int) -> bool:
     return several and not bool(seen.any())
 
 
-def append(state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"]) -> CacheView:
+def append_keys(
+    state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"]
+) -> CacheView:
     """Return what each new token may see, the last `memory` tokens, and the new state."""
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     memory, length = keys.shape[2], k.shape[2]

@@ -59,7 +59,7 @@ def add_product(
     torch.baddbmm(target, a, b, beta=0 if overwrite else 1, alpha=scale, out=target)
 
 
-def blocks(length: int, rows: int) -> Iterator[slice]:
+def row_slices(length: int, rows: int) -> Iterator[slice]:
     """Cut 0 … length into consecutive slices of `rows`, the last one shorter."""
     return (slice(start, min(start + rows, length)) for start in range(0, length, rows))
 

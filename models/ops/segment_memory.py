@@ -27,7 +27,7 @@ class Segment(NamedTuple):
     state: State
 
 
-def empty(parts: tuple[Tensor, ...]) -> State:
+def empty_memory(parts: tuple[Tensor, ...]) -> State:
     """Return the state of no tokens; `parts` are zeros, batch first."""
     return (*parts, torch.zeros(len(parts[0]), dtype=torch.int64, device=parts[0].device))
 
@@ -43,7 +43,7 @@ def append_inputs(state: State, x: Float[Tensor, "b l d"]) -> Segment:
     return Segment((context,), _vacant(seen, old.shape[1]), (after, seen + x.shape[1]))
 
 
-def append(state: State, new: tuple[Tensor, ...]) -> Segment:
+def append_segment(state: State, new: tuple[Tensor, ...]) -> Segment:
     """Return remembered and new keys and values together, and the last of them to remember."""
     *old, seen = cast(tuple[Tensor, ...], state)
     length, memory = new[0].shape[-2], old[0].shape[-2]

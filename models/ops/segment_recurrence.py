@@ -54,9 +54,9 @@ class SegmentRecurrence(MultiHead):
         """
         like = self.q_proj.weight
         if self.training:
-            return segment_memory.empty((like.new_zeros(batch_size, memory, like.shape[1]),))
+            return segment_memory.empty_memory((like.new_zeros(batch_size, memory, like.shape[1]),))
         shape = (batch_size, self.heads, memory, self.head_width)
-        return segment_memory.empty((like.new_zeros(shape), like.new_zeros(shape)))
+        return segment_memory.empty_memory((like.new_zeros(shape), like.new_zeros(shape)))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Read a segment behind `flow.state`; without one, exactly `forward`."""
@@ -72,7 +72,7 @@ class SegmentRecurrence(MultiHead):
         else:
             q = self.split(self.q_proj(x))
             keys_values = tuple(self.split(layer(x)) for layer in (self.k_proj, self.v_proj))
-            segment = segment_memory.append(flow.state, keys_values)
+            segment = segment_memory.append_segment(flow.state, keys_values)
             k, v = segment.context
         q, k = self.placed(q, k, segment.empty)
         return flow._replace(x=self.merge(self.read(q, k, v, segment)), state=segment.state)

@@ -64,10 +64,12 @@ def shared_heads(
         content = torch.einsum(
             "hk,hkd->hd", query_bias.view(heads, width), keys.view(heads, width, -1)
         )
-    return SharedHeads(queries.clone(), keys.clone(), blocks(heads, len(queries)).to(keys), content)
+    return SharedHeads(
+        queries.clone(), keys.clone(), head_blocks(heads, len(queries)).to(keys), content
+    )
 
 
-def blocks(heads: int, width: int) -> Float[Tensor, "h w"]:
+def head_blocks(heads: int, width: int) -> Float[Tensor, "h w"]:
     """Return ones where a shared column belongs to a head: neighbouring ones, the last has fewest.
 
     Raises:

@@ -24,7 +24,7 @@ Sorted = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values, "b h i s w" each, and which of them are real, "b h i s"; None: all."""
 
 
-def cut(x: Float[Tensor, "*r l w"], block: int) -> Float[Tensor, "*r n c w"]:
+def split_blocks(x: Float[Tensor, "*r l w"], block: int) -> Float[Tensor, "*r n c w"]:
     """Cut the length into blocks, with zeros behind the last token."""
     missing = -x.shape[-2] % block
     if missing:

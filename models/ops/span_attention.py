@@ -61,7 +61,7 @@ def span_attention(
     queries = F.pad(q, (0, 0, 0, spare)).view(batch, heads, blocks, size, width)
     queries = queries * width**-0.5
     keys = k.unfold(2, columns + size, size)
-    scores = banded(queries @ keys, columns) + queries @ table.mT
+    scores = square_to_band(queries @ keys, columns) + queries @ table.mT
     sight = visible
     if sight is None and (around[0] > 0 or around[1] > spare):
         sight = torch.ones(1, given, dtype=torch.bool, device=k.device)
@@ -85,7 +85,7 @@ def span_attention(
     total = total.where(total > 0, 1.0)  # where no key is seen
     span_weights = F.dropout(span_weights / total, dropout).to(v.dtype)
     values = v.unfold(2, columns + size, size)
-    o = squared(span_weights, size) @ values.mT
+    o = band_to_square(span_weights, size) @ values.mT
     if persistent is not None:
         number = persistent[1].shape[1]
         persistent_weights = F.dropout(rest / total, dropout).to(v.dtype)
@@ -93,14 +93,14 @@ def span_attention(
     return o.flatten(2, 3)[:, :, :length]
 
 
-def banded(square: Float[Tensor, "*n r s"], window: int) -> Float[Tensor, "*n r w"]:
+def square_to_band(square: Float[Tensor, "*n r s"], window: int) -> Float[Tensor, "*n r w"]:
     """Return row i from column i on, `window` columns of it."""
     rows, columns = square.shape[-2:]
     flat = F.pad(square.flatten(-2), (0, rows))
     return flat.view(*square.shape[:-2], rows, columns + 1)[..., :window]
 
 
-def squared(band: Float[Tensor, "*n r w"], size: int) -> Float[Tensor, "*n r s"]:
+def band_to_square(band: Float[Tensor, "*n r w"], size: int) -> Float[Tensor, "*n r s"]:
     """Return the square with row i of the band from column i on, and zeros elsewhere."""
     rows, window = band.shape[-2:]
     wide = F.pad(band, (0, size + 1)).flatten(-2)[..., : rows * (window + size)]

@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from lra.models.device_kind import device_kind
 from lra.models.mixer import Layout
 from lra.models.ops.exact import visibility
-from lra.models.ops.numerics import NEVER, blocks, full_precision, reciprocal, sum_dtype
+from lra.models.ops.numerics import NEVER, full_precision, reciprocal, row_slices, sum_dtype
 
 LATER = 2 * NEVER
 """Logit of what lies ahead, below padding: a row that has only padding behind it sees nothing."""
@@ -121,9 +121,9 @@ class SoftmaxPass(NamedTuple):
         by_head = min(heads, lanes)
         by_group = min(groups, max(1, lanes // heads))
         rows = ROWS if self.causal else max(ROWS, size // (length * by_head * by_group))
-        for group in blocks(groups, by_group):
-            for head in blocks(heads, by_head):
-                for row in blocks(length, rows):
+        for group in row_slices(groups, by_group):
+            for head in row_slices(heads, by_head):
+                for row in row_slices(length, rows):
                     columns = slice(0, row.stop if self.causal else length)
                     yield LogitBlock(group, head, row, columns)
 

@@ -25,7 +25,7 @@ class Window(NamedTuple):
     after: tuple[Float[Tensor, "b h m k"], Float[Tensor, "b h m v"]]
 
 
-def empty(shape: tuple[int, int, int, int, int], memory: int, like: Tensor) -> State:
+def empty_window(shape: tuple[int, int, int, int, int], memory: int, like: Tensor) -> State:
     """Return the state of no tokens; `shape` = (b, h, _, k, v). `memory` may be 0."""
     batch, heads, _, key_width, value_width = shape
     return (
@@ -35,7 +35,7 @@ def empty(shape: tuple[int, int, int, int, int], memory: int, like: Tensor) -> S
     )
 
 
-def append(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> Window:
+def append_window(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> Window:
     """Return remembered and new tokens together, and the last of them to remember."""
     old_keys, old_values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     length = k.shape[2]

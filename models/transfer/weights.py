@@ -265,14 +265,14 @@ def _fit_positions(
     old, new = state[TABLE], target_state[TABLE]
     if source_cls is None:
         source_cls = target_cls = False
-    rows = repeated(old[int(source_cls) :], len(new) - int(target_cls))
+    rows = repeat_rows(old[int(source_cls) :], len(new) - int(target_cls))
     if target_cls:
         rows = torch.cat(((old if source_cls else new)[:1].to(rows), rows))
     state[TABLE] = rows
     return None if len(old) == len(new) and source_cls == target_cls else (len(old), len(new))
 
 
-def repeated(table: Float[Tensor, "n d"], length: int) -> Float[Tensor, "m d"]:
+def repeat_rows(table: Float[Tensor, "n d"], length: int) -> Float[Tensor, "m d"]:
     """Return `length` rows: those of the table, over and over."""
     copies = -(-length // len(table))
     return table.repeat(copies, 1)[:length]

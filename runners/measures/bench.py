@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from lra.models.backbone.model import Backbone, TaskFacts
-from lra.models.contract.counting import count_operations, pretending, saved_bytes
+from lra.models.contract.counting import count_operations, fake_tensors, saved_bytes
 from lra.runners.measurement.device import DTYPES, autocast
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.inputs import random_inputs
@@ -114,7 +114,7 @@ class Bench:
             return count_operations(call)
 
     def _operations_without_work(self, name: str) -> int:
-        with pretending():
+        with fake_tensors():
             model = self.build(name)
             tokens = torch.empty_like(self.tokens, device="cpu")
             target = torch.empty_like(self.target, device="cpu")

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from lra.conf.bounds import check_positive
 from lra.conf.choices import by_name
-from lra.models.backbone.generation import Point, TokenSampling, advance, begin, read
+from lra.models.backbone.generation import Point, TokenSampling, advance, begin, next_logits
 from lra.models.backbone.model import Backbone
 from lra.models.contract.counting import count_operations
 from lra.models.state import size_bytes
@@ -271,7 +271,7 @@ class TokenWriter:
     def prefill(self) -> Tensor:
         """Read the context, as far as the logits of the first token."""
         with torch.inference_mode(), autocast(self.hardware):
-            logits, _ = read(self.model, self.begin())
+            logits, _ = next_logits(self.model, self.begin())
             return logits
 
     def first_token(self) -> Point:

@@ -26,7 +26,7 @@ from lra.models.mixer import (
     Positions,
     Remembers,
     Site,
-    Tuned,
+    TunedModule,
     Unsupported,
 )
 from lra.models.state import detach
@@ -163,7 +163,7 @@ class Tried:
 
     def promised(self):
         shapes = [(name, tuple(p.shape)) for name, p in self.mixer.state_dict().items()]
-        tuning = self.mixer.tuning() if isinstance(self.mixer, Tuned) else {}
+        tuning = self.mixer.tuning() if isinstance(self.mixer, TunedModule) else {}
         return shapes, self.mixer.traits, tuning
 
     def evaluated(self):

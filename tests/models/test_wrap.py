@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from lra.composition.binding import defaults
 from lra.models.contract import check_mixer
 from lra.models.mixer import Growth, Layout, Site, Traits, Unsupported
-from lra.models.wrap import MaskForm, Wrapped, wrap
+from lra.models.wrap import MaskForm, WrappedModule, wrap
 
 SMALL = {"max_length": 64, "width": 16}
 SQUARE = {"operations": "n^2", "memory": "n^2", "sees_order": False}
@@ -371,4 +371,4 @@ def test_mixers_and_other_things_are_not_wrapped() -> None:
 def test_a_module_that_looks_ahead_has_no_causal_form() -> None:
     with pytest.raises(Unsupported, match="Seen sees later tokens"):
         wrap(Seen, causal=False)(Site(width=4, heads=1, max_length=3, causal=True))
-    assert isinstance(wrap(Seen, causal=True, mask="keep")(SITE), Wrapped)
+    assert isinstance(wrap(Seen, causal=True, mask="keep")(SITE), WrappedModule)

@@ -171,7 +171,7 @@ class SlidingWindowCore(nn.Module):
         They stand at the right, the latest last. Whatever memory is requested, more than
         `window * dilation` is never seen.
         """
-        return window_cache.empty(shape, self.window * self.dilation, like)
+        return window_cache.empty_window(shape, self.window * self.dilation, like)
 
     def extend(
         self,
@@ -182,7 +182,7 @@ class SlidingWindowCore(nn.Module):
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Attend to the remembered tokens and to the new ones up to each query."""
-        keys, values, filled, after = window_cache.append(state, k, v)
+        keys, values, filled, after = window_cache.append_window(state, k, v)
         total = filled + q.shape[2]
         keep = torch.arange(keys.shape[2], 0, -1, device=q.device) <= total[:, None]
         o = self(q, keys, values, layout._replace(keep=keep))

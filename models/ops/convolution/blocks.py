@@ -26,7 +26,7 @@ def lay(x: Float[Tensor, "b h l v"], taps: int, first: int) -> Float[Tensor, "h 
     return buffer
 
 
-def blocks(buffer: Float[Tensor, "h n v"], taps: int) -> Float[Tensor, "h m w v"]:
+def input_blocks(buffer: Float[Tensor, "h n v"], taps: int) -> Float[Tensor, "h m w v"]:
     """View the inputs of every block; neighbours overlap."""
     heads, rows, width = buffer.shape
     shape = heads, (rows - taps + 1) // BLOCK, BLOCK + taps - 1, width

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lra.models.ops.convolution.blocks import BLOCK, blocks, diagonals, lay, lift
+from lra.models.ops.convolution.blocks import BLOCK, diagonals, input_blocks, lay, lift
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 
@@ -49,7 +49,7 @@ class _DynamicConvolution(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         taps = weight.shape[-1]
         with full_precision(x):
-            inputs = blocks(lay(x, taps, left), taps)
+            inputs = input_blocks(lay(x, taps, left), taps)
             kernels = _kernels(weight, inputs.shape[1])
             out = inputs.new_empty(*inputs.shape[:2], BLOCK, x.shape[-1])
             band = inputs.new_zeros(inputs.shape[1], BLOCK, BLOCK + taps - 1)
@@ -64,11 +64,11 @@ class _DynamicConvolution(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         (batch, heads, length, width), taps = x.shape, weight.shape[-1]
         with full_precision(gradient):
-            inputs = blocks(lay(x, taps, ctx.left), taps)
+            inputs = input_blocks(lay(x, taps, ctx.left), taps)
             number = inputs.shape[1]
             kernels = _kernels(weight, number)
             # An output's place in its block is that of its first input.
-            outputs = blocks(lay(gradient, taps, 0), taps)[:, :, :BLOCK]
+            outputs = input_blocks(lay(gradient, taps, 0), taps)[:, :, :BLOCK]
             band = inputs.new_zeros(number, BLOCK, BLOCK + taps - 1)
             by_kernels = torch.empty_like(kernels)
             by_rows = inputs.new_zeros(heads, (number + -(-(taps - 1) // BLOCK)) * BLOCK, width)

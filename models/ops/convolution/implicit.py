@@ -17,13 +17,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.ops.numerics import full_precision
-from lra.models.ops.state_space.unrounded import Unrounded
+from lra.models.ops.state_space.unrounded import Float32Parameters
 
 LOWEST = 1e-4
 """The lowest of the frequencies f; the highest is B - 1."""
 
 
-class ImplicitKernel(Unrounded):
+class ImplicitKernel(Float32Parameters):
     """The network, and the table of what it is asked with.
 
     Args:

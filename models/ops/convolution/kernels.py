@@ -35,11 +35,11 @@ def piecewise(
     dtype = sum_dtype(parts)
     weighted = parts.to(dtype) * scale.to(dtype)[:, None, :, None]
     numbered = enumerate(weighted.unbind())
-    pieces = [upsampled(part, first << max(0, number - 1)) for number, part in numbered]
+    pieces = [upsample(part, first << max(0, number - 1)) for number, part in numbered]
     return torch.cat(pieces, dim=-1)
 
 
-def upsampled(x: Float[Tensor, "*b k"], times: int) -> Float[Tensor, "*b n"]:
+def upsample(x: Float[Tensor, "*b k"], times: int) -> Float[Tensor, "*b n"]:
     """Return `times` k points on the lines between neighbours; `times` is 1 or even.
 
     By sums alone, whose gradient is the same in every run, as that of PyTorch's interpolation is

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lra.models.ops.convolution.blocks import BLOCK, blocks, diagonals, lay, lift
+from lra.models.ops.convolution.blocks import BLOCK, diagonals, input_blocks, lay, lift
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 
@@ -37,7 +37,7 @@ def shared_convolution(
 
 def _convolve(x: Float[Tensor, "b h l v"], weight: Float[Tensor, "h t"], left: int) -> Tensor:
     heads, taps = weight.shape
-    inputs = blocks(lay(x, taps, left), taps)
+    inputs = input_blocks(lay(x, taps, left), taps)
     band = inputs.new_zeros(heads, BLOCK, BLOCK + taps - 1)
     diagonals(band).copy_(weight[:, None])
     out = inputs.new_empty(*inputs.shape[:2], BLOCK, x.shape[-1])
@@ -63,9 +63,9 @@ class _SharedConvolution(torch.autograd.Function):
         taps = weight.shape[1]
         with full_precision(gradient):
             by_x = _masked(_convolve(gradient, weight.flip(1), taps - 1 - ctx.left), keep)
-            inputs = blocks(lay(_masked(x, keep), taps, ctx.left), taps)
+            inputs = input_blocks(lay(_masked(x, keep), taps, ctx.left), taps)
             # An output's place in its block is that of its first input.
-            outputs = blocks(lay(gradient, taps, 0), taps)[:, :, :BLOCK]
+            outputs = input_blocks(lay(gradient, taps, 0), taps)[:, :, :BLOCK]
             by_band = torch.stack(
                 [torch.bmm(g, x.mT).sum(0) for g, x in zip(outputs, inputs, strict=True)]
             )

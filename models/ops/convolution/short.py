@@ -32,12 +32,12 @@ def short_convolution(
         document: Taps do not reach over to another; those before are of the first one.
         spacing: Tokens from a tap to the next, s.
     """
-    inputs, after = shifted(x, weight.shape[1], before, document, spacing=spacing)
-    y = tapped(inputs, weight)
+    inputs, after = tap_inputs(x, weight.shape[1], before, document, spacing=spacing)
+    y = sum_taps(inputs, weight)
     return y if bias is None else y + bias.to(y.dtype), after
 
 
-def tapped(inputs: list[Tensor], weight: Float[Tensor, "d k"]) -> Float[Tensor, "b l d"]:
+def sum_taps(inputs: list[Tensor], weight: Float[Tensor, "d k"]) -> Float[Tensor, "b l d"]:
     """Return the sum of inputs, each by its tap of every channel."""
     # Each tap's channels behind each other: strided ones take four times as long.
     taps = weight.to(inputs[0].dtype).mT.contiguous().unbind()
@@ -47,7 +47,7 @@ def tapped(inputs: list[Tensor], weight: Float[Tensor, "d k"]) -> Float[Tensor, 
     return y
 
 
-def shifted(
+def tap_inputs(
     x: Float[Tensor, "b l d"],
     taps: int,
     before: Float[Tensor, "b m d"] | None = None,

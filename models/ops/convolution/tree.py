@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lra.models.ops.convolution.short import shifted, tapped
+from lra.models.ops.convolution.short import sum_taps, tap_inputs
 from lra.models.ops.numerics import sum_dtype
 
 
@@ -49,8 +49,8 @@ def dilated_tree(
     y, after = of_token * seen, []
     for level, weight in enumerate(of_levels):
         earlier = None if before is None else before[level]
-        inputs, last = shifted(seen, low.shape[1], earlier, document, spacing=1 << level)
-        y = y + weight * tapped(inputs, high)
-        seen = tapped(inputs, low)
+        inputs, last = tap_inputs(seen, low.shape[1], earlier, document, spacing=1 << level)
+        y = y + weight * sum_taps(inputs, high)
+        seen = sum_taps(inputs, low)
         after.append(last)
     return y + of_rest * seen, tuple(after)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lra.models.ops.chunks import spans, written
+from lra.models.ops.chunks import spans, write_rows
 from lra.models.ops.linear.features import CPU_BLOCK, block_rows
 from lra.models.ops.numerics import full_precision, sum_dtype, without_padding
 
@@ -61,7 +61,7 @@ def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by positio
         for rows, size in cuts:
             states.append(state)
             block: Block = chunks(inputs, rows, size, state)
-            o = written(o, rows, read(block).view(*v.shape[:2], -1, v.shape[3]))
+            o = write_rows(o, rows, read(block).view(*v.shape[:2], -1, v.shape[3]))
             state = block.last
     ctx.cuts = cuts
     ctx.save_for_backward(o if solves else inputs[0], *inputs[1:], *states)
@@ -88,7 +88,7 @@ def blocks_backward(
             *parts, dstate = pull(block, here, dstate)
             for index, part in enumerate(parts):
                 shape = (*do.shape[:2], -1, *inputs[index].shape[3:])
-                gradients[index] = written(gradients[index], rows, part.reshape(shape))
+                gradients[index] = write_rows(gradients[index], rows, part.reshape(shape))
     return gradients, dstate
 
 

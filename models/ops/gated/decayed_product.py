@@ -33,7 +33,7 @@ from lra.models.ops.gated.blockwise import (
     decays_of_tokens,
     first_state,
 )
-from lra.models.ops.gated.pairs import BASE, Constant, Decays, Operand, Weighed, decays
+from lra.models.ops.gated.pairs import BASE, Constant, Decays, Operand, WeighedPairs, decays
 from lra.models.ops.numerics import full_precision, without_padding
 
 
@@ -82,7 +82,7 @@ def decayed_chunks(
     return DecayedChunks(q, k, v, here, whole, states, here.weights(q, k), kept, last)
 
 
-def read(block: DecayedChunks) -> Float[Tensor, "bhn c v"]:
+def block_outputs(block: DecayedChunks) -> Float[Tensor, "bhn c v"]:
     """Return what queries read."""
     decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
     return torch.baddbmm(decayed, block.weights, block.v)
@@ -95,20 +95,20 @@ class _DecayedProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, state: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
-        spans = cuts(q, chunk, held(q, v, g, chunk))
-        return blocks_forward(ctx, (q, k, v, g), state, spans, decayed_chunks, read)
+        spans = cuts(q, chunk, numbers_per_token(q, v, g, chunk))
+        return blocks_forward(ctx, (q, k, v, g), state, spans, decayed_chunks, block_outputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor, dstate: Tensor) -> tuple[Tensor | None, ...]:
         # once: checkpoints that recompute count how often they are asked
         gates = ctx.needs_input_grad[3]
-        pull = partial(pulled, gates=gates)
+        pull = partial(block_gradients, gates=gates)
         gradients, dstate = blocks_backward(ctx, do, dstate, decayed_chunks, pull)
         return *gradients[:3], gradients[3] if gates else None, dstate, None
 
 
-def pulled(
+def block_gradients(
     block: DecayedChunks,
     do: Float[Tensor, "bhn c v"],
     dlast: Float[Tensor, "b h k v"],
@@ -123,13 +123,13 @@ def pulled(
     dv = torch.baddbmm(torch.bmm(block.kept, dends), block.weights.mT, do)
     reader = Operand(q, torch.bmm(do, states.mT).mul_(here.from_start))
     writer = Operand(k, torch.bmm(v, dends.mT).mul_(here.to_end))
-    pairs = Weighed(block.weights, torch.bmm(do, v.mT))
+    pairs = WeighedPairs(block.weights, torch.bmm(do, v.mT))
     across = (states * dends).sum(-1) * here.from_start[:, -1] if gates else None
     (dq,), (dk,), dg = here.pull([[pairs]], [reader], [writer], across)
     return [dq, dk, dv, *([] if dg is None else [dg]), dfirst]
 
 
-def held(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
+def numbers_per_token(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
     """Return how many numbers a token of a head holds while it is worked on."""
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk

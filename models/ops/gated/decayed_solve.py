@@ -32,10 +32,10 @@ from lra.models.ops.gated.blockwise import (
 )
 from lra.models.ops.gated.decayed_product import (
     DecayedChunks,
+    block_gradients,
+    block_outputs,
     decayed_chunks,
-    held,
-    pulled,
-    read,
+    numbers_per_token,
 )
 from lra.models.ops.numerics import reciprocal, without_padding
 
@@ -49,7 +49,9 @@ def _solution(
     x, way, none = torch.zeros_like(rest), rest.clone(), torch.zeros_like(scale)
     size, least = rest.square().sum(-1, keepdim=True), torch.finfo(rest.dtype).eps ** 2
     for _ in range(steps):
-        step = read(block._replace(q=way, weights=block.decays.weights(way, block.k))).add_(way)
+        step = block_outputs(
+            block._replace(q=way, weights=block.decays.weights(way, block.k))
+        ).add_(way)
         # Beyond rounding nothing is found, but numbers too small for a processor's fast path.
         live = size > least
         factor = torch.where(live, size / (way * step).sum(-1, keepdim=True), none)
@@ -67,7 +69,7 @@ class _DecayedSolve(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, w: Tensor, k: Tensor, g: Tensor, state: Tensor, chunk: int, steps: int
     ) -> tuple[Tensor, Tensor]:
-        spans = cuts(q, chunk, held(q, k, g, chunk))
+        spans = cuts(q, chunk, numbers_per_token(q, k, g, chunk))
         ctx.steps = steps
 
         def solved(block: DecayedChunks) -> Tensor:
@@ -88,7 +90,7 @@ def _pull(
 ) -> list[Tensor]:
     """Return the gradients of q, w, k, g and the state before a block, whose `q` is x."""
     y = _solution(block, dx, steps=steps)
-    return [y, *pulled(block, -y, dlast, gates=True)[1:]]
+    return [y, *block_gradients(block, -y, dlast, gates=True)[1:]]
 
 
 def decayed_solve(

@@ -38,7 +38,7 @@ from lra.models.ops.gated.blockwise import (
     decays_of_tokens,
     first_state,
 )
-from lra.models.ops.gated.pairs import BASE, Decays, Operand, Weighed, decays
+from lra.models.ops.gated.pairs import BASE, Decays, Operand, WeighedPairs, decays
 from lra.models.ops.numerics import without_padding
 
 
@@ -174,13 +174,13 @@ def _pull(
         Operand(k, torch.bmm(dv, states.mT).mul_(here.from_start).neg_()),
     ]
     writers = [Operand(w, torch.bmm(r, dends.mT).mul_(here.to_end))]
-    of_queries = [Weighed(block.table, torch.bmm(do, r.mT))]
-    of_keys = [Weighed(block.triangle, torch.bmm(dv, r.mT).tril(-1).neg_())]
+    of_queries = [WeighedPairs(block.table, torch.bmm(do, r.mT))]
+    of_keys = [WeighedPairs(block.triangle, torch.bmm(dv, r.mT).tril(-1).neg_())]
     if additions is not None:
         u, v = additions.u, additions.v
         writers.append(Operand(u, torch.bmm(v, dends.mT).mul_(here.to_end)))
-        of_queries.append(Weighed(additions.table, torch.bmm(do, v.mT)))
-        of_keys.append(Weighed(additions.seen, torch.bmm(dv, v.mT).tril(-1).neg_()))
+        of_queries.append(WeighedPairs(additions.table, torch.bmm(do, v.mT)))
+        of_keys.append(WeighedPairs(additions.seen, torch.bmm(dv, v.mT).tril(-1).neg_()))
         dv = torch.bmm(additions.seen.mT, dv).neg_()
         dv.baddbmm_(additions.table.mT, do).baddbmm_(additions.ends, dends)
     across = (states * dends).sum(-1) * here.from_start[:, -1]

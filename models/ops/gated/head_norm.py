@@ -24,7 +24,7 @@ class Gate(StrEnum):
     sigmoid = auto()
 
 
-def gated(
+def apply_gate(
     y: Float[Tensor, "*r e"], gate: Float[Tensor, "*r e"] | None, kind: Gate
 ) -> Float[Tensor, "*r e"]:
     """Return y times the activation of its gate."""
@@ -75,4 +75,4 @@ class GatedHeadNorm(nn.Module):
         heads = o.view(*o.shape[:-1], -1, len(self.weight))
         normed = normed_heads(heads, self.epsilon, centred=False)
         y = (normed * self.weight.to(normed.dtype)).to(o.dtype).flatten(-2)
-        return gated(y, gate, self.gate)
+        return apply_gate(y, gate, self.gate)

@@ -8,8 +8,8 @@ Two-sided, the same weights read a row once more from its end; a token reads its
     merged(o) = W_O (act(W_G x) * norm_h(o))
 
 A family says of what widths its heads are and how they read states; its convolutions' last inputs
-are remembered too. Rows are read document after document and then padding, see `reading`, so that
-nothing stands in a gap.
+are remembered too. Rows are read document after document and then padding (`reading_order`), so
+that nothing stands in a gap.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops.convolution.short import short_convolution
 from lra.models.ops.gated.head_norm import Gate, GatedHeadNorm
 from lra.models.ops.numerics import sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order
 
 Parts = tuple[Tensor, ...]
 """What a row is remembered by: tensors whose zeros mean empty, batch first."""
@@ -148,7 +148,7 @@ class GatedMixer(Family):
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
         before: Parts = self.empty(len(x)) if state is None else state  # type: ignore[assignment]
         together = layout.document if state is None else None
-        order = reading(layout.keep, backwards=backwards, document=together)
+        order = reading_order(layout.keep, backwards=backwards, document=together)
         keep, document = (
             None if fact is None else order.of(fact) for fact in (layout.keep, layout.document)
         )

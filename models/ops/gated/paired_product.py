@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lra.models.ops.gated.blockwise import FEW
-from lra.models.ops.gated.pairs import falling
+from lra.models.ops.gated.pairs import constant_decays
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 
@@ -54,7 +54,7 @@ class _PairedProduct(torch.autograd.Function):
         kept = [x.reshape(-1, *x.shape[2:]) for x in (q, k, v)]
         q, k, v = (x.to(sum_dtype(v)) for x in kept)
         with full_precision(v):
-            table = falling(g, q.shape[1], scale=scale, causal=causal)
+            table = constant_decays(g, q.shape[1], scale=scale, causal=causal)
             weights = _decayed(q, k, table)
             o = torch.bmm(weights, v)
         ctx.save_for_backward(*kept, weights, table)

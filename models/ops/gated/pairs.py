@@ -46,7 +46,7 @@ class Operand(NamedTuple):
     gradient: Float[Tensor, "m c k"]
 
 
-class Weighed(NamedTuple):
+class WeighedPairs(NamedTuple):
     """W of some x and y."""
 
     weights: Float[Tensor, "m c c"]
@@ -71,7 +71,7 @@ class Decays(Protocol):
 
     def pull(
         self,
-        tables: Sequence[Sequence[Weighed]],
+        tables: Sequence[Sequence[WeighedPairs]],
         readers: Sequence[Operand],
         writers: Sequence[Operand],
         across: Float[Tensor, "m k"] | None,
@@ -92,7 +92,7 @@ def decays(g: Float[Tensor, "m c"] | Float[Tensor, "m c k"]) -> Decays:
     return _Scalar(g) if g.ndim == 2 else _Vector(g)
 
 
-def falling(
+def constant_decays(
     g: Float[Tensor, " h"], length: int, *, scale: float = 1.0, causal: bool = True
 ) -> Float[Tensor, "h l l"]:
     """Return scale e^(g |i - j|) of all pairs of tokens, of constants; when causal 0 for j > i."""
@@ -152,7 +152,7 @@ class _Scalar:
 
     def pull(
         self,
-        tables: Sequence[Sequence[Weighed]],
+        tables: Sequence[Sequence[WeighedPairs]],
         readers: Sequence[Operand],
         writers: Sequence[Operand],
         across: Float[Tensor, "m k"] | None,
@@ -167,7 +167,7 @@ class _Scalar:
                 add_product(dx[i], inner, writers[j].tokens)
                 add_product(dy[j], inner.mT, readers[i].tokens)
                 if dg is not None:
-                    dg += crossing(torch.mul(gradient, weights, out=inner))
+                    dg += crossing_sums(torch.mul(gradient, weights, out=inner))
         return dx, dy, dg
 
     def _decayed(self, products: Float[Tensor, "m c c"]) -> Float[Tensor, "m c c"]:
@@ -185,7 +185,7 @@ class Constant(_Scalar):
 
     def __init__(self, g: Float[Tensor, " h"], chunks: tuple[int, int, int], length: int) -> None:
         self.chunks = chunks
-        table = falling(g, length)
+        table = constant_decays(g, length)
         from_start = table[:, :, 0] * g[:, None].exp()
         self.table = table[:, None]
         self.from_start, self.to_end = (
@@ -265,7 +265,7 @@ class _Vector:
 
     def pull(
         self,
-        tables: Sequence[Sequence[Weighed]],
+        tables: Sequence[Sequence[WeighedPairs]],
         readers: Sequence[Operand],
         writers: Sequence[Operand],
         across: Float[Tensor, "m k"] | None,
@@ -314,7 +314,7 @@ class _Vector:
         return dx, dy, None if dg is None else dg.view_as(x[0])[:, : self.length]
 
 
-def crossing(table: Float[Tensor, "*m r s"], first: int = 0) -> Float[Tensor, "*m s"]:
+def crossing_sums(table: Float[Tensor, "*m r s"], first: int = 0) -> Float[Tensor, "*m s"]:
     """Return, for each token t, the sum over pairs i >= t > j; rows are tokens from `first` on."""
     own = table[..., first:].cumsum(-1).tril_(-1).sum(-2)
     own = F.pad(own[..., :-1], (1, 0))

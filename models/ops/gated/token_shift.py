@@ -46,7 +46,7 @@ class LowRankMap(nn.Module):
 
 
 class ShiftedMixer(Recurrence):
-    """A layer whose `read` begins with `shifted`; `decay` makes the logits of its decays."""
+    """A layer whose `read` begins with `previous_tokens`; `decay` makes logits of its decays."""
 
     decay: LowRankMap
 
@@ -97,7 +97,7 @@ def of_own_token(
     return (q * k * by_channel).sum(-1, keepdim=True) * v
 
 
-def shifted(
+def previous_tokens(
     x: Float[Tensor, "b l d"], token: Float[Tensor, "b 1 d"], borders: Borders
 ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b 1 d"]]:
     """Return the token before each, 0 before a document's first, and the last one."""

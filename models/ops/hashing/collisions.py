@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lra.models.device_kind import device_kind
-from lra.models.ops.numerics import blocks
+from lra.models.ops.numerics import row_slices
 
 CODE_ELEMENTS = 1 << 22
 """Signs worked on at once: 16 MB."""
@@ -56,13 +56,13 @@ def hash_codes(
     packing, planes = (some[:, None] * bit_value[:, None]).flatten(0, 1), planes.to(x.dtype)
     by_head = x.view(-1, heads, length, width)
     codes = []
-    for part in blocks(length, max(64, CODE_ELEMENTS // (rows * bits))):
+    for part in row_slices(length, max(64, CODE_ELEMENTS // (rows * bits))):
         signs = (by_head[:, :, part] @ planes).gt_(0)
         codes.append((signs.view(-1, len(packing)) @ packing).view(rows, -1, hashes))
     return torch.cat(codes, dim=1).mT.to(torch.int32)
 
 
-def collected(
+def sum_of_matches(
     targets: Int[Tensor, "r m n"],
     sources: Int[Tensor, "r m s"],
     values: Float[Tensor, "r s v"],
@@ -72,7 +72,7 @@ def collected(
     rows, hashes, length = targets.shape
     width = values.shape[-1]
     out = values.new_zeros(rows, length, width)
-    for part in blocks(rows, max(1, TABLE_ELEMENTS // (codes * width))):
+    for part in row_slices(rows, max(1, TABLE_ELEMENTS // (codes * width))):
         held, total = values[part], out[part].flatten(0, 1)
         first = codes * torch.arange(held.shape[0], device=values.device)[:, None]
         for one in range(hashes):
@@ -89,7 +89,7 @@ class Sides(NamedTuple):
     vectors: Float[Tensor, "r l e"]
 
 
-def paired(
+def sums_both_ways(
     queries: Sides,
     keys: Sides,
     targets: Int[Tensor, "r m n"],
@@ -104,9 +104,9 @@ def paired(
     elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
     at_once = max(1, elements // (length * width))
     out = torch.zeros_like(both.vectors)
-    for part in blocks(rows, at_once):
+    for part in row_slices(rows, at_once):
         held = Sides(*(x[part] for x in both))
-        for some in blocks(hashes, max(1, at_once // rows)):
+        for some in row_slices(hashes, max(1, at_once // rows)):
             codes = torch.cat((sources[part, some], targets[part, some]), dim=2)
             out[part] += _paired(held, codes, split)
     return out[:, split:], out[:, :split]
@@ -178,13 +178,15 @@ class _Chunks(NamedTuple):
         # the chunk's first code, and keys those of chunks behind, through its last.
         keys = self.factors * (~self.is_query & (self.codes == last) & joined_next)[..., None]
         queries = self.factors * (self.is_query & (self.codes == first) & joined)[..., None]
-        before = carried(keys.mT @ self.vectors, (joined & whole)[..., None])
-        behind = carried(queries.mT @ self.vectors, (joined_next & whole)[..., None], back=True)
+        before = running_sums(keys.mT @ self.vectors, (joined & whole)[..., None])
+        behind = running_sums(
+            queries.mT @ self.vectors, (joined_next & whole)[..., None], back=True
+        )
         for_queries = F.pad(before[:, :-1], (0, 0, 0, 0, 1, 0))
         return queries @ for_queries + keys @ F.pad(behind[:, 1:], (0, 0, 0, 0, 0, 1))
 
 
-def carried(
+def running_sums(
     x: Float[Tensor, "r m d e"], goes_on: Bool[Tensor, "r m 1 1"], *, back: bool = False
 ) -> Float[Tensor, "r m d e"]:
     """Return y_t = x_t + goes_on_t y_(t-1), or y_(t+1) when `back`; may overwrite x.
@@ -200,7 +202,7 @@ def carried(
     if back:
         early, late = late, early
     gate = goes_on[:, late]
-    ends = carried(
+    ends = running_sums(
         x[:, late].addcmul(gate.to(x.dtype), x[:, early]), gate & goes_on[:, early], back=back
     )
     x[:, late] = ends

@@ -28,7 +28,7 @@ TINY = 1e-6
 """Added to the mean square of a key, so that gradients stay small where it is almost zero."""
 
 
-class Taken(NamedTuple):
+class LshInputs(NamedTuple):
     """What a pass works on."""
 
     tokens: Int[Tensor, " p"]
@@ -38,7 +38,7 @@ class Taken(NamedTuple):
     values: Float[Tensor, "m w v"]
 
 
-class Sorted:
+class SortedLists:
     """Queries, keys and values in their lists, pass by pass, and what hides or lowers scores.
 
     Passes take turns in the same memory: what one has taken ends with the next.
@@ -64,7 +64,7 @@ class Sorted:
         self.buffers = [x.new_empty(slots, x.shape[1]) for x in (self.u, self.u, self.v)]
         self.lowered = list(self._lowerings(count is not None, slopes))
 
-    def take(self, part: slice) -> Taken:
+    def take(self, part: slice) -> LshInputs:
         """Gather what the chunks of a pass see."""
         frame, rules = self.frame, self.frame.rules
         seen_tokens = self.order.tokens[frame.covered(part)]
@@ -77,7 +77,7 @@ class Sorted:
         queries = frame.slots_by_chunk(x)
         first = rules.before * rules.chunk
         tokens = seen_tokens[first : first + queries.shape[0] * queries.shape[1]]
-        return Taken(tokens, queries, keys, frame.seen(v))
+        return LshInputs(tokens, queries, keys, frame.seen(v))
 
     def _lowerings(
         self, padded: bool, slopes: Float[Tensor, " h"] | None
@@ -152,7 +152,7 @@ class Sorted:
 
         return count
 
-    def weights(self, part: slice, taken: Taken) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
+    def weights(self, part: slice, taken: LshInputs) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
         """Return every round's own weights in a pass, and the largest score of each query."""
         s = self.score_buffer[: part.stop - part.start]
         add_product(s, taken.queries, taken.keys.mT, self.frame.rules.scale, overwrite=True)
@@ -238,7 +238,7 @@ class LshAttention(torch.autograd.Function):
         dropout_masks: list[Tensor] = []
         with full_precision(u):
             order = Order(tokens, inverse, buckets)
-            lists = Sorted(u, v, order, count, slopes, frame)
+            lists = SortedLists(u, v, order, count, slopes, frame)
             outputs = lists.v.new_zeros(frame.size, v.shape[-1])
             tops, totals = torch.zeros_like(outputs[:, :1]), torch.ones_like(outputs[:, :1])
             for part in frame.passes(u.device):
@@ -273,7 +273,7 @@ class LshAttention(torch.autograd.Function):
         rules, C = frame.rules, frame.rules.chunk
         count = None if keep is None else keep.sum(1)
         with full_precision(gradient):
-            lists = Sorted(u, v, Order(tokens, inverse, buckets), count, slopes, frame)
+            lists = SortedLists(u, v, Order(tokens, inverse, buckets), count, slopes, frame)
             g = by_rows(gradient)
             mean = (g * by_rows(out)).sum(-1, keepdim=True)
             share_of = frame.slots_by_chunk(shares)

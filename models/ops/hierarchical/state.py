@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from lra.models.ops.numerics import sum_dtype
 
 
-class Remembered(NamedTuple):
+class ClusterState(NamedTuple):
     """Sums of clusters, first queries and the number of tokens."""
 
     keys: Float[Tensor, "b h a s k"]
@@ -43,11 +43,11 @@ def levels_for(memory: int, block: int) -> int:
     return 1 + max(0, math.ceil(math.log2(-(-max(memory, 1) // block))) - 1)
 
 
-def empty(shape: tuple[int, int, int, int, int], block: int, like: Tensor) -> Remembered:
+def empty_clusters(shape: tuple[int, int, int, int, int], block: int, like: Tensor) -> ClusterState:
     """Return the state of no tokens; `shape` = (b, h, memory, k, v)."""
     batch, heads, memory, key_width, value_width = shape
     levels, like = levels_for(memory, block), like.to(sum_dtype(like))
-    return Remembered(
+    return ClusterState(
         like.new_zeros(batch, heads, levels, 2 * block, key_width),
         like.new_zeros(batch, heads, levels, 2 * block, value_width),
         like.new_zeros(batch, heads, levels, key_width),
@@ -55,12 +55,12 @@ def empty(shape: tuple[int, int, int, int, int], block: int, like: Tensor) -> Re
     )
 
 
-def filled(
-    state: Remembered,
+def state_behind(
+    state: ClusterState,
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],
     v: Float[Tensor, "b h l v"],
-) -> Remembered:
+) -> ClusterState:
     """Return the state behind a whole prompt, given an empty one."""
     length, (levels, slots) = q.shape[2], state.keys.shape[2:4]
     block = slots // 2
@@ -83,7 +83,7 @@ def filled(
             sums = [torch.unflatten(side, 2, (-1, 2)).sum(3) for side in sums]
     keys, values = (torch.stack(side, 2) for side in stored)
     like = state.keys
-    return Remembered(
+    return ClusterState(
         keys.to(like.dtype),
         values.to(like.dtype),
         torch.stack(queries, 2).to(like.dtype),
@@ -92,14 +92,14 @@ def filled(
 
 
 def attend_next(
-    state: Remembered,
+    state: ClusterState,
     q: Float[Tensor, "b h k"],
     k: Float[Tensor, "b h k"],
     v: Float[Tensor, "b h v"],
     *,
     bias: Float[Tensor, "h c _"] | None = None,
     dropout: float = 0.0,
-) -> tuple[Float[Tensor, "b h v"], Remembered]:
+) -> tuple[Float[Tensor, "b h v"], ClusterState]:
     """Attend from the next token to itself and what is remembered; return the next state.
 
     Arguments as in `hierarchical_attention`.
@@ -135,4 +135,4 @@ def attend_next(
     scores = scores.masked_fill(~visible[:, None], torch.finfo(scores.dtype).min)
     weights = F.dropout(scores.flatten(2).softmax(-1), dropout)
     o = (weights[:, :, None] @ (values * share).flatten(2, 3))[:, :, 0]
-    return o.to(v.dtype), Remembered(keys, values, queries, state.seen + 1)
+    return o.to(v.dtype), ClusterState(keys, values, queries, state.seen + 1)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lra.models.device_kind import device_kind
-from lra.models.ops.chunks import scan, spans, written
+from lra.models.ops.chunks import scan, spans, write_rows
 from lra.models.ops.linear.exponent_sums import faint, mean_of_past
 from lra.models.ops.linear.feature_product import augment, output_gradient
 from lra.models.ops.linear.features import CPU_BLOCK, FeatureMaps, block_rows
@@ -195,8 +195,8 @@ class _CausalProduct(torch.autograd.Function):
                 if maps.normalise:
                     factor = maps.reciprocal(total[..., -1])
                     part = part * factor[..., None]
-                    inverse = written(inverse, rows, factor)
-                o = written(o, rows, part)
+                    inverse = write_rows(inverse, rows, factor)
+                o = write_rows(o, rows, part)
                 memory = block.memory
         ctx.maps, ctx.chunk = maps, chunk
         ctx.save_for_backward(q, k, v, keep, o, inverse, *memories)
@@ -229,7 +229,7 @@ class _CausalProduct(torch.autograd.Function):
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
                 parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, here)
                 dq, dk, dv = (
-                    written(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
+                    write_rows(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
                     for target, part in zip((dq, dk, dv), parts[:3], strict=True)
                 )
                 dsums = parts[3]

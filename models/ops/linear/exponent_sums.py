@@ -112,14 +112,14 @@ class Part(NamedTuple):
     """-inf where there is no key."""
 
 
-def joined(one: Part, other: Part) -> Part:
+def add_parts(one: Part, other: Part) -> Part:
     """Return what rows gathered from both."""
     top = torch.maximum(one.top, other.top)
     shares = ((part.top - finite(top)).exp()[..., None] * part.total for part in (one, other))
     return Part(next(shares) + next(shares), top)
 
 
-def gathered(
+def key_sums(
     b: Float[Tensor, "*r s m"], values: Float[Tensor, "*r s w"]
 ) -> tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]]:
     """Return S_m and s_m of some keys; references are constants, which the result cancels."""
@@ -127,7 +127,7 @@ def gathered(
     return (b - finite(level)[..., None, :]).exp().mT @ values, level
 
 
-def answered(
+def read_sums(
     a: Float[Tensor, "*r l m"], sums: Float[Tensor, "*r m w"], level: Float[Tensor, "*r m"]
 ) -> Part:
     """Return what rows gather from sums."""
@@ -136,7 +136,7 @@ def answered(
     return Part((exponent - finite(top)[..., None]).exp() @ sums, top)
 
 
-def paired(
+def pair_sums(
     a: Float[Tensor, "*r l m"], b: Float[Tensor, "*r s m"], values: Float[Tensor, "*r s w"]
 ) -> Part:
     """Return what rows gather from a few keys, all of which they see."""
@@ -147,7 +147,7 @@ def paired(
     return Part(weights @ values, top)
 
 
-def within(
+def causal_block_sums(
     a: Float[Tensor, "*r l m"], b: Float[Tensor, "*r l m"], values: Float[Tensor, "*r l w"]
 ) -> Part:
     """Return what each row gathers from the keys of its block up to its own, by halves."""
@@ -162,8 +162,8 @@ def within(
         )
         tops = torch.unflatten(gathered.top, -1, cut)
         first, second = (Part(total[..., i, :, :], tops[..., i, :]) for i in (0, 1))
-        earlier = paired(queries[..., 1, :, :], keys[..., 0, :, :], held[..., 0, :, :])
-        second = joined(second, earlier)
+        earlier = pair_sums(queries[..., 1, :, :], keys[..., 0, :, :], held[..., 0, :, :])
+        second = add_parts(second, earlier)
         gathered = Part(
             torch.stack((first.total, second.total), -3).flatten(-4, -2),
             torch.stack((first.top, second.top), -2).flatten(-3, -1),
@@ -172,21 +172,21 @@ def within(
     return gathered
 
 
-def divided(total: Float[Tensor, "*r w"]) -> Float[Tensor, "*r v"]:
+def weighted_means(total: Float[Tensor, "*r w"]) -> Float[Tensor, "*r v"]:
     """Return weighted means; a row without a key is 0."""
     weights = total[..., -1:]
     # A row that sees a key has a weight of 1 at least, but for rounding.
     return torch.where(weights > 0, total[..., :-1] / torch.where(weights > 0, weights, 1), 0)
 
 
-def advanced(
+def add_keys(
     past: tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]],
     b: Float[Tensor, "*r s m"],
     values: Float[Tensor, "*r s w"],
 ) -> tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]]:
     """Return sums and their references with some keys added."""
     sums, level = past
-    new, here = gathered(b, values)
+    new, here = key_sums(b, values)
     after = torch.maximum(level, here)
     old_scale, new_scale = ((x - finite(after)).exp()[..., None] for x in (level, here))
     return old_scale * sums + new_scale * new, after
@@ -223,11 +223,11 @@ def sums_of(
     def gather(
         k: Tensor, v: Tensor, keep: Tensor | None, past: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        return advanced(past, *_keys(k, v, keep, key))
+        return add_keys(past, *_keys(k, v, keep, key))
 
     with full_precision(k):
         dtype = sum_dtype(v)
-        past = nothing(query.exponents(k[:, :, :1].to(dtype)), v)
+        past = empty_sums(query.exponents(k[:, :, :1].to(dtype)), v)
         for some in (slice(i, i + ROWS) for i in range(0, k.shape[2], ROWS)):
             mask = None if keep is None else keep[:, some]
             past = again(gather, k[:, :, some].to(dtype), v[:, :, some].to(dtype), mask, past)
@@ -242,14 +242,14 @@ def answered_by(
     """Return what queries find in sums, a few rows at a time."""
 
     def answer(q: Tensor, *past: Tensor) -> Tensor:
-        return divided(answered(sides[0].exponents(q), *past).total)
+        return weighted_means(read_sums(sides[0].exponents(q), *past).total)
 
     with full_precision(q):
         rows = (q[:, :, i : i + ROWS].to(past[0].dtype) for i in range(0, q.shape[2], ROWS))
         return torch.cat([again(answer, some, *past) for some in rows], 2)
 
 
-def nothing(
+def empty_sums(
     a: Float[Tensor, "b h l m"], v: Float[Tensor, "b h s v"]
 ) -> tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
     """Return the sums of no key and their references."""
@@ -277,8 +277,8 @@ def mean_of_past(
         q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, past: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         a, keys = query.exponents(q), _keys(k, v, keep, key)
-        gathered = joined(answered(a, *past), within(a, *keys))
-        return divided(gathered.total), advanced(past, *keys)
+        gathered = add_parts(read_sums(a, *past), causal_block_sums(a, *keys))
+        return weighted_means(gathered.total), add_keys(past, *keys)
 
     past = sums, level.masked_fill(sums[..., -1] <= 0, -torch.inf)
     outputs = []

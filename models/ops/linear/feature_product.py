@@ -30,9 +30,9 @@ from lra.models.ops.linear.exponent_sums import faint, mean_of_all
 from lra.models.ops.linear.features import FeatureMaps, rows_at_once
 from lra.models.ops.numerics import (
     add_product,
-    blocks,
     finite,
     full_precision,
+    row_slices,
     sum_dtype,
     without_padding,
 )
@@ -179,7 +179,7 @@ def key_sums(
         zeros = partial(v.new_zeros, dtype=sum_dtype(v))
         sums = Sums(zeros((*by_feature, v.shape[-1])), zeros(by_feature))
     with full_precision(k):
-        for rows in blocks(k.shape[2], at_once):
+        for rows in row_slices(k.shape[2], at_once):
             sums, top = _gather(keys.cut(rows), sums, top, maps.at(rows))
     return cast(Sums, sums), top
 
@@ -200,12 +200,12 @@ def key_gradients(
             parts = _pull_keys(keys, top, dsums, maps.at(slice(0, k.shape[2])))
             return parts[0].to(k.dtype), parts[1].to(v.dtype)
         dk, dv = torch.empty_like(k), torch.empty_like(v)
-        for rows in blocks(k.shape[2], at_once):
+        for rows in row_slices(k.shape[2], at_once):
             dk[:, :, rows], dv[:, :, rows] = _pull_keys(keys.cut(rows), top, dsums, maps.at(rows))
     return dk, dv
 
 
-def answers(
+def read_feature_sums(
     q: Float[Tensor, "b h l k"],
     sums: Sums,
     maps: FeatureMaps,
@@ -222,7 +222,7 @@ def answers(
         if o is None:
             o = q.new_empty((*q.shape[:3], sums.values.shape[-1]), dtype=dtype)
         inverse = ones()
-        for rows in blocks(q.shape[2], at_once):
+        for rows in row_slices(q.shape[2], at_once):
             _, factor = _spread(q[:, :, rows], sums, maps.at(rows), o[:, :, rows])
             if factor is not None:
                 inverse[:, :, rows] = factor
@@ -246,7 +246,7 @@ def query_gradients(
             pulled, dsums = _pull_query(q, g, sums, maps.at(slice(0, q.shape[2])))
             return pulled.to(q.dtype), dsums
         dq, dsums = torch.empty_like(q), torch.zeros_like(sums)
-        for rows in blocks(q.shape[2], at_once):
+        for rows in row_slices(q.shape[2], at_once):
             g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
             dq[:, :, rows], part = _pull_query(q[:, :, rows], g, sums, maps.at(rows))
             dsums += part
@@ -264,7 +264,7 @@ def _mixed(
     sums, top = key_sums(k, v, keep, maps)
     # The result takes the memory layout of v: joining the heads afterwards copies nothing.
     given = None if v.is_contiguous() or q.shape[2] != v.shape[2] else torch.empty_like(v)
-    return *answers(q, sums, maps, v.dtype, given), sums, top
+    return *read_feature_sums(q, sums, maps, v.dtype, given), sums, top
 
 
 class _FeatureProduct(torch.autograd.Function):

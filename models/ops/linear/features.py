@@ -105,7 +105,7 @@ NONLINEARITIES: Mapping[str, Nonlinearity] = {
 }
 
 
-class Generalised:
+class GeneralisedFeatures:
     """phi(x) = f(W x) + epsilon or, without W, f(x) + epsilon; `scale` multiplies x."""
 
     def __init__(

@@ -16,9 +16,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lra.models.ops.chunks import written
+from lra.models.ops.chunks import write_rows
 from lra.models.ops.linear.features import FeatureMaps, PairWeights, block_rows
-from lra.models.ops.numerics import add_product, blocks, full_precision, sum_dtype
+from lra.models.ops.numerics import add_product, full_precision, row_slices, sum_dtype
 
 ROWS = 128
 """Queries at a time at most when causal: fewer skip more keys, in more calls."""
@@ -82,7 +82,7 @@ def _whole(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float) -
 
 def _cuts(q: Tensor, k: Tensor, *, causal: bool) -> list[slice]:
     rows = block_rows(q, k.shape[2])
-    return [*blocks(q.shape[2], min(rows, ROWS) if causal else rows)] or [slice(0, 0)]
+    return [*row_slices(q.shape[2], min(rows, ROWS) if causal else rows)] or [slice(0, 0)]
 
 
 class _PairProduct(torch.autograd.Function):
@@ -108,8 +108,8 @@ class _PairProduct(torch.autograd.Function):
                 # A sum apart: a product with one column more takes a third longer.
                 factor = maps.reciprocal(here.weights.sum(-1)).view(*q.shape[:2], -1)
                 total = torch.bmm(here.weights, here.v).view(*factor.shape, -1)
-                inverse = written(inverse, rows, factor)
-                o = written(o, rows, total.mul_(factor[..., None]))
+                inverse = write_rows(inverse, rows, factor)
+                o = write_rows(o, rows, total.mul_(factor[..., None]))
         ctx.maps, ctx.causal = maps, causal
         ctx.save_for_backward(q, k, v, keep, o, inverse)
         return o

@@ -30,10 +30,10 @@ from lra.models.ops.linear.features import (
     NONLINEARITIES,
     FeatureMap,
     FeatureMaps,
-    Generalised,
+    GeneralisedFeatures,
     block_rows,
 )
-from lra.models.ops.numerics import blocks, reciprocal, signed_reciprocal, sum_dtype
+from lra.models.ops.numerics import reciprocal, row_slices, signed_reciprocal, sum_dtype
 
 GENERALISED_EPSILON = 1e-3
 REFERENCE_EPSILON = 1e-6
@@ -204,7 +204,7 @@ class ReferenceFeatures:
         return pulled.addcmul_(gradient.sum(-1, keepdim=True), x, value=-(self.scale**2))
 
 
-class Levelled:
+class LevelledFeatures:
     """Features of keys with their factor multiplied in, relative to one level for all keys."""
 
     def __init__(self, features: FeatureMap, level: Float[Tensor, "b h"]) -> None:
@@ -235,7 +235,7 @@ def largest(
     """Return the maximum of `logarithm` over all kept keys as a constant; 0 where there is none."""
     top = k.new_full(k.shape[:2], -torch.inf, dtype=sum_dtype(k))
     with torch.no_grad():
-        for rows in blocks(k.shape[2], block_rows(k, features)):
+        for rows in row_slices(k.shape[2], block_rows(k, features)):
             logarithms = logarithm(k[:, :, rows].to(top.dtype))
             if keep is not None:
                 logarithms = logarithms.masked_fill(~keep[:, None, rows], -torch.inf)
@@ -287,7 +287,7 @@ def generalised_maps(
     function = NONLINEARITIES[kernel]
     phi: FeatureMap = Exponential(projection, scale, epsilon)
     if kernel != Kernel.exp or not normalise:  # sums that are not divided by keep their size
-        phi = Generalised(function, projection=projection, scale=scale, epsilon=epsilon)
+        phi = GeneralisedFeatures(function, projection=projection, scale=scale, epsilon=epsilon)
     signed = function.lowest + epsilon < 0
     return FeatureMaps(
         phi, phi, features, normalise, reciprocal=signed_reciprocal if signed else reciprocal

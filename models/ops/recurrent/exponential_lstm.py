@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from lra.models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.ops.numerics import full_precision, row_slices, sum_dtype
 
 CLOSED, OPEN = -1e30, 1e4
 """Input gates that let nothing in, and forget gates that keep all: those of padding."""
@@ -111,7 +111,7 @@ class _ExponentialLSTM(torch.autograd.Function):
         back = recurrent.mT.contiguous()
         dx = torch.empty_like(raws)
         both, pulled = torch.stack((dcell, dtotal)), torch.zeros_like(dcell)
-        cuts = list(blocks(len(raws), TOKENS_AT_ONCE))
+        cuts = list(row_slices(len(raws), TOKENS_AT_ONCE))
         for rows in reversed(cuts):
             left, of_hidden, factors = _factors(raws[rows], before[rows], every[rows])
             masks = [None] * len(left) if seen is None else seen[rows].unbind(0)

@@ -62,7 +62,7 @@ class Reading(NamedTuple):
         return torch.zeros_like(y).scatter(1, places, y)
 
 
-def reading(
+def reading_order(
     keep: Bool[Tensor, "b l"] | None,
     *,
     backwards: bool,
@@ -154,7 +154,7 @@ class RecurrentMixer(Family):
         x = locked_dropout(x, of_input, training=self.training)
         outputs, state = [], flow.state
         for number, cell in enumerate(self.cells):
-            order: Reading = reading(layout.keep, backwards=number == 1)
+            order: Reading = reading_order(layout.keep, backwards=number == 1)
             y, after = cell(order.of(x), flow.state)
             outputs.append(order.back(y))
             state = state if flow.state is None else after

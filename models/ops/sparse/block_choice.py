@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lra.models.device_kind import device_kind
-from lra.models.ops.numerics import blocks, full_precision, sum_dtype
+from lra.models.ops.numerics import full_precision, row_slices, sum_dtype
 from lra.models.ops.sparse.block_table import BlockTable
 
 PASS_ELEMENTS = {"cpu": 1 << 20}
@@ -20,7 +20,7 @@ PASS_ELEMENTS_ELSEWHERE = 1 << 25
 def passes(length: int, each: int, device: torch.device) -> list[slice]:
     """Cut queries into pieces, of which each takes so many scores."""
     elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
-    return [*blocks(length, max(1, elements // max(1, each)))]
+    return [*row_slices(length, max(1, elements // max(1, each)))]
 
 
 def block_selection(

@@ -199,7 +199,7 @@ def blocks_in_memory(memory: int, block: int) -> int:
     return -(-(memory - 1) // block) + 1
 
 
-def empty(shape: tuple[int, int, int, int, int], block: int, like: Tensor) -> State:
+def empty_table(shape: tuple[int, int, int, int, int], block: int, like: Tensor) -> State:
     """Return the state of no tokens; shape = (b, h, memory, k, v).
 
     It is `(keys, values, seen)`: the last blocks, of which the next token enters the last one, and
@@ -214,7 +214,7 @@ def empty(shape: tuple[int, int, int, int, int], block: int, like: Tensor) -> St
     )
 
 
-class Continued(NamedTuple):
+class ContinuedBlocks(NamedTuple):
     """What new tokens attend to."""
 
     table: BlockTable
@@ -237,9 +237,9 @@ class Continued(NamedTuple):
         return x.gather(2, index[:, None, :, None].expand(*x.shape[:2], -1, x.shape[3]))
 
 
-def append(
+def append_blocks(
     state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b g l v"], block: int
-) -> Continued:
+) -> ContinuedBlocks:
     """Return remembered and new tokens in their places, and the last blocks to remember."""
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     length, past = k.shape[2], keys.shape[2] // block
@@ -260,4 +260,4 @@ def append(
         for old, new in ((keys, k), (values, v))
     )
     moved = (seen + length) // block - seen // block
-    return Continued(table, keys, values, moved, seen + length)
+    return ContinuedBlocks(table, keys, values, moved, seen + length)

@@ -17,7 +17,7 @@ from lra.models.ops.convolution.long import long_convolution
 from lra.models.ops.state_space.discretisation import Discretisation, discretise
 from lra.models.ops.state_space.kernels import polynomial, power, vandermonde
 from lra.models.ops.state_space.low_rank import LowRank, low_rank_state_space
-from lra.models.ops.state_space.unrounded import Unrounded
+from lra.models.ops.state_space.unrounded import Float32Parameters
 
 
 def state_space(
@@ -44,7 +44,7 @@ def state_space(
     return y, power(factor, length) * before + entry * polynomial(u.flip(-1), factor)
 
 
-class Dynamics(Unrounded):
+class Dynamics(Float32Parameters):
     """Lambda, B and dt of diagonal state spaces.
 
     Args:

@@ -32,7 +32,7 @@ from lra.models.mixer import (
 )
 from lra.models.multi_head import projection
 from lra.models.ops.numerics import full_precision, sum_dtype
-from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading
+from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order
 
 
 @options
@@ -136,7 +136,7 @@ def read_shared(
     parts, after = [], None
     for side, (real, imaginary) in enumerate(readout):
         # Padding goes behind the real tokens: else distances would count it.
-        order = reading(keep, backwards=bool(side))
+        order = reading_order(keep, backwards=bool(side))
         states = recurrence(order.of(u), before)
         read = F.linear(states.real, real) - F.linear(states.imag, imaginary)
         parts.append(order.back(read))

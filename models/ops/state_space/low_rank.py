@@ -125,7 +125,7 @@ def _continued(
     powers, states = squares(change, length), as_states(before)
     starts = torch.cat((driven[None], _moved(states, change)))
     kernel, *read = responses(as_readout(readout), powers, starts, length)[:, 0]
-    after = accumulated(u, powers, driven)
+    after = last_states(u, powers, driven)
     for bit, power in enumerate(powers):
         if length >> bit & 1:
             states = _moved(states, power)
@@ -160,7 +160,7 @@ def responses(
     return table.permute(4, 2, 0, 3, 1).flatten(-2)[..., :length]
 
 
-def accumulated(
+def last_states(
     u: Float[Tensor, "b d l"], powers: list[Float[Tensor, "d n n"]], entry: Float[Tensor, "d n"]
 ) -> Float[Tensor, "b d n"]:
     """Return sum_t A_^(l-1-t) B_ u_t, the states behind the last token from empty ones."""

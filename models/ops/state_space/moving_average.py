@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from lra.models.ops.convolution.long import long_convolution
 from lra.models.ops.state_space.kernels import exponential, polynomial, power
-from lra.models.ops.state_space.unrounded import Unrounded
+from lra.models.ops.state_space.unrounded import Float32Parameters
 
 
-class MovingAverage(Unrounded):
+class MovingAverage(Float32Parameters):
     """The damped exponential moving average of each channel, in N dimensions.
 
     Args:

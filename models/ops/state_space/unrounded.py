@@ -9,7 +9,7 @@ from lra.models.mixer import Roles
 from lra.models.ops.numerics import sum_dtype
 
 
-class Unrounded(Roles):
+class Float32Parameters(Roles):
     """Keeps its parameters in float32 or float64.
 
     A phase is the product of a frequency and a distance: it turns by many radians where the first

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from lra.models.backbone.norms import ScaleNorm
-from lra.models.tuning import Tuned, Tuning
+from lra.models.tuning import TunedModule, Tuning
 from lra.runners.training.optim import DecayedWeights, OptimConfig
 
 NORMS = (nn.LayerNorm, nn.RMSNorm, nn.BatchNorm1d, nn.GroupNorm, ScaleNorm)
@@ -20,7 +20,7 @@ def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
     special: dict[int, Tuning] = {}
     for name, module in model.named_modules():
         parameters, treatments = dict(module.named_parameters()), dict[str, Tuning]()
-        if isinstance(module, Tuned):
+        if isinstance(module, TunedModule):
             treatments = {**module.tuning()}
         elif isinstance(module, nn.Embedding):  # PyTorch's table, which cannot say so
             treatments = {"weight": Tuning(matrix=False)}

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 import torch
 
-from lra.models.backbone.generation import GREEDY, TokenSampling, advance, begin, generate, read
+from lra.models.backbone.generation import (
+    GREEDY,
+    TokenSampling,
+    advance,
+    begin,
+    generate,
+    next_logits,
+)
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.identity import Identity
 from lra.models.families.linear import LinearAttention
@@ -96,7 +103,7 @@ def test_the_head_is_asked_of_the_last_position_alone() -> None:
     made, (prompt,) = model(LinearAttention), prompts(9)
     asked: list[int] = []
     made.head.register_forward_pre_hook(lambda _, given: asked.append(given[0].shape[1]))
-    logits, _ = read(made, begin(made, prompt[None], memory=9))
+    logits, _ = next_logits(made, begin(made, prompt[None], memory=9))
     assert asked == [1]
     torch.testing.assert_close(logits, made.predict(prompt[None, None])[0][:, -1])
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from lra.models.backbone.seeding import drawing
+from lra.models.backbone.seeding import draw_on_cpu
 from lra.models.contract.counting import saved_bytes
 from lra.models.families.linear import BOUNDED, Denominator, FeatureChoice, LinearAttention
 from lra.models.families.sdpa import SDPA
@@ -113,7 +113,7 @@ def test_what_stands_at_padding_changes_no_bit_elsewhere(
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     site = Site(width=16, heads=2, max_length=20)
-    with drawing():
+    with draw_on_cpu():
         mixer = family(site, **options)
     assert not mixer.weighs_padding
     x = torch.randn(3, 20, 16, generator=generator)

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lra.models.backbone.attention_weights import readable
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from lra.models.backbone.pooled import PoolMode, even, pooled, pooled_length, pooled_mask
+from lra.models.backbone.pooled import PoolMode, even_blocks, pool_pairs, pooled_length, pooled_mask
 from lra.models.families.cosformer import Cosformer
 from lra.models.families.fnet import FNet
 from lra.models.families.funnel import Funnel
@@ -134,11 +134,11 @@ def test_the_stack_is_the_literal_form(options):
 def test_pools_are_means_of_real_tokens():
     x = torch.tensor([9.0, 1, 3, 5, 7, 8])[None, :, None]
     keep = torch.tensor([[True, True, True, True, False, False]])
-    mean = partial(pooled, x, mode=PoolMode.mean)
+    mean = partial(pool_pairs, x, mode=PoolMode.mean)
     assert mean(None, has_cls=True).flatten().tolist() == [9, 2, 6, 8]
     assert mean(None, has_cls=False).flatten().tolist() == [5, 4, 7.5]
     assert mean(keep, has_cls=True).flatten().tolist() == [9, 2, 5, 0]
-    assert pooled(x, keep, has_cls=True, mode=PoolMode.max).flatten().tolist() == [9, 3, 5, 0]
+    assert pool_pairs(x, keep, has_cls=True, mode=PoolMode.max).flatten().tolist() == [9, 3, 5, 0]
     assert pooled_mask(keep, has_cls=True).tolist() == [[True, True, True, False]]
     for length in range(1, 20):
         for has_cls in (False, True):
@@ -285,7 +285,7 @@ def test_a_stack_of_its_own_does_not_pool():
 
 
 def test_blocks_are_as_equal_as_can_be_and_no_more_than_layers():
-    assert [even(depth, 3) for depth in (1, 2, 4, 12)] == [[1], [1, 1], [2, 1, 1], [4, 4, 4]]
+    assert [even_blocks(depth, 3) for depth in (1, 2, 4, 12)] == [[1], [1, 1], [2, 1, 1], [4, 4, 4]]
     assert type(build(Funnel, **FUNNEL | {"depth": 1}).stack).__name__ == "PostNormStack"
 
 

@@ -8,7 +8,7 @@ from lra.models.backbone.model import Backbone
 from lra.models.compression.head_importance import (
     Examples,
     attention_layers,
-    gated,
+    gate_heads,
     head_importance,
     keep_heads,
     least_important,
@@ -61,7 +61,7 @@ def test_importance_is_the_mean_size_of_each_example_s_own_derivative():
             for sign in (1, -1):
                 gate = torch.ones(3, dtype=torch.float64)
                 gate[head] += sign * step
-                with torch.no_grad(), gated(layers, {at: gate}):
+                with torch.no_grad(), gate_heads(layers, {at: gate}):
                     losses.append(model(batch.tokens, batch.target, batch.keep).nll)
             literal = ((losses[0] - losses[1]) / (2 * step)).abs().mean()
             torch.testing.assert_close(score, literal, rtol=1e-6, atol=1e-9)
@@ -94,7 +94,7 @@ def test_a_closed_gate_is_a_head_that_is_not_there(mixer, positions):
     gates = {at: torch.ones(3, dtype=torch.float64) for at in remove}
     for at, heads in remove.items():
         gates[at][heads] = 0.0
-    with gated(attention_layers(model), gates):
+    with gate_heads(attention_layers(model), gates):
         wanted = logits(model, batch)
     before = sum(p.numel() for p in model.parameters())
     remove_heads(model, remove)
@@ -110,7 +110,7 @@ def test_gates_of_outputs_go_with_their_heads():
 
     model, batch = model_of(mixer, positions=Positions.rotary), examples()
     shut = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
-    with gated(attention_layers(model), {0: shut}):
+    with gate_heads(attention_layers(model), {0: shut}):
         wanted = logits(model, batch)
     remove_heads(model, {0: [0]})
     torch.testing.assert_close(logits(model, batch), wanted, rtol=0, atol=1e-12)

@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from lra.models.contract.counting import count_operations, pretending, saved_bytes
+from lra.models.contract.counting import count_operations, fake_tensors, saved_bytes
 
 
 def test_a_product_counts_two_per_multiply_add():
@@ -20,7 +20,7 @@ def test_a_linear_layer_and_its_backward():
 
 @pytest.mark.parametrize("length", [64, 2**17])
 def test_fused_attention_counts_although_torch_leaves_it_out(length):
-    with pretending():
+    with fake_tensors():
         q, k, v = (torch.empty(2, 3, length, 16, requires_grad=True) for _ in range(3))
         forward = count_operations(lambda: F.scaled_dot_product_attention(q, k, v))
         both = count_operations(lambda: F.scaled_dot_product_attention(q, k, v).sum().backward())
@@ -45,7 +45,7 @@ def test_a_recurrent_layer_counts_alike_whatever_computes_it(dtype, fewer):
 @pytest.mark.parametrize("length", [48, 2**14])
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 def test_what_torch_knows_is_counted_as_torch_counts_it(mode, length):
-    with pretending(), mode():
+    with fake_tensors(), mode():
         layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
         x = torch.empty(2, length, 16, requires_grad=mode is torch.enable_grad)
         filters = torch.empty(16, 4, 3)
@@ -79,6 +79,6 @@ def test_saved_bytes_leaves_out_what_would_be_there_anyway():
 
 
 def test_pretending_needs_no_memory():
-    with pretending():
+    with fake_tensors():
         weights = torch.empty(2**20, 2**20, requires_grad=True)
         assert saved_bytes(lambda: weights.exp()) == 4 * 2**40

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from lra.models.contract.counting import count_operations
 from lra.models.contract.trace import Operator, Tracer
-from lra.models.device_kind import assuming, device_kind
+from lra.models.device_kind import assume_device_kind, device_kind
 from lra.runners.measurement.measure import peak_tensor_bytes
 
 CPU = torch.device("cpu")
@@ -145,8 +145,8 @@ def test_a_shape_that_depends_on_contents_is_an_error():
 def test_work_is_cut_as_on_the_device_that_is_meant():
     meta = torch.device("meta")
     assert device_kind(meta) == "meta"
-    with assuming("cpu"):
+    with assume_device_kind("cpu"):
         assert (device_kind(meta), device_kind(CPU)) == ("cpu", "cpu")
-        with assuming("cuda"):
+        with assume_device_kind("cuda"):
             assert device_kind(meta) == "cuda"
         assert device_kind(meta) == "cpu"

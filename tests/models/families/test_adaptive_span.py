@@ -9,7 +9,7 @@ import torch
 from lra.models.contract.counting import count_operations
 from lra.models.families.adaptive_span import AdaptiveSpan
 from lra.models.mixer import Layout, Site
-from lra.models.ops.span_attention import banded, span_attention, squared
+from lra.models.ops.span_attention import band_to_square, span_attention, square_to_band
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.groups import parameter_groups
 from tests.attention import builder, drawn
@@ -100,12 +100,12 @@ def test_blocks_change_nothing(block: int) -> None:
 
 def test_band_and_square() -> None:
     band = torch.arange(1.0, 13.0).view(3, 4)
-    square = squared(band, 3)
+    square = band_to_square(band, 3)
     assert square.tolist() == [
         [1, 2, 3, 4, 0, 0, 0], [0, 5, 6, 7, 8, 0, 0], [0, 0, 9, 10, 11, 12, 0],
     ]  # fmt: skip
-    assert torch.equal(banded(square, 4), band)
-    assert all(a.shape == b.shape for a, b in pairwise([band, banded(square, 4)]))
+    assert torch.equal(square_to_band(square, 4), band)
+    assert all(a.shape == b.shape for a, b in pairwise([band, square_to_band(square, 4)]))
 
 
 @pytest.mark.parametrize("case", released.CASES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lra.models.backbone.requirements import checked_mixer
-from lra.models.contract.counting import count_operations, pretending
+from lra.models.contract.counting import count_operations, fake_tensors
 from lra.models.families.linformer import Linformer
 from lra.models.mixer import Layout, Positions, Unsupported, Variant
 from lra.models.ops.low_rank.length_map import Projection, Sharing
@@ -58,7 +58,7 @@ def test_slots_of_x_need_unrotated_keys_and_few_slots() -> None:
     assert not built(25).early
     assert not built(24, positions=Positions.rotary).early
     assert not built(24, sharing=Sharing.none).early
-    with pretending():
+    with fake_tensors():
         counted = []
         for slots in (64, 129):
             mixer = Linformer(site(width=64, heads=1, max_length=8192), projected_length=[slots])

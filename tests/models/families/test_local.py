@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lra.models.contract.counting import pretending
+from lra.models.contract.counting import fake_tensors
 from lra.models.families.local import LocalAttention, comb_attention, local_attention
 from lra.models.mixer import Layout, Variant
 from tests.attention import Calls, Largest, builder, drawn, heads
@@ -25,7 +25,7 @@ def test_blocks_that_see_all_are_one_call_of_the_kernel(blocks, causal):
 def test_short_sequences_take_a_mask_and_longer_ones_blocks(causal, last):
     options = {"block": 64, "look_back": 1, "look_forward": 0 if causal else 1, "causal": causal}
     for length in (last, last + 64):
-        with pretending():
+        with fake_tensors():
             qkv = [torch.randn(2, 4, length, 32) for _ in range(3)]
             with Calls() as calls, Largest() as largest:
                 local_attention(*qkv, **options)

@@ -20,7 +20,7 @@ def test_sortcut_shows_every_query_the_first_sorted_blocks(sort, padded):
     real = sorting.real_tokens(keep, 18, BLOCK, q.device)
     shape = (x if keep is None else x * keep[:, None, :, None] for x in (k, v))
     keys, values, some = built(sort=sort).core.arrange(
-        *(sorting.cut(x, BLOCK) for x in shape), real, scores
+        *(sorting.split_blocks(x, BLOCK) for x in shape), real, scores
     )
     flat = (x[:, :, :2].flatten(2, 3) for x in (keys, values, some[..., None]))
     keys, values, some = flat
@@ -43,7 +43,7 @@ def test_where_no_second_block_is_free_the_null_block_stands_in():
     mixer = built(causal=True, sort=Sort.topk, top_blocks=2)
     q, k, v = heads(8)
     keys, _, seen = mixer.core.arrange(
-        *(sorting.cut(x, BLOCK) for x in (k, v)), None, drawn(2, 3, 2, 3)
+        *(sorting.split_blocks(x, BLOCK) for x in (k, v)), None, drawn(2, 3, 2, 3)
     )
     assert seen is None
     null = mixer.core.null_key.expand(2, -1, 1, 2 * BLOCK, -1)[:, :, 0]

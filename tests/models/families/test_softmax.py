@@ -72,7 +72,7 @@ def test_rows_of_different_age_slide_by_themselves() -> None:
 
 def test_a_memory_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least the newest: got 0"):
-        kv_cache.empty((2, 3, 0, 4, 4), drawn(1))
+        kv_cache.empty_cache((2, 3, 0, 4, 4), drawn(1))
 
 
 def test_extend_refuses_what_the_memory_cannot_know() -> None:

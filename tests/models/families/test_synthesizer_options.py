@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lra.models.contract.counting import count_operations, pretending, saved_bytes
+from lra.models.contract.counting import count_operations, fake_tensors, saved_bytes
 from lra.models.families.synthesizer import Component, Synthesizer, factors
 from lra.models.mixer import Layout, Site, Unsupported
 from tests.attention import drawn
@@ -39,7 +39,7 @@ def test_a_fixed_table_is_drawn_once_and_never_trained():
 
 def count(components, batch: int, length: int = 256) -> tuple[int, float]:
     """Operations of the core forward and backward, and numbers kept by the whole layer."""
-    with pretending():
+    with fake_tensors():
         site = Site(width=64, heads=2, max_length=length)
         mixer = Synthesizer(site, components=components)
         x = torch.empty(batch, length, 64, requires_grad=True)

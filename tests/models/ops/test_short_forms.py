@@ -10,7 +10,7 @@ from lra.models.families.based import Based
 from lra.models.families.forgetting import fading_attention
 from lra.models.families.retnet import RetNet
 from lra.models.mixer import Layout, Site
-from lra.models.ops.convolution.short import short_convolution, tapped
+from lra.models.ops.convolution.short import short_convolution, sum_taps
 from lra.models.ops.gated import blockwise
 from lra.models.ops.gated.decayed_product import decayed_product
 from lra.models.ops.gated.delta_product import delta_product
@@ -160,7 +160,7 @@ def test_a_short_convolution_adds_each_tap_in_one_call():
     assert calls.of["addcmul_"] == 3
     assert calls.of["add"] == 0
     with Calls() as seen:
-        taps = tapped([x] * 4, weight)
+        taps = sum_taps([x] * 4, weight)
     assert seen.of["clone"] == 1, "taps of a channel stand behind each other"
     torch.testing.assert_close(taps, x * weight.sum(1))
 

@@ -29,7 +29,7 @@ from lra.models.families.sliding_window import SlidingWindow
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.families.tlb import TemporalLatentBottleneck
 from lra.models.mixer import Unsupported
-from lra.models.transfer.weights import Origin, Parts, repeated, transfer, weights_of
+from lra.models.transfer.weights import Origin, Parts, repeat_rows, transfer, weights_of
 
 LENGTH, VOCABULARY = 12, 11
 
@@ -139,8 +139,8 @@ def test_linear_attention_takes_every_projection() -> None:
 
 def test_rows_are_repeated_as_often_as_needed() -> None:
     table = torch.arange(6.0).view(3, 2)
-    assert repeated(table, 8)[:, 0].tolist() == [0, 2, 4, 0, 2, 4, 0, 2]
-    assert torch.equal(repeated(table, 2), table[:2])
+    assert repeat_rows(table, 8)[:, 0].tolist() == [0, 2, 4, 0, 2, 4, 0, 2]
+    assert torch.equal(repeat_rows(table, 2), table[:2])
 
 
 def test_a_longer_model_repeats_the_positions() -> None:

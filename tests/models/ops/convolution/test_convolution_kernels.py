@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lra.models.ops.convolution.kernels import soft_threshold, upsampled
+from lra.models.ops.convolution.kernels import soft_threshold, upsample
 from tests.attention import drawn
 
 
@@ -13,7 +13,7 @@ from tests.attention import drawn
 def test_points_are_those_of_pytorch(times, count):
     x = drawn(2, 3, count)
     wanted = F.interpolate(x, scale_factor=times, mode="linear")
-    torch.testing.assert_close(upsampled(x, times), wanted, atol=1e-13, rtol=0)
+    torch.testing.assert_close(upsample(x, times), wanted, atol=1e-13, rtol=0)
 
 
 def test_small_values_are_0_and_others_nearer_to_it():

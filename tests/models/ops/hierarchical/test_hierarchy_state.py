@@ -9,7 +9,7 @@ from lra.models.families.h_transformer import HTransformer
 from lra.models.mixer import Flow, Layout
 from lra.models.ops.hierarchical import state as hierarchy_state
 from lra.models.ops.hierarchical.clusters import Plan
-from lra.models.ops.hierarchical.state import Remembered, attend_next, levels_for
+from lra.models.ops.hierarchical.state import ClusterState, attend_next, levels_for
 from lra.models.state import size_bytes
 from tests.attention import builder
 
@@ -22,9 +22,9 @@ def heads(length: int) -> list[Tensor]:
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3)]
 
 
-def empty(block: int, memory: int) -> Remembered:
+def empty(block: int, memory: int) -> ClusterState:
     shape = (BATCH, HEADS, memory, WIDTH, WIDTH)
-    return hierarchy_state.empty(shape, block, torch.zeros(0, dtype=torch.float64))
+    return hierarchy_state.empty_clusters(shape, block, torch.zeros(0, dtype=torch.float64))
 
 
 mixer = builder(HTransformer, width=16, heads=2, causal=True, block=4, relative_bias=True)

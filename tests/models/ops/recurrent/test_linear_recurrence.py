@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lra.models.ops.recurrent.layer import reading
+from lra.models.ops.recurrent.layer import reading_order
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 from tests.attention import compare, drawn
 from tests.literal.recurrent import linear_recurrence as literal
@@ -89,11 +89,11 @@ def test_there_are_three_times_the_square_root_of_the_length_steps(length):
 def test_padding_is_read_behind_real_tokens(backwards):
     keep = torch.tensor([[True, False, True, True, False], [False] * 5, [True] * 5])
     x = torch.arange(5.0).expand(3, 5)[..., None]
-    order = reading(keep, backwards=backwards)
+    order = reading_order(keep, backwards=backwards)
     real = [[0.0, 2, 3], [], [0, 1, 2, 3, 4]]
     for row, (seen, wanted) in enumerate(zip(order.of(x), real, strict=True)):
         assert seen[: len(wanted), 0].tolist() == (wanted[::-1] if backwards else wanted), row
     torch.testing.assert_close(order.back(order.of(x)), x, atol=0, rtol=0)
-    plain = reading(None, backwards=backwards)
+    plain = reading_order(None, backwards=backwards)
     torch.testing.assert_close(plain.of(x), x.flip(1) if backwards else x, atol=0, rtol=0)
     torch.testing.assert_close(plain.back(plain.of(x)), x, atol=0, rtol=0)

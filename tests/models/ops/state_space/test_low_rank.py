@@ -8,10 +8,10 @@ from lra.models.ops.state_space import low_rank as module
 from lra.models.ops.state_space.hippo import Initial, spectrum
 from lra.models.ops.state_space.low_rank import (
     LowRank,
-    accumulated,
     as_readout,
     as_states,
     bilinear,
+    last_states,
     low_rank_state_space,
     responses,
     squares,
@@ -61,7 +61,7 @@ def test_inputs_sum_into_states_one_by_one(length, bits, monkeypatch):
     u, x = drawn(2, CHANNELS, length, seed=6), torch.zeros(2, CHANNELS, 2 * PAIRS).double()
     for t in range(length):
         x = x + torch.einsum("dmn,bdn->bdm", change, x) + u[..., t, None] * driven
-    torch.testing.assert_close(accumulated(u, squares(change, length), driven), x)
+    torch.testing.assert_close(last_states(u, squares(change, length), driven), x)
 
 
 def published(length, dtype):
