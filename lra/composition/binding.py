@@ -7,25 +7,31 @@ was wanted and the way out.
 
 import copy
 import inspect
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
+from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import lru_cache, partial
-from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from lra.composition import spelling
 from lra.composition.configuration import quote, storable
+from lra.composition.spelling import is_union, type_phrase
 from lra.errors import ConfigError, near, unknown
 
 GIVEN = frozenset({"self", "site", "config"})
 """Parameters of a mixer or a stack that are no options."""
-LONGEST_REASON = 300
-"""Characters; OmegaConf spells out every value that it refuses."""
+MISSING_TEXT = "???"
+"""What a configuration has in the place of a value that is still to be given."""
+
+
+class Option(NamedTuple):
+    """A parameter of a constructor."""
+
+    kind: Any
+    """Its annotation."""
+    default: Any
+    """`MISSING` where there is none; nothing may change it."""
 
 
 def parameters(target: Callable[..., Any]) -> set[str]:
@@ -37,28 +43,22 @@ def parameters(target: Callable[..., Any]) -> set[str]:
 
 
 @lru_cache(maxsize=1024)
-def schema(target: Callable[..., Any]) -> type:
-    """Return a dataclass with the keyword parameters of `target` as its fields."""
-    if is_dataclass(target):
-        hints = get_type_hints(target)
-        return make_dataclass(
-            "Options",
-            [
-                (f.name, hints[f.name], field(default=f.default, default_factory=f.default_factory))
-                if f.default is not MISSING or f.default_factory is not MISSING
-                else (f.name, hints[f.name])
-                for f in fields(target)
-            ],
-            kw_only=True,
-        )
+def schema(target: Callable[..., Any]) -> Mapping[str, Option]:
+    """Return the keyword parameters of `target` by name. Raises ConfigError for any other."""
     call = target.__init__ if inspect.isclass(target) else target
     try:
-        hints = get_type_hints(call)
+        hints = get_type_hints(target if is_dataclass(target) else call)
     except (NameError, TypeError) as error:
         raise ConfigError(
             f"{getattr(target, '__qualname__', target)}: annotations that cannot be read: {error}"
         ) from error
-    specification: list[Any] = []
+    if is_dataclass(target):
+        made = {f.name: f.default_factory for f in fields(target)}
+        return {
+            f.name: Option(hints[f.name], f.default if made[f.name] is MISSING else made[f.name]())
+            for f in fields(target)
+        }
+    options = {}
     for name, parameter in inspect.signature(call).parameters.items():
         if name in GIVEN or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             continue  # given by whoever calls
@@ -67,32 +67,16 @@ def schema(target: Callable[..., Any]) -> type:
                 f"{getattr(target, '__qualname__', target)}: parameter {name!r} must be "
                 "keyword-only and annotated: the constructor is the schema of its YAML"
             )
-        if parameter.default is inspect.Parameter.empty:
-            specification.append((name, hints[name]))
-        elif isinstance(parameter.default, list | dict):
-            default = parameter.default
-            specification.append(
-                (name, hints[name], field(default_factory=partial(_copy, default)))
-            )
-        else:
-            specification.append((name, hints[name], field(default=parameter.default)))
-    return make_dataclass("Options", specification, kw_only=True)
+        default = parameter.default
+        options[name] = Option(hints[name], MISSING if default is parameter.empty else default)
+    return MappingProxyType(options)
 
 
 @lru_cache(maxsize=1024)
 def defaults(target: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the options of `target` that have a default, as plain JSON; nothing may change it."""
-    values = {}
-    for entry in fields(schema(target)):
-        if entry.default is not MISSING:
-            values[entry.name] = plain(entry.default)
-        elif entry.default_factory is not MISSING:
-            values[entry.name] = plain(entry.default_factory())
-    return MappingProxyType(values)
-
-
-def _copy(value: Any) -> Any:
-    return value.copy()
+    options = schema(target).items()
+    return MappingProxyType({k: plain(v) for k, (_, v) in options if v is not MISSING})
 
 
 def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
@@ -120,132 +104,61 @@ class _Options:
 
 @lru_cache(maxsize=4096)
 def _bound(target: Callable[..., Any], options: _Options, where: str) -> dict[str, Any]:
-    spec, values = schema(target), options.options
-    names = [f.name for f in fields(spec)]
+    parameters, values = schema(target), options.options
     for key in values:
-        if key not in names:
-            raise ConfigError(f"{where}: " + unknown("option", str(key), names))
+        if key not in parameters:
+            raise ConfigError(f"{where}: " + unknown("option", str(key), parameters))
     storable(values, where)
-    try:
-        typed_values = {f.name: _typed_alone(f, values) for f in fields(spec)}
-    except _Unclear:
-        typed_values = _typed_together(spec, options, where)
-    storable(plain(typed_values), where)  # a default of the user's own class, too
-    return typed_values
-
-
-class _Unclear(Exception):
-    """Only OmegaConf can tell what a value becomes, or why it is refused."""
-
-
-def _typed_alone(option: Any, values: Mapping[str, Any]) -> Any:
-    """Return one option typed, without the milliseconds that OmegaConf takes for a class."""
-    if option.name in values:
-        return _typed(values[option.name], option.type)
-    if option.default_factory is not MISSING:
-        return _typed(option.default_factory(), option.type)
-    return _typed(option.default, option.type)
+    bound = {}
+    for name, (kind, default) in parameters.items():
+        value = values.get(name, default)
+        if value is MISSING or value == MISSING_TEXT:
+            raise ConfigError(f"{where}.{name} is missing: wanted {_accepted(kind)}")
+        try:
+            bound[name] = _typed(value, kind)
+        except TypeError as error:
+            raise ConfigError(_refusal(where, name, value, kind)) from error
+    storable(plain(bound), where)  # a default of the user's own class, too
+    return bound
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    if get_origin(kind) in (Union, UnionType):
-        kinds = [each for each in get_args(kind) if each is not NoneType]
-        if value is None and len(kinds) < len(get_args(kind)):
-            return None
-        kind = kinds[0] if len(kinds) == 1 else None
-    if type(value) is list and get_origin(kind) is list:
-        return [_typed(item, *get_args(kind)) for item in value]
-    enum = isinstance(kind, type) and issubclass(kind, Enum)
-    if type(value) is kind and (enum or kind in (bool, int, float)):
-        return value
-    if kind is float and type(value) is int and abs(value) < 2**53:
-        return float(value)
-    if type(value) is str:
-        if kind is str and "${" not in value and value != "???":
-            return value
-        if enum and value in kind.__members__:
-            return kind[value]
-    raise _Unclear
+    """Return a value as its type has it: 1 may become 1.0, and the name of a choice the choice.
 
-
-def _typed_together(spec: type, options: _Options, where: str) -> dict[str, Any]:
-    """Return options as OmegaConf types them."""
-    values = options.options
-    try:
-        literal = _escaped(values) if "${" in options.text else values
-        merged = OmegaConf.unsafe_merge(OmegaConf.structured(spec), literal)  # both are new
-        bound = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        key = error.full_key or _refused_key(spec, values)
-        top = re.split(r"[.\[]", key, maxsplit=1)[0]
-        if top not in values:
-            reason = f"{_first_line(error)}; wanted {spelling.accepted(_type_of(spec, top))}"
-            raise ConfigError(f"{where}.{key}: {reason}") from error
-        raise ConfigError(_refusal(where, top, values[top], _type_of(spec, top))) from error
-    typed_values = {each.name: getattr(bound, each.name) for each in fields(spec)}
-    for key, value in values.items():
-        kind = _type_of(spec, key)
-        if not _same(value, typed_values[key]) or not _holds(typed_values[key], kind):
-            raise ConfigError(_refusal(where, key, value, kind))
-    return typed_values
-
-
-def _refused_key(spec: type, values: Mapping[str, Any]) -> str:
-    """Return which option cannot be merged, where OmegaConf does not say it."""
-    for key, value in values.items():
-        try:
-            OmegaConf.unsafe_merge(OmegaConf.structured(spec), {key: value})
-        except OmegaConfBaseException:
-            return key
-    return "?"
-
-
-def _escaped(value: Any) -> Any:
-    """Return a value whose texts OmegaConf takes as they are: all references are resolved."""
-    if isinstance(value, str):
-        return spelling.escaped(value)
-    if isinstance(value, Mapping):
-        return {key: _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _same(seen: Any, typed: Any) -> bool:
-    """Return whether typing left a value what it was; 1 may become 1.0, and a name its member."""
-    if isinstance(typed, Enum):
-        return isinstance(seen, str)
-    if is_dataclass(typed) and isinstance(seen, Mapping):
-        return all(_same(value, getattr(typed, key)) for key, value in seen.items())
-    if isinstance(typed, Mapping):
-        return isinstance(seen, Mapping) and all(_same(v, typed[k]) for k, v in seen.items())
-    if isinstance(typed, list | tuple):
-        return isinstance(seen, list | tuple) and all(map(_same, seen, typed))
-    if isinstance(typed, float) and type(seen) is int:
-        return seen == typed
-    return type(seen) is type(typed) and bool(seen == typed)
-
-
-def _holds(value: Any, kind: Any) -> bool:
-    """Tell whether a list or mapping holds what its annotation says.
-
-    OmegaConf lets any list or mapping stand in the place of a number or of a text inside another.
+    Raises TypeError for one that would become another value, or that has no place in the type.
     """
-    inside = get_args(kind)
-    if isinstance(value, list) and get_origin(kind) is list:
-        return all(_holds(item, inside[0]) for item in value)
-    if isinstance(value, Mapping) and get_origin(kind) is dict:
-        return all(_holds(item, inside[1]) for item in value.values())
-    if isinstance(value, list | Mapping) and get_origin(kind) in (Union, UnionType):
-        return any(_holds(value, member) for member in inside)
-    scalar = isinstance(kind, type) and kind not in (Any, list, dict)
-    return not (scalar and isinstance(value, list | Mapping))
+    origin, inside = get_origin(kind) or kind, get_args(kind)
+    if is_union(kind):
+        for alternative in inside:
+            with suppress(TypeError):
+                return _typed(value, alternative)
+    elif isinstance(origin, type):
+        if issubclass(origin, list | tuple) and isinstance(value, list | tuple):
+            return [_typed(item, inside[0] if inside else Any) for item in value]
+        if issubclass(origin, Mapping) and isinstance(value, Mapping):
+            return {key: _typed(item, inside[1] if inside else Any) for key, item in value.items()}
+        return _typed_alone(value, origin)
+    raise TypeError
 
 
-def _first_line(error: OmegaConfBaseException) -> str:
-    return str(error.msg or error).splitlines()[0][:LONGEST_REASON]
+def _typed_alone(value: Any, kind: type) -> Any:
+    if issubclass(kind, Enum) and type(value) is str and value in kind.__members__:
+        return kind[value]
+    if kind is float and type(value) is int and float(value) == value:
+        return float(value)
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        return make(kind, value, kind.__name__)
+    if kind is Any or (type(value) is kind and value != MISSING_TEXT):
+        return value
+    raise TypeError
 
 
-def _type_of(spec: type, key: str) -> Any:
-    return next((entry.type for entry in fields(spec) if entry.name == key), Any)
+def _accepted(kind: Any) -> str:
+    """Return what a type takes: list[int] | None is a list of whole numbers, or null."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"one of {', '.join(kind.__members__)}"
+    phrase = type_phrase(kind)
+    return f"a {phrase}" if phrase.startswith(("whole", "number", "list", "mapping")) else phrase
 
 
 def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
@@ -260,7 +173,7 @@ def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
             close = near(str(value), names, most=1)
             hint = f": did you mean {where}.{key}={close[0]}?" if close else ""
             return f"{seen}; wanted one of {', '.join(names)}{hint}"
-    return f"{seen}; wanted {spelling.accepted(kind)}"
+    return f"{seen}; wanted {_accepted(kind)}"
 
 
 def make(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> Any:

@@ -10,23 +10,21 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from types import NoneType
+from typing import Any, NamedTuple, get_args
 
+from lra.composition.binding import schema
 from lra.composition.catalogue import ours
 from lra.composition.class_path import locate, named_plugins
+from lra.composition.spelling import is_union, type_phrase
 from lra.conf.rooms import stored_name
 
-WORDS = {
-    int: "whole number", float: "number", str: "text", bool: "true or false", NoneType: "null",
-    Any: "anything",
-}  # fmt: skip
 CLASSES = {
     "hardware": "runners.measurement.hardware.HardwareProfile",
     "optim": "runners.training.optim.OptimConfig",
@@ -70,9 +68,6 @@ def parameters(class_path: str) -> dict[str, Parameter]:
 
 def described(target: Callable[..., Any]) -> dict[str, Parameter]:
     """Return the options of a class, function or dataclass in order, as it says them itself."""
-    # OmegaConf, which a list of what is ours does without
-    from lra.composition.binding import schema
-
     lineage = target.__mro__[-2::-1] if isinstance(target, type) else [target]
     meanings: dict[str, str] = {}
     for each in lineage:
@@ -81,8 +76,8 @@ def described(target: Callable[..., Any]) -> dict[str, Parameter]:
             meanings |= arguments(inspect.cleandoc(text or ""))
         if isinstance(each, type) and (is_dataclass(each) or "declares" in vars(each)):
             meanings |= _texts(each)
-    options = {field.name: field.type for field in fields(schema(target))}
-    return {name: _parameter(kind, meanings.get(name, "")) for name, kind in options.items()}
+    options = schema(target)
+    return {name: _parameter(kind, meanings.get(name, "")) for name, (kind, _) in options.items()}
 
 
 def arguments(docstring: str) -> dict[str, str]:
@@ -119,7 +114,7 @@ def _parameter(kind: Any, meaning: str) -> Parameter:
         for each in choice
     ]
     docs = [" ".join((choice.__dict__["__doc__"] or "").split()) for choice in choices]
-    united = get_args(kind) if _is_union(kind) else (kind,)
+    united = get_args(kind) if is_union(kind) else (kind,)
     return Parameter(
         type_phrase(kind),
         values,
@@ -129,33 +124,8 @@ def _parameter(kind: Any, meaning: str) -> Parameter:
     )
 
 
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in (Union, UnionType)
-
-
 def _leaves(kind: Any) -> list[Any]:
     return [leaf for each in get_args(kind) for leaf in _leaves(each)] or [kind]
-
-
-def type_phrase(kind: Any) -> str:
-    """Return a type as one says it, as in `list of whole numbers, or null`."""
-    inner = get_args(kind)
-    if _is_union(kind):
-        *others, last = map(type_phrase, inner)
-        return " or ".join(others) + (", or null" if last == "null" else f" or {last}")
-    if isinstance(origin := get_origin(kind), type) and inner:
-        if issubclass(origin, Mapping):
-            return f"mapping to {_many(type_phrase(inner[-1]))}"
-        return f"list of {_many(type_phrase(inner[0]))}"
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "choice"
-    return WORDS.get(kind) or str(getattr(kind, "__name__", kind))
-
-
-def _many(word: str) -> str:
-    if word.startswith(("list of", "mapping to")):
-        return word.replace("list of", "lists of").replace("mapping to", "mappings to")
-    return word if word in ("text", "anything", "true or false") else f"{word}s"
 
 
 def comments(file: Path) -> dict[str, str]:

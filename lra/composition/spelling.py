@@ -2,38 +2,42 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-KINDS = {
-    int: "a whole number", float: "a number", bool: "true or false", str: "text",
-    NoneType: "null", dict: "a mapping", list: "a list",
+WORDS = {
+    int: "whole number", float: "number", str: "text", bool: "true or false", NoneType: "null",
+    Any: "anything", dict: "mapping", list: "list",
 }  # fmt: skip
 
 
-EXAMPLES = {int: ", as in [1024]", str: ", as in [linear]"}
-"""Of lists of one."""
+def is_union(kind: Any) -> bool:
+    """Return whether a type is one of several."""
+    return get_origin(kind) in (Union, UnionType)
 
 
-def accepted(kind: Any) -> str:
-    """Return what a type takes: list[int] | None is a list of whole numbers, or null."""
-    arguments = get_args(kind)
-    if get_origin(kind) in (Union, UnionType):
-        return ", or ".join(accepted(argument) for argument in arguments)
-    if get_origin(kind) is list and arguments:
-        named = accepted(arguments[0])
-        counted = named.startswith("a ") or arguments[0] is str
-        example = EXAMPLES.get(arguments[0], "")
-        return f"a list of {named.removeprefix('a ')}s{example}" if counted else "a list"
-    if get_origin(kind) is dict and arguments:
-        return "a mapping"
+def type_phrase(kind: Any) -> str:
+    """Return a type as one says it, as in `list of whole numbers, or null`."""
+    inner = get_args(kind)
+    if is_union(kind):
+        *others, last = map(type_phrase, inner)
+        return " or ".join(others) + (", or null" if last == "null" else f" or {last}")
+    if isinstance(origin := get_origin(kind), type) and inner:
+        if issubclass(origin, Mapping):
+            return f"mapping to {_many(type_phrase(inner[-1]))}"
+        return f"list of {_many(type_phrase(inner[0]))}"
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return f"one of {', '.join(member.name for member in kind)}"
-    if kind in KINDS:
-        return KINDS[kind]
-    return getattr(kind, "__name__", str(kind))
+        return "choice"
+    return WORDS.get(kind) or str(getattr(kind, "__name__", kind))
+
+
+def _many(word: str) -> str:
+    if word.startswith(("list of", "mapping to")):
+        return word.replace("list of", "lists of").replace("mapping to", "mappings to")
+    return word if word in ("text", "anything", "true or false") else f"{word}s"
 
 
 def escaped(text: str) -> str:

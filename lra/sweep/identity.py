@@ -8,7 +8,6 @@ configuration file, no interval of logs or checkpoints, no place of a file.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
@@ -302,8 +301,8 @@ def decisive(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
     """
     usual = defaults(target)
     changed = {}
-    for entry in fields(schema(target)):
-        if (name := entry.name) not in options:
+    for name in schema(target):
+        if name not in options:
             continue
         value = options[name]
         if name not in usual or value != usual[name] or type(value) is not type(usual[name]):

@@ -1,7 +1,6 @@
 """What a runner gets of one cell, in the cell's own process: `lra.runners.runner.Work`."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin
@@ -87,9 +86,9 @@ class FamilyCores:
         """Wrap what a per-layer option takes as a list."""
         family = locate(str(self.node["class_path"]), list(self.run.config["plugins"]))
         lists = {
-            entry.name
-            for entry in fields(schema(family))
-            if list in (get_origin(entry.type), *map(get_origin, get_args(entry.type)))
+            name
+            for name, (kind, _) in schema(family).items()
+            if list in (get_origin(kind), *map(get_origin, get_args(kind)))
         }
         return {
             key: [value] if key in lists and not isinstance(value, list) else value

@@ -9,7 +9,7 @@ takes blocks and passes of a few elements, so that short sequences cross their b
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import MISSING, fields
+from copy import copy
 from functools import cache
 from importlib import import_module
 from itertools import combinations
@@ -114,10 +114,8 @@ def masks(names: str, length: int) -> dict[str, Tensor]:
 @cache
 def defaults(family: str) -> dict[str, Any]:
     """Return what options of the site and of the family are where nothing is said."""
-    options = [*fields(Site), *fields(schema(MODELS[family]))]
-    given = {each.name: each.default for each in options}
-    lists = [each for each in options if each.default_factory is not MISSING]
-    return given | {each.name: each.default_factory() for each in lists}
+    options = {**schema(Site), **schema(MODELS[family])}
+    return {name: copy(default) for name, (_, default) in options.items()}
 
 
 def found(mixer: Any, x: Tensor, layout: Layout, case: Any) -> Tensor:

@@ -1,21 +1,14 @@
 """Typing keeps a value what it is, or refuses it; numbers that no run can use are refused."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lra.composition.binding import (
-    _Options,
-    _typed_alone,
-    _typed_together,
-    _Unclear,
-    bind,
-    make,
-    schema,
-)
+from lra.composition.binding import bind, make
 from lra.composition.run import Control, Logger
 from lra.errors import ConfigError
 from lra.models.backbone.model import BackboneConfig
@@ -32,6 +25,11 @@ class Colour(StrEnum):
 
 
 @dataclass(kw_only=True)
+class Inner:
+    depth: int = 1
+
+
+@dataclass(kw_only=True)
 class Paint:
     coats: int = 1
     share: float = 1.0
@@ -43,6 +41,8 @@ class Paint:
     rates: dict[str, float] = field(default_factory=dict)
     names: list[list[str]] = field(default_factory=list)
     anything: Any = None
+    inner: Inner | None = None
+    place: Path | None = None
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,23 @@ class Paint:
         ("names", [[1]]), ("names", [["a", []]]), ("names", ["a"]),
         ("sizes", [[1]]), ("sizes", [{}]), ("sizes", [None]), ("rates", {"a": []}),
         ("rates", {"a": {"b": 1.0}}), ("coats", None), ("coats", 10**30), ("share", 10**400),
+        ("sizes", "${a}"), ("rates", "${a}"), ("name", "???"), ("names", [["???"]]), ("sizes", {}),
+        ("colour", "RED"), ("colour", "${a}"), ("rates", []), ("inner", {"depth": "1"}),
+        ("inner", {"deep": 1}), ("inner", 3), ("place", "x"),
     ],
 )  # fmt: skip
 def test_a_value_that_would_become_another_is_refused(key: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"house.{key}"):
+    with pytest.raises(ConfigError, match=f"house.{key}|Inner"):
         bind(Paint, {key: value}, "house")
+
+
+def test_a_value_that_nothing_gives_is_named() -> None:
+    def paint(*, coats: int, rates: list[float] | None) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"house\.coats is missing: wanted a whole number"):
+        bind(paint, {}, "house")
+    with pytest.raises(ConfigError, match=r"rates is missing: wanted a list of numbers, or null"):
+        bind(paint, {"coats": 3}, "house")
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
@@ -88,27 +100,11 @@ def test_what_fits_stays_what_it_is() -> None:
         "sizes": [1, 2], "rates": {"a": 1}, "names": [["a"], []], "anything": {"x": [None, 1.5]},
     }  # fmt: skip
     bound = bind(Paint, node, "house")
-    assert bound == node
+    assert bound == {**node, "inner": None, "place": None}
+    assert bind(Paint, {"inner": {"depth": 2}}, "house")["inner"] == Inner(depth=2)
+    assert bind(Paint, {"name": "a\\${b}"}, "house")["name"] == "a\\${b}"
     assert type(bound["share"]) is type(bound["rates"]["a"]) is float
     assert bind(Paint, {"wet": False}, "house")["wet"] is False  # not what {"wet": 0} would be
-
-
-VALUES = (None, True, 0, 3, 2**60 + 1, 1.0, 0.5, "", "red", "3", "${a}", "???", [], [1], [1.5],
-          ["a"], [True], [[]], [["a"]], {}, {"a": 1})  # fmt: skip
-
-
-def test_what_is_typed_without_omegaconf_becomes_what_it_makes_of_it() -> None:
-    alone = 0
-    for option in fields(schema(Paint)):
-        for given in ({}, *({option.name: value} for value in VALUES)):
-            try:
-                found = _typed_alone(option, given)
-            except _Unclear:
-                continue
-            alone += 1
-            wanted = _typed_together(schema(Paint), _Options(given), "house")[option.name]
-            assert (found, type(found)) == (wanted, type(wanted)), (option.name, given)
-    assert alone > 25
 
 
 @pytest.mark.parametrize(
