@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from lra.composition.extensions import extensions, package_of
 from lra.composition.yaml_text import load
-from lra.errors import UnknownName, known_as, near, plural, respelt, unknown
+from lra.errors import UnknownName, near, plural, unknown
 
 FIRST = (
     "model", "task", "hardware", "size", "optim", "runner", "search", "protocol", "scale",
@@ -46,6 +47,13 @@ def roots(config_dirs: Iterable[Path] = ()) -> list[Path]:
 def ours() -> Path:
     """Return the folder of lra's own choices."""
     return Path(str(resources.files("lra.conf")))
+
+
+@lru_cache(maxsize=512)
+def our_file(path: str) -> Mapping[str, Any]:
+    """Return GROUP/NAME of lra's own, which stays while a process runs; empty where none is."""
+    file = ours() / f"{path}.yaml"
+    return load(file) if file.is_file() else {}
 
 
 def bundled(group: str) -> list[str]:
@@ -136,19 +144,17 @@ def asked(given: Sequence[str], config_dirs: Sequence[Path]) -> tuple[list[str],
     files = {file.stem: file for file in choices(by_word[first], config_dirs)}
     if not behind or (behind[0] not in files and {*behind} <= by_word.keys()):
         return [by_word[word] for word in given], []
-    found = [respelt(name, files) or known_as(name, files) or name for name in behind]
-    for name in found:
+    for name in behind:
         if name not in files:
             raise UnknownName(unknown(by_word[first], name, files))
-    return [], [files[name] for name in found]
+    return [], [files[name] for name in behind]
 
 
 def _of_any(name: str, by_word: Mapping[str, str], config_dirs: Sequence[Path]) -> list[Path]:
-    """Return the files of the choices of this name and of what others call so, by group."""
+    """Return the files of the choices of this name, by group."""
     every = [file for group in groups(config_dirs) for file in choices(group, config_dirs)]
     stems = {file.stem for file in every}
-    wanted = {name, known_as(name, stems), name if name in stems else name.lower()}
-    if matches := [file for file in every if file.stem in wanted]:
+    if matches := [file for file in every if file.stem == name]:
         return matches
     if name in by_word:
         raise UnknownName(f"got the group {name!r} behind a name: put it first, or leave it out")

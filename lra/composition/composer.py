@@ -49,12 +49,12 @@ from lra.composition.own_options import (
     without,
 )
 from lra.composition.put import is_plain, put
-from lra.conf.shown import short
-from lra.errors import ConfigError
+from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
 
 BUNDLES = ("size", "optim")
 """Groups whose files are nothing but values: named by hand, they win over presets."""
+OWN_FILES = "One of your own: --config-dir DIR."
 
 
 class Composer:
@@ -190,12 +190,13 @@ class Composer:
         its group; what else a choice does, Hydra has to tell.
         """
         for word in words:
-            existing, text = self.files.names(word.key_or_group), str(word.input_line)
-            if existing and not (isinstance(word.value(), str) or word.is_delete()):
-                raise ConfigError(
-                    f"{word.key_or_group}: got {short(text.partition('=')[2])}; wanted one of "
-                    f"{', '.join(existing)}"
-                )
+            group, name = word.key_or_group, word.value()
+            if existing := self.files.names(group):
+                if not isinstance(name, str):
+                    name = str(word.input_line).partition("=")[2]
+                elif self.files.find(f"{group}/{name}"):
+                    continue
+                raise ConfigError(unknown(group, name, existing, way_out=OWN_FILES))
         plain = {word.key_or_group: str(word.value()) for word in words if self._names(word)}
         everything = [str(word.input_line) for word in words]
         asked = [str(word.input_line) for word in words if not self._names(word)]

@@ -7,29 +7,42 @@ each combination by itself, are refused.
 
 import argparse
 import os
-import shlex
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
+from hydra.version import VersionBase
+
+from lra.composition import giving_way, protocol
 from lra.composition.class_path import check_named, name_plugins
+from lra.composition.combinations import (
+    expand,
+    is_range,
+    with_first_seed,
+    with_options,
+    with_settings,
+    with_trained,
+)
+from lra.composition.complaints import NO_PLUGINS, check_words, explained
+from lra.composition.composer import Composer
 from lra.composition.configuration import check, long_forms
 from lra.composition.extensions import chosen, extensions
+from lra.composition.files import Files, bundled
+from lra.composition.printed import explain, print_configurations
 from lra.composition.run import Composed, Searched
 from lra.composition.selection import expand_sets
+from lra.composition.words import as_text, legible, reading
 from lra.conf.shown import short
 from lra.errors import ConfigError
 from lra.runners.records import Memo
 from lra.terminal.progress import with_progress
-
-if TYPE_CHECKING:
-    from hydra.core.override_parser.types import Override
-
-    from lra.composition.composer import Composer
-    from lra.composition.files import Files
 
 NO_SEARCH = "none"
 MULTIRUN = ("-m", "--multirun")
@@ -38,8 +51,6 @@ STEERING = ("Cc", "Cs", "Zl", "Zp")
 """Categories of characters that no word has: controls, ends of lines, halves of UTF-16."""
 LONGEST_WORD = 10_000
 """Characters; a longer one would take Hydra seconds to read."""
-LONGEST_SWEEP = 300
-"""Characters of a sweep's word in an answer."""
 BASIC = {"launcher": "BasicLauncher", "sweeper": "BasicSweeper"}
 """What is replaced by collecting."""
 PATH = "hydra.searchpath="
@@ -55,25 +66,16 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
     Raises:
         ConfigError: unknown group, option, key, or malformed words, with near matches.
     """
-    from hydra.core.global_hydra import GlobalHydra
-
-    from lra.composition.complaints import explained, misread
-    from lra.composition.composer import Composer
-    from lra.composition.contradictions import refuse_contradictions
-    from lra.composition.printed import explain, print_configurations
-    from lra.composition.protocol import notes
-    from lra.composition.words import legible
-
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     flags = _flags(argv)
     if flags.hydra_help:
         return []
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     words = [legible(expand_sets(word, folders)) for word in long_forms(flags.overrides)]
-    _refuse(misread(words, flags.config_dir))
+    check_words(words, folders)
     configurations: list[Composed] = []
     try:
-        with explained(words, flags.config_dir):
+        with explained(words):
             of_hydra = [word for word in words if _of_hydra(word)]
             flags.overrides = [word for word in words if word not in of_hydra]
             if flags.multirun:
@@ -88,9 +90,9 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
                 print_configurations(composer, flags, runs, sweep=sweep)
         if not flags.info and not flags.cfg:
             configurations = _composed(composer, runs, flags.config_dir, models=models)
-        for entry in configurations:
-            refuse_contradictions(entry.config, entry.overrides, composer.files)
-        for note in dict.fromkeys((*composer.notes, *notes([e.config for e in configurations]))):
+        for note in dict.fromkeys(
+            (*composer.notes, *protocol.notes([e.config for e in configurations]))
+        ):
             print(f"lra: {note}", file=sys.stderr)
         return [entry._replace(searched=searched, several=sweep) for entry in configurations]
     finally:
@@ -109,10 +111,6 @@ def composed(runs: Sequence[Sequence[str]], place: Mapping[str, str]) -> list[Co
     Raises:
         NotNamed: They name a package that was not named here.
     """
-    from hydra.core.global_hydra import GlobalHydra
-
-    from lra.composition.composer import Composer
-
     folder, own = Path(place.get("folder", ".")), place.get("config_dir")
     config_dir = None if own is None else str(folder / own)
     with hydra_left_alone():
@@ -140,10 +138,6 @@ def only_entry(words: Sequence[str]) -> Composed:
 @contextmanager
 def hydra_left_alone() -> Iterator[None]:
     """Keep what Hydra knows of the program that calls us, which may be a program of Hydra's."""
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.version import VersionBase
-
     hydra, config, version = GlobalHydra.instance(), HydraConfig.instance(), VersionBase.instance()
     before = hydra.hydra, config.cfg, version.version_base
     name = "HYDRA_FULL_ERROR"
@@ -158,10 +152,8 @@ def hydra_left_alone() -> Iterator[None]:
             os.environ[name] = full
 
 
-def files_of(config_dir: str | None, searched: Sequence[Path] = ()) -> "Files":
+def files_of(config_dir: str | None, searched: Sequence[Path] = ()) -> Files:
     """Return our files, those of a folder, of installed packages and of further folders."""
-    from lra.composition.files import Files, bundled
-
     own = [] if config_dir is None else [Path(config_dir)]
     others = [*own, *extensions().values(), *searched]
     return Files(others) if others else bundled()
@@ -174,8 +166,6 @@ def _of_hydra(word: str) -> bool:
 
 def _searched(of_hydra: Sequence[str]) -> list[Path]:
     """Return the folders that `hydra.searchpath=[file:///some/folder]` names."""
-    from lra.composition.words import reading
-
     for word in of_hydra:
         read = reading(word) if word.startswith(PATH) else None
         named = [] if read is None else read.value()
@@ -186,11 +176,6 @@ def _searched(of_hydra: Sequence[str]) -> list[Path]:
         if named:
             return [Path(name.removeprefix("file://")) for name in named]
     return []
-
-
-def _refuse(complaint: str | None) -> None:
-    if complaint is not None:
-        raise ConfigError(complaint)
 
 
 class _Words(argparse.ArgumentParser):
@@ -235,15 +220,13 @@ def _flags(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _runs(
-    composer: "Composer", flags: argparse.Namespace
+    composer: Composer, flags: argparse.Namespace
 ) -> tuple[list[list[str]], bool, Searched | None]:
     """Return the words of each run, without Hydra's own, whether they are a sweep, or a search.
 
     Besides the flag, a word or a file may say `hydra.mode`; and a preset that names what is swept
     is a sweep, unless `--run` asks for one run. A sweep that no word requests is noted.
     """
-    from hydra.types import RunMode
-
     hydra = composer.own_part(flags.overrides).hydra
     _check_basic(hydra)
     parsed = [composer.parse(word) for word in flags.overrides]
@@ -258,10 +241,13 @@ def _runs(
             composer.notes[f"{note}; --run makes one run of it"] = None
         return runs, True, searched
     if not searches and (lost := [word for word in flags.overrides if word.startswith("search.")]):
-        _refuse(f"{lost[0]}: there is no search here; add search=halton, or leave it out")
+        raise ConfigError(f"{lost[0]}: there is no search here; add search=halton, or leave it out")
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
         if several:
-            _refuse(_several(several[0]))
+            raise ConfigError(
+                f"{short(several[0])}: several values are a sweep: -m before them makes one, "
+                f"brackets make one list, {short(as_text(several[0].partition('=')[2]))} one text"
+            )
         if flags.run and params:
             composer.notes[f"{preset} is a sweep; --run makes one run of it"] = None
         return [flags.overrides], False, None
@@ -274,11 +260,9 @@ def _runs(
 
 
 def _arms(
-    composer: "Composer", flags: argparse.Namespace, hydra: Any, typed: "Sequence[Override]"
+    composer: Composer, flags: argparse.Namespace, hydra: Any, typed: Sequence[Override]
 ) -> tuple[list[list[str]], Searched]:
     """Return the words of each arm of a search, and what it searches over."""
-    from lra.composition.combinations import is_range
-
     every = [*_of_preset(composer, flags, hydra), *typed]
     ranged = [word for word in every if is_range(word)]
     ranges = {word.key_or_group: str(word.input_line).partition("=")[2] for word in ranged}
@@ -287,7 +271,9 @@ def _arms(
     ]
     fixed = {w.key_or_group for w in typed if not is_range(w)}
     if both := next((key for key in ranges if key in fixed), None):
-        _refuse(f"{both}: it has one value and a range; a search needs one of them: leave one out")
+        raise ConfigError(
+            f"{both}: it has one value and a range; a search needs one of them: leave one out"
+        )
     runs = _combinations(composer, flags, hydra, typed, ranged)
     options = composer.compose(runs[0])["search"]
     # Of a preset that chooses a search, the words of a cell are to start none.
@@ -297,7 +283,7 @@ def _arms(
     return arms, Searched(options["name"], options, ranges, tuple(lists))
 
 
-def _of_preset(composer: "Composer", flags: argparse.Namespace, hydra: Any) -> "list[Override]":
+def _of_preset(composer: Composer, flags: argparse.Namespace, hydra: Any) -> list[Override]:
     """Return the words of a preset's own sweep."""
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     return [
@@ -307,21 +293,13 @@ def _of_preset(composer: "Composer", flags: argparse.Namespace, hydra: Any) -> "
 
 
 def _combinations(
-    composer: "Composer",
+    composer: Composer,
     flags: argparse.Namespace,
     hydra: Any,
-    typed: "Sequence[Override]",
-    ranged: "Sequence[Override]" = (),
+    typed: Sequence[Override],
+    ranged: Sequence[Override] = (),
 ) -> list[list[str]]:
     """Return the words of each combination of a sweep, those of `ranged` left out."""
-    from lra.composition.combinations import (
-        expand,
-        with_first_seed,
-        with_options,
-        with_settings,
-        with_trained,
-    )
-
     swept = [word for word in _of_preset(composer, flags, hydra) if word not in ranged]
     typed = [word for word in typed if word not in ranged]
     runs = expand([*swept, *typed])
@@ -335,25 +313,6 @@ def _combinations(
     return with_options(runs, composer)
 
 
-def _several(word: str) -> str:
-    """Return the answer to a word of several values where one run is asked for."""
-    from lra.composition.combinations import NEEDS_SEARCH
-    from lra.composition.complaints import unreadable
-    from lra.composition.words import proposal
-
-    if (wrong := unreadable([word])) is not None:  # which -m would answer alike
-        return wrong
-    if "interval(" in word:
-        return f"{short(word)}: {NEEDS_SEARCH}"
-    key, _, values = word.partition("=")
-    swept = short(shlex.quote(word), LONGEST_SWEEP)
-    text = f"{short(word)}: several values are a sweep: lra run -m {swept}"
-    if "." not in key or "(" in values:
-        return text
-    text += f". As one list: {short(shlex.quote(f'{key}=[{values}]'), LONGEST_SWEEP)}"
-    return text + proposal(key, values, ". As one text: ")
-
-
 def _preset(words: Sequence[str]) -> str:
     presets = [word for word in words if word.startswith(("+experiment=", "+protocol="))]
     return presets[-1] if presets else "this configuration"
@@ -361,34 +320,29 @@ def _preset(words: Sequence[str]) -> str:
 
 def _check_basic(hydra: Any) -> None:
     """Refuse launchers, sweepers and callbacks of others. Raises ConfigError."""
-    from lra.composition.complaints import WAYS_OUT
-
     for part, basic in BASIC.items():
         node = hydra[part]
         if not isinstance(node, Mapping) or "_target_" not in node:
             raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
         if (target := str(node["_target_"])).rpartition(".")[2] != basic:
-            raise ConfigError(f"hydra.{part}: got {short(target)}; {WAYS_OUT[part]}")
+            raise ConfigError(f"hydra.{part}: got {short(target)}; {NO_PLUGINS}")
     if hydra.callbacks:
         raise ConfigError("hydra.callbacks: lra calls none; leave it out")
 
 
 def _composed(
-    composer: "Composer",
+    composer: Composer,
     runs: Sequence[Sequence[str]],
     config_dir: str | None,
     see_plugins: Callable[[Sequence[str]], None] = name_plugins,
     *,
     models: bool = True,
 ) -> list[Composed]:
-    from lra.composition.complaints import explained
-    from lra.composition.giving_way import fitting, notes
-
     composed, here, memo = list[Composed](), str(Path.cwd()), Memo()
     pairs = list[tuple[Any, Any]]()
     place = {} if config_dir is None else {"config_dir": config_dir}
     for number, words in enumerate(with_progress(runs, "composing combination")):
-        with explained(words, config_dir):
+        with explained(words):
             tree = composer.resolved(words, number)
         tree = {key: value for key, value in tree.items() if key != "search"}
         if isinstance(tree.get("plugins"), str):  # one name needs no brackets
@@ -397,9 +351,9 @@ def _composed(
             tree = {**tree, "plugins": [*tree["plugins"], *packages]}
         check(tree, memo)
         see_plugins(tree["plugins"])
-        pairs.append((tree, fitting(tree, words, memo) if models else tree))
+        pairs.append((tree, giving_way.fitting(tree, words, memo) if models else tree))
         tree = pairs[-1][1]
         at = {**place, "folder": here} if place or tree["plugins"] else place
         composed.append(Composed(tree, tuple(words), at))
-    composer.notes |= dict.fromkeys(notes(pairs))
+    composer.notes |= dict.fromkeys(giving_way.notes(pairs))
     return composed

@@ -8,11 +8,10 @@ from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from lra.composition.own_options import TABLES, Tree
-from lra.conf.shown import short
+from lra.conf.shown import listed, short
 from lra.errors import ConfigError, near
 from lra.runners.records import Memo
 
-MOST_KEYS = 12
 OF_KINDS = "wanted a mapping where the files have one, and a list where they have a list"
 
 
@@ -111,20 +110,17 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
         value: As typed.
         keys: Every key of the chosen files.
     """
-    complaint = f"unknown key {key!r}"
     above, _, leaf = key.rpartition(".")
     group = key.partition(".")[0]
     if group in TABLES:
-        return f"{complaint}: the files have no such entry; two plus signs add it: ++{key}={value}"
+        return (
+            f"unknown key {key!r}: the files have no such entry; two pluses add it: ++{key}={value}"
+        )
+    siblings = sorted(each for each in keys if each.rpartition(".")[0] == above)
     alike = [each for each in keys if each.rpartition(".")[2] == leaf]
-    siblings = sorted(each for each in keys if each.rpartition(".")[0] == above and above)
     beside = near(leaf, (each.rpartition(".")[2] for each in siblings))
     matches = [each for each in alike if each.startswith(f"{group}.")]
-    matches = matches or [f"{above}.{each}" for each in beside] or alike
-    if not matches and not siblings:
-        matches = near(key, keys)
-    complaint += f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
-    if siblings:
-        more = "" if len(siblings) <= MOST_KEYS else ", …"
-        complaint += f" Known here: {', '.join(siblings[:MOST_KEYS])}{more}."
-    return f"{complaint} `lra run --cfg job` prints every key of the composed configuration."
+    matches = matches or [f"{above}.{each}".lstrip(".") for each in beside] or alike
+    hint = f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
+    hint += f" Known here: {listed(siblings)}." if siblings else ""
+    return f"unknown key {key!r}{hint} `lra run --cfg job` prints every key of the configuration."

@@ -1,6 +1,5 @@
-"""How a type, a word of a command and a folder of results are spelt in a message."""
+"""How a type, and a folder of results, are spelt in a message."""
 
-import re
 import shlex
 from collections.abc import Mapping
 from enum import Enum
@@ -38,17 +37,6 @@ def _many(word: str) -> str:
     if word.startswith(("list of", "mapping to")):
         return word.replace("list of", "lists of").replace("mapping to", "mappings to")
     return word if word in ("text", "anything", "true or false") else f"{word}s"
-
-
-def escaped(text: str) -> str:
-    """Return a text that OmegaConf resolves to this one: `${` refers to nothing."""
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-
-
-def in_shell(typed: str) -> str:
-    """Quote a word for a shell, readably where it has quotes of its own."""
-    readable = "'" in typed and not re.search(r'["$`\\!]', typed)
-    return f'"{typed}"' if readable else shlex.quote(typed)
 
 
 def in_results(root: Path) -> str:

@@ -1,9 +1,9 @@
-"""Words that Hydra's grammar has no reading for: they are text, or get an answer with a way out.
+"""Words that Hydra's grammar has no reading for, and that are text.
 
 Its grammar knows a part of ASCII. Where it stops at any other letter, or at an equals sign, what
 stands there is text, as if it were in quotes; so is a list or a sweep of such texts. What the
 grammar has a meaning for is never taken as text unseen: commas, quotation marks, brackets and
-`${` need quotes, and an answer spells the word with them, having read it back.
+`${` need quotes.
 """
 
 import re
@@ -12,20 +12,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Quote, QuotedString, Sweep
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from lra.composition.spelling import escaped, in_shell
-
-LONGEST_PROPOSAL = 200
-"""Characters of a value that an answer spells out."""
-FUNCTIONS = {
-    "range": "range(start,stop,step), of numbers", "choice": "choice(a,b,c)", "glob": "glob(x*)",
-    "sort": "sort(a,b,c)", "shuffle": "shuffle(a,b,c)", "tag": "tag(name,choice(a,b))",
-    "interval": "interval(start,end), of numbers", "int": "int(3)", "float": "float(3)",
-    "bool": "bool(true)", "str": "str(3)",
-}  # fmt: skip
-"""What Hydra's grammar calls, and its arguments."""
 _PLAIN = re.compile(r"[\w.+/-]*", re.ASCII)
 _ESCAPE = r"\\[\\()\[\]{}:=, ]"
 _TEXT = re.compile(rf"(?!~)(?:(?!{_ESCAPE})[^,'\"\[\]{{}}()]|\([^,'\"\[\]{{}}()]*\)(?=\s*\S))+")
@@ -69,7 +56,8 @@ def _sweeps_within(value: Any) -> bool:
 def as_text(value: str) -> str:
     """Return a value in the quotes that make it text, whatever it holds."""
     quote = Quote.single if '"' in value and "'" not in value else Quote.double
-    return QuotedString(text=escaped(value.strip(" \t")), quote=quote).with_quotes()
+    literal = re.sub(r"(\\*)\$\{", r"\1\1\\${", value.strip(" \t"))  # `${` refers to nothing
+    return QuotedString(text=literal, quote=quote).with_quotes()
 
 
 def _with_quotes(value: str, ends: str) -> str:
@@ -83,22 +71,3 @@ def _with_quotes(value: str, ends: str) -> str:
         if _FOREIGN.search(text) and _TEXT.fullmatch(text):
             parts[2 * index] = key + as_text(text)
     return "".join(parts)
-
-
-def proposal(key: str, value: str, before: str) -> str:
-    """Return how a shell is told that a value is text, behind `before`; nothing if there is no way.
-
-    What is returned has been read back.
-    """
-    typed = f"{key}={as_text(value)}"
-    override = reading(typed)
-    if override is None or not isinstance(override.value(), str):
-        return ""
-    tree = OmegaConf.create({"text": override.value()})
-    try:
-        text = tree["text"]
-    except OmegaConfBaseException:
-        return ""
-    if text != value.strip(" \t"):
-        return ""
-    return before + in_shell(typed if len(value) <= LONGEST_PROPOSAL else f'{key}="…"')

@@ -36,15 +36,6 @@ def test_names_of_results_are_not_those_that_a_list_has() -> None:
     assert unknown("model", "zzz", many, listed=False).endswith("… all 40.")
 
 
-def test_a_name_in_other_letters_is_that_name_before_what_others_call_so() -> None:
-    assert unknown("protocol", "S4D", ["s4", "s4d"]).startswith(
-        "unknown protocol 'S4D': did you mean 's4d'?"
-    )
-    assert "did you mean 's4_v1'?" in unknown("protocol", "S4-V1", ["s4", "s4_v1"])
-    assert "called 's4' here" in unknown("model", "S4D", ["s4", "s5"])
-    assert "called 'sdpa' here" in unknown("model", "FlashAttention-2", ["sdpa", "linear"])
-
-
 def test_nothing_to_choose_from_is_said():
     assert unknown("sweep", "a", []) == "unknown sweep 'a'. There are no sweeps to choose from."
 

@@ -220,7 +220,10 @@ REFUSED = {
     "no mixer": (lambda: lra.verify(dict), "dict takes no `site`; wanted a class"),
     "an instance": (lambda: lra.verify(torch.nn.Linear(2, 2)), "and no instance of it"),
     "an unknown option of a class": (lambda: lra.verify(Blind, scal=1), "did you mean 'scale'"),
-    "several values without -m": (lambda: lra.run("model=linear,sdpa"), "lra run -m model="),
+    "several values without -m": (
+        lambda: lra.run("model=linear,sdpa"),
+        "several values are a sweep",
+    ),
     "a misspelt key": (
         lambda: lra.run({"optim": {"step": 5}}),
         r"unknown key 'optim\.step': did you mean 'optim\.steps'",

@@ -102,7 +102,6 @@ def alike(entry: Any, tree: Any) -> bool:
 def without_checks(monkeypatch: Any) -> None:
     """Have entries composed, and not looked at: invalid ones compare as well as others."""
     monkeypatch.setattr("lra.composition.hydra_entry.check", lambda *_: None)
-    monkeypatch.setattr("lra.composition.contradictions.refuse_contradictions", lambda *_: None)
     monkeypatch.setattr("lra.composition.protocol.notes", lambda _: [])
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
 

@@ -1,4 +1,4 @@
-"""Words to configurations: sweeps, presets, and complaints with near matches."""
+"""Words to configurations: sweeps, presets, flags."""
 
 from pathlib import Path
 
@@ -34,27 +34,6 @@ def test_a_mapping_is_merged_into_what_a_preset_has_and_wins() -> None:
     assert plain.config["runner"]["pretraining"]["optim"]["steps"] > 70
 
 
-@pytest.mark.parametrize(
-    ("argv", "wanted"),
-    [
-        (["model=perfomer"], ["unknown model 'perfomer'", "'performer'", "lra list models"]),
-        (["+experiment=quikstart"], ["'quickstart'"]),
-        (["modle=linear"], ["unknown key 'modle'", "'model'"]),
-        (["optim.step=3"], ["unknown key 'optim.step'", "'optim.steps'"]),
-        (["task=wikitext2", "task.unit=subwords"], ["unknown key 'task.unit'", "'task.units'"]),
-        (["model=luna,linear", "-m", "model.mixer.slot=3"], ["'model.mixer.slots'"]),
-        (["model.mixer.fetures=3", "model=performer"], ["model.mixer.fetures"]),
-        (["+for_model={perfomer: {model: {}}}"], []),
-        (["++for_model={perfomer: {model: {}}}"], ["for_model", "'performer'"]),
-    ],
-)
-def test_unknown_words_answer_with_near_matches(argv: list[str], wanted: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        words(*argv)
-    for word in wanted:
-        assert word in str(caught.value)
-
-
 def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
     for group, text in {
         "model": "name: mine\nmixer: {class_path: models.families.linear.LinearAttention}\n",
@@ -74,20 +53,14 @@ def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
         (["--resolve"], "--resolve belongs to --cfg"),
         (["--cfg"], "expected one argument"),
         (["--nope"], "unrecognized arguments: --nope"),
-        (["-protocol=s4"], "--package rotocol=s4 belongs to --cfg"),
-        (["++hydra.launcher.timeout_min=60"], "hydra.launcher.timeout_min=60: lra runs its cells"),
         (["--info", "--cfg", "job"], "give one of"),
         (["--run", "-m"], "give one of"),
         (["--config-dir", "nowhere"], "nowhere is not a folder"),
         (["--config-path", "/"], "unrecognized arguments: --config-path"),
-        (["x" * 20_000], "at most 10,000 characters"),
-        (["seed=\ud800"], "all printable"),
-        (["for_model={linear: 3}"], "++for_model"),
+        (["++for_model={perfomer: {model: {}}}"], "did you mean 'performer'"),
         (["hydra.searchpath=3"], "hydra.searchpath"),
         (["++hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra calls none"),
-        (["seed=[[[[" * 100], "seed="),
-        (["hardware=3"], "hardware: got 3; wanted one of a100, cpu"),
-        (["task=null"], "task: got null; wanted one of corpus, duplicate, enwik8"),
+        (["hardware=3"], "unknown hardware '3'. Known hardware: a100, cpu"),
     ],
 )
 def test_malformed_lines_are_refused_in_a_few_lines(argv: list[str], complaint: str) -> None:
@@ -109,7 +82,7 @@ def test_a_launcher_that_a_file_names_is_refused_too(tmp_path: Path) -> None:
     file.write_text(
         "# @package _global_\nhydra: {launcher: {_target_: hydra_plugins.elsewhere.Elsewhere}}\n"
     )
-    with pytest.raises(ConfigError, match=r"got hydra_plugins.elsewhere.Elsewhere; lra runs its"):
+    with pytest.raises(ConfigError, match=r"got hydra_plugins.elsewhere.Elsewhere; lra starts"):
         words("-m", "+experiment=mine", f"--config-dir={tmp_path}")
 
 

@@ -20,9 +20,6 @@ from lra.composition.run import Composed
 from lra.errors import ConfigError
 from lra.sweep.cells import Lookups, plan
 
-REFUSING = "lra.composition.contradictions.refuse_contradictions"
-"""A preset that contradicts a protocol is composed all the same, to see who wins."""
-
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
@@ -81,7 +78,6 @@ def test_what_is_printed_is_planned_and_stored(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also by the quick way of sweeps: its trees are those that Hydra prints."""
-    monkeypatch.setattr(REFUSING, lambda *_: None)
     draw = random.Random(20_261_122)
     known, compared = Lookups(), 0
     while compared < cases(4):
@@ -161,9 +157,8 @@ def depth(*words: str) -> int:
     return int(one("task=listops", "model=longformer", SWEEP, *words)["model"]["backbone"]["depth"])
 
 
-def test_who_wins(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_wins(tmp_path: Any) -> None:
     """Each line adds a word that wins over all before it, in any order of the words."""
-    monkeypatch.setattr(REFUSING, lambda *_: None)
     for group, text in {
         "model": "name: longformer\nmixer: {class_path: models.families.longformer.Longformer}\n"
         "backbone: {depth: 11}\n",
