@@ -3,6 +3,7 @@
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from lra.runners.records import COLUMNS
 from lra.sweep import model_names
@@ -24,15 +25,54 @@ def with_distinct_names(rows: pd.DataFrame, identities: dict[str, Any]) -> pd.Da
     return model_names.with_distinct_names(rows, cells)
 
 
-def _identity(features: int, seed: int) -> dict[str, Any]:
-    return {"mixer": {"features": features}, "seed": seed, "runner": {"name": "train"}}
+def _seeded(seed: int) -> dict[str, Any]:
+    return {"mixer": {"features": 4}, "seed": seed, "runner": {"name": "train"}}
 
 
-def test_seeds_share_a_name() -> None:
-    rows = with_distinct_names(
-        _rows(("a", "m"), ("b", "m")), {"a": _identity(4, 0), "b": _identity(4, 1)}
-    )
-    assert list(rows["model"]) == ["m", "m"]
+def _started(seed: int, training: str | None, qk: str = "trained") -> dict[str, Any]:
+    trainings = {} if training is None else {"trainings": {"softmax": training}}
+    return {"seed": seed, "runner": {"qk": qk}} | trainings
+
+
+def _from(training: str, positions: str) -> dict[str, Any]:
+    return {
+        "backbone": {"positions": positions}, "seed": 0, "trainings": {"model": training},
+    }  # fmt: skip
+
+
+def _tuned(source: str, seed: int) -> dict[str, Any]:
+    begun = {} if source == "scratch" else {"trainings": {source: f"key {seed}"}}
+    return {"runner": {"name": "transfer", "source": source}, "seed": seed, **begun}
+
+
+LAYERS = {"variant": "lra", "layers": ["m", "o"], "others": {"o": {"bias": True}}}
+NAMES = {
+    "seeds share a name": ([_seeded(0), _seeded(1)], ["m", "m"]),
+    "what labels name is not named twice": (
+        [{"mixer": {"variant": "faithful"}}, {"mixer": LAYERS}], ["m", "m"]),
+    "a training for each seed, or in some modes, is no difference": (
+        [_started(0, "x"), _started(1, "y"), _started(0, None, "random")], ["m", "m", "m"]),
+    "other trainings of one seed are": (
+        [_started(0, "x"), _started(0, "y")],
+        ["m (trainings.softmax=x)", "m (trainings.softmax=y)"]),
+    "trainings are named by what differs in the open": (
+        [_from("t1", "rotary"), _from("t2", "alibi")],
+        ["m (positions=rotary)", "m (positions=alibi)"]),
+    "and by themselves where nothing does": (
+        [_from("t1", "rotary"), _from("t2", "rotary")],
+        ["m (trainings.model=t1)", "m (trainings.model=t2)"]),
+    "where weights come from is named by its label": (
+        [_tuned("s", 0), _tuned("s", 1), _tuned("scratch", 0)], ["m", "m", "m"]),
+}  # fmt: skip
+"""Identities of cells of one model, and what they are called."""
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_cells_are_called_by_what_differs(case: str) -> None:
+    identities, names = NAMES[case]
+    cells = dict(zip("abc", identities, strict=False))
+    rows = with_distinct_names(_rows(*((cell, "m") for cell in cells)), cells)
+    assert list(rows["model"]) == names
 
 
 def test_a_name_stands_beside_what_it_is_made_of() -> None:
@@ -54,57 +94,6 @@ def test_a_name_stands_beside_what_it_is_made_of() -> None:
         {},
     ]
     assert all(column in rows for column in COLUMNS)
-
-
-def test_what_labels_name_is_not_named_twice() -> None:
-    plain = {"mixer": {"variant": "faithful"}}
-    hybrid = {"mixer": {"variant": "lra", "layers": ["m", "o"], "others": {"o": {"bias": True}}}}
-    rows = with_distinct_names(_rows(("a", "m"), ("b", "m")), {"a": plain, "b": hybrid})
-    assert list(rows["model"]) == ["m", "m"]
-
-
-def _started(seed: int, training: str | None, qk: str = "trained") -> dict[str, Any]:
-    trainings = {} if training is None else {"trainings": {"softmax": training}}
-    return {"seed": seed, "runner": {"qk": qk}} | trainings
-
-
-def test_a_training_for_each_seed_or_in_some_modes_is_no_difference() -> None:
-    cells = {"a": _started(0, "x"), "b": _started(1, "y"), "c": _started(0, None, "random")}
-    rows = with_distinct_names(_rows(*((cell, "m") for cell in cells)), cells)
-    assert set(rows["model"]) == {"m"}
-
-
-def test_other_trainings_of_one_seed_are() -> None:
-    cells = {"a": _started(0, "x"), "b": _started(0, "y")}
-    rows = with_distinct_names(_rows(("a", "m"), ("b", "m")), cells)
-    assert list(rows["model"]) == ["m (trainings.softmax=x)", "m (trainings.softmax=y)"]
-
-
-def _from(training: str, seed: int, positions: str) -> dict[str, Any]:
-    backbone = {"positions": positions}
-    return {"backbone": backbone, "seed": seed, "trainings": {"model": training}}
-
-
-def test_trainings_are_named_by_what_differs_in_the_open_if_anything() -> None:
-    rows = _rows(("a", "m"), ("b", "m"))
-    open_ = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 0, "alibi")}
-    told = with_distinct_names(rows, open_)["model"]
-    assert list(told) == ["m (positions=rotary)", "m (positions=alibi)"]
-    hidden = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 0, "rotary")}
-    told = with_distinct_names(rows, hidden)["model"]
-    assert list(told) == ["m (trainings.model=t1)", "m (trainings.model=t2)"]
-
-
-def test_where_weights_come_from_is_named_by_its_label() -> None:
-    def identity(source: str, seed: int) -> dict[str, Any]:
-        begun = {} if source == "scratch" else {"trainings": {source: f"key {seed}"}}
-        return {"runner": {"name": "transfer", "source": source}, "seed": seed, **begun}
-
-    rows = with_distinct_names(
-        _rows(("a", "m"), ("b", "m"), ("c", "m")),
-        {"a": identity("s", 0), "b": identity("s", 1), "c": identity("scratch", 0)},
-    )
-    assert list(rows["model"]) == ["m", "m", "m"]
 
 
 def test_values_that_fit_no_name_are_cut_and_stay_apart() -> None:
