@@ -15,7 +15,6 @@ from lra.reports.page.document import to_html
 from lra.reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
 from lra.reports.sections.approximation_lab import approximation_data, approximation_table
 from lra.reports.sections.decoding import decode_data, decode_points, decode_table
-from lra.reports.sections.score_cost import score_time_data
 from lra.reports.statistics.intervals import Uncertainty
 from lra.reports.statistics.power_law import Reach
 from lra.reports.tables.costs import (
@@ -229,17 +228,6 @@ def test_memory_stays_where_a_time_was_too_long(make: SimpleNamespace) -> None:
     last = points([row for row in rows if row["metric"] != "time_ratio"], make)[-1]
     assert (last.time.ok, last.memory.ok) == (False, True)
     assert scaling_data([last], "step", "memory")["value"].notna().all()
-
-
-def test_a_training_that_waited_is_marked_and_left_out(make: SimpleNamespace) -> None:
-    rows = []
-    for model, share in (("linear", 0.34), ("softmax", 0.02), ("sdpa", 0.0)):
-        rows.append(make.accuracy(model, 0, 0.5))
-        rows.append(make.row("train_step_time", 0.1, samples=[0.1] * 9, model=model))
-        rows.append(make.row("waiting_share", share, model=model))
-    frame = prepare(make.frame(*rows))
-    assert [*filter(None, frame["disturbed"])] == ["waited for a processor for 34% of its time"]
-    assert set(score_time_data(frame)["model"]) == {"softmax", "sdpa"}
 
 
 def test_the_terminal_says_so(make: SimpleNamespace) -> None:

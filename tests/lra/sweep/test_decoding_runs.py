@@ -53,14 +53,6 @@ def test_what_decides_a_result_makes_another_cell(tmp_path: Path, capsys) -> Non
     assert "16 cells" in capsys.readouterr().out
 
 
-def test_a_context_that_was_too_much_ends_its_curve(tmp_path: Path) -> None:
-    words = ("runner.timeout_s=1e-3", "runner.modes=[state]", "report=false")
-    assert run(tmp_path, "model=softmax", *words) == 0
-    rows = read_rows(tmp_path).set_index("length")
-    assert rows.loc[8, "status"] == "timeout"
-    assert rows.loc[16, "reason"].startswith("not tried, because 8 tokens were too many")
-
-
 def test_a_family_that_sees_the_future_is_refused(tmp_path: Path) -> None:
     run(tmp_path, "model=nystromformer", "report=false")
     rows = read_rows(tmp_path)

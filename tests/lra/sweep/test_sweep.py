@@ -1,14 +1,12 @@
 """Sweeps as users run them: skipped, split, stopped, failed, and two at once."""
 
-import signal
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_sweeps import BRIEF, run, settled, start
+from small_sweeps import BRIEF, run, start
 
-from lra.runners.store import Store, read_rows
+from lra.runners.store import read_rows
 
 
 def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys, monkeypatch) -> None:
@@ -90,27 +88,6 @@ def test_a_length_beyond_one_that_was_too_much_is_not_tried(tmp_path: Path) -> N
 
 
 SWEEP = ("-m", "model=linear,performer", "seed=0,1", "model.backbone.depth=1")
-
-
-@pytest.mark.slow
-def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    """It is stopped once it has saved a first time, in mid-training."""
-    often = "runner.checkpoint_every_s=0.05"
-    long = ("optim.steps=100", "model.backbone.dropout=0.1", "model.backbone.depth=1",
-            "model.backbone.width=16")  # fmt: skip
-    assert run(tmp_path / "whole", *long) == 0
-    process = start(tmp_path / "stopped", *long, often)
-    store = Store(tmp_path / "stopped")
-    deadline = time.monotonic() + 120
-    while not [*store.root.glob("cells/*/*/*/resume.pt")] and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    text = process.communicate(timeout=120).decode()
-    if process.returncode != 0:  # else it was faster than the signal
-        assert process.returncode == 128 + signal.SIGTERM
-        assert "1 of 1 cells are left" in text
-        assert run(tmp_path / "stopped", *long) == 0
-    pd.testing.assert_frame_equal(settled(tmp_path / "stopped"), settled(tmp_path / "whole"))
 
 
 @pytest.mark.slow
