@@ -85,12 +85,6 @@ def test_parameters_are_as_many_as_the_released_layer_has():
     assert sum(parameter.numel() for parameter in mixer.parameters()) == 11_152
 
 
-def test_half_precision_rounds_no_position():
-    mixer = built(causal=True).bfloat16()
-    assert {each.dtype for each in mixer.kernel.parameters()} == {torch.float32}
-    assert mixer(drawn(1, LENGTH, WIDTH).bfloat16(), Layout()).dtype == torch.bfloat16
-
-
 def test_the_network_learns_without_decay_and_its_table_slowly():
     mixer = built(rate=0.5, rate_of_positions=0.25)
     names = {parameter: name for name, parameter in mixer.named_parameters()}

@@ -56,8 +56,3 @@ def test_the_recurrence_learns_slowly_without_decay():
     slow = {name for name, tuning in special if tuning.learning_rate_scale == 0.5}
     assert {tuning.weight_decay for name, tuning in special if name in slow} == {0.0}
     assert slow == {f"recurrence.{name}" for name in ("nu", "theta", "log_gamma", "entry")}
-
-
-def test_phases_survive_a_move_to_half_precision():
-    parts = built().bfloat16().recurrence
-    assert {parameter.dtype for parameter in parts.parameters()} == {torch.float32}

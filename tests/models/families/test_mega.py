@@ -98,11 +98,6 @@ def test_blocks_hand_it_their_residual_and_their_dropout(kind):
     torch.testing.assert_close(again, wanted, atol=1e-12, rtol=0)
 
 
-def test_decays_survive_a_move_to_half_precision():
-    parts = built().bfloat16().average
-    assert {parameter.dtype for parameter in parts.parameters()} == {torch.float32}
-
-
 def test_what_is_no_matrix_is_said():
     mixer = built()
     names = {id(parameter): name for name, parameter in mixer.named_parameters()}

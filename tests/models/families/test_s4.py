@@ -81,15 +81,6 @@ def test_steps_are_log_uniform_between_their_ends():
     assert math.log(0.038) < steps.max() <= math.log(0.04)
 
 
-def test_half_precision_rounds_no_phase():
-    mixer = built(causal=True, states=64).float()
-    wanted = mixer(drawn(1, 64, 6).float(), Layout())
-    y = mixer.bfloat16()(drawn(1, 64, 6).bfloat16(), Layout())
-    assert {each.dtype for each in mixer.dynamics.parameters()} == {torch.float32}
-    assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), wanted, atol=0.02 * wanted.abs().max().item(), rtol=0)
-
-
 @pytest.mark.parametrize("kernel", ["diagonal", "dss_exp"])
 def test_a_long_kernel_in_float32_has_no_error_of_phases(kernel):
     """A phase turns by dt Im A at each token, and its error by as many times: 1e-4 at 4,096."""

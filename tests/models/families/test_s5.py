@@ -61,15 +61,6 @@ def test_dropout_falls_on_channels_of_a_row():
     assert not dropped.all()
 
 
-def test_half_precision_rounds_no_phase():
-    mixer = built(causal=True, states=64).float()
-    wanted = mixer(drawn(1, 64, 6).float(), Layout())
-    y = mixer.bfloat16()(drawn(1, 64, 6).bfloat16(), Layout())
-    assert {each.dtype for each in mixer.dynamics.parameters()} == {torch.float32}
-    assert y.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), wanted, atol=0.02 * wanted.abs().max().item(), rtol=0)
-
-
 SLOW = Tuning(learning_rate_scale=0.2, weight_decay=0.0, matrix=False)
 
 

@@ -1,6 +1,10 @@
-"""How many parameters layers have, and numbers their states, by hand or as in released layers."""
+"""How many parameters layers have, and numbers their states, by hand or as in released layers.
+
+And which stay in float32.
+"""
 
 import pytest
+import torch
 
 from tests.attention import builder
 from tests.contracts.choices_of_configs import MODELS
@@ -43,3 +47,15 @@ def test_a_layer_and_its_state_are_as_large_as_is_said(family, options, paramete
         assert sum(each.numel() for each in mixer.parameters()) == parameters
     state = mixer.initial_state(1, ONE_SIZE)
     assert [part.numel() for part in state][: len(numbers)] == numbers
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("hyena", "kernel"), ("lru", "recurrence"), ("mega", "average"), ("s4", "dynamics"),
+        ("s5", "dynamics"),
+    ],
+)  # fmt: skip
+def test_decays_phases_and_positions_survive_a_move_to_half_precision(family, name):
+    parts = getattr(builder(MODELS[family])().bfloat16(), name)
+    assert {each.dtype for each in parts.parameters()} == {torch.float32}
