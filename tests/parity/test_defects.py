@@ -5,9 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lra.models.families.big_bird import BigBird
-from lra.models.mixer import Layout
-from peers.peer import PeerCase, package
+from peers.peer import package
 
 pytestmark = pytest.mark.parity
 
@@ -84,13 +82,6 @@ def test_transformers_big_bird_attends_to_block_0_again_outside_of_training() ->
     assert (plan == 0).all()
 
 
-def test_ours_draws_distinct_blocks_in_evaluation() -> None:
-    core = BigBird(PeerCase(512, heads=2, head_width=32).site(), block=16, random_blocks=2).core
-    lists = core.pattern.lists(core.draws, torch.tensor([32]), torch.arange(1, 31))  # type: ignore
-    blocks = lists.blocks[0, ..., -2:]
-    assert (blocks[..., 0] != blocks[..., 1]).all()
-
-
 def test_transformers_fnet_lets_padding_in() -> None:
     peer = package("transformers.models.fnet.modeling_fnet")
     config = package("transformers").FNetConfig(hidden_size=64, max_position_embeddings=96)
@@ -150,12 +141,3 @@ def test_transformers_nystromformer_cannot_pad_a_model() -> None:
     keep[1, 40:] = 0
     with pytest.raises(RuntimeError):
         model(ids, attention_mask=keep)
-
-
-def test_ours_leaves_padding_out_where_theirs_does_not() -> None:
-    from lra.models.families.nystromformer import Nystromformer
-
-    layer = Nystromformer(PeerCase(96, heads=2, head_width=32).site(), landmarks=8).double().eval()
-    x, keep = drawn(1, 96, 64), torch.arange(96)[None] < 64
-    alone, padded = layer(x[:, :64], Layout()), layer(x, Layout(keep=keep))[:, :64]
-    torch.testing.assert_close(alone, padded)
