@@ -19,7 +19,7 @@ ANSWERS = [
     (("model", "modle7", MANY), {"listed": False}, r".*\?"),
     (("model", "zzz", MANY), {"listed": False}, r".*… all 40\."),
     # a name in other letters
-    (("protocol", "S4D", ["s4", "s4d"]), {}, r"unknown protocol 'S4D': did you mean 's4d'\?.*"),
+    (("protocol", "S4D", ["s4", "s4d"]), {}, r"unknown protocol 'S4D': did you mean 's4d'.*"),
     (("protocol", "S4-V1", ["s4", "s4_v1"]), {}, r".*did you mean 's4_v1'\?.*"),
     (("sweep", "a", []), {}, r"unknown sweep 'a'\. There are no sweeps to choose from\."),
 ]  # fmt: skip
