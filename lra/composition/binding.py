@@ -53,9 +53,10 @@ def schema(target: Callable[..., Any]) -> Mapping[str, Option]:
             f"{getattr(target, '__qualname__', target)}: annotations that cannot be read: {error}"
         ) from error
     if is_dataclass(target):
-        made = {f.name: f.default_factory for f in fields(target)}
         return {
-            f.name: Option(hints[f.name], f.default if made[f.name] is MISSING else made[f.name]())
+            f.name: Option(
+                hints[f.name], f.default if f.default_factory is MISSING else f.default_factory()
+            )
             for f in fields(target)
         }
     options = {}
