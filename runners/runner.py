@@ -55,6 +55,9 @@ class Passes(NamedTuple):
     """Of a cost measurement: rows of equal length, and a model built for it."""
     unknown: str = ""
     """Why `times` is unknown, and 0."""
+    read: int | None = None
+    """Of a model that writes a text of `length` tokens, those that it reads at once: with a state
+    where they are fewer. None: no text is written."""
 
 
 class Probed(NamedTuple):

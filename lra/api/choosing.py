@@ -19,7 +19,7 @@ KEYS = {
     "state": ("state_bytes",), "quality": ("paper_score", "score"),
 }  # fmt: skip
 """What families are ranked by, and its columns: the second where the first is unknown."""
-NUMBERS = (*(name for names in KEYS.values() for name in names), "room_bytes", "reach")
+NUMBERS = (*(n for names in KEYS.values() for n in names), "parameters", "room_bytes", "reach")
 
 
 @plainly
@@ -56,16 +56,16 @@ def choose(
 
     Returns:
         A line for each family, the first ones best, NaN or "" where nothing is known:
-        `multiply_adds` of a forward pass for each token; `memory_bytes` and `step_s` of a training
-        step, and whether it `fits` into `room_bytes`; `reach`: an output depends on no token
-        further away than so many; forecasts for one text: `prefill_s` of a forward pass and, of
-        causal models, `token_s` of one token more and `state_bytes` behind all tokens;
-        `time_ratio`, `score` (of rows) and `paper_score`, each with its source; `time_ratio_alike`:
-        whether that is of this kind of device and direction; `step_source`: of a step that was
-        measured at this setting, or out of memory there, which `step_s` and `fits` then are;
-        `reason`: why something is not known, or no choice. Those for which `serves` is False are
-        last. `attrs["setting"]` says in words what was asked, `attrs["no_scores"]` why there are no
-        scores.
+        `parameters`; `multiply_adds` of a forward pass for each token; `memory_bytes` and `step_s`
+        of a training step, and whether it `fits` into `room_bytes`; `reach`: an output depends on
+        no token further away than so many; forecasts for one text: `prefill_s` of a forward pass
+        and, of causal models, `token_s` of one token more and `state_bytes` behind all tokens, in
+        float32; `time_ratio`, `score` (of rows) and `paper_score`, each with its source;
+        `time_ratio_alike`: whether that is of this kind of device and direction; `step_source`: of
+        a step that was measured at this setting, or out of memory there, which `step_s` and `fits`
+        then are; `reason`: why something is not known, or no choice. Those for which `serves` is
+        False are last. `attrs["setting"]` says in words what was asked, `attrs["no_scores"]` why
+        there are no scores.
 
     Warns:
         DamagedCell: A cell of the store cannot be read and is left out.

@@ -50,13 +50,16 @@ RANKED = {
 }
 UNKNOWN = "–"
 LEGEND = {
-    "kMAC": "thousand multiply-adds for each token of a forward pass",
+    "params": "thousand numbers that training moves",
+    "kMAC": "thousand multiply-adds for each token of a forward pass; of exact causal attention "
+    "all pairs count, but those of blocks that forgetting leaves out on a CPU",
     "reach": "an output depends on no token further away than so many; all: there is no bound",
     "GiB": "memory of a training step at its peak; !: more than there is",
     "step": "time of a training step: forecast, or with a note as measured; OOM: out of memory",
     "prefill": "forecast time of reading one text",
     "token": "forecast time of one token more, from counted work as step and prefill",
-    "state": "bytes (K, M, G: 1024-fold) of one text behind all tokens, float32",
+    "state": "bytes (K, M, G: 1024-fold) of one text behind all tokens: float32, as runner=decode "
+    "holds it in any precision",
     "x sdpa": "measured time of a training step over that of exact attention; in parentheses: of "
     "another kind of device or direction than asked",
     "rows": "test score of the task, of stored or published rows",
@@ -136,6 +139,7 @@ def _entries(line: dict[str, Any], notes: _Notes, *, length: float) -> dict[str,
     paper = _known(line["paper_score"], lambda score: f"{score:.1f}")
     return {
         "model": line["model"],
+        "params": _known(line["parameters"], lambda n: f"{n / 1e3:,.0f}"),
         "kMAC": _known(line["multiply_adds"], lambda n: f"{n / 1e3:,.0f}"),
         "reach": "all" if reach == length else _known(reach, lambda n: f"{n:,.0f}"),
         "GiB": _known(line["memory_bytes"], lambda n: f"{n / 2**30:.2f}{'' if fits else '!'}"),

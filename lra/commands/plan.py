@@ -36,8 +36,9 @@ plan --against RESULTS prints how well it does for the cells there.
 """
 COLUMNS = (
     "cell", "runner", "mode", "model", "task", "protocol", "length", "seeds", "options", "done",
-    "steps", "step_s", "hours", "hours_to_do", "gpu_hours_to_do", "need_bytes", "room_bytes",
-    "fits", "reference", "reference_need_bytes", "reference_fits", "basis", "correction", "reason",
+    "steps", "step_s", "hours", "hours_to_do", "gpu_hours_to_do", "parameters", "need_bytes",
+    "room_bytes", "fits", "reference", "reference_need_bytes", "reference_fits", "basis",
+    "correction", "reason",
 )  # fmt: skip
 """Of `--csv`, and of the cells of `--json`."""
 
@@ -148,6 +149,7 @@ def _forecast_line(
         "hours": hours,
         "hours_to_do": to_do,
         "gpu_hours_to_do": to_do if gpu else 0.0,
+        "parameters": forecast.parameters,
         "need_bytes": forecast.need_bytes,
         "room_bytes": forecast.room_bytes,
         "fits": forecast.fits,
@@ -221,7 +223,7 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
         "step",
         "each",
     ]
-    head += ["to do", *gpu_hours, "limit", "memory", "fits"]
+    head += ["to do", *gpu_hours, "parameters", "limit", "memory", "fits"]
     head += [*(["reference", "its memory", "it fits"] if references else []), "options"]
     rows, notes = [head], dict[str, list[str]]()
     for line in lines:
@@ -245,6 +247,7 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
                 "?" if line["hours"] is None else _short_time(line["hours"] * HOUR),
                 "?" if line["hours_to_do"] is None else _short_time(line["hours_to_do"] * HOUR),
                 *([f"{line['gpu_hours_to_do'] or 0.0:.2f}"] if gpu else []),
+                "?" if line["parameters"] is None else f"{line['parameters']:,}",
                 _gib(line["room_bytes"]),
                 _gib(line["need_bytes"]),
                 FITS[line["fits"]],

@@ -21,6 +21,7 @@ from lra.models.backbone.config import TOKEN_HEADS, Head
 from lra.models.backbone.model import Backbone, TaskFacts
 from lra.models.contract.trace import Operator, Trace, Tracer
 from lra.models.mixer import Layout, Unsupported
+from lra.models.state import size_bytes
 from lra.runners.measurement.device import DTYPES
 from lra.runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated
 from lra.runners.measurement.hardware import Device, Precision
@@ -46,9 +47,10 @@ WEIGHT_BYTES = 4
 
 
 def moments(config: OptimConfig) -> int:
-    """Return how many numbers an optimiser keeps of each entry of a large matrix."""
+    """Return how many numbers a training keeps of each entry of a large matrix, means included."""
     matrix = torch.empty(1024, 1024, device="meta")
-    return sum(kept.numel() for kept in state_of(config, matrix).values()) // matrix.numel()
+    kept = sum(kept.numel() for kept in state_of(config, matrix).values()) // matrix.numel()
+    return kept + (config.ema_decay is not None or config.average_after is not None)
 
 
 class PassCost(NamedTuple):
@@ -64,6 +66,11 @@ class PassCost(NamedTuple):
     def need_bytes(self) -> int:
         """Return what tensors need in all."""
         return self.peak_bytes + self.resident_bytes
+
+    def parameters(self, optimiser: OptimConfig | None) -> int:
+        """Return how many numbers training moves; `optimiser` is that of a training step."""
+        copies = 0 if optimiser is None else moments(optimiser)
+        return self.resident_bytes // (WEIGHT_BYTES * (1 + copies))
 
 
 class _Counted(NamedTuple):
@@ -178,7 +185,8 @@ class Costs:
 
         def at(layers: int) -> _Counted:
             count = partial(self._one, run, passes, task_facts, layers)
-            if self.quick and passes.measured and passes.length > SHORT[1]:
+            whole = not passes.measured or passes.read is not None or passes.length <= SHORT[1]
+            if self.quick and not whole:
                 near, far = (
                     self._one(run, passes._replace(length=n), facts(run, n), layers, rows)
                     for n in SHORT
@@ -201,8 +209,7 @@ class Costs:
         work = Effort(*(times * amount for amount in work))
         # Clipping reads gradients twice and writes them; the optimiser reads gradients, and reads
         # and writes weights and all that it keeps of them.
-        averaged = run.optim.ema_decay is not None or run.optim.average_after is not None
-        copies = moments(run.optim) + averaged
+        copies = moments(run.optim)
         moved = (6.0 + 2 * copies) * weights
         kind = "streamed" if moved > LARGE_BYTES else "cached"
         work = work._replace(
@@ -219,19 +226,23 @@ class Costs:
         rows: int,
     ) -> _Counted:
         """Count one pass of so many layers and rows."""
-        model = self._model(run, passes, task_facts, layers)
+        model = self._model(run, passes, task_facts, layers).train(passes.step)
         precision, memory = run.hardware.precision, run.task.spec.memory
-        call = call_of(model, task_facts, precision, passes, rows=rows, memory=memory)
+        if passes.read is None:
+            held, call = 0, call_of(model, task_facts, precision, passes, rows=rows, memory=memory)
+        else:
+            held, call = reading_of(model, passes, rows)
         kind = str(run.hardware.device)
         tracer = self._tracers.setdefault(kind, Tracer(kind))
-        model.train(passes.step)
         try:
             with torch.set_grad_enabled(passes.step):
                 trace: Trace = tracer.trace(call, until=self.until)
         finally:
             model.zero_grad(set_to_none=True)
         tensors = [p.numel() for p in model.parameters() if p.requires_grad]
-        return _Counted(trace.calls, trace.views, trace.peak_bytes, sum(tensors), len(tensors))
+        return _Counted(
+            trace.calls, trace.views, held + trace.peak_bytes, sum(tensors), len(tensors)
+        )
 
     def _model(self, run: Run, passes: Passes, task_facts: TaskFacts, layers: int) -> Backbone:
         main = passes.name == OWN
@@ -270,6 +281,20 @@ def _alike(run: Run, name: str) -> bool:
         return False
     listed = (v for v in run.mixer_options.values() if isinstance(v, list))
     return run.stack is None and len(run.mixers) == 1 and all(len(v) < 2 for v in listed)
+
+
+def reading_of(model: "Backbone", passes: Passes, rows: int) -> tuple[int, Callable[[], object]]:
+    """Return the bytes of a state, and the pass that finds what texts go on with behind it.
+
+    Raises:
+        Unsupported: The model writes none, or has no state where one is asked for.
+    """
+    from lra.models.backbone.generation import begin, read
+
+    tokens = torch.empty(rows, passes.read or 0, dtype=torch.long, device="meta")
+    memory = passes.length if passes.length > tokens.shape[1] else None
+    point = begin(model, tokens, memory=memory)
+    return size_bytes(point.state), partial(read, model, point)
 
 
 def call_of(

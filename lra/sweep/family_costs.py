@@ -2,7 +2,6 @@
 
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,13 +13,8 @@ from lra.composition.hydra_entry import entries
 from lra.composition.run import Run
 from lra.errors import ConfigError, UnknownName, near, unknown
 from lra.models.backbone.choices import CAUSAL_HEADS, Head
-from lra.models.backbone.generation import begin, next_logits
-from lra.models.backbone.model import Backbone
-from lra.models.contract.trace import Tracer
 from lra.models.mixer import Unsupported
 from lra.models.state import size_bytes
-from lra.runners.measurement.device import DTYPES
-from lra.runners.measurement.effort import Effort, effort
 from lra.runners.records import Memo, text_of
 from lra.runners.runner import Passes
 from lra.sweep.costs import Costs
@@ -34,8 +28,8 @@ FLOOR = "identity"
 CAUSAL = "causal"
 GIB = 2**30
 COUNTED = (
-    "multiply_adds", "memory_bytes", "room_bytes", "step_s", "prefill_s", "token_s", "state_bytes",
-    "reach",
+    "parameters", "multiply_adds", "memory_bytes", "room_bytes", "step_s", "prefill_s", "token_s",
+    "state_bytes", "reach",
 )  # fmt: skip
 SIZES = ("size=", "width=", "heads=", "depth=", "model.backbone.", "+experiment=", "+protocol=")
 """How words that choose a size begin."""
@@ -152,6 +146,7 @@ def _counted(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
     reaches = [traits.reach for traits in model.traits]
     yield {
         "fits": step.fits,
+        "parameters": step.parameters,
         "multiply_adds": forward.work.products / 2 / length,
         "memory_bytes": step.need_bytes,
         "room_bytes": step.room_bytes,
@@ -163,7 +158,8 @@ def _counted(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:
     if model.causal:
         try:
             yield {"state_bytes": size_bytes(model.initial_state(1, length))}
-            yield {"token_s": machine.seconds(_token(run, model, length))}
+            token = Passes(1, 1, length, step=False, measured=True, read=1)
+            yield {"token_s": machine.seconds(forecaster.costs.of(run, token).work)}
         except Unsupported as error:
             yield {"token_s": machine.seconds(forward.work), "reason": f"no state: {error}"}
 
@@ -174,15 +170,6 @@ def _shares_nothing(run: Run) -> str:
     if heads == 1 or run.mixer_options.get("key_value_heads") != heads:
         return ""
     return f"model.mixer.key_value_heads={heads} of {heads} heads share nothing: it is sdpa here"
-
-
-def _token(run: Run, model: Backbone, length: int) -> Effort:
-    """Return the work of one token more, with a state that has room for `length`."""
-    model = model.to(DTYPES[run.hardware.precision])
-    point = begin(model, torch.empty(1, 1, dtype=torch.long, device="meta"), memory=length)
-    with torch.no_grad():
-        trace = Tracer(str(run.hardware.device)).trace(partial(next_logits, model, point))
-    return effort(trace.calls, trace.views)
 
 
 def setting_of(runs: Sequence[Run], room_bytes: float, words: Sequence[str]) -> str:

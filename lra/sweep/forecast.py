@@ -50,6 +50,8 @@ class Forecast:
     """Optimiser steps of all stages, or timed passes of the model."""
     length: int | None = None
     """Tokens of the longest rows of a step that were counted, padding included."""
+    parameters: int | None = None
+    """Numbers of the model that training moves."""
     need_bytes: int | None = None
     """Of the model's tensors at the peak, parameters and optimiser included."""
     reference: str = ""
@@ -193,6 +195,7 @@ class Forecaster:
             step_s=taken[0] if stages == 1 else sum(seconds[:stages]) / steps,
             steps=round(steps),
             length=max(p.length for p in passes[:stages]),
+            parameters=costs[0][1].parameters(run.optim if first.step else None),
             need_bytes=need,
             reference=reference,
             reference_need_bytes=needs.get(reference),

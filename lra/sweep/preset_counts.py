@@ -46,6 +46,8 @@ def key_of(run: Run, passes: Passes, task_facts: TaskFacts) -> str:
         "precision": str(run.hardware.precision),
         "direction": str(run.runner.facing),
     }
+    if passes.read is not None:
+        whole["read"] = passes.read
     if passes.name == OWN:
         options = dict(run.mixer_options)
         layers = {name: options.pop(name) for name in ("layers", "others") if name in options}

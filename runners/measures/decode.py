@@ -45,8 +45,10 @@ from lra.runners.measurement.timing import REPEAT_LIMIT_S, check_repeats
 from lra.runners.measurement.watch import Round, Watch, Watched, cause
 from lra.runners.measurement.watched_rows import marked, over_limit, watch_rows
 from lra.runners.records import Measurement
-from lra.runners.runner import Direction, Runner, Work, disturbed, values
+from lra.runners.runner import Direction, Passes, Runner, Work, disturbed, values
 
+OBSERVED = 4
+"""Calls of each kind that are neither timed nor warm-up: the first, of memory, of operations."""
 TOKEN = "token"
 PERCENTILE = 95
 """Of the times of single tokens: what a reader waits for now and then."""
@@ -122,6 +124,18 @@ class Decode(Runner):
     def facing(self) -> Direction:
         """Whatever the task asks: a language model over its vocabulary."""
         return Direction.causal
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return those for one token, then those that read the context."""
+        longest = self.longest(work.length)
+        tokens = self.timed_tokens + self.warmup_tokens + OBSERVED
+        contexts = self.timed_prefills + OBSERVED
+        state = work.mode == DecodeMode.state
+        read = [(1, tokens), (work.length, contexts)] if state else [(longest, tokens + contexts)]
+        return [
+            Passes(times, self.batch_size, longest, False, measured=True, read=each)
+            for each, times in read
+        ]
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the cost of a token."""

@@ -81,10 +81,12 @@ def test_a_screen_as_it_is_printed(
         "hardware=a100 (bfloat16, 0.1 GiB)\nranked by the forecast time"
     )
     table = text.split("\n\n")[1].splitlines()
-    assert " ".join(table[0].split()) == "model kMAC reach GiB step prefill x sdpa rows paper"
+    assert (
+        " ".join(table[0].split()) == "model params kMAC reach GiB step prefill x sdpa rows paper"
+    )
     assert max(map(len, table)) < 80
     linear = next(line.split() for line in table if line.startswith("linear"))
-    assert re.fullmatch(r"\(0\.25\)\[\w\] 50\[\w\] 16\.1\[\w\]", " ".join(linear[6:]))
+    assert re.fullmatch(r"\(0\.25\)\[\w\] 50\[\w\] 16\.1\[\w\]", " ".join(linear[7:]))
     assert "512 tokens, bidirectional, Small CPU, float32: reports/published/one.jsonl" in text
     assert "accuracy after 640 training examples, generated, version 1: reports/pub" in text
     assert "] accuracy, arXiv:2011.04006, table 1" in text
@@ -97,7 +99,7 @@ def test_a_screen_as_it_is_printed(
     text = capsys.readouterr().out
     assert "default" not in text
     table = text.split("\n\n")[1].splitlines()
-    assert "model kMAC reach GiB step prefill token state" in " ".join(table[0].split())
+    assert "model params kMAC reach GiB step prefill token state" in " ".join(table[0].split())
     assert [line.split()[0] for line in table[1:]] == ["linear", "sdpa", "reformer", "softmax"]
     assert "each new token reads all again: reformer" in text
     assert text.endswith("cannot serve, two-sided only: fnet\n")
@@ -167,6 +169,7 @@ def test_numbers_are_those_of_plan_and_of_show_cost(capsys: pytest.CaptureFixtur
     for cell in json.loads(capsys.readouterr().out)["cells"]:
         line = lines[cell["model"]]
         assert (line["step_s"], line["fits"]) == (cell["step_s"], True)
+        assert line["parameters"] == cell["parameters"]
         assert (line["memory_bytes"], line["room_bytes"]) == (
             cell["need_bytes"],
             cell["room_bytes"],
@@ -176,6 +179,7 @@ def test_numbers_are_those_of_plan_and_of_show_cost(capsys: pytest.CaptureFixtur
     for model in json.loads(capsys.readouterr().out)["models"]:
         each = lines[model["model"]]["multiply_adds"]
         assert each * 2048 == pytest.approx(model["multiply_adds"], rel=1e-6)
+        assert lines[model["model"]]["parameters"] == model["parameters"]
 
 
 def test_states_are_those_that_were_measured() -> None:

@@ -90,6 +90,26 @@ def test_the_memory_of_references_stands_apart_with_mode_and_limit(capsys) -> No
     assert "cells will not fit" not in sentences
 
 
+def test_tokens_of_a_text_have_a_forecast(capsys) -> None:
+    words = ["-m", "model=linear,sdpa,reformer", "runner=decode", "runner.lengths=[256,4096]"]
+    assert main(["plan", *words, "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    found = {(cell["model"], cell["mode"], cell["length"]): cell for cell in cells}
+    for cell in cells:
+        stateless = cell["model"] == "reformer" and cell["mode"] == "state"
+        assert cell["basis"] == ("refused" if stateless else "counted")
+    for model in ("linear", "sdpa"):
+        near, far = (found[model, "state", length] for length in (256, 4096))
+        again = found[model, "recompute", 4096]
+        assert (far["step_s"] > 1.05 * near["step_s"]) is (model == "sdpa")  # whose state grows
+        assert again["step_s"] > 5 * far["step_s"]
+        assert far["hours"] * 3600 > 30 * far["step_s"]
+        assert far["parameters"] > near["parameters"]  # of learned positions
+    assert main(["choose", "length=4128", "causal", "model=sdpa", "--json"]) == 0
+    (family,) = json.loads(capsys.readouterr().out)["families"]
+    assert family["token_s"] == found["sdpa", "state", 4096]["step_s"]
+
+
 def test_csv_has_a_line_for_each_cell(capsys) -> None:
     words = ["-m", "model=linear", "task.max_length=100,120", "task.source=generated",
              "task.min_length=20", "optim.warmup_steps=0", "optim.steps=9"]  # fmt: skip

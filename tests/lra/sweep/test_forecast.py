@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -198,7 +199,7 @@ def test_cells_of_another_machine_or_that_failed_correct_nothing(tmp_path: Path)
 
 
 def test_what_is_not_known_says_why() -> None:
-    nothing = forecast("runner=decode", "runner.lengths=[8]")
+    nothing = Forecaster().of(planned("runner=span")[-1])
     assert "does not say" in nothing.reason
     assert nothing.seconds is None
     unknown = forecast("task=text8", "task.source=files", "model=linear")
@@ -263,6 +264,7 @@ def test_moments_are_what_a_checkpoint_holds(monkeypatch) -> None:
     sgd = OptimConfig(optimiser=Optimiser.sgd)
     found = [moments(OptimConfig(optimiser=name)) for name in ("adamw", "lion", "adafactor")]
     assert [*found, moments(sgd)] == [2, 1, 0, 1]
+    assert moments(replace(sgd, ema_decay=0.9)) == 2
     monkeypatch.setitem(build_module.REMEMBERED, Optimiser.sgd, ("step", "one", "two", "three"))
     assert moments(sgd) == 3
 
