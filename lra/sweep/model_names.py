@@ -99,25 +99,26 @@ def with_distinct_names(
 
 
 def with_backbones(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
-    """Return rows with columns by which references of one name are told apart.
+    """Return rows with columns of their backbones, which names of models leave out.
 
-    They are `scored`, positions that score every pair of tokens ("" of others), and `size`, the
-    sizes of the backbone.
+    They are `positions`, "" where they are not known; `scored`, those that score every pair of
+    tokens ("" of others), and `size`, the sizes of the backbone, by which references of one name
+    are told apart.
 
     Args:
         rows: with the key of each row's cell.
-        cells: as of `with_distinct_names`, of which `identity` is read.
+        cells: as of `with_distinct_names`.
     """
-    backbones = {key: cell.get("identity", {}).get("backbone", {}) for key, cell in cells.items()}
-    known = {
-        key: (
-            positions if (positions := str(node.get("positions", ""))) in SCORED else "",
-            str({name: node[name] for name in SIZES if name in node}),
-        )
-        for key, node in backbones.items()
-    }
-    found = [known.get(key, ("", "")) for key in rows["cell"]]
-    return rows.assign(scored=[s for s, _ in found], size=[size for _, size in found])
+    known = {}
+    for key, cell in cells.items():
+        node = cell.get("identity", {}).get("backbone", {})
+        spelt = cell.get("described", {}).get("backbone", {})
+        size = str({name: node[name] for name in SIZES if name in node})
+        own = str(node.get("positions", ""))
+        known[key] = own if own in SCORED else "", size, own or str(spelt.get("positions", ""))
+    found = [known.get(key, ("", "", "")) for key in rows["cell"]]
+    columns = zip(*found, strict=True) if found else [()] * 3
+    return rows.assign(**dict(zip(("scored", "size", "positions"), columns, strict=True)))
 
 
 def flat_options(described: Mapping[str, Any]) -> dict[str, str]:

@@ -193,7 +193,7 @@ def accuracy_table(
         )
     else:
         caption += "It is a t interval over seeds; one seed has none."
-    caption += f" {marks}" if marks else ""
+    caption += (f" {marks}" if marks else "") + differing_positions(rows.loc[final.index])
     tasks = {column[0] for column in columns}
     certified = (final["baseline"] != "") | (final["runner"] == "certify")  # that failed, too
     if without := sorted(tasks - {*final["task"][certified]}):
@@ -236,6 +236,23 @@ def several_settings(rows: pd.DataFrame, final: pd.DataFrame, score: Score) -> s
         "No ranks: some family has several settings here, of which the one that is best on this "
         "split says too much; see those that are best on validation."
     )
+
+
+def differing_positions(rows: pd.DataFrame) -> str:
+    """Say which models have other positions than most, unless their names do; "" where none has."""
+    if "positions" not in rows:
+        return ""
+    known = rows[(rows["baseline"] == "") & (rows["positions"] != "")]
+    by_name = known.groupby("name")["positions"].agg(lambda each: " or ".join(sorted({*each})))
+    usual = by_name.mode().get(0, "")
+    told = {name for name, options in zip(known["name"], known["options"], strict=True)
+            if "backbone.positions" in options}  # fmt: skip
+    others = by_name[(by_name != usual) & ~by_name.index.isin(told)]
+    texts = [
+        f"{kind} of {', '.join(model_order([*names]))}"
+        for kind, names in others.groupby(others).groups.items()
+    ]
+    return f" Positions differ: {'; '.join(texts)}; {usual} of most." if texts else ""
 
 
 def behind_means(entries: Sequence[Entry]) -> str:

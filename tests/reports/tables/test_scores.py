@@ -11,6 +11,7 @@ from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.ranking import UNRANKED
 from lra.reports.tables.scores import BASELINES, EQUAL, LANGUAGE, ORACLES, accuracy_table, splits
 from lra.reports.tables.table import Entry, Table, to_csv, to_markdown
+from lra.sweep.model_names import with_backbones
 from tests.reports.conftest import accuracy, failed, frame, row
 
 
@@ -153,6 +154,17 @@ def test_baselines_stand_below_with_their_sentences(make: SimpleNamespace) -> No
         ("root operator", BASELINES),
     ]
     assert found.footnotes() == ["Knowing only the outermost operator."]
+
+
+def test_positions_that_differ_are_named_below() -> None:
+    models = ("linear", "sdpa", "fnet", "gla")
+    rows = frame(*(accuracy(model, 0, 0.5, cell=model) for model in models))
+    cells = {m: {"described": {"backbone": {"positions": "learned"}}} for m in models}
+    assert "Positions" not in table(with_backbones(rows, cells)).caption
+    cells["gla"] = {"identity": {"backbone": {"positions": "rotary"}}}
+    found = table(with_backbones(rows, cells)).caption
+    assert "Positions differ: rotary of gla; learned of most." in found
+    assert "Positions" not in table(rows).caption  # of a file without configurations
 
 
 def test_splits_that_have_results(make: SimpleNamespace) -> None:
