@@ -76,7 +76,14 @@ def _shared(value: Any, known: dict[str, Any], levels: int = 2) -> Any:
 
 def destination(root: Path, sweep: str | None) -> tuple[Path, str]:
     """Return the folder and the heading of the report on a sweep, or on the whole store."""
-    return root / "reports" / (sweep or "all"), f"Results of {sweep or 'all sweeps'}"
+    from lra.composition.protocol import ADHOC
+    from lra.runners.store import Store
+
+    if sweep is not None:
+        mixed = "adhoc: all runs without a sweep of their own"
+        return root / "reports" / sweep, f"Results of {mixed if sweep == ADHOC else sweep}"
+    sweeps = Store(root).sweeps()
+    return root / "reports" / "all", f"Results of all sweeps: {', '.join(sweeps)}"
 
 
 def publish(root: Path, sweep: str, target: Path) -> list[Path]:

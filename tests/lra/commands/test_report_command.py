@@ -38,6 +38,17 @@ def test_python_reads_the_same_rows_and_names_what_is_damaged(results: Path) -> 
     assert warned[0].filename == __file__
 
 
+def test_a_report_of_a_whole_store_says_which_sweeps_it_mixes(results: Path) -> None:
+    Store(results).record_in_sweep("adhoc", Store(results).cells_of("mine")[0])
+    for sweep, words in (
+        ([], "# Results of all sweeps: adhoc, mine"),
+        (["--sweep", "adhoc"], "# Results of adhoc: all runs without a sweep of their own"),
+        (["--sweep", "mine"], "# Results of mine"),
+    ):
+        assert main(["report", "--results", str(results), *sweep, "--out", str(results / "r")]) == 0
+        assert (results / "r" / "report.md").read_text().splitlines()[0] == words
+
+
 def test_published_rows_give_the_same_report(results: Path, tmp_path: Path) -> None:
     common, mine = ["--title", "t"], ["--results", str(results), "--sweep", "mine"]
     for name in ("v1.5", "v1.5.jsonl"):
