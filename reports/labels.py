@@ -59,8 +59,10 @@ def worded(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """
     labels = [labels_of(value) for value in columns["labels"]]
     models = [str(model) for model in columns["model"]]
-    families, options = columns.get("family", models), columns.get("options")
-    parts = list(zip(models, families, options or [{} for _ in models], strict=True))
+    families, options = columns.get("family", models), columns.get("options", [{}] * len(models))
+    # a file of columns, as Parquet, has every option in every row
+    options = [{k: v for k, v in each.items() if v is not None} for each in options]
+    parts = list(zip(models, families, options, strict=True))
     baselines = [baseline_of(model) or "" for model in models]
     marks = {
         mark: [entry.get(mark, "") for entry in labels]

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lra.api.plain_errors import plainly
-from lra.api.results import DamagedCell, nothing_at
+from lra.api.results import DamagedCell, file_at
 from lra.api.running import CompletedSweep
 from lra.api.tabling import ResultTable
 from lra.errors import ConfigError
-from lra.results.comparing import TooFewNames
-from lra.results.stored import file_of_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,15 +85,10 @@ def compare(
 
     if strange := [name for name in names if not isinstance(name, str)]:
         raise ConfigError(f"got {strange[0]!r:.80} for a name; several results are a list")
-    found = _results(path, sweep)
-    try:
-        numbers, comparisons, left_out = compare_words(
-            names, **found, metric=metric, split=split, where=where, best=best, untuned=untuned
-        )
-    except TooFewNames as error:
-        file = repr(path) if isinstance(path, (str, Path)) else "results"
-        some = [*error.there, "NAME", "NAME"][:2]
-        raise ConfigError(f"{error}: lra.compare({file}, {', '.join(map(repr, some))})") from None
+    numbers, comparisons, left_out = compare_words(
+        names, **_results(path, sweep), metric=metric, split=split, where=where, best=best,
+        untuned=untuned,
+    )  # fmt: skip
     for line in left_out:
         warnings.warn(f"left out: {line}", DamagedCell, stacklevel=3)
     return ComparisonTable(
@@ -127,8 +120,7 @@ def _results(path: Any, sweep: str | None) -> dict[str, Any]:
             f"got {path!r:.80}; wanted a path, rows, what lra.run returned, or a list of one kind"
         )
     paths = [Path(each) for each in several]
-    for each in paths[:1]:
-        if not file_of_rows(each).exists():
-            raise FileNotFoundError(f"{nothing_at(each)}; names of models follow it")
-    in_store = len(paths) == 1 and not file_of_rows(paths[0]).is_file()
-    return {"root": paths[0], "sweep": sweep, "files": [] if in_store else paths}
+    files = [file_at(each, sweep, "; names of models follow it") for each in paths]
+    if len(paths) > 1 and None in files:
+        raise ConfigError(f"got {paths[files.index(None)]}, a store; wanted one store, or files")
+    return {"root": paths[0], "sweep": sweep, "files": [file for file in files if file]}

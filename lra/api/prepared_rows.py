@@ -36,7 +36,7 @@ def checked(rows: Any) -> "pd.DataFrame":
     """Return rows with the columns that reports add.
 
     Raises:
-        ConfigError: They are no rows.
+        ConfigError: They are no rows, or come from a CSV file.
         ValueError: There are none, or columns are missing.
     """
     import pandas as pd
@@ -47,6 +47,14 @@ def checked(rows: Any) -> "pd.DataFrame":
         raise ConfigError(
             f"got {rows!r:.80} ({type(rows).__name__}); wanted rows, as lra.rows(path) returns them"
         )
+    for column in ("samples", "options"):
+        texts = [each for each in rows.get(column, ()) if isinstance(each, str)]
+        if texts:
+            raise ConfigError(
+                f"{column}: got the text {texts[0]!r:.40}, as a CSV file leaves it; wanted rows "
+                "as lra.rows returns them; to_json(FILE, orient='records', lines=True) keeps them "
+                "for pandas.read_json(FILE, lines=True)"
+            )
     return prepare(rows)
 
 

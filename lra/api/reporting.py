@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lra.api.plain_errors import plainly
 from lra.api.prepared_rows import LeftOutOfStyle
-from lra.api.results import DamagedCell, nothing_at
+from lra.api.results import DamagedCell, file_at
 from lra.api.running import CompletedSweep
-from lra.results.stored import file_of_rows
+from lra.errors import ConfigError
 
 
 @plainly
@@ -54,14 +54,17 @@ def report(
 
     if isinstance(path, CompletedSweep):
         sweep, path = sweep or path.sweep, path.results
-    found = file_of_rows(Path(path))
-    if not found.exists():
-        raise FileNotFoundError(nothing_at(found))
+    if not isinstance(path, (str, Path)):
+        raise ConfigError(
+            f"got a {type(path).__name__}; wanted a path, or what lra.run returned: a report shows "
+            "configurations, which rows lack; lra.table and lra.figure take rows"
+        )
+    file = file_at(Path(path), sweep)
     style_read, not_taken = read_style(None if style is None else str(style))
     for line in not_taken:
         warnings.warn(line, LeftOutOfStyle, stacklevel=3)
     written = write(
-        Path(path), sweep, file=found if found.is_file() else None,
+        Path(path), sweep, file=file,
         out=None if out is None else Path(out), title=title, style=style_read,
         config_dirs=() if config_dir is None else (Path(config_dir),), plugins=plugins,
     )  # fmt: skip

@@ -31,9 +31,11 @@ def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFr
         sweep: Name of a sweep of the store; None: all that is stored.
 
     Returns:
-        A frame with the columns of rows (`lra.runners.records.COLUMNS`) and two more: `family`, the
-        registered name of the model, and `options`, those that tell it from others of that name.
-        `model` is the name to display, such as `performer (features=64)`.
+        A frame with the columns of rows (`lra.runners.records.COLUMNS`) and more: `family`, the
+        registered name of the model, `options`, those that tell it from others of that name, and
+        `split`, that of the data, "" where a number is of none. `model` is the name to display,
+        such as `performer (features=64)`. `to_json(FILE, orient="records", lines=True)` keeps the
+        frame for `pandas.read_json(FILE, lines=True)`; a CSV file loses samples and labels.
 
     Raises:
         FileNotFoundError: There is nothing at `path`, or it holds no rows.
@@ -48,7 +50,10 @@ def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFr
         >>> sorted(rows["metric"].unique())[:2]
         ['accuracy', 'bandwidth']
     """
-    return rows_of(file_of_rows(Path(path)), sweep)
+    from lra.reports.labels import labels_of
+
+    found = rows_of(Path(path), sweep)
+    return found.assign(split=[labels_of(each).get("split", "") for each in found["labels"]])
 
 
 def rows_of(
@@ -57,26 +62,39 @@ def rows_of(
     """Return stored rows, of some cells where these are named; see `rows`."""
     from lra.results.stored import published_with_names, stored_rows
 
-    if not path.exists():
-        raise FileNotFoundError(nothing_at(path))
-    if path.is_file():
-        if path.suffix != ROWS:
-            raise ConfigError(
-                f"{path} is no file of rows: wanted one that ends with {ROWS}, as "
-                "`lra report --publish` writes it, or the folder of a store"
-            )
-        if sweep is not None:
-            raise ConfigError(
-                f"sweep={sweep!r} chooses from a store, and {path} is a file of rows: leave it out"
-            )
-        frame = published_with_names(path)
+    if (file := file_at(path, sweep)) is not None:
+        frame = published_with_names(file)
         if frame.empty:
-            raise FileNotFoundError(f"{path} holds no rows")
+            raise FileNotFoundError(f"{file} holds no rows")
         return frame
     frame, _, left_out = stored_rows(path, sweep, cells)
     for line in left_out:
         warnings.warn(f"left out: {line}", DamagedCell, stacklevel=4)
     return frame
+
+
+def file_at(path: Path, sweep: str | None, hint: str = "") -> Path | None:
+    """Return the file of rows that a path is; None for the folder of a store.
+
+    Raises:
+        FileNotFoundError: There is nothing; `hint` ends the message.
+        ConfigError: It is another file, or a sweep of a file is wanted.
+    """
+    found = file_of_rows(path)
+    if not found.exists():
+        raise FileNotFoundError(nothing_at(found) + hint)
+    if not found.is_file():
+        return None
+    if found.suffix != ROWS:
+        raise ConfigError(
+            f"{found} is no file of rows: wanted one that ends with {ROWS}, as "
+            "`lra report --publish` writes it, or the folder of a store"
+        )
+    if sweep is not None:
+        raise ConfigError(
+            f"sweep={sweep!r} chooses from a store, and {found} is a file of rows: leave it out"
+        )
+    return found
 
 
 def nothing_at(path: Path) -> str:

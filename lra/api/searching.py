@@ -121,7 +121,7 @@ def search(
     overrides: "str | Sequence[str] | Mapping[str, Any]" = (),
     /,
     *,
-    params: "Mapping[str, str | tuple[float | str, ...] | list[Any] | range]",
+    params: "Mapping[str, Sequence[Any]]",
     trials: int = 16,
     sampler: str = "halton",
     config_dir: "str | Path | None" = None,

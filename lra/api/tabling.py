@@ -44,11 +44,13 @@ class ResultTable:
     table: "Table"
     style: "TableStyle"
 
-    def to_pandas(self, *, text: bool = False) -> "pd.DataFrame":
+    def to_pandas(self, *, text: bool = False, intervals: bool = False) -> "pd.DataFrame":
         """Return models by columns.
 
         Args:
             text: The printed texts, intervals and marks included, in place of the numbers.
+            intervals: Whether the ends of intervals stand behind what has any, as `TITLE, low` and
+                `TITLE, high`.
 
         Returns:
             A frame of floats, NaN where there is no number; columns of words hold text. What stands
@@ -64,13 +66,16 @@ class ResultTable:
             columns[column.group, column.title] = [
                 e.text if words else _as_float(e) for e in entries
             ]
+            for end in ("low", "high") if intervals and any(e.interval for e in entries) else ():
+                ends = [float(getattr(e.interval, end, "nan")) for e in entries]
+                columns[column.group, f"{column.title}, {end}"] = ends
         sections, titles = [r.section for r in table.rows], [r.title for r in table.rows]
         index: pd.Index[str] = pd.Index(titles, name=table.stub)
         if any(sections):
             index = pd.MultiIndex.from_arrays([sections, titles], names=["section", table.stub])
         frame = pd.DataFrame(columns, index=index)
         if not any(column.group for column in table.columns):
-            frame.columns = pd.Index([column.title for column in table.columns])
+            frame.columns = frame.columns.get_level_values(1)
         return frame
 
     def to_markdown(self) -> str:

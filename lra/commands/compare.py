@@ -2,11 +2,9 @@
 
 import argparse
 import json
-import shlex
 import sys
 
 from lra.composition.arguments import Parser, add_results, path_word
-from lra.errors import ConfigError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,18 +51,14 @@ def main(argv: list[str]) -> int:
     """Print what the comparison shows, and its table."""
     choice = parser().parse_intermixed_args(argv)
     from lra.reports.comparison.wording import as_json, comparison_table, verdict
-    from lra.results.comparing import TooFewNames, compare_words
+    from lra.results.comparing import compare_words
     from lra.terminal.result_table import print_result
 
-    try:
-        numbers, comparisons, left_out = compare_words(
-            choice.names, root=choice.results, sweep=choice.sweep, files=choice.rows,
-            metric=choice.metric, split=choice.split, where=choice.where, best=choice.best,
-            untuned=choice.untuned,
-        )  # fmt: skip
-    except TooFewNames as error:
-        some = shlex.join([*error.there, "NAME", "NAME"][:2])
-        raise ConfigError(f"{error}: lra compare {some}") from None
+    numbers, comparisons, left_out = compare_words(
+        choice.names, root=choice.results, sweep=choice.sweep, files=choice.rows,
+        metric=choice.metric, split=choice.split, where=choice.where, best=choice.best,
+        untuned=choice.untuned,
+    )  # fmt: skip
     if choice.json:
         print(json.dumps(as_json(numbers, comparisons), indent=1, ensure_ascii=False))
     else:

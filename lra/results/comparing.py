@@ -29,16 +29,6 @@ LED = ("runner.tuned", "runner.transferred")
 """Settings that say of a training which search led to it."""
 
 
-class TooFewNames(ConfigError):
-    """Fewer than two models are named; `there` are names to choose from."""
-
-    def __init__(self, words: Sequence[str], there: Sequence[str]) -> None:
-        self.there = [*there]
-        names = f"the results have {', '.join(there)}"
-        got = f"1 name, {words[0]!r}" if words else "no name"
-        super().__init__(f"got {got}; wanted two or more; {names}")
-
-
 def compare_words(
     words: Sequence[str],
     *,
@@ -83,9 +73,10 @@ def compare_words(
             f"sweep: got {sweep!r}, which chooses from a store, and these are files: leave it out"
         )
     if files:
-        for file in files:
+        found = [file_of_rows(file) for file in files]
+        for file in found:
             cells |= published_cells(file)
-        whole = pd.concat([published_rows(file_of_rows(file)) for file in files], ignore_index=True)
+        whole = pd.concat(map(published_rows, found), ignore_index=True)
         rows = with_distinct_names(whole, cells)
     elif rows is None:
         assert root is not None
@@ -94,7 +85,11 @@ def compare_words(
     if len(words) < 2:
         apart = "".join(words).split(",")
         there = sorted({*frame["name"][frame["baseline"] == ""]})
-        raise TooFewNames(words, apart if len(apart) > 1 else there)
+        got = f"1 name, {words[0]!r}" if words else "no name"
+        apart_words = f", as {' '.join(apart)}" * (len(apart) > 1)
+        raise ConfigError(
+            f"got {got}; wanted two or more{apart_words}; the results have {', '.join(there)}"
+        )
     frame = _with_baselines(frame, words)
     settings = _settings(frame, cells)
     sides = [_side(word, frame, settings, where) for word in words]

@@ -27,6 +27,7 @@ from lra.composition.hydra_entry import entries
 from lra.composition.python_words import model_words, value_text, words_of
 from lra.errors import ConfigError
 from lra.models.mixer import Family, Traits
+from lra.reports.rows import prepare
 from lra.reports.style import TableStyle
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.metrics import JUDGED_BY
@@ -36,6 +37,13 @@ from tests.lra_process import python
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "reports/published"
+RANGES = {
+    "optim.clip": (0.1, 1),
+    "optim.steps": [2, 4],
+    "seed": range(2),
+    "optim.power": "choice(1,2)",
+}
+"""As mypy takes them: a mapping to sequences."""
 ROWS = PUBLISHED / "families-epyc-2026-11-21.jsonl"
 
 
@@ -256,9 +264,14 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
     for said, call in {
         "a list is one value; wanted a tuple for a sweep": lambda: lra.run(model=["linear"]),
         "got linear among the words and sdpa as": lambda: lra.run("model=linear", model="sdpa"),
+        "unknown model 'lineer'": lambda: lra.search(model="lineer", params=RANGES),
         "got Family, a class or module; wanted a name": lambda: lra.run(model=Family),
-        "lra.compare('example', 'gated_delta_net'": lambda: lra.compare("example"),
+        "got no name; wanted two or more; the results have gated": lambda: lra.compare("example"),
         "got 1 name, 'linear'": lambda: lra.compare(example, "linear"),
+        "wanted two or more, as a b; the": lambda: lra.compare(example, "a,b"),
+        "got a DataFrame; wanted a path": lambda: lra.report(example),  # type: ignore[arg-type]
+        "sweep='s' chooses from a store, and": lambda: lra.report("example", "s"),
+        "a store; wanted one store, or files": lambda: lra.compare([ROWS, ROOT / "conf"], "a", "b"),
         "sweep='s' chooses from a store": lambda: lra.compare(example, "linear", "sdpa", sweep="s"),
         "no scores on the other split": lambda: lra.figure(example, "scores", split="other"),
         "wanted a path, rows, what lra.run returned": lambda: lra.compare([example, 3], "a", "b"),
@@ -292,6 +305,26 @@ def test_results_are_compared_wherever_they_are() -> None:
     assert of_rows.verdicts == lra.compare("example", "linear", "sdpa").verdicts
     figure = lra.figure(example, "scores")
     assert figure.axes[0].get_xlabel() == "accuracy (%)"
+    steps = lra.compare("example", "linear", "sdpa", where=["optim.steps=750"])
+    assert steps.verdicts == lra.compare("example", "linear", "sdpa").verdicts
+
+
+def test_rows_say_their_split_and_come_back_from_files(tmp_path: Path) -> None:
+    example = lra.rows("example")
+    scores = example[example["metric"] == "accuracy"]
+    assert {*scores["split"]} == {"test", "validation"}
+    assert {*example["split"][example["metric"] == "time"]} == {""}
+    file = tmp_path / "rows.json"
+    example.to_json(file, orient="records", lines=True, date_format="iso", double_precision=15)
+    back = lra.table(pd.read_json(file, lines=True)).to_pandas(intervals=True)
+    pd.testing.assert_frame_equal(back, lra.table(example).to_pandas(intervals=True))
+    named = example.assign(options=[{"a": "1"} if i % 2 else {} for i in range(len(example))])
+    named.to_parquet(tmp_path / "rows.parquet")
+    back = pd.read_parquet(tmp_path / "rows.parquet")
+    assert {*prepare(back)["name"]} == {*prepare(named)["name"]}
+    example.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(lra.ConfigError, match=r"a CSV file leaves it; .* to_json\(FILE"):
+        lra.table(pd.read_csv(tmp_path / "rows.csv"))
 
 
 def test_kinds_that_an_editor_offers_are_all() -> None:
@@ -347,6 +380,10 @@ def test_a_table_has_five_forms(rows: pd.DataFrame) -> None:
     assert numbers.dtypes.eq("float64").all()
     place = (("sequences per second", "sdpa"), "256")
     assert float(texts.loc[place]) == pytest.approx(numbers.loc[place], rel=0.01)
+    ends = table.to_pandas(intervals=True)
+    low, high = (ends.loc[place[0], f"256, {end}"] for end in ("low", "high"))
+    assert low < numbers.loc[place] < high
+    assert len(ends.columns) == 3 * len(numbers.columns)
     assert table._repr_html_().startswith("<table>")
     assert repr(table) == table.to_markdown()
     assert table.to_csv().startswith("section,")

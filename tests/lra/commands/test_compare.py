@@ -244,7 +244,9 @@ def test_a_damaged_cell_is_left_out_and_named(
 
 def test_names_in_one_word_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "linear,sdpa", "--rows", "example"]) == 2
-    assert capsys.readouterr().err.endswith(": lra compare linear sdpa\n")
+    assert capsys.readouterr().err.startswith(
+        "lra: got 1 name, 'linear,sdpa'; wanted two or more, as linear sdpa; the results have gat"
+    )
 
 
 @pytest.mark.parametrize(
