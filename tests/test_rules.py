@@ -276,6 +276,8 @@ READS_TEXT = {
     ("searches", "option_name"),  # the path of an option, of which a name is made
     ("searches", "_arms"),  # paths of options, and words of which a name is made
     ("best_on_validation", "_with_arms"),  # words of which a name is made
+    ("style", "name"),  # the same
+    ("style", "_departures"),  # the same
     ("tuning_points", "_draw_panel"),  # the path of an option
     ("describe", "_searched"),  # a place in a search, which is stored so
 }

@@ -74,9 +74,9 @@ def references(points: Sequence[CostPoint]) -> list[str]:
 
 def reference_name(reference: str, names: Mapping[str, str] = REFERENCE_NAMES) -> str:
     """Return what a reference is called: by the style in force, or one of `names`."""
-    family, equal = reference.removesuffix(EQUAL), EQUAL * reference.endswith(EQUAL)
-    styled = chosen().family_name(family)
-    return styled + equal if styled != family else names.get(reference, reference)
+    models = chosen().style.models.items()
+    styled = {f"{key}{end}": f"{m.name}{end}" for key, m in models if m.name for end in ("", EQUAL)}
+    return styled.get(reference) or names.get(reference, reference)
 
 
 def describe_pass(mode: str) -> str:
