@@ -13,7 +13,7 @@ from lra.cluster.engine import ENDED, RUNNING, JobState, StartedJobs, WorkerGrou
 from lra.conf.processors import processor_words, processors
 from lra.errors import ConfigError
 from lra.runners.storage.atomic import make_folder
-from lra.runners.storage.holders import place_mark, start_of
+from lra.runners.storage.holders import place_mark, start_of, stat_fields
 
 ELSEWHERE = "elsewhere"
 """State of a process that was started on another machine."""
@@ -120,8 +120,8 @@ def _group_lives(leader: int) -> bool:
         return False  # another process has its number: the group is gone
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError):
-            fields = path.read_bytes().rpartition(b")")[2].split()
-            if fields[0] not in (b"Z", b"X") and int(fields[2]) == leader:
+            fields = stat_fields(path)
+            if fields[0] not in ("Z", "X") and int(fields[2]) == leader:
                 return True
     return False
 

@@ -18,14 +18,19 @@ _WHOLE = ("cells", "disturbed_cells", "family", "kind", "longest_length")
 """Keys of a run's configuration that are no options."""
 
 
+def agents_sweep() -> str:
+    """Return the sweep of W&B whose agent started this command; "" where none did."""
+    return os.environ.get("WANDB_SWEEP_ID", "")
+
+
 def agent_run(sweep: SweepCells) -> str:
     """Return the run that an agent has opened for this sweep; "" without one, or without W&B.
 
     Raises:
         ConfigError: The sweep has more than one cell, or the run a name that no file can have.
     """
-    run, of_sweep = os.environ.get("WANDB_RUN_ID"), os.environ.get("WANDB_SWEEP_ID")
-    if not run or not of_sweep or sweep.logger.mode not in _OF_WANDB:
+    run = os.environ.get("WANDB_RUN_ID")
+    if not run or not agents_sweep() or sweep.logger.mode not in _OF_WANDB:
         return ""
     if not _ID.fullmatch(run):
         raise ConfigError(f"WANDB_RUN_ID: got {run!r}; wanted letters, digits, - and _")
@@ -40,10 +45,10 @@ def agent_run(sweep: SweepCells) -> str:
 
 def unheard(sweep: SweepCells) -> str:
     """Return what to say where an agent waits for a run that nobody writes; "" where none does."""
-    if not os.environ.get("WANDB_SWEEP_ID") or sweep.logger.mode in _OF_WANDB:
+    if not agents_sweep() or sweep.logger.mode in _OF_WANDB:
         return ""
     return (
-        f"lra: an agent of the W&B sweep {os.environ['WANDB_SWEEP_ID']} started this command, and "
+        f"lra: an agent of the W&B sweep {agents_sweep()} started this command, and "
         "its logger writes no run to W&B: the agent gets no score; add logger=wandb_online"
     )
 
@@ -56,7 +61,7 @@ def check_words(words: Sequence[str]) -> None:
     """
     names = [word.partition("=")[0].lstrip("-") for word in words]
     told = [name for name in names if "__" in name or name in _WHOLE]
-    if told and os.environ.get("WANDB_SWEEP_ID"):
+    if told and agents_sweep():
         raise ConfigError(
             f"{told[0]}: an agent that resumes a preempted run hands over its whole configuration, "
             "which is more than options; type the words of its first start, and the training goes "

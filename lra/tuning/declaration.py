@@ -1,6 +1,5 @@
 """From a command's words to the record of a search; what cannot be searched is refused here."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
@@ -16,6 +15,7 @@ from lra.composition.run import Composed, Run, Searched
 from lra.errors import ConfigError, unknown
 from lra.runners.measures.train import Train
 from lra.runners.metrics import METRICS
+from lra.sweep.agent import agents_sweep
 from lra.tasks.task import Derives, Kind, Task
 from lra.tuning.adaptive import check_installed
 from lra.tuning.advance import size_of
@@ -176,7 +176,7 @@ def _composed_value(entry: Composed, option: str, model: str) -> Any:
 
 def _check_run(run: Run, options: SearchOptions) -> None:
     """Refuse an arm that has no score on validation to choose by."""
-    if "WANDB_SWEEP_ID" in os.environ:
+    if agents_sweep():
         raise ConfigError(
             "WANDB_SWEEP_ID is set: an agent's run is one training, chosen by its own sweep; leave "
             "search= out, or start the search without an agent"

@@ -1,6 +1,5 @@
 """The sweep of a command: its combinations, the cells of its search, or those of an earlier one."""
 
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from lra.composition.hydra_entry import composed
 from lra.composition.python_words import word
 from lra.composition.run import Composed
 from lra.errors import ConfigError
+from lra.sweep.agent import agents_sweep
 from lra.sweep.cell_list import build
 from lra.sweep.model_names import flatten
 from lra.sweep.sweep import Sweep
@@ -36,8 +36,8 @@ def plan_sweep(
     """
     searched = entries[0].searched
     if searched is None:
-        agent = "WANDB_SWEEP_ID" in os.environ  # whose run is one training
-        return build(entries, elsewhere=elsewhere, several=entries[0].several and not agent), None
+        several = entries[0].several and not agents_sweep()  # an agent's run is one training
+        return build(entries, elsewhere=elsewhere, several=several), None
 
     if (name := searched.options["from"]) is not None:
         trainings = [*_transferred(entries, str(name))]

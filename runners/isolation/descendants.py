@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from lra.runners.storage.holders import stat_fields
+
 MARK = "LRA_CELL_PROCESS"
 """Environment variable that tells a cell's processes from others."""
 _PROC = Path("/proc")
@@ -41,9 +43,8 @@ def below(pid: int) -> set[int]:
     children: dict[int, list[int]] = {}
     for child in _processes():
         with suppress(*_GONE):
-            # The name, in brackets, may hold anything; the state and the parent come after it.
-            fields = (_PROC / str(child) / "stat").read_bytes().rpartition(b")")[2].split()
-            children.setdefault(int(fields[1]), []).append(child)
+            parent = int(stat_fields(_PROC / str(child) / "stat")[1])
+            children.setdefault(parent, []).append(child)
     pids: set[int] = set()
     waiting = [pid]
     while waiting:

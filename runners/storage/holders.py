@@ -118,14 +118,18 @@ def _answers(pid: int) -> bool:
 def start_of(pid: int) -> tuple[int | None, bool]:
     """Return when a process was started, None where nobody says, and whether it is dead."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        fields = stat_fields(f"/proc/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return None, not _answers(pid)  # which may be hidden from other users
     except OSError:
         return None, False
-    # The name of the program, in brackets, may hold anything.
-    fields = stat.rpartition(")")[2].split()
     return int(fields[19]), fields[0] in ("Z", "X")
+
+
+def stat_fields(path: str | Path) -> list[str]:
+    """Return what a process's `stat` says, from its state on. Raises OSError."""
+    # The name of the program, in brackets, may hold anything.
+    return Path(path).read_text(errors="replace").rpartition(")")[2].split()
 
 
 def process_start() -> int | None:
