@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from textwrap import fill
 
+from cost_table import costs, longest
 from lra.choices.traits import describe
 from lra.composition.catalogue import choices, names
 from lra.composition.yaml_text import load
@@ -46,7 +47,10 @@ def of_traits() -> None:
 
 
 def of_costs() -> None:
-    """Write which families the figures of costs and the table of a GPU leave out."""
+    """Write what families cost, and which the figures of costs and the table of a GPU leave out."""
+    for name, lines in (("costs", costs()), ("longest", longest())):
+        table = "\n".join(["<!-- " + name + " -->", "", *lines, "", "<!-- end -->"])
+        written("efficiency.md", rf"<!-- {name} -->.*?<!-- end -->", table)
     every = {*names("model")}
     drawn = measured([max(PUBLISHED.glob(f"{name}-epyc-*.jsonl")) for name in OF_FIGURES])
     listed = ", ".join(f"`{name}`" for name in OF_FIGURES[:-1]) + f" and `{OF_FIGURES[-1]}`"

@@ -13,7 +13,6 @@ import posixpath
 import re
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -214,17 +213,4 @@ def deviations() -> Iterator[str]:
             yield f"| `{file.stem}` | {name} | {', '.join(where)} | {sentence} |"
 
 
-def _costs(name: str) -> Iterator[str]:
-    """Yield the lines of a table of what families cost."""
-    sys.path[:0] = [str(ROOT), str(ROOT / "docs/site")]
-    import cost_table
-
-    yield from getattr(cost_table, name)()
-
-
-TABLES = {
-    "metrics": metrics,
-    "deviations": deviations,
-    "costs": partial(_costs, "costs"),
-    "longest": partial(_costs, "longest"),
-}
+TABLES = {"metrics": metrics, "deviations": deviations}
