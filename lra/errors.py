@@ -1,7 +1,8 @@
 """What is wrong with what a person gave, and answers to an unknown name: near matches, a list."""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 
 from lra.conf.shown import short
 
@@ -11,6 +12,21 @@ LISTED = {
     **dict.fromkeys(("name", "group"), " by lra list"),
 }
 """What prints all names of a kind."""
+OTHER_NAMES = {
+    "transformer": "softmax", "vanilla": "softmax", "attention": "softmax", "full": "softmax",
+    "flash": "sdpa", "flash_attention": "sdpa", "flashattention": "sdpa", "mha": "softmax",
+    "flash_attn": "sdpa", "flash_attention_2": "sdpa", "flashattention_2": "sdpa",
+    "linear_attention": "linear",
+    "gqa": "grouped_query", "mqa": "multi_query", "mla": "latent_attention",
+    "linear_transformer": "linear", "window": "local", "swa": "sliding_window",
+    "s4d": "s4", "dss": "s4", "ssm": "s4", "mamba_1": "mamba", "mamba1": "mamba", "ssd": "mamba2",
+    "mamba_2": "mamba2", "xlstm": "mlstm", "fox": "forgetting", "kda": "kimi_delta",
+    "imdb": "text", "cifar": "image", "cifar10": "image", "cifar_10": "image", "aan": "retrieval",
+    "wikitext": "wikitext2", "uniprot": "proteins", "cost": "scaling", "speed": "scaling",
+    "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
+    "published": "full", "rope": "rotary",
+}  # fmt: skip
+"""What others call our models, tasks, runners and loggers."""
 
 
 class ConfigError(ValueError):
@@ -33,6 +49,21 @@ def near(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     return [by_lower[match] for match in matches]
 
 
+def known_as(name: str, existing: Collection[str]) -> str | None:
+    """Return which of the names is ours for what others call `name`, if any."""
+    other = OTHER_NAMES.get(_plain(name))
+    return other if other in existing else None
+
+
+def respelt(name: str, existing: Iterable[str]) -> str | None:
+    """Return which of the names is this one but for case and separators, if any."""
+    return next((each for each in existing if _plain(each) == _plain(name)), None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "_", name.lower())
+
+
 def unknown(
     kind: str, name: str, existing: Iterable[str], *, way_out: str = "", listed: bool = True
 ) -> str:
@@ -49,11 +80,20 @@ def unknown(
         A text like: unknown model 'perfomer': did you mean 'performer'? Known models: ...
     """
     names = sorted(existing)
-    matches = [*map(repr, near(short(name), names))]
+    same = respelt(name, names)
+    # S4D is a protocol of ours, and what others call the model s4.
+    other = None if same else known_as(name, names)
+    found = [same] if same else [] if other else near(short(name), names)
+    matches = [*map(repr, found)]
     message = f"unknown {kind} {short(name)!r}"
-    message += f": did you mean {' or '.join(matches)}?" if matches else "."
+    if other:
+        message += f": it is called {other!r} here."
+    elif matches:
+        message += f": did you mean {' or '.join(matches)}?"
+    else:
+        message += "."
     if len(names) > MOST_NAMES:
-        some = "" if matches else f"{', '.join(names[:MOST_NAMES])}, … "
+        some = "" if matches or other else f"{', '.join(names[:MOST_NAMES])}, … "
         place = LISTED.get(kind, "") if listed else ""
         if some or place:
             message += f" Known {plural(kind)}: {some}all {len(names)}{place}."

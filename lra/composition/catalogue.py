@@ -9,7 +9,7 @@ from typing import Any
 
 from lra.composition.extensions import extensions, package_of
 from lra.composition.yaml_text import load
-from lra.errors import UnknownName, near, plural, unknown
+from lra.errors import UnknownName, known_as, near, plural, respelt, unknown
 
 FIRST = (
     "model", "task", "hardware", "size", "optim", "runner", "search", "protocol", "scale",
@@ -144,22 +144,24 @@ def asked(given: Sequence[str], config_dirs: Sequence[Path]) -> tuple[list[str],
     files = {file.stem: file for file in choices(by_word[first], config_dirs)}
     if not behind or (behind[0] not in files and {*behind} <= by_word.keys()):
         return [by_word[word] for word in given], []
-    for name in behind:
+    found = [respelt(name, files) or known_as(name, files) or name for name in behind]
+    for name in found:
         if name not in files:
             raise UnknownName(unknown(by_word[first], name, files))
-    return [], [files[name] for name in behind]
+    return [], [files[name] for name in found]
 
 
 def _of_any(name: str, by_word: Mapping[str, str], config_dirs: Sequence[Path]) -> list[Path]:
-    """Return the files of the choices of this name, by group."""
+    """Return the files of the choices of this name and of what others call so, by group."""
     every = [file for group in groups(config_dirs) for file in choices(group, config_dirs)]
     stems = {file.stem for file in every}
-    if matches := [file for file in every if file.stem == name]:
+    wanted = {name, known_as(name, stems), name if name in stems else name.lower()}
+    if matches := [file for file in every if file.stem in wanted]:
         return matches
     if name in by_word:
         raise UnknownName(f"got the group {name!r} behind a name: put it first, or leave it out")
     plurals = {plural(group) for group in by_word.values()}
-    of_group = near(name, plurals) or not near(name, stems)
+    of_group = near(name, plurals)
     raise UnknownName(unknown("group", name, plurals) if of_group else unknown("name", name, stems))
 
 

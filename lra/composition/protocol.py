@@ -169,7 +169,7 @@ def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         ]
     return [
         f"its source did not train {others}, to which the settings for all go; it trained "
-        f"{', '.join(sorted(trained))}"
+        f"{', '.join(f'model={name}' for name in sorted(trained))}"
     ]
 
 

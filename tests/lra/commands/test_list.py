@@ -7,7 +7,7 @@ from lra.choices.traits import describe
 from lra.cli import main
 from lra.commands import list as listing
 from lra.composition import catalogue, yaml_text
-from lra.errors import UnknownName
+from lra.errors import OTHER_NAMES, UnknownName
 
 
 def write(folder, group, name, text):
@@ -47,12 +47,22 @@ def test_groups_answer_to_singular_and_plural(capsys):
         ("models performer linear", ["model=performer", "model=linear"]),
         ("reformer", ["model=reformer", "+protocol=reformer", "+experiment=reformer"]),
         ("runner search", ["runner=search"]),  # a group's name, too
+        ("MQA GQA", ["model=multi_query", "model=grouped_query"]),
+        ("S4D", ["model=s4", "+protocol=s4", "+protocol=s4d"]),
+        ("RoPE", ["+protocol=rotary"]),
+        ("model FlashAttention Mamba-1", ["model=sdpa", "model=mamba"]),
     ],
 )
 def test_several_names_are_explained_one_after_the_other(words, heads, capsys):
     assert main(["list", *words.split()]) == 0
     starts = [line for line in capsys.readouterr().out.splitlines() if line[:1].strip()]
     assert [line.partition(":")[0] for line in starts if "=" in line.split()[0]] == heads
+
+
+def test_other_names_lead_to_choices_and_are_none_themselves():
+    every = {name for group in catalogue.groups() for name in catalogue.names(group)}
+    assert {*OTHER_NAMES.values()} <= every
+    assert not every & {*OTHER_NAMES} - {"full", "published", "s4d"}
 
 
 def test_several_groups_are_listed_one_after_the_other(capsys):
@@ -69,6 +79,7 @@ def test_several_groups_are_listed_one_after_the_other(capsys):
         ("linear perfomer", "unknown name 'perfomer': did you mean 'performer' or "),
         ("tasks linear", "unknown task 'linear'"),
         ("modles", "unknown group 'modles': did you mean 'models'?"),
+        ("H3", "unknown name 'H3'. Known names: a100, "),
         ("modles linear", "did you mean 'models'"),
         ("perfomer", "did you mean 'performer'"),
         ("model lineer", "unknown model 'lineer': did you mean 'linear'"),

@@ -91,6 +91,9 @@ def test_a_model_that_the_source_did_not_train_is_marked(capsys):
     found = config("+protocol=lra_code", "task=listops", "model=cosformer")
     assert protocol.marks(found)["settings"] == "shared"
     assert "its source did not train cosformer" in capsys.readouterr().err
+    config("+protocol=lru", "task=listops")
+    assert "its source did not train softmax" in (said := capsys.readouterr().err)
+    assert "it trained model=lru\n" in said
     config("+protocol=s4_v1", "task=listops", "model=local")
     assert "the model of its source is not among the models here" in capsys.readouterr().err
 
