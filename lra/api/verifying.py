@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
 from lra.errors import ConfigError
+from lra.terminal.progress import told
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,14 +183,33 @@ def checked(
             "got device='cuda', but PyTorch sees no GPU here (`lra doctor` tells what is seen); "
             "wanted device='cpu', or a machine with a GPU and a CUDA build of torch"
         )
-    return checks(
-        factory,
-        width=width,
-        heads=heads,
-        max_length=max_length,
-        device=device,
-        dtype=getattr(torch, dtype),
-    )
+    with told("checking the mixer"):
+        findings = checks(
+            factory,
+            width=width,
+            heads=heads,
+            max_length=max_length,
+            device=device,
+            dtype=getattr(torch, dtype),
+        )
+    return _once(findings)
+
+
+def _once(findings: "list[Finding]") -> "list[Finding]":
+    """Leave out the bidirectional findings of a mixer that are its causal ones word for word.
+
+    Such a mixer looks back alone in both directions, and what it does otherwise stays.
+    """
+    by_name = {finding.check: finding for finding in findings}
+    twins = {
+        f"bidirectional.{name[7:]}" for name in by_name if name.startswith("causal.")
+        and by_name.get(f"bidirectional.{name[7:]}", ())[1:] == by_name[name][1:]
+    }  # fmt: skip
+    if "bidirectional.traits" not in twins:
+        return findings
+    alone = "does not apply: it looks back alone, and does the same in both directions"
+    first = findings[0]._replace(check="bidirectional", passed=True, detail=alone, applies=False)
+    return [first, *(finding for finding in findings if finding.check not in twins)]
 
 
 def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":

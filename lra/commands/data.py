@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from lra.composition.arguments import Parser, add_plugin_words, path_word, whole
 from lra.composition.catalogue import entries
 from lra.errors import UnknownName, unknown
+from lra.terminal.progress import told
 from lra.terminal.screen import table
 
 if TYPE_CHECKING:
@@ -221,8 +222,9 @@ def verify(task: "Task") -> int:
         except BadData as error:
             found("NO", "files", str(error))
     if all(mark == "ok" for mark, *_ in rows):
-        for finding in findings(task):
-            found("ok" if finding.passed else "NO", finding.check, finding.detail)
+        with told(f"checking {task.spec.name}"):
+            for finding in findings(task):
+                found("ok" if finding.passed else "NO", finding.check, finding.detail)
     failed = sum(mark != "ok" for mark, *_ in rows)
     print(f"{task.spec.name}: {len(rows) - failed} of {len(rows)} checks passed")
     return 1 if failed else 0
@@ -240,7 +242,8 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
             f"{task.spec.name} computes no baselines: it has no method baselines(split)"
         )
     task.prepare()
-    baselines = certified(task, arguments.split, again=arguments.again)
+    with told(f"computing baselines of {task.spec.name}"):
+        baselines = certified(task, arguments.split, again=arguments.again)
     measures = list(dict.fromkeys(name for baseline in baselines for name in baseline.measures))
     rows = [
         ("baseline", "accuracy", *(m.replace("_", " ") for m in measures), "a score at this level")

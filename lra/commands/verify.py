@@ -1,16 +1,13 @@
 """`lra verify`: the contract checks on one mixer, ours by name or yours by import path."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lra.api.verifying import checked, counted, lines
 from lra.composition.arguments import Parser, add_plugin_words, whole
 from lra.composition.named import resolve
 from lra.composition.yaml_text import parse
 from lra.terminal.console import print_table
-
-if TYPE_CHECKING:
-    pass
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,13 +1,16 @@
 """Lines about planning while it lasts, and about a finished cell."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lra.runners.records import Measurement, Status
 from lra.tasks.data.bars import tqdm
 from lra.terminal.screen import beneath
+from lra.terminal.wording import spent
 
 if TYPE_CHECKING:
     from lra.runners.runner import Runner
@@ -44,6 +47,38 @@ def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
             print(f"{what} {number + 1} of {len(items):,}", file=sys.stderr, flush=True)
             due = now + AGAIN_S
         yield item
+
+
+@contextmanager
+def told(what: str, *, first_s: float = AGAIN_S, piped: bool = True) -> Iterator[None]:
+    """Say on stderr that something lasts: after `first_s`, then after waits that double.
+
+    Args:
+        what: What it is.
+        first_s: Seconds before the first line.
+        piped: Whether a log or a pipe gets the lines, too.
+    """
+    over, begun = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        from lra.tasks.data.bars import tqdm
+
+        wait = first_s
+        while not over.wait(wait):
+            with suppress(OSError, ValueError):  # nobody reads it
+                line = f"{what}: {spent(time.monotonic() - begun)} so far"
+                tqdm.write(line, file=sys.stderr)  # above a bar, where one is drawn
+            wait *= 2
+
+    thread = threading.Thread(target=tell, daemon=True)
+    if speaking and (piped or sys.stderr.isatty()):
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if thread.ident is not None:
+            thread.join()
 
 
 def failure(rows: list[Measurement]) -> Measurement | None:

@@ -1,10 +1,14 @@
+import re
+import time
 from collections import Counter
+from functools import partial
 
 import pytest
 
 from lra.cli import main
 from lra.commands import data
 from lra.tasks import contract
+from lra.terminal.progress import told
 from tests.lra_process import HOME
 
 SMALL = (
@@ -53,6 +57,18 @@ def test_findings_are_printed_as_they_are_found(capsys, monkeypatch):
     assert main(["data", "verify", "listops", *SMALL]) == 0
     assert "ok  perfect " in seen[0]
     assert "ok  baselines  none here\n" in capsys.readouterr().out
+
+
+def test_checks_that_last_are_told(capsys, monkeypatch):
+    def long(task):
+        time.sleep(0.3)
+        return contract.TaskFinding("baselines", True, "none here")
+
+    monkeypatch.setattr(contract, "check_baselines", long)
+    monkeypatch.setattr("lra.commands.data.told", partial(told, first_s=0.1))
+    assert main(["data", "prepare", "listops", *SMALL]) == 0
+    assert main(["data", "verify", "listops", *SMALL]) == 0
+    assert re.match(r"checking listops: \d\.\d s so far\n", capsys.readouterr().err)
 
 
 def test_the_size_of_a_vocabulary_does_not_read_like_a_length(capsys):

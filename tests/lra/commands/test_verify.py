@@ -92,6 +92,21 @@ def ready(site, *, bias: bool = False):
 Ready = lra.wrap(ready, causal=None, mask="keep", sees_order=False)
 '''
 CLAIMS = ("causal=false", "mask=keep", "sees_order=false")
+PAST = """
+
+class Past(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.map = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.map(x).cumsum(1)
+
+
+class Future(Past):
+    def forward(self, x):
+        return super().forward(x.flip(1))
+"""
 SMALL = ("--max-length", "32", "--width", "8")
 
 
@@ -129,6 +144,18 @@ def test_one_cause_is_one_line_at_the_end(layers, capsys):
     assert number > 20
     assert len(lines) == passed + idle
     assert sum(line.startswith("--") for line in lines) == idle
+
+
+def test_a_module_that_looks_back_alone_is_listed_once(layers, capsys):
+    (layers / "their_layers.py").write_text(LAYERS + PAST)
+    for name, code in (("Past", 0), ("Future", 1)):
+        words = [f"their_layers:{name}", *SMALL, "--wrap", "causal=true"]
+        assert main(["verify", *words]) == code
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith("--  bidirectional ")
+        assert "does not apply: it looks back alone" in lines[0]
+        assert not any("bidirectional." in line for line in lines)
+        assert sum("causal.no_lookahead" in line for line in lines) == 1
 
 
 def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
