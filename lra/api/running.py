@@ -121,6 +121,11 @@ def run(
     printing = [word for word in flagged if word in PRINTING]
     if printing:
         raise ConfigError(f"{printing[0]} prints and runs nothing: call `lra run` in a shell")
+    if given and not keywords and all(word[:1] == "-" for word in given):
+        raise ConfigError(
+            f"got {' '.join(given)} and nothing to run; wanted the words of a run beside it, as in "
+            '"-q model=linear task=listops"; a run of defaults alone is lra.run()'
+        )
     ready(volume)
     with hydra_left_alone():
         configurations = entries(words)

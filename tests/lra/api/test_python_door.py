@@ -18,6 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import lra
 from lra.api.drawing import CLASSES, COSTS, LOSS, QUANTITIES, SCORES
+from lra.api.plain_errors import in_python
 from lra.api.running import given_words
 from lra.api.searching import _range_text
 from lra.api.tabling import KINDS, ResultTable
@@ -207,6 +208,10 @@ def test_a_class_is_verified_as_it_stands() -> None:
 
 REFUSED = {
     "a misspelt model": (lambda: lra.model("perfomer"), "did you mean 'performer'"),
+    "a model of one's own": (
+        lambda: lra.run(model="qqqqqq"),
+        r'One of your own: config_dir="DIR", with plugins=\["PACKAGE"\] where',
+    ),
     "a class for a name": (lambda: lra.model(Blind), "wanted the name of a model"),
     "a misspelt option": (
         lambda: lra.model("performer", featurs=3),
@@ -237,6 +242,13 @@ REFUSED = {
         r"unknown key 'optim\.step': did you mean 'optim\.steps'",
     ),
     "words that only print": (lambda: lra.run(["--cfg", "job"]), "call `lra run` in a shell"),
+    "flags alone": (lambda: lra.run("-q"), "got -q and nothing to run; .* is lra.run()"),
+    "a protocol": (lambda: lra.run(protocol="s4"), r'wanted \*\*\{"\+protocol": "s4"\}$'),
+    "too long a warm-up": (
+        lambda: lra.run(optim={"steps": 10, "warmup_steps": 50}),
+        r'type optim=\{"warmup_steps": 10\} or fewer',
+    ),
+    "no text": (lambda: lra.task("corpus"), "got train=None; name a text file"),
     "no words": (lambda: lra.run(3), "wanted the words behind `lra run`"),
     "plugins as a text": (lambda: lra.run("", plugins="mine"), r"wanted a list of names"),
     "a path for rows": (lambda: lra.table("results"), r"wanted rows, as lra\.rows\(path\)"),
@@ -282,6 +294,18 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
     for call in (lambda: lra.compare("linear", "sdpa"), lambda: lra.report(tmp_path / "no")):
         with pytest.raises(FileNotFoundError, match="there is nothing at "):
             call()
+
+
+def test_commands_stay_commands_and_words_become_keywords() -> None:
+    for text, wanted in {
+        "`lra run task.length=64`; lra plan optim.steps=3, hardware=cpu":
+            "`lra run task.length=64`; lra plan optim.steps=3, hardware=\"cpu\"",
+        "runner.retry=[a]; model=a,b or model.mixer.features=4.":
+            "runner.retry=[a]; model=a,b or features=4.",
+        "optim.clip=null, model.backbone.depth=…":
+            'optim={"clip": None}, model={"backbone.depth": …}',
+    }.items():  # fmt: skip
+        assert in_python(text, "model") == wanted
 
 
 def test_a_task_without_a_name_says_so() -> None:
