@@ -200,15 +200,13 @@ def _once(findings: "list[Finding]") -> "list[Finding]":
 
     Such a mixer looks back alone in both directions, and what it does otherwise stays.
     """
-    by_name = {finding.check: finding for finding in findings}
-    twins = {
-        f"bidirectional.{name[7:]}" for name in by_name if name.startswith("causal.")
-        and by_name.get(f"bidirectional.{name[7:]}", ())[1:] == by_name[name][1:]
-    }  # fmt: skip
+    said = {finding.check: finding[1:] for finding in findings}
+    both = [name for name in said if name.startswith("bidirectional.")]
+    twins = {name for name in both if said.get(f"causal.{name[14:]}") == said[name]}
     if "bidirectional.traits" not in twins:
         return findings
     alone = "does not apply: it looks back alone, and does the same in both directions"
-    first = findings[0]._replace(check="bidirectional", passed=True, detail=alone, applies=False)
+    first = findings[0]._replace(check="bidirectional", detail=alone, applies=False)
     return [first, *(finding for finding in findings if finding.check not in twins)]
 
 

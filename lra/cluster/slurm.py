@@ -6,10 +6,8 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,21 +126,24 @@ class SlurmEngine:
         if words := variables.overruled_words(given, partition=self.partition is not None):
             print(words, file=sys.stderr)
         found: list[str] = []
-        there: list[site.Partition] = []
-        with _noted(found):
-            there = site.partition(self.partition)
-        checks: list[partial[None]] = [partial(self._check_allowed), partial(check_pattern, plan)]
+
+        def asked(check: Callable[..., Any], *given: Any) -> Any:
+            try:
+                return check(*given)
+            except ConfigError as error:  # the next checks are made, too
+                found.append(str(error))
+
+        there = asked(site.partition, self.partition) or []
+        asked(self._check_allowed)
+        asked(check_pattern, plan)
         if there:
-            checks += [partial(self._check_python, there), partial(self._check_folder, plan, there)]
+            asked(self._check_python, there)
+            asked(self._check_folder, plan, there)
         for group in groups if there else ():
-            checks += [partial(self._check_size, group, there)]
-            checks += [partial(self._check_time, group, there)]
-        for each in checks:
-            with _noted(found):
-                each()
+            asked(self._check_size, group, there)
+            asked(self._check_time, group, there)
         for group in () if found else groups:  # it would say the same in other words
-            with _noted(found):
-                self._check_by_slurm(group, there)
+            asked(self._check_by_slurm, group, there)
         if found:
             raise ConfigError("\n".join(dict.fromkeys(found)))
 
@@ -404,15 +405,6 @@ class SlurmEngine:
                 f"cluster=slurm: sbatch refused {count} workers ({group.name}): "
                 f"{site.spoken(str(error))}"
             ) from error
-
-
-@contextmanager
-def _noted(found: list[str]) -> Iterator[None]:
-    """Note what a check refuses, so that the next ones are made, too."""
-    try:
-        yield
-    except ConfigError as error:
-        found.append(str(error))
 
 
 def _executor(folder: Path, python: str) -> Any:

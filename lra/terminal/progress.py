@@ -53,32 +53,27 @@ def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
 def told(what: str, *, first_s: float = AGAIN_S, piped: bool = True) -> Iterator[None]:
     """Say on stderr that something lasts: after `first_s`, then after waits that double.
 
-    Args:
-        what: What it is.
-        first_s: Seconds before the first line.
-        piped: Whether a log or a pipe gets the lines, too.
+    Where it is not `piped`, a terminal alone gets the lines.
     """
     over, begun = threading.Event(), time.monotonic()
+    heard = speaking and (piped or sys.stderr.isatty())
 
     def tell() -> None:
         from lra.tasks.data.bars import tqdm
 
         wait = first_s
-        while not over.wait(wait):
+        while heard and not over.wait(wait):
             with suppress(OSError, ValueError):  # nobody reads it
-                line = f"{what}: {spent(time.monotonic() - begun)} so far"
-                tqdm.write(line, file=sys.stderr)  # above a bar, where one is drawn
+                tqdm.write(f"{what}: {spent(time.monotonic() - begun)} so far", file=sys.stderr)
             wait *= 2
 
     thread = threading.Thread(target=tell, daemon=True)
-    if speaking and (piped or sys.stderr.isatty()):
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        if thread.ident is not None:
-            thread.join()
+        thread.join()
 
 
 def failure(rows: list[Measurement]) -> Measurement | None:
