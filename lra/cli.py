@@ -236,7 +236,7 @@ def explain(error: Exception, argv: Sequence[str] = ()) -> int:
     if is_actionable(error):
         from lra.terminal.console import complain
 
-        complain(shortened(message(error), argv))
+        complain(short_message(message(error), argv))
         return 2
     where = _in_code_of_ones_own(error)
     blame = f"a bug at {where}" if where else "a bug in lra or in a package it uses"
@@ -276,7 +276,7 @@ def message(error: Exception) -> str:
     return str(error).strip() or type(error).__name__
 
 
-def shortened(text: str, argv: Sequence[str]) -> str:
+def short_message(text: str, argv: Sequence[str]) -> str:
     """Return a message with no more than the beginning of long words and values of `argv`."""
     values = [value for word in argv for value in (word, *re.split(r"[=,]", word))]
     for value in sorted({v for v in values if len(v) > 2 * LONGEST}, key=len, reverse=True):

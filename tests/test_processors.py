@@ -109,7 +109,7 @@ def test_waiting_for_quiet_is_no_advice_where_a_quota_holds_back(
     sweep = planned(tmp_path / "results", f"hardware.threads={asked}")
     shaken = Measurement(metric="time", value=0.5, labels={DISTURBED: WAITED})
     write(sweep, 0, shaken)
-    line = command.disturbed(sweep, ["model=linear"])
+    line = command.advice_if_disturbed(sweep, ["model=linear"])
     assert "1 of 3 cells were disturbed" in line
     assert ("a quota of 1.5 processors" in line) == wanted
     assert ("raise the quota to 2, or set hardware.threads=1" in line) == wanted

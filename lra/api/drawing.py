@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from lra.api.plain_errors import plainly
-from lra.api.prepared_rows import none_of, of_models, only_mode, only_setting, refuse, styled
+from lra.api.prepared_rows import none_of, of_models, only_mode, only_setting, refuse, styled_rows
 from lra.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def figure(
     refuse(quantity, **({"mode": mode} if quantity not in COSTS else {"split": split}))
     if quantity == LOSS:
         refuse(quantity, split=split)
-    with styled(rows, style) as prepared:
+    with styled_rows(rows, style) as prepared:
         every = looks([str(name) for name in prepared["name"][prepared["baseline"] == ""].unique()])
         frame = of_models(prepared, models)
         if quantity in COSTS:

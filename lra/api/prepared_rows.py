@@ -19,20 +19,20 @@ class LeftOutOfStyle(UserWarning):
 
 
 @contextmanager
-def styled(rows: Any, style: "str | Path | None") -> "Iterator[pd.DataFrame]":
-    """Put a style in force, and yield the rows that it shows; see `checked`."""
+def styled_rows(rows: Any, style: "str | Path | None") -> "Iterator[pd.DataFrame]":
+    """Put a style in force, and yield the rows that it shows; see `checked_rows`."""
     from lra.reports.style import using
     from lra.results.style import read_style
 
     style_read, not_taken = read_style(None if style is None else str(style))
     with using(style_read) as in_use:
-        frame, hidden = in_use.select(checked(rows))
+        frame, hidden = in_use.select(checked_rows(rows))
         for line in (*not_taken, *hidden):
             warnings.warn(line, LeftOutOfStyle, stacklevel=5)
         yield frame
 
 
-def checked(rows: Any) -> "pd.DataFrame":
+def checked_rows(rows: Any) -> "pd.DataFrame":
     """Return rows with the columns that reports add.
 
     Raises:

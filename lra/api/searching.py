@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
-from lra.api.prepared_rows import styled
+from lra.api.prepared_rows import styled_rows
 from lra.api.running import CompletedSweep, given_words, run
 from lra.api.tabling import ResultTable
 from lra.composition.python_words import value_text, word
@@ -50,7 +50,7 @@ class Search:
     def _read(self) -> "Searches":
         from lra.reports.tables.searches import Searches
 
-        with styled(self.rows, None) as frame:
+        with styled_rows(self.rows, None) as frame:
             return Searches(frame)
 
     @property
@@ -85,7 +85,7 @@ class Search:
         """
         from lra.reports.style import chosen
 
-        with styled(self.rows, style) as frame:
+        with styled_rows(self.rows, style) as frame:
             part = _part(frame, kind, TABLES)
             return ResultTable(part.table, chosen().style.tables)
 
@@ -98,7 +98,7 @@ class Search:
         from lra.reports.figures.drawing import looks
         from lra.reports.sections.section import pages_of
 
-        with styled(self.rows, style) as frame:
+        with styled_rows(self.rows, style) as frame:
             part = _part(frame, kind, FIGURES)
             every = looks([str(name) for name in frame["name"].unique()])
             drawn: Figure = part.draw(pages_of(part)[0], every)

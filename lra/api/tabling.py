@@ -13,7 +13,7 @@ from lra.api.prepared_rows import (
     only_mode,
     only_setting,
     refuse,
-    styled,
+    styled_rows,
 )
 from lra.errors import ConfigError, unknown
 from lra.runners.metrics import JUDGED_BY
@@ -161,7 +161,7 @@ def table(
 
     if kind not in KINDS:
         raise ConfigError(unknown("table", str(kind), KINDS))
-    with styled(rows, style) as prepared:
+    with styled_rows(rows, style) as prepared:
         frame = of_models(prepared, models)
         result = _build(frame, kind, mode=mode, split=split, runner=runner)
         if result is None:

@@ -71,7 +71,7 @@ class Findings:
 
 
 def _sentence(findings: Findings) -> str:
-    return counted(findings.mixer, findings.findings)
+    return count_findings(findings.mixer, findings.findings)
 
 
 def lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
@@ -96,7 +96,7 @@ def lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
     return rows
 
 
-def counted(mixer: str, findings: "Sequence[Finding]") -> str:
+def count_findings(mixer: str, findings: "Sequence[Finding]") -> str:
     """Return how many checks passed, failed and did not apply."""
     failed = sum(not finding.passed for finding in findings)
     idle = sum(not finding.applies for finding in findings)
@@ -157,13 +157,13 @@ def verify(
         name, factory = mixer, resolve(mixer, options, folders, plugins)
     else:
         name, factory = _factory(mixer, options)
-    findings = checked(
+    findings = run_checks(
         factory, width=width, heads=heads, max_length=max_length, device=device, dtype=dtype
     )
     return Findings(name, tuple(findings))
 
 
-def checked(
+def run_checks(
     factory: "MixerFactory", *, device: str, dtype: str, width: int, heads: int, max_length: int
 ) -> "list[Finding]":
     """Run the checks; refuse a device that is not here, and a number format without tolerances."""

@@ -170,7 +170,7 @@ def _sentence(text: str) -> str:
     return word + ("" if text.endswith((".", ":", "!", "?")) else ".")
 
 
-def explained(
+def print_choices(
     files: Sequence[Path], config_dirs: Sequence[Path], *, everything: bool, as_json: bool
 ) -> None:
     """Print every choice: a line for each option, or all about it."""

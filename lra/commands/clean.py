@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         raise FileNotFoundError(f"no results folder {arguments.results.resolve()}")
     kinds = [arguments.kind] if arguments.kind else list(KINDS)
     items = [item for kind in kinds for item in KINDS[kind](arguments.results)]
-    items = chosen(items, arguments.kind, arguments.names)
+    items = items_named(items, arguments.kind, arguments.names)
     sizes = [sum(map(size_of, item.paths)) for item in items]
     if arguments.json:
         records = [
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def chosen(items: Sequence[Item], kind: str | None, names: Sequence[str]) -> list[Item]:
+def items_named(items: Sequence[Item], kind: str | None, names: Sequence[str]) -> list[Item]:
     """Return the items of these names, all if there are none. Raises CommandError."""
     for name in names:
         if not any(fnmatchcase(item.name, name) for item in items):

@@ -82,7 +82,7 @@ def facts() -> dict[str, str]:
     entries = {
         "lra": lra_version(),
         "python": f"{platform.python_version()} on {platform.platform()}",
-        **{name: installed(name) for name in PACKAGES},
+        **{name: package_version(name) for name in PACKAGES},
         "processor": f"{cpu_name()}, vectors {torch.backends.cpu.get_cpu_capability()}",
         "threads": f"{processor_words()} for this process, torch uses {torch.get_num_threads()}, "
         f"a timing cell {processors()}",
@@ -93,7 +93,7 @@ def facts() -> dict[str, str]:
     return entries
 
 
-def installed(package: str) -> str:
+def package_version(package: str) -> str:
     """Return the version of a package, or `missing`."""
     try:
         return importlib.metadata.version(package)
@@ -182,7 +182,7 @@ def main(argv: list[str]) -> int:
         print()
     verdicts = []
     for check in checks(arguments.results):
-        verdict = Verdict(check.name, check.essential, probes.tried(check.probe))
+        verdict = Verdict(check.name, check.essential, probes.run_probe(check.probe))
         verdicts.append(verdict)
         if not arguments.json:
             print(f"{verdict.mark:5}{verdict.name:25}{verdict.report.detail}", flush=True)

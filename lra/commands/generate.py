@@ -106,8 +106,8 @@ def main(argv: list[str]) -> int:
     training = completed_training(arguments.cell, arguments.results, "CELL")
     run = training.run()
     task = speller(run, training.key)
-    ids = encoded(task, text)
-    model = trained(run, training.checkpoints)
+    ids = prompt_ids(task, text)
+    model = trained_model(run, training.checkpoints)
     if sampling.top_k is not None and sampling.top_k > model.facts.vocabulary:
         raise CommandError(
             f"--top-k {sampling.top_k}: the vocabulary has {model.facts.vocabulary:,} tokens; "
@@ -225,7 +225,7 @@ def speller(run: Run, key: str) -> Spells:
     return run.task
 
 
-def encoded(task: Spells, text: str) -> "Integer[np.ndarray, ' n']":
+def prompt_ids(task: Spells, text: str) -> "Integer[np.ndarray, ' n']":
     """Return the ids of the prompt."""
     try:
         ids = task.encode(text)
@@ -236,7 +236,7 @@ def encoded(task: Spells, text: str) -> "Integer[np.ndarray, ' n']":
     return ids
 
 
-def trained(run: Run, checkpoints: str) -> "Backbone":
+def trained_model(run: Run, checkpoints: str) -> "Backbone":
     """Return the model with its weights."""
     from lra.composition.compose import build_model
     from lra.runners.training.checkpoint import Checkpoints

@@ -51,9 +51,9 @@ def main(argv: list[str]) -> int:
         code: int = print_traits(files or of_groups, arguments.plugin, arguments.json)
         return code
     if files:
-        from lra.choices.explain import explained
+        from lra.choices.explain import print_choices
 
-        explained(files, folders, everything=arguments.all, as_json=arguments.json)
+        print_choices(files, folders, everything=arguments.all, as_json=arguments.json)
         return 0
     listed = {group: entries(group, folders) for group in chosen}
     if arguments.json:

@@ -26,12 +26,12 @@ def main(argv: list[str]) -> int:
     # Code of a plug-in may have started threads, which a fork loses.
     isolate.prepare(fork=cli.alone and not named_plugins())
     done = execute(configurations, volume=volume)
-    if line := disturbed(done.sweep, argv):
+    if line := advice_if_disturbed(done.sweep, argv):
         print(line)
     return done.code
 
 
-def disturbed(sweep: Sweep, argv: Sequence[str]) -> str:
+def advice_if_disturbed(sweep: Sweep, argv: Sequence[str]) -> str:
     """Return what to type where the machine disturbed cells of a sweep; "" where it did not."""
     from lra.conf.processors import cpu_quota, processors
     from lra.runners.records import DISTURBED

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from lra.api.verifying import checked, counted, lines
+from lra.api.verifying import count_findings, lines, run_checks
 from lra.composition.arguments import Parser, add_plugin_words, whole
 from lra.composition.named import resolve
 from lra.composition.yaml_text import parse
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     by_name = options(arguments.options)
     claims = None if arguments.wrap is None else options(arguments.wrap)
     factory = resolve(arguments.mixer, by_name, arguments.config_dir, arguments.plugin, claims)
-    findings = checked(
+    findings = run_checks(
         factory,
         width=arguments.width,
         heads=arguments.heads,
@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
     )
     if rows := lines(f for f in findings if not (arguments.quiet and f.passed)):
         print_table(rows, indent="")
-    print(counted(arguments.mixer, findings))
+    print(count_findings(arguments.mixer, findings))
     return 0 if all(finding.passed for finding in findings) else 1
 
 

@@ -26,7 +26,7 @@ from lra.tuning.planned import plan_sweep
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
 
 
-class Executed(NamedTuple):
+class ExecutedSweep(NamedTuple):
     """What one command has done."""
 
     code: int
@@ -37,7 +37,7 @@ class Executed(NamedTuple):
 
 def execute(  # what a person sees of it, one after the other
     entries: Sequence[Composed], *, volume: Volume = Volume.normal
-) -> Executed:
+) -> ExecutedSweep:
     """Plan and run the entries; report, and write what its dashboard lacks, at the end."""
     choice, several = ReportChoice.of(entries[0].config), entries[0].several
     style, not_taken = read_style(choice.style)  # before any cell: a slip is reported in a second
@@ -50,7 +50,7 @@ def execute(  # what a person sees of it, one after the other
     if sweep.control.dry_run:
         for line in (*overview(sweep), *(growing.said() if growing else ())):
             print(line)
-        return Executed(0, sweep, SweepOutcome())
+        return ExecutedSweep(0, sweep, SweepOutcome())
     logger = SweepLogger(sweep, agent_run(sweep))
     if line := unheard(sweep):
         print(line, file=sys.stderr)
@@ -65,7 +65,7 @@ def execute(  # what a person sees of it, one after the other
         logger.sweep = sweep
         outcome = in_memory.execute(sweep, volume, until=until, logger=logger).after(outcome)
     _tell(sweep, outcome, logger, choice.write, style, growing=growing, multirun=several)
-    return Executed(_exit_code(sweep, outcome), sweep, outcome)
+    return ExecutedSweep(_exit_code(sweep, outcome), sweep, outcome)
 
 
 def _tell(

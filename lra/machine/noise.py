@@ -120,7 +120,7 @@ def finding(watched: Watched) -> NoiseFinding:
     )
 
 
-def measured(seconds: float, watch: Watch, budget_s: float) -> Watched:
+def time_in_turns(seconds: float, watch: Watch, budget_s: float) -> Watched:
     """Time two equal calls in turns until `budget_s` is over; nothing is repeated."""
     call = work(seconds)
     warm_up(call, CPU, least=2, long_s=0.5, most=3)
@@ -142,7 +142,7 @@ def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
     for number, seconds in enumerate(SECONDS, 1):
         about = f"{number} of {len(SECONDS)}: calls of {seconds * 1e3:g} ms, for {each_s:.0f} s"
         print(about, file=sys.stderr, flush=True)
-        watched = measured(seconds, watch, each_s)
+        watched = time_in_turns(seconds, watch, each_s)
         findings.append(finding(watched))
         unwatched = watched.unwatched
     unfit = any(sum(finding_.disturbed.values()) > finding_.pairs / 2 for finding_ in findings)

@@ -37,7 +37,7 @@ class ProbeResult(NamedTuple):
     """What to do where it does not work and is wanted."""
 
 
-def tried(probe: Callable[[], ProbeResult]) -> ProbeResult:
+def run_probe(probe: Callable[[], ProbeResult]) -> ProbeResult:
     """Run a probe; whatever it raises is the finding."""
     try:
         return probe()

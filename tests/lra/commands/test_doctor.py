@@ -69,7 +69,7 @@ def test_facts_name_processor_memory_and_the_variables_that_change_speed(monkeyp
     assert facts["environment"] == "OPENBLAS_CORETYPE=Haswell"
     assert "GiB" in facts["memory"]
     assert "vectors" in facts["processor"]
-    assert doctor.installed("no-such-package-here").startswith("missing")
+    assert doctor.package_version("no-such-package-here").startswith("missing")
 
 
 def test_a_folder_that_takes_files_and_one_that_cannot_be_made(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lra.cli import main
-from lra.commands.generate import pieces, speller, trained, write_text
+from lra.commands.generate import pieces, speller, trained_model, write_text
 from lra.composition.compose import group_file, typed
 from lra.errors import CommandError
 from lra.runners.store import Store
@@ -63,7 +63,7 @@ def test_greedy_text_is_the_likeliest_token_each_time(generate, results: Path) -
     (cell,) = results.glob("cells/*/*")
     training = completed_training(str(cell), results, "CELL")
     run = training.run()
-    model, text = trained(run, training.checkpoints), "ba do"
+    model, text = trained_model(run, training.checkpoints), "ba do"
     with torch.no_grad():
         for _ in range(11):  # up to the window
             logits, _ = model.predict(torch.from_numpy(run.task.encode(text)).long()[None, None])

@@ -42,7 +42,7 @@ def test_more_samples_resolve_more_as_theory_has_it(sigma: float) -> None:
 def test_most_samples_disturbed_is_a_status(
     why: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(noise, "measured", lambda *_: watched(rounds(9, sigma=0.1, why=why)))
+    monkeypatch.setattr(noise, "time_in_turns", lambda *_: watched(rounds(9, sigma=0.1, why=why)))
     assert doctor.main(["--noise"]) == status
     text = capsys.readouterr().out
     assert ("way out" in text) == bool(why)

@@ -90,7 +90,7 @@ def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -
         return SimpleNamespace(code=0, sweep=None)
 
     monkeypatch.setattr("lra.commands.run.execute", execute)
-    monkeypatch.setattr("lra.commands.run.disturbed", lambda *_: "")
+    monkeypatch.setattr("lra.commands.run.advice_if_disturbed", lambda *_: "")
     assert main(["run", "+experiment=quickstart"]) == 0
     assert main(["run", "model=linear"]) == 0
     assert asked == [True, False]

@@ -101,13 +101,13 @@ def test_the_last_line_says_what_to_type(sweep: Sweep) -> None:
     typed = ["-m", "model=linear,sdpa", "sweep=my sweep"]
     for at, row in enumerate((GOOD, SHAKEN, SHAKEN)):
         write(sweep, at, row)
-    line = command.disturbed(sweep, typed)
+    line = command.advice_if_disturbed(sweep, typed)
     assert line.startswith("the machine was busy: 2 of 3 cells were disturbed")
     assert line.endswith(": lra run -m model=linear,sdpa 'sweep=my sweep'")
-    assert command.disturbed(planned(sweep.root, "runner.retry=[]"), typed) == ""
+    assert command.advice_if_disturbed(planned(sweep.root, "runner.retry=[]"), typed) == ""
     for at in (1, 2):
         write(sweep, at, GOOD)
-    assert command.disturbed(sweep, typed) == ""
+    assert command.advice_if_disturbed(sweep, typed) == ""
 
 
 def test_a_dry_run_says_why(sweep: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
