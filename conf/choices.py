@@ -34,7 +34,7 @@ def by_name(target: C) -> C:
 
     @functools.wraps(target)
     def call(*arguments: Any, **options: Any) -> Any:
-        return target(*arguments, **converted(target, options))
+        return target(*arguments, **convert(target, options))
 
     return cast(C, call)
 
@@ -48,15 +48,15 @@ class ByName:
             by_name(cls)
 
 
-def bound(factory: C) -> C:
+def rebind(factory: C) -> C:
     """Return a factory whose options, where `functools.partial` holds them, are converted."""
     if not isinstance(factory, functools.partial):
         return factory
-    options = converted(factory.func, factory.keywords)
+    options = convert(factory.func, factory.keywords)
     return cast(C, functools.partial(factory.func, *factory.args, **options))
 
 
-def converted(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def convert(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return keyword arguments as the annotations of `target` want them.
 
     Raises:

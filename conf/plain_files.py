@@ -224,7 +224,7 @@ _COUNTING = json.JSONDecoder(
 )
 
 
-def typed(found: Any, wanted: Types) -> dict[str, Any]:
+def typed_object(found: Any, wanted: Types) -> dict[str, Any]:
     """Return an object that has these keys with values of these types; true is no number.
 
     Raises:

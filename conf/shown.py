@@ -26,7 +26,7 @@ def short(text: object, most: int = LONGEST) -> str:
     return line if len(line) <= most else f"{line[:most]} …"
 
 
-def listed(names: Iterable[object], between: str = ", ") -> str:
+def short_list(names: Iterable[object], between: str = ", ") -> str:
     """Return the first of some names behind one another, each shortened, and how many follow."""
     rest = iter(names)
     first = [short(name) for name in islice(rest, MOST)]

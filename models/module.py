@@ -5,7 +5,7 @@ from itertools import chain
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from lra.conf.shown import listed
+from lra.conf.shown import short_list
 
 
 def checked_module(mixer: object) -> nn.Module:
@@ -21,7 +21,7 @@ def checked_module(mixer: object) -> nn.Module:
     tensors = chain(mixer.named_parameters(), mixer.named_buffers())
     if lazy := [key for key, tensor in tensors if is_lazy(tensor)]:
         raise ValueError(
-            f"the layer has lazy weights ({listed(lazy)}), whose shapes PyTorch learns from a "
+            f"the layer has lazy weights ({short_list(lazy)}), whose shapes PyTorch learns from a "
             "first batch: build it with their sizes, as nn.Linear(width, …) for nn.LazyLinear(…)"
         )
     return mixer

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lra.conf.choices import by_name
-from lra.conf.shown import listed, short_repr
+from lra.conf.shown import short_list, short_repr
 from lra.models.mixer import Family, Growth, Layout, Site, Traits, Unsupported, blanked
 
 OF_SITE: Mapping[str, tuple[str, ...]] = {
@@ -208,7 +208,7 @@ class WrappedModule(Family):
         ]
         if unknown := [each for each in missing if each != mask_argument]:
             raise ValueError(
-                f"{name}.forward needs {listed(unknown)}, which nobody gives: wanted (hidden "
+                f"{name}.forward needs {short_list(unknown)}, which nobody gives: wanted (hidden "
                 "states, mask) with defaults for all else; write a module whose forward makes "
                 "these and calls it, or name the mask with mask_argument"
             )
@@ -306,7 +306,7 @@ def _parameters(
     if foreign:
         raise ValueError(
             f"{name} cannot be built from width and heads alone: its constructor needs "
-            f"{listed(foreign)}; wrap a function that builds it, as in def make(site): return "
+            f"{short_list(foreign)}; wrap a function that builds it, as in def make(site): return "
             f"{name}(…), from site.width and site.heads"
         )
     return given, options

@@ -6,13 +6,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from lra.conf.plain_files import NoJson, read_json, typed
+from lra.conf.plain_files import NoJson, read_json, typed_object
 
 MANIFEST = ".report.json"
 """Names of the files that the last report wrote here, and nothing else."""
 
 
-class Occupied(FileExistsError):
+class ForeignFile(FileExistsError):
     """The folder holds a file that no report wrote, under a name that a report needs."""
 
 
@@ -25,12 +25,12 @@ def install(source: Path, folder: Path, names: Sequence[str]) -> None:
         names: of the files.
 
     Raises:
-        Occupied: a file that no report wrote stands in the way.
+        ForeignFile: a file that no report wrote stands in the way.
     """
     before = _written_before(folder)
     foreign = [n for n in names if (folder / n).exists() and n not in before]
     if foreign:
-        raise Occupied(
+        raise ForeignFile(
             f"{folder} holds files that no report wrote: {', '.join(foreign)}; "
             "name another folder (--out) or move them away"
         )
@@ -55,9 +55,9 @@ def _written_before(folder: Path) -> set[str]:
     if not os.path.lexists(manifest):
         return set()
     try:
-        names = typed(read_json(manifest), {"files": list})["files"]
+        names = typed_object(read_json(manifest), {"files": list})["files"]
     except (OSError, NoJson) as error:
-        raise Occupied(
+        raise ForeignFile(
             f"{manifest}: not a report's list of files ({error}); remove it and the old report"
         ) from error
     # names only: a manifest must not reach outside its folder

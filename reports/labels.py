@@ -4,8 +4,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from lra.reports.names import FAITHFUL, TUNED, UNTUNED, display_name, fitting, last_words
-from lra.reports.style import Names, chosen
+from lra.reports.names import FAITHFUL, TUNED, UNTUNED, display_name, fit_value, last_words
+from lra.reports.style import Names, in_force
 from lra.runners.records import baseline_of
 
 RUN_MARKS = ("protocol", "scale", "changed")
@@ -17,7 +17,7 @@ READ = ("model", "task", "runner", "labels", "samples")
 """Columns that names and other words of rows are made of."""
 
 
-def disturbed(row: Mapping[str, Any]) -> str:
+def disturbance_of(row: Mapping[str, Any]) -> str:
     """Return what disturbed the measurement of a row, or "": the one place that reads it."""
     return str(row["labels"].get("disturbed", ""))
 
@@ -30,7 +30,7 @@ def first_position(row: Mapping[str, Any]) -> int:
     return int(str(row["labels"]["part"]).partition("–")[0].replace(",", ""))
 
 
-def listed(label: str) -> list[str]:
+def names_in(label: str) -> list[str]:
     """Return the names in a label that lists them: `changed` or `deviations` of a run."""
     return [name for name in label.split(", ") if name]
 
@@ -51,7 +51,7 @@ def samples_of(value: Any) -> tuple[float, ...]:
     return tuple(float(v) for v in value)
 
 
-def worded(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+def columns_in_words(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """Return what `lra.reports.rows.prepare` makes of the columns of `READ`.
 
     Args:
@@ -74,7 +74,7 @@ def worded(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     changes: dict[tuple[Any, ...], set[str]] = {}
     for place, changed in zip(places, marks["changed"], strict=True):
         changes.setdefault(place, set()).add(changed)
-    short = chosen().style.names is Names.short
+    short = in_force().style.names is Names.short
     unnamed = {place: _shared(texts) if short else set() for place, texts in changes.items()}
     plain = [
         departures_of(
@@ -84,7 +84,7 @@ def worded(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     ]
     starts = [(f"from {entry['start']}",) if "start" in entry else () for entry in labels]
     departures = list(map(tuple.__add__, plain, starts))
-    chosen().shorten(
+    in_force().shorten(
         (family, told, words)
         for (_, family, told), words, name in zip(parts, departures, baselines, strict=True)
         if not name
@@ -101,13 +101,13 @@ def worded(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         "name": list(map(_name, parts, departures)),
         "split": [entry.get("split", "") for entry in labels],
         "reference": [entry.get("reference", "") for entry in labels],
-        "disturbed": [disturbed({"labels": entry}) for entry in labels],
+        "disturbed": [disturbance_of({"labels": entry}) for entry in labels],
     }
 
 
 def _shared(changes: Collection[str]) -> set[str]:
     """Return the names that all labels of changes hold."""
-    return set.intersection(*(set(listed(label)) for label in changes))
+    return set.intersection(*(set(names_in(label)) for label in changes))
 
 
 def departures_of(
@@ -126,11 +126,11 @@ def departures_of(
         words.append(UNTUNED if labels.get("trial") == "0" else f"{TUNED}{labels['tuned']}")
         words.append(labels.get("transferred", ""))
     words += [labels.get(mark, "") for mark in marks if mark != "changed"]
-    changed = [key for key in listed(labels.get("changed", "")) if key not in unnamed]
+    changed = [key for key in names_in(labels.get("changed", "")) if key not in unnamed]
     if "changed" in marks and changed:
-        if chosen().style.names is Names.short:
+        if in_force().style.names is Names.short:
             changed = [last_words(key) for key in changed]
-        words.append(f"changed: {fitting(', '.join(changed))}")
+        words.append(f"changed: {fit_value(', '.join(changed))}")
     return tuple(filter(None, words))
 
 
@@ -138,10 +138,10 @@ def _name(parts: tuple[str, str, Mapping[str, str]], departures: Sequence[str]) 
     model, family, options = parts
     if baseline_of(model):
         return display_name(model, {}, departures)
-    return chosen().name(family, options, departures)
+    return in_force().name(family, options, departures)
 
 
-def named(row: Mapping[Any, Any], *further: str, without: Collection[str] = ()) -> str:
+def name_with(row: Mapping[Any, Any], *further: str, without: Collection[str] = ()) -> str:
     """Return another name of a row's model, made from the columns that `prepare` adds.
 
     Args:
@@ -150,4 +150,4 @@ def named(row: Mapping[Any, Any], *further: str, without: Collection[str] = ()) 
         without: options that it does not name, by dotted name.
     """
     options = {name: value for name, value in row["options"].items() if name not in without}
-    return chosen().name(row["family"], options, row["departures"], further)
+    return in_force().name(row["family"], options, row["departures"], further)

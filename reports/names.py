@@ -44,7 +44,7 @@ def display_name(
     brackets = []
     if options:
         words_of = short_option_words if in_words else option_words
-        brackets.append(fitting(", ".join(words_of(options)), _LONGEST))
+        brackets.append(fit_value(", ".join(words_of(options)), _LONGEST))
     if departures:
         brackets.append(", ".join(departures))
     if further:
@@ -55,12 +55,12 @@ def display_name(
 
 def option_words(options: Mapping[str, str], beginnings: Sequence[str] = BEGINNINGS) -> list[str]:
     """Return options as words, `features=64`, their names without any of `beginnings`."""
-    return [f"{_without(name, beginnings)}={fitting(v)}" for name, v in options.items()]
+    return [f"{_without(name, beginnings)}={fit_value(v)}" for name, v in options.items()]
 
 
 def short_option_words(options: Mapping[str, str]) -> list[str]:
     """Return options by the last parts of their names, as in `lr 0.003`."""
-    return [f"{last_words(name)} {fitting(value)}" for name, value in options.items()]
+    return [f"{last_words(name)} {fit_value(value)}" for name, value in options.items()]
 
 
 def last_words(name: str) -> str:
@@ -75,7 +75,7 @@ def _without(name: str, beginnings: Sequence[str]) -> str:
     return name
 
 
-def fitting(value: str, longest: int = _LONGEST_VALUE) -> str:
+def fit_value(value: str, longest: int = _LONGEST_VALUE) -> str:
     """Return a value that fits a name; what does not is cut, and a hash keeps it unique."""
     if len(value) <= longest and value.isprintable():
         return value

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from lra.reports.figures.drawing import Look, looks, save, save_numbers
 from lra.reports.figures.processes import parallel_drawing
-from lra.reports.install import Occupied, install
+from lra.reports.install import ForeignFile, install
 from lra.reports.page.configurations import CellAccount
 from lra.reports.page.document import ReportSection, write_documents
 from lra.reports.rows import names_by_group, prepare
@@ -26,12 +26,12 @@ from lra.reports.sections.section import (
     Part,
     SectionOf,
     TablePart,
-    joined,
     page_names,
     pages_of,
+    split_off_lone,
 )
-from lra.reports.stems import fitting
-from lra.reports.style import DEFAULT, Captions, ReportStyle, chosen, using
+from lra.reports.stems import fit_stem
+from lra.reports.style import DEFAULT, Captions, ReportStyle, in_force, using
 from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.table import Table, to_csv, to_markdown
 
@@ -64,10 +64,10 @@ class _Draft:
 
     def table(self, file: str, table: Table, heading: str) -> None:
         """Write one table in its three forms and show it."""
-        file = fitting(file)
+        file = fit_stem(file)
         (self.folder / f"{file}.md").write_text(to_markdown(table), encoding="utf-8")
         (self.folder / f"{file}.csv").write_text(to_csv(table), encoding="utf-8")
-        form = chosen().style.tables
+        form = in_force().style.tables
         (self.folder / f"{file}.tex").write_text(to_latex(table, form, file), encoding="utf-8")
         if form.captions is Captions.short and table.caption:
             caption = self.folder / f"{file}.caption.txt"
@@ -83,7 +83,7 @@ class _Draft:
         names = page_names(part.name, part.heading, count)
         for (page, figure), (file, heading) in zip(drawn, names, strict=True):
             save(figure, self.folder, file, page)
-            self.contents.append((heading, fitting(file), part.text))
+            self.contents.append((heading, fit_stem(file), part.text))
 
     def show(self, parts: Iterable[Part]) -> None:
         """Write and show what a section has."""
@@ -110,7 +110,7 @@ class _Draft:
         """Return what is to be drawn, and write the numbers of panels of single points."""
         if not along or part.data.empty:
             return part.data
-        drawn, points = joined(part.data, panel, along, number)
+        drawn, points = split_off_lone(part.data, panel, along, number)
         if len(points):
             self.points.append(save_numbers(self.folder, f"{part.name}-points", points).name)
         return drawn
@@ -166,13 +166,13 @@ def write_report(
     Raises:
         NoRows: there are no rows.
         ValueError: columns are missing.
-        Occupied: a file that no report wrote stands in the way.
+        ForeignFile: a file that no report wrote stands in the way.
         StyleError: the style fits none of the rows, or gives two models one name.
     """
     title = title.encode(errors="replace").decode()  # bytes of a command line that are no text
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise Occupied(f"{folder} is a file; wanted a folder, which is made where it is missing")
+        raise ForeignFile(f"{folder} is a file; wanted a folder, which is made where it is missing")
     folder.mkdir(parents=True, exist_ok=True)
     with using(style), tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
         frame, draft = _drafted(
@@ -214,7 +214,7 @@ def _drafted(
     metrics: Mapping[str, Sequence[str]] = NONE,
 ) -> tuple[pd.DataFrame, _Draft]:
     """Write tables and figures in the style in force; return them with the rows, prepared."""
-    frame, hidden = chosen().select(prepare(rows))
+    frame, hidden = in_force().select(prepare(rows))
     models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
     by_kind = names_by_group(frame, groups)
     draft = _Draft(folder, looks(models), by_kind, left_out=hidden)

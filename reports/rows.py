@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lra.reports.labels import READ, worded
+from lra.reports.labels import READ, columns_in_words
 from lra.reports.statistics.intervals import (
     ONE_LENGTH,
     Interval,
@@ -16,7 +16,7 @@ from lra.reports.statistics.intervals import (
     median_interval,
 )
 from lra.reports.stems import stem
-from lra.reports.style import chosen
+from lra.reports.style import in_force
 from lra.runners.records import COLUMNS, Status, shown_source
 
 MARKS: dict[str, str] = {
@@ -191,7 +191,7 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
         raise NoRows("no rows to report: run something first, or name a sweep that has finished")
     frame = rows.reset_index(drop=True).copy()
     given = {name: values(frame, name) for name in (*READ, "family", "options") if name in frame}
-    for name, column in worded(given).items():
+    for name, column in columns_in_words(given).items():
         frame[name] = pd.Series(column, dtype=object) if name in _OBJECTS else column
     waited = frame[(frame["metric"] == "waiting_share") & (frame["value"] > WAITING)]
     shares = dict(zip(waited["cell"], waited["value"], strict=True))
@@ -279,7 +279,7 @@ def short(reason: str) -> str:
 Record = dict[str, Any]
 
 
-def merged(records: Sequence[Record]) -> Value:
+def merge(records: Sequence[Record]) -> Value:
     """One value from the rows of one place: pooled samples over seeds, or the first failure."""
     for record in records:
         if record["status"] != "ok":
@@ -314,7 +314,7 @@ def _by_reference(records: Sequence[Record], metric: str) -> dict[str, Value]:
         # a reference that could not run says so in one row, whatever its metric
         if record["reference"] and (record["metric"] == metric or record["status"] != "ok"):
             grouped.setdefault(record["reference"], []).append(record)
-    return {reference: merged(group) for reference, group in grouped.items()}
+    return {reference: merge(group) for reference, group in grouped.items()}
 
 
 def cost_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -419,16 +419,16 @@ def _cost_point(
     point = partial(CostPoint, model=name, mode=mode, length=length, cells=cells, family=family)
     if (value := ambiguous(sizes, times)) is not None:
         return point(time=value, memory=value)
-    time, peaks = merged(times), of_metric("peak_tensor_bytes")
+    time, peaks = merge(times), of_metric("peak_tensor_bytes")
     unknown = Value(status=MISSING, reason=_NO_PEAK) if time.ok else time
     paired = _by_reference(records, "processor_time_ratio")
     ratios = _by_reference(records, "time_ratio")
     whole = point(
         time=time.or_processor(
-            merged(computed) if (computed := of_metric("processor_time")) else None
+            merge(computed) if (computed := of_metric("processor_time")) else None
         ),
         batch_size=sizes[0] if sizes else None,
-        memory=merged(peaks) if peaks and (time.ok or time.status in _TOO_SLOW) else unknown,
+        memory=merge(peaks) if peaks and (time.ok or time.status in _TOO_SLOW) else unknown,
         time_ratio={name: value.or_processor(paired.get(name)) for name, value in ratios.items()},
         memory_ratio=_by_reference(records, "peak_tensor_bytes_ratio"),
     )
@@ -447,8 +447,8 @@ def model_order(names: Sequence[str]) -> list[str]:
     """
 
     def place(name: str) -> tuple[int, int, str]:
-        plain = chosen().plain(name)
+        plain = in_force().plain(name)
         first = _FIRST.index(plain) if plain in _FIRST else len(_FIRST)
-        return chosen().rank(name), first, name
+        return in_force().rank(name), first, name
 
     return sorted(set(names), key=place)

@@ -18,7 +18,7 @@ def stem(*parts: str) -> str:
     return "-".join(map(_part, parts))
 
 
-def fitting(file: str) -> str:
+def fit_stem(file: str) -> str:
     """Return a file name without its ending, short enough for file systems, endings included.
 
     One that is too long loses its end to a hash of the whole: different names stay different.

@@ -248,7 +248,7 @@ def shipped_families() -> frozenset[str]:
     return frozenset(file.name.removesuffix(".yaml") for file in files)
 
 
-class Chosen:
+class StyleInForce:
     """A style in force, and what it has named so far."""
 
     def __init__(self, style: ReportStyle) -> None:
@@ -417,18 +417,18 @@ def _meant(name: str, names: Iterable[str]) -> str:
     return f": did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-_IN_FORCE: ContextVar[Chosen | None] = ContextVar("style", default=None)
+_IN_FORCE: ContextVar[StyleInForce | None] = ContextVar("style", default=None)
 
 
-def chosen() -> Chosen:
+def in_force() -> StyleInForce:
     """Return the style in force."""
-    return _IN_FORCE.get() or Chosen(DEFAULT)
+    return _IN_FORCE.get() or StyleInForce(DEFAULT)
 
 
 @contextmanager
-def using(style: ReportStyle) -> Iterator[Chosen]:
+def using(style: ReportStyle) -> Iterator[StyleInForce]:
     """Put a style in force, for this thread."""
-    in_force = Chosen(style)
+    in_force = StyleInForce(style)
     token = _IN_FORCE.set(in_force)
     try:
         yield in_force

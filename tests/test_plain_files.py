@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from lra.conf.plain_files import NoFile, NoJson, parse_json, read_bytes, read_end, read_json, typed
+from lra.conf.plain_files import (
+    NoFile,
+    NoJson,
+    parse_json,
+    read_bytes,
+    read_end,
+    read_json,
+    typed_object,
+)
 
 LONG = b"9" * 400
 WRONG = {
@@ -30,19 +38,19 @@ def test_what_json_can_say_is_read() -> None:
     text = '{"a": [1, -2.5, 18446744073709551615, 1e308, null, true, "é", "\\u00e9"], "b": {}}'
     found = parse_json(text.encode())
     assert found["a"][2:4] == [2**64 - 1, 1e308]
-    assert typed(found, {"a": list, "b": (dict, str)}) == found
+    assert typed_object(found, {"a": list, "b": (dict, str)}) == found
     for wanted in ({"c": int}, {"a": dict}):
         with pytest.raises(NoJson, match="wanted a"):
-            typed(found, wanted)
+            typed_object(found, wanted)
     with pytest.raises(NoJson, match="a: got True; wanted a int"):
-        typed({"a": True}, {"a": int})
+        typed_object({"a": True}, {"a": int})
     inside = {"a": list[str], "b": dict[str, list[float]]}
-    assert typed({"a": ["x"], "b": {"y": [0.5]}}, inside)
+    assert typed_object({"a": ["x"], "b": {"y": [0.5]}}, inside)
     for odd in ({"a": ["x", 1], "b": {}}, {"a": [], "b": {"y": [True]}}, {"a": [], "b": {"y": 1}}):
         with pytest.raises(
             NoJson, match=r"got .*; wanted a (list\[str\]|dict\[str, list\[float\]\])"
         ):
-            typed(odd, inside)
+            typed_object(odd, inside)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 70_000])

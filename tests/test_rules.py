@@ -262,7 +262,7 @@ SETS_TEXT = {
 READS_TEXT = {
     ("labels", "first_position"),  # a label that is stored so
     ("rows", "short"),  # a stored reason, without the place of its log
-    ("labels", "listed"),  # a label that lists names is stored so
+    ("labels", "names_in"),  # a label that lists names is stored so
     ("names", "_without"),  # the path of an option, of which a name is made
     ("names", "last_words"),  # the same
     ("style", "shipped_families"),  # names of files

@@ -157,7 +157,7 @@ def table(
         >>> round(growth.to_pandas()["training step, time", "exponent"]["sdpa"])
         2
     """
-    from lra.reports.style import chosen
+    from lra.reports.style import in_force
 
     if kind not in KINDS:
         raise ConfigError(unknown("table", str(kind), KINDS))
@@ -166,7 +166,7 @@ def table(
         result = _build(frame, kind, mode=mode, split=split, runner=runner)
         if result is None:
             raise none_of(f"numbers for {kind!r}", frame)
-        return ResultTable(result, chosen().style.tables)
+        return ResultTable(result, in_force().style.tables)
 
 
 def _build(

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from lra.cluster.plan import StoredPlan
 from lra.composition.run import LoggerMode
-from lra.conf.plain_files import read_json, typed
+from lra.conf.plain_files import read_json
 from lra.results.style import read_style
 from lra.runners.storage.atomic import write_whole
 from lra.runners.storage.claims import take

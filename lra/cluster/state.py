@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lra.conf.plain_files import NoJson, Types, typed
+from lra.conf.plain_files import NoJson, Types, typed_object
 from lra.runners.isolation.progress import Progress
 from lra.runners.storage.atomic import make_folder
 from lra.runners.storage.holders import Holder, alive, process_place, process_start
@@ -136,7 +136,7 @@ def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:
         try:
             state = read_sealed(path, _STATE)
             for cell in state["cells"].values():
-                typed(cell, _CELL)
+                typed_object(cell, _CELL)
         except (OSError, NotSealed, NoJson):
             continue
         if state.get("worker") == path.stem:  # else another whole file in its place

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 from lra.composition.binding import make
 from lra.composition.combinations import MOST
 from lra.conf.bounds import check_least, check_share
-from lra.conf.plain_files import Types, typed
+from lra.conf.plain_files import Types, typed_object
 from lra.conf.shown import short
 from lra.errors import ConfigError, unknown
 from lra.runners.storage.atomic import make_folder, write_whole
@@ -248,10 +248,10 @@ def read_record(root: Path, name: str) -> Record | None:
 
 def _record(content: Mapping[str, Any], name: str) -> Record:
     """Return the record in a file. Raises ValueError for what no search of this name holds."""
-    typed(content, _TYPES)
+    typed_object(content, _TYPES)
     fields = {each: content[each] for each in Record.__dataclass_fields__}
     fields["options"] = make(SearchOptions, content["options"], "options")
-    arms = [typed(arm, _ARM) for arm in content["arms"]]
+    arms = [typed_object(arm, _ARM) for arm in content["arms"]]
     fields["arms"] = tuple(
         Arm(**{**{each: arm[each] for each in _ARM}, "words": (*arm["words"],)}) for arm in arms
     )

@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lra.conf.choices import bound
+from lra.conf.choices import rebind
 from lra.models.backbone.assembly import block_of, stack_of
 from lra.models.backbone.choices import DecoderMixer
 from lra.models.backbone.config import BackboneConfig, TaskFacts
@@ -215,7 +215,7 @@ def encoder_decoder(
 
     def checked(make: MixerFactory, at: Site, *, padded: bool) -> nn.Module:
         return checked_mixer(
-            bound(make)(at),
+            rebind(make)(at),
             positions=config.positions,
             causal=at.causal,
             max_length=at.max_length,
@@ -236,7 +236,7 @@ def encoder_decoder(
         at = placed(layer, depth, facts.target_length, causal=True, shared=written)
         mixer = checked(decoder_mixer, at, padded=False)
         cross_site = placed(layer, depth, facts.source_length, causal=False, shared=across)
-        cross = bound(exact)(replace(cross_site, positions=Positions.none))
+        cross = rebind(exact)(replace(cross_site, positions=Positions.none))
         decoder.append(
             DecoderBlock(
                 cast(Any, mixer),

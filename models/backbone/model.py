@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lra.conf.choices import bound
-from lra.conf.shown import listed
+from lra.conf.choices import rebind
+from lra.conf.shown import short_list
 from lra.models.backbone import placing
 from lra.models.backbone.assembly import (
     block_of,
@@ -151,7 +151,7 @@ class Backbone(nn.Module):
         check_norm(config, facts)
         placing.check_restarts(config, facts)
         self.decoder = check_pools(config, facts, mixers)
-        factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
+        factories = [rebind(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         self.seedless: dict[str, int] = {}
         """Sizes of parameters that a layer draws by a seed of its own, by their names."""
         with draw_on_cpu():
@@ -244,7 +244,7 @@ class Backbone(nn.Module):
 
     def _custom_stack(self, make: StackFactory, seed: int) -> nn.Module:
         stack, site = self._made(
-            lambda site: bound(make)(site, self.config), "stack", seed, shared={}
+            lambda site: rebind(make)(site, self.config), "stack", seed, shared={}
         )
         check_custom_stack(self.config, stack)
         return self._checked_mixer(stack, site)
@@ -299,9 +299,9 @@ class Backbone(nn.Module):
             return ""
         count = sum(self.seedless.values())
         return (
-            f"{count:,} parameters ({listed(self.seedless)}) begin equal at every seed, because a "
-            "layer sets a seed itself: intervals over seeds are too narrow. Take torch.manual_seed "
-            "or the generator with a fixed seed out of its constructor"
+            f"{count:,} parameters ({short_list(self.seedless)}) begin equal at every seed, "
+            "because a layer sets a seed itself: intervals over seeds are too narrow. Take "
+            "torch.manual_seed or the generator with a fixed seed out of its constructor"
         )
 
     def _draw_head(self, seed: int) -> None:

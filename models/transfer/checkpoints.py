@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lra.conf.plain_files import NoJson, parse_json, read_bytes, typed
-from lra.conf.shown import listed, short_repr
+from lra.conf.plain_files import NoJson, parse_json, read_bytes, typed_object
+from lra.conf.shown import short_list, short_repr
 from lra.models.backbone.model import Backbone, FeedForward, Positions, Residual
 from lra.models.transfer.files import read_tensors
 from lra.models.transfer.weights import Parts, TransferReport, Weights, fill, transfer
@@ -232,8 +232,8 @@ def _weights(path: Path, tensors: Mapping[str, Tensor]) -> Weights:
     ours, loose = form.read(file)
     if file.left:
         raise ValueError(
-            f"{path} has tensors that {kind} does not have: {listed(sorted(file.left)[:3])}; it "
-            "computes something else"
+            f"{path} has tensors that {kind} does not have: {short_list(sorted(file.left)[:3])}; "
+            "it computes something else"
         )
     tied = "head.weight" in ours and torch.equal(ours["head.weight"], ours["embedding.weight"])
     return Weights(
@@ -260,7 +260,7 @@ def _kind(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Ten
         return kind, {_modern(name.removeprefix(prefix)): v for name, v in tensors.items()}
     raise ValueError(
         f"{path} has the names of neither {' nor '.join(FORMATS)}: got "
-        f"{listed(sorted(tensors)[:3]) or 'no tensors'}; convert it to one of these"
+        f"{short_list(sorted(tensors)[:3]) or 'no tensors'}; convert it to one of these"
     )
 
 
@@ -304,7 +304,7 @@ def _config(path: Path, form: _Format) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        node = typed(parse_json(read_bytes(path).removeprefix(BOM_UTF8)), {})
+        node = typed_object(parse_json(read_bytes(path).removeprefix(BOM_UTF8)), {})
     except NoJson as error:
         raise ValueError(f"{path}: {error}; get it anew, or take it away") from error
     for name, wanted in form.plain.items():

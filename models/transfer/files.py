@@ -5,8 +5,8 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from lra.conf.plain_files import NoJson, parse_json, read_bytes, typed
-from lra.conf.shown import listed, reason
+from lra.conf.plain_files import NoJson, parse_json, read_bytes, typed_object
+from lra.conf.shown import reason, short_list
 
 INDEX = ".index.json"
 """How the name of a file ends that says in which files the tensors of a model are."""
@@ -35,7 +35,7 @@ def files_of(path: Path) -> list[Path]:
             raise ValueError(f"{path} is one file of several: name their index, {index}")
         return [path]
     try:
-        stored = typed(parse_json(read_bytes(path)), {}).get("weight_map")
+        stored = typed_object(parse_json(read_bytes(path)), {}).get("weight_map")
     except NoJson as error:
         raise ValueError(f"{path}: {error}; get it anew") from error
     names = [*stored.values()] if isinstance(stored, dict) else []
@@ -45,7 +45,7 @@ def files_of(path: Path) -> list[Path]:
     if missing := [file.name for file in files if not file.is_file()]:
         raise ValueError(
             f"{path} names {len(files)} files, of which {len(missing)} are not there: "
-            f"{listed(missing[:3])}; copy them into {path.parent}"
+            f"{short_list(missing[:3])}; copy them into {path.parent}"
         )
     return files
 

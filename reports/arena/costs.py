@@ -10,12 +10,12 @@ from lra.reports.rows import ComparableRows, CostPoint, Value, cost_points, cost
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import (
     REFERENCES,
-    inverted,
+    dagger,
+    invert,
     mark,
     reference_name,
     references,
     significant,
-    trusted,
 )
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
@@ -117,12 +117,12 @@ def _steps(point: CostPoint | None, reference: str, itself: bool) -> Entry:
     if point.time.value is None:
         return mark(point.time)
     rate = 1 / point.time.value
-    interval, facts = inverted(median_interval(point.time.samples)), _batch(point)
+    interval, facts = invert(median_interval(point.time.samples)), _batch(point)
     entry = Entry(text=significant(rate), value=rate, interval=interval, facts=facts)
     ratio = point.time_ratio.get(reference)
     if ratio is not None and ratio.value is not None:
         ratio = replace(ratio, value=1 / ratio.value)
-    return trusted(_with_ratio(entry, ratio, itself), point.time)
+    return dagger(_with_ratio(entry, ratio, itself), point.time)
 
 
 def _batch(point: CostPoint) -> dict[str, int | str]:

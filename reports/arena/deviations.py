@@ -5,7 +5,7 @@ from typing import Any
 
 from lra.reports.arena.rules import TASKS, place
 from lra.reports.arena.runs import ProtocolRuns
-from lra.reports.labels import listed
+from lra.reports.labels import names_in
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.table import Column, Entry, Table
 
@@ -40,7 +40,7 @@ def _lines(runs: ProtocolRuns, sentences: Sentences) -> list[tuple[str, str, tup
     cells = runs.rows.drop_duplicates(["cell", "line"])
     for row in cells[["cell", "family", "task", "labels", "unlike", "shared"]].to_dict("records"):
         by_name = sentences.get(str(row["cell"]), {})
-        for name in listed(row["labels"].get("deviations", "")):
+        for name in names_in(row["labels"].get("deviations", "")):
             grouped.setdefault((0, name, by_name.get(name, UNSTORED)), []).append(row)
         if row["unlike"]:
             grouped.setdefault((1, row["unlike"], CHANGED), []).append(row)

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 
 from lra.reports.arena.rules import BEST_OF_LENGTHS, COSTED
-from lra.reports.labels import departures_of, listed
+from lra.reports.labels import departures_of, names_in
 from lra.reports.stems import stem
-from lra.reports.style import chosen
+from lra.reports.style import in_force
 
 SHARED = "shared"
 """Value of the label `settings` of a model that the protocol's source did not train."""
@@ -77,7 +77,7 @@ def _changed_keys(row: Mapping[Any, Any]) -> str:
 
     Partial data are not among them: their source says so, in another column.
     """
-    keys = listed(row["labels"].get("changed", ""))
+    keys = names_in(row["labels"].get("changed", ""))
     if row["length"] in BEST_OF_LENGTHS.get(row["task"], ()):
         keys = [key for key in keys if key not in ("task.max_length", "task.padded_length")]
     keys = [key for key in keys if key != _PART]
@@ -90,4 +90,4 @@ def _line(row: Mapping[Any, Any]) -> str:
     # each number says which keys: presets may change others for every task
     further = ["changed"] if row["unlike"] and "scale" not in labels else []
     further += [f"from {labels['start']}"] if "start" in labels else []
-    return chosen().name(row["family"], options, departures_of(labels), further)
+    return in_force().name(row["family"], options, departures_of(labels), further)

@@ -9,10 +9,10 @@ from lra.reports.arena.rules import AVERAGES, BEST_OF_LENGTHS, TASKS, AverageRul
 from lra.reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
 from lra.reports.rows import DAGGER
 from lra.reports.statistics.intervals import LEVEL
-from lra.reports.style import Spread, chosen
+from lra.reports.style import Spread, in_force
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
-from lra.reports.tables.ranking import RANKS, ranked
+from lra.reports.tables.ranking import RANKS, rank_columns
 from lra.reports.tables.scores import ACCURACY, BASELINES, CAVEAT, CHANCE, ORACLES, behind_means
 from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.records import baseline_of, is_oracle
@@ -32,7 +32,7 @@ def score_table(scores: ArenaScores) -> Table:
     every = [entry for entries in measured.values() for entry in entries]
     bases = Counter(str(entry.facts["basis"]) for entry in every if "basis" in entry.facts)
     usual = max(bases, key=lambda basis: bases[basis], default="")
-    ranks, marks = ranked(
+    ranks, marks = rank_columns(
         [measured[line.name] for line in scores.lines],
         ACCURACY.decimals,
         higher=True,
@@ -91,7 +91,7 @@ def _column_number(scores: ArenaScores, index: int) -> str:
 def _with_basis(entry: Entry, usual: str) -> Entry:
     """Add what the interval of a score accounts for, where that is unusual."""
     basis = entry.facts.get("basis", usual)
-    without_intervals = chosen().style.tables.spread in (Spread.deviation, Spread.none)
+    without_intervals = in_force().style.tables.spread in (Spread.deviation, Spread.none)
     return (
         entry
         if basis == usual or without_intervals

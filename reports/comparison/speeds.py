@@ -12,7 +12,7 @@ import numpy as np
 from lra.reports.comparison.numbers import Numbers, Row
 from lra.reports.rows import PROCESSOR, Value
 from lra.reports.statistics.intervals import LEVEL, Interval
-from lra.reports.tables.costs import inverted
+from lra.reports.tables.costs import invert
 
 UNTIMED = "no ratio of passes in turns is stored: runner.references names what stores one"
 
@@ -81,7 +81,7 @@ def _speed(ratio: Value, rows: Sequence[Row], *, inverse: bool) -> Speed:
     """Return a ratio of seconds, first by second unless inverse, as a speed."""
     middle, ends = ratio.value or math.nan, ratio.interval()
     if not inverse:
-        middle, ends = 1 / middle, inverted(ends)
+        middle, ends = 1 / middle, invert(ends)
     disturbed = tuple(row["disturbed"] for row in rows)
     clock = "processor" if ratio.mark == PROCESSOR else "wall"
     return Speed(

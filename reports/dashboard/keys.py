@@ -53,12 +53,12 @@ def score(split: str, metric: str) -> str:
     return f"quality/{split}_{metric}"
 
 
-def trained(metric: str) -> str:
+def training_key(metric: str) -> str:
     """Return the key of what a training took, in its run's summary: `train/train_step_time`."""
     return f"train/{metric}"
 
 
-def searched(metric: str) -> str:
+def search_key(metric: str) -> str:
     """Return the key of what a search found, over its trials: `search/trial_score`."""
     return f"search/{metric}"
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from lra.reports.dashboard import keys
 from lra.reports.dashboard.describe import BASELINES, Description, describe, is_baseline
-from lra.reports.labels import READ, RUN_MARKS, TIMED, worded
+from lra.reports.labels import READ, RUN_MARKS, TIMED, columns_in_words
 from lra.runners.records import CELL_COLUMNS, digest
 
 Row = Any
-"""A row with what its labels say (`lra.reports.labels.worded`), columns as attributes."""
+"""A row with what its labels say (`lra.reports.labels.columns_in_words`), columns as attributes."""
 _ALONG = ("length", "mode")
 """What differs along one curve."""
 _PARTS = ("factor", "context", "measure", "layer", "head", "within")
@@ -63,7 +63,7 @@ def plan_runs(
     """
     if not rows:
         raise ValueError("no rows to plan runs of")
-    added = worded({name: [row[name] for row in rows] for name in READ})
+    added = columns_in_words({name: [row[name] for row in rows] for name in READ})
     by_cell: dict[str, list[Row]] = {}
     for row, values in zip(rows, zip(*added.values(), strict=True), strict=True):
         told = SimpleNamespace(**{**row, **dict(zip(added, values, strict=True))})
@@ -190,5 +190,5 @@ def score_of(row: Row, *, tasks: bool = False) -> str:
     if row.split:
         return keys.score(str(row.split), str(row.metric))
     if "search" in row.labels:
-        return keys.searched(str(row.metric))
-    return keys.trained(str(row.metric))
+        return keys.search_key(str(row.metric))
+    return keys.training_key(str(row.metric))

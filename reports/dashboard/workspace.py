@@ -82,5 +82,5 @@ def script(*, sweep: str | None, project: str, entity: str | None) -> str:
         curves=listed(keys.STEP_AXIS, keys.LOSS, *validation),
         training=listed(keys.STEP_AXIS, *keys.TRAINING.values()),
         scores=listed(*(keys.score("test", metric) for metric in SCORES)),
-        trade_offs=listed(keys.score("test", "accuracy"), *map(keys.trained, TRAINED)),
+        trade_offs=listed(keys.score("test", "accuracy"), *map(keys.training_key, TRAINED)),
     )

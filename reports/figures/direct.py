@@ -105,7 +105,7 @@ class _Ends(NamedTuple):
         if not self.labels:
             return
         targets = np.clip([up for _, up in self.points], 0.0, 1.0)
-        places = spread(targets, self.heights)
+        places = spread_apart(targets, self.heights)
         ends = zip(self.lines, self.points, self.texts, places, strict=True)
         for line, (across, up), text, place in ends:
             axes.annotate(
@@ -121,7 +121,7 @@ class _Ends(NamedTuple):
             axes.add_artist(leader)
 
 
-def spread(targets: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.float64]:
+def spread_apart(targets: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return middles near the targets, moved as little as possible so that none overlap.
 
     Neighbours that would overlap become one block around the mean of their targets (isotonic

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lra.reports.figures.drawing import Look
-from lra.reports.figures.panelled import panelled
+from lra.reports.figures.panelled import draw_panels
 from lra.reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from lra.reports.figures.ticks import length_axis
 from lra.reports.rows import model_order
@@ -60,7 +60,7 @@ class LineDrawing:
     def __call__(self, data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         """Draw one page."""
         panel = [column for column in self.panel if column in data.columns]
-        return panelled(
+        return draw_panels(
             [(self.words(panel, key), self._placed(part)) for key, part in by_place(data, panel)],
             partial(self._draw, looks=looks), title=self.title, subtitle=self.subtitle(data),
             plot=(3.0, 2.2), across=self.columns, notes=self._notes(self._placed(data)),

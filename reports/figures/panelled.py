@@ -14,7 +14,7 @@ from lra.reports.figures.layout import arrange, sheet
 from lra.reports.rows import model_order
 
 
-def panelled(
+def draw_panels(
     parts: Sequence[tuple[tuple[str, str], pd.DataFrame]],
     draw: Callable[[Axes, pd.DataFrame], Mapping[str, Artist] | None],
     *,

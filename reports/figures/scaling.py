@@ -17,7 +17,7 @@ from lra.reports.figures.words import drawable
 from lra.reports.rows import DIAMOND, MARKS, PROCESSOR, UNCERTAIN, CostPoint, Value, model_order
 from lra.reports.statistics.intervals import percentiles
 from lra.reports.statistics.power_law import FEWEST, UNRESOLVED, PowerLaw, bounds
-from lra.reports.style import chosen
+from lra.reports.style import in_force
 from lra.reports.tables.costs import fit_values
 
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
@@ -104,7 +104,7 @@ def _spread(cost: Value, fit: PowerLaw | None) -> dict[str, Any]:
 
 def after_names() -> str:
     """Return what follows the names in a legend; nothing where the style leaves it out."""
-    exponents = chosen().style.exponents
+    exponents = in_force().style.exponents
     return "after each name: exponent of length [95 % interval]" if exponents else ""
 
 
@@ -120,7 +120,7 @@ def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """
 
     def rank(name: str) -> tuple[int, float, str]:
-        place = chosen().rank(name)
+        place = in_force().rank(name)
         points = data[(data["model"] == name) & data["value"].notna()]
         if points.empty:
             return (place, -np.inf, name)
@@ -144,7 +144,7 @@ def draw_line(
     diamond around it.
     """
     good = data[data["value"].notna()]
-    sound = good.drop(marked(good, UNCERTAIN).index)
+    sound = good.drop(rows_with_mark(good, UNCERTAIN).index)
     (line,) = axes.plot(
         sound["length"].astype(float),
         sound["value"].astype(float),
@@ -153,7 +153,7 @@ def draw_line(
         markevery=max(1, len(sound) // 10),
         markerfacecolor="white" if look.marker in "sDv" else look.color,
         markeredgecolor=look.color,
-        label=legend_name(_label(name, good) if exponent and chosen().style.exponents else name),
+        label=legend_name(_label(name, good) if exponent and in_force().style.exponents else name),
         zorder=3,
         linestyle=(0, look.dashes) if look.dashes else "-",
     )
@@ -188,7 +188,7 @@ def draw_line(
     return line
 
 
-def marked(data: pd.DataFrame, mark: str) -> pd.DataFrame:
+def rows_with_mark(data: pd.DataFrame, mark: str) -> pd.DataFrame:
     """Return the numbers that have a mark; data that were not timed have none."""
     if "mark" in data:
         return data[data["mark"] == mark]
@@ -199,7 +199,7 @@ def marked(data: pd.DataFrame, mark: str) -> pd.DataFrame:
 def draw_marks(axes: Axes, good: pd.DataFrame, look: Look) -> None:
     """Put an open circle in the place of what is uncertain, a square around the other clock's."""
     for mark, shape, size in ((UNCERTAIN, "o", 7), (PROCESSOR, "D", 8.5)):
-        here = marked(good, mark)
+        here = rows_with_mark(good, mark)
         if here.empty:
             continue
         axes.plot(
@@ -222,12 +222,12 @@ def _label(name: str, good: pd.DataFrame) -> str:
         return f"{name}  no value"
     first = good.iloc[0]
     if pd.isna(first["exponent_low"]):
-        if len(marked(good, UNCERTAIN)):
+        if len(rows_with_mark(good, UNCERTAIN)):
             return f"{name}  no exponent (too uncertain)"
         return f"{name}  {UNRESOLVED}" if len(good) > 1 else name
     interval = bounds(float(first["exponent_low"]), float(first["exponent_high"]))
     if pd.isna(first["exponent"]):
-        lengths = len(good) - len(marked(good, UNCERTAIN))
+        lengths = len(good) - len(rows_with_mark(good, UNCERTAIN))
         why = f"({lengths} lengths)" if lengths < FEWEST else interval
         return f"{name}  {UNRESOLVED} {why}"
     return f"{name}  {round(float(first['exponent']), 2) + 0.0:.2f} {interval}"
@@ -334,9 +334,9 @@ def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = Tr
         for (status, reason), part in absent.groupby(["status", "reason"], sort=False)
     ]
     marks = []
-    if len(marked(data, PROCESSOR)):
+    if len(rows_with_mark(data, PROCESSOR)):
         marks.append(f"{DIAMOND} by the processors' clock, which leaves out waiting")
-    if len(marked(data, UNCERTAIN)):
+    if len(rows_with_mark(data, UNCERTAIN)):
         marks.append(f"○ too uncertain{', in no exponent' if exponent else ''}")
     zeros = data[data["value"].astype(float) <= 0]
     if len(zeros) and exponent:

@@ -68,7 +68,7 @@ def cells_json(
     """
     pairs, words, environments = _Pool(), _Pool(), _Pool()
     unknown = CellAccount()
-    flat = {key: flattened(accounts.get(key, unknown).config) for key in keys}
+    flat = {key: flat_pairs(accounts.get(key, unknown).config) for key in keys}
     usual = _usual(flat.values())
     base = [pairs.place(pair) for pair in usual.items()]
     unlike = []
@@ -82,7 +82,7 @@ def cells_json(
     for key in keys:
         account = accounts.get(key, unknown)
         commands.append([words.place(word) for word in account.command.split(" ")])
-        machines.append(environments.place(flattened(account.environment)))
+        machines.append(environments.place(flat_pairs(account.environment)))
     columns, numbers = _cell_rows(frame, keys, words)
     return {
         "keys": list(keys),
@@ -100,7 +100,7 @@ def cells_json(
     }
 
 
-def flattened(node: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def flat_pairs(node: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return a configuration as pairs of dotted name and text."""
     pairs: list[tuple[str, str]] = []
     _flatten(node, "", pairs)
@@ -185,7 +185,7 @@ def environment_table(accounts: Mapping[str, CellAccount]) -> list[tuple[str, li
     """Return packages and machine: each name with its values, the commonest first."""
     counts: dict[str, Counter[str]] = {}
     for account in accounts.values():
-        for name, value in flattened(account.environment):
+        for name, value in flat_pairs(account.environment):
             counts.setdefault(name, Counter())[value] += 1
     return [
         (name, [value for value, _ in sorted(values.items(), key=lambda v: (-v[1], v[0]))])

@@ -16,7 +16,7 @@ from lra.reports.page.configurations import (
     environment_table,
     listed_cells,
 )
-from lra.reports.page.markup import embedded, render
+from lra.reports.page.markup import render, script_json
 from lra.reports.rows import (
     MARKS,
     as_text,
@@ -140,7 +140,7 @@ def page(
         left_out=left_out,
         more_cells=listed["more"],
         machine=_machine(frame, cells),
-        data=embedded(listed),
+        data=script_json(listed),
         scripts={"tables": tables, "own": scripts.page_script()},
         sheets={"tables": sheet, "own": scripts.page_style()},
         link=link,

@@ -32,7 +32,7 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def embedded(value: Any) -> str:
+def script_json(value: Any) -> str:
     """Return JSON that a script element can hold: no text in it ends or hides the element."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for letter, code in _CODES.items():

@@ -11,8 +11,8 @@ from lra.reports.rows import COST_SETTING, Value, model_order, settings, short
 from lra.reports.sections.section import TablePart
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.stems import stem
-from lra.reports.tables.costs import inverted, significant, trusted
-from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.costs import dagger, invert, significant
+from lra.reports.tables.marks import absent, failure_entry
 from lra.reports.tables.pivot import table_of
 from lra.reports.tables.table import Column, Entry, Table
 
@@ -153,7 +153,7 @@ def _value_entry(measure: tuple[str, str], lines: pd.DataFrame) -> Entry:
         return absent("not measured (matrices: up to runner.matrix_max_length tokens)")
     line = lines.iloc[0]
     if line["status"] != "ok":
-        return failed(line)
+        return failure_entry(line)
     value = float(line["value"])
     text = f"{value:.3f}" if line["measure"] == "topk_mass_recall" else significant(value)
     if line["measure"] != "topk_mass_recall" and value < ROUNDING:
@@ -168,11 +168,11 @@ def _time_entry(lines: pd.DataFrame, *, speed: bool) -> Entry:
     if not (times and ratios):
         return absent("not timed")
     if speed:
-        value, interval = 1 / median(ratios), inverted(median_interval(ratios))
+        value, interval = 1 / median(ratios), invert(median_interval(ratios))
     else:
         value, interval = 1e3 * median(times), median_interval([1e3 * each for each in times])
     entry = Entry(text=significant(value, 2 if speed else 3), value=value, interval=interval)
-    return trusted(entry, Value(disturbed=line["disturbed"]))
+    return dagger(entry, Value(disturbed=line["disturbed"]))
 
 
 def section(rows: pd.DataFrame) -> Iterator[TablePart]:

@@ -11,7 +11,7 @@ from lra.reports.sections.generic import generic_tables
 from lra.reports.sections.section import PagesPart, Part, TablePart
 from lra.reports.sections.spans import LABELS as SPAN_LABELS, span_figure
 from lra.reports.tables.costs import significant
-from lra.reports.tables.marks import lost
+from lra.reports.tables.marks import missing_entry
 from lra.reports.tables.pivot import ALL, Pivot, SeedMeans
 from lra.reports.tables.places import summaries
 from lra.reports.tables.scores import TASK
@@ -90,7 +90,7 @@ def _mean_entry(data: pd.DataFrame, layer: str, title: str, metric: str) -> Entr
         value = float(good["value"].mean())
         return Entry(text=significant(value), value=value)
     near = (data["metric"] == metric) | (data["metric"] == "attention_distance")
-    return lost(data[(data["status"] != "ok") & near & data["layer"].isin(["", layer])])
+    return missing_entry(data[(data["status"] != "ok") & near & data["layer"].isin(["", layer])])
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:

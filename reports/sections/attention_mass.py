@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from lra.reports.figures.panelled import panelled
+from lra.reports.figures.panelled import draw_panels
 from lra.reports.rows import with_labels
 from lra.reports.sections.section import PagesPart, Section, alike
-from lra.reports.tables.marks import lost
+from lra.reports.tables.marks import missing_entry
 from lra.reports.tables.pivot import ALL, Pivot
 from lra.reports.tables.places import by_place, place_words, summaries
 from lra.reports.tables.scores import TASK
@@ -51,7 +51,7 @@ def mass_figure(data: pd.DataFrame) -> Figure:
     for (*place, model), part in by_place(drawn, (*TASK, "model")):
         task, facts = place_words(TASK, (*place,), untold=["task_version"])
         panels.append(((f"{model}, {task}", facts), part))
-    return panelled(
+    return draw_panels(
         panels, _draw_shares, title="Attention by age of what is attended to",
         subtitle="oldest keys at the left; bars: mean of layers, with standard errors over "
         "sequences", plot=(3.3, 2.0), handles=partial(_handles, {*drawn["region"]}),
@@ -106,7 +106,7 @@ def _mass(data: pd.DataFrame, layer: str, region: str) -> Entry:
         row = good.iloc[0]
         facts = {} if pd.isna(row["error"]) else {"standard_error": float(row["error"])}
         return Entry(text=f"{row['mass']:.3f}", value=float(row["mass"]), facts=facts)
-    return lost(data[data["status"] != "ok"])
+    return missing_entry(data[data["status"] != "ok"])
 
 
 mass_table = Pivot(

@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lra.reports.figures.drawing import PALETTE
-from lra.reports.figures.panelled import panelled
-from lra.reports.labels import disturbed, labels_of, named
+from lra.reports.figures.panelled import draw_panels
+from lra.reports.labels import disturbance_of, labels_of, name_with
 from lra.reports.rows import DAGGER, as_text, model_order, short, with_labels
 from lra.reports.sections.section import PagesPart, Section, alike
 from lra.reports.statistics.intervals import median_interval
-from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.marks import absent, failure_entry
 from lra.reports.tables.pivot import table_of
 from lra.reports.tables.places import Place, by_place
 from lra.reports.tables.scores import ACCURACY, LANGUAGE, TASK, score_of
@@ -60,7 +60,7 @@ def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each variant: means over seeds; a cell that failed has its reason."""
     variants = with_labels(rows[rows["runner"] == RUNNER], ("method", "stage", "way", "storage"))
     labels = [labels_of(value) for value in variants["labels"]]
-    variants["name"] = [named(row, without=OPTIONS) for row in variants.to_dict("records")]
+    variants["name"] = [name_with(row, without=OPTIONS) for row in variants.to_dict("records")]
     variants["amount"] = [float(entry.get("amount", "nan")) for entry in labels]
     variants["what"] = [named_variant(entry) for entry in labels]
     bad = variants[(variants["status"] != "ok") & (variants["stage"] == "")]
@@ -124,7 +124,7 @@ def _numbers(part: pd.DataFrame) -> dict[str, Any]:
     if len(ratios) == 1:
         interval = median_interval(list(ratios["samples"].iloc[0]))
         means |= {"low": interval.low, "high": interval.high} if interval else {}
-    marks = [disturbed({"labels": entry}) for entry in ratios["labels"]]
+    marks = [disturbance_of({"labels": entry}) for entry in ratios["labels"]]
     means["disturbed"] = next(filter(None, marks), "")
     return means
 
@@ -175,7 +175,7 @@ def _where(place: Place) -> str:
 
 def _score(variant: "pd.Series[Any]") -> Entry:
     if variant["status"] != "ok":
-        return failed(variant)
+        return failure_entry(variant)
     if pd.isna(variant["metric"]):
         return absent()
     score, value = score_of(str(variant["metric"])), float(variant["score"])
@@ -215,7 +215,7 @@ def compression_figure(data: pd.DataFrame) -> Figure:
         )
         for label in ("file (KiB)", "multiply-adds (million)")
     ]
-    return panelled(
+    return draw_panels(
         panels, partial(_draw_variants, colors=colors), title="Trained models made smaller",
         subtitle="of two files that hold the same model, the smaller one; operations with zeros "
         "count", plot=(3.1, 2.3), handles=partial(_handles, colors),

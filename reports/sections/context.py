@@ -20,7 +20,7 @@ from lra.reports.statistics.recl import (
     EffectiveContext,
     relative_effective_context,
 )
-from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.marks import absent, failure_entry
 from lra.reports.tables.pivot import table_of
 from lra.reports.tables.places import by_place
 from lra.reports.tables.scores import LANGUAGE, Score
@@ -154,7 +154,7 @@ def _score_entry(at: pd.DataFrame, score: Score, name: str) -> Entry:
         return absent()
     row = at.loc[[name]].iloc[0]
     if row["status"] != "ok":
-        return failed(row)
+        return failure_entry(row)
     interval = None
     if not pd.isna(row["low"]):
         source = Uncertainty(row["interval"])

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from lra.reports.figures.drawing import Look
 from lra.reports.figures.panels import line_figures
 from lra.reports.figures.scaling import COLUMNS, line_records
-from lra.reports.labels import named
-from lra.reports.rows import MISSING, Record, Value, ambiguous, merged, model_order, settings
+from lra.reports.labels import name_with
+from lra.reports.rows import MISSING, Record, Value, ambiguous, merge, model_order, settings
 from lra.reports.sections.section import Groups, LinesPart, Looks, Part, TablePart
 from lra.reports.statistics.intervals import median_interval
-from lra.reports.tables.costs import MEBIBYTE, mark, significant, trusted
+from lra.reports.tables.costs import MEBIBYTE, dagger, mark, significant
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import table_of
 from lra.reports.tables.table import Column, Entry, Table
@@ -81,7 +81,7 @@ class DecodePoint:
 def line_name(row: Mapping[str, Any]) -> str:
     """Return what the line of a row is called: recomputing is named, in its last brackets."""
     mode = str(row["mode"])
-    return str(row["name"]) if mode == "state" else named(row, MODES.get(mode, mode))
+    return str(row["name"]) if mode == "state" else name_with(row, MODES.get(mode, mode))
 
 
 def decode_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -109,7 +109,7 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
         good = (r for r in by_metric.get("batch_size", []) if r["status"] == "ok")
         sizes = sorted({int(r["value"]) for r in good})
         problem = ambiguous(sizes, times)
-        values = {metric: merged(group) for metric, group in by_metric.items()}
+        values = {metric: merge(group) for metric, group in by_metric.items()}
         points.append(DecodePoint(
             name=line_name(records[0]), model=model, mode=mode, length=length,
             batch_size=sizes[0] if len(sizes) == 1 else None,
@@ -195,7 +195,7 @@ def _point_entry(
     interval = median_interval([s / unit for s in value.samples]) if value.samples else None
     facts = {"batch_size": point.batch_size or "", "samples": len(value.samples)}
     size = value.value / unit
-    return trusted(Entry(text=significant(size), value=size, interval=interval, facts=facts), value)
+    return dagger(Entry(text=significant(size), value=size, interval=interval, facts=facts), value)
 
 
 def decode_figures(

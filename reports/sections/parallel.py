@@ -16,8 +16,8 @@ from matplotlib.ticker import FixedLocator
 from lra.reports.figures.drawing import Look, looks
 from lra.reports.figures.lines import LineDrawing
 from lra.reports.figures.ticks import length_axis
-from lra.reports.labels import named
-from lra.reports.rows import Value, ambiguous, merged, model_order, settings
+from lra.reports.labels import name_with
+from lra.reports.rows import Value, ambiguous, merge, model_order, settings
 from lra.reports.sections.generic import generic_tables
 from lra.reports.sections.section import LeftOut, PagesPart, Part, alike
 from lra.reports.statistics.intervals import percentiles
@@ -58,7 +58,7 @@ def parallel_rows(rows: pd.DataFrame) -> pd.DataFrame:
         record = {str(key): value for key, value in row.items()}
         record["processes"] = int(row["labels"].get("processes", 1))
         sharing = ("sharded",) if row["labels"].get("sharded") == "true" else ()
-        record["line"] = named(row, *sharing, without=OPTIONS)
+        record["line"] = name_with(row, *sharing, without=OPTIONS)
         records.append(record)
         if record["processes"] > 1:
             lines.setdefault(_model(record), {})[record["line"]] = None
@@ -76,7 +76,7 @@ def parallel_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _model(record: dict[str, Any]) -> tuple[str, ...]:
     """Return what the lines of one model have in common."""
-    return str(record["task"]), str(record["mode"]), named(record, without=OPTIONS)
+    return str(record["task"]), str(record["mode"]), name_with(record, without=OPTIONS)
 
 
 def parallel_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -115,7 +115,7 @@ def _panel(rows: pd.DataFrame, mode: str, quantity: str) -> Iterator[dict[str, A
 
 def _value(records: Sequence[dict[Any, Any]]) -> Value:
     rows = [{str(key): value for key, value in record.items()} for record in records]
-    return ambiguous([], rows) or merged(rows)
+    return ambiguous([], rows) or merge(rows)
 
 
 def _axis(data: pd.DataFrame) -> tuple[str, float]:
@@ -183,5 +183,5 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             )  # fmt: skip
     measured = rows[rows["runner"] == "parallel"]
     labelled = (*OPTIONS, "processes.context")  # of older rows, whose labels say it too
-    plain = [named(row, without=labelled) for row in measured.to_dict("records")]
+    plain = [name_with(row, without=labelled) for row in measured.to_dict("records")]
     yield from generic_tables(measured.assign(name=plain), {"parallel": FIRST})

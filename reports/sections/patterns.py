@@ -7,7 +7,7 @@ import pandas as pd
 from lra.reports.rows import model_order, short, with_labels
 from lra.reports.sections.section import Section
 from lra.reports.tables.costs import significant
-from lra.reports.tables.marks import failed
+from lra.reports.tables.marks import failure_entry
 from lra.reports.tables.pivot import Pivot
 from lra.reports.tables.scores import TASK
 from lra.reports.tables.table import Column, Entry
@@ -40,7 +40,7 @@ def _keys(data: pd.DataFrame, kind: str, over: str) -> Entry:
     part = data[data["kind"] == kind]
     good = part[part["status"] == "ok"]
     if good.empty:
-        return failed(part.iloc[0])
+        return failure_entry(part.iloc[0])
     value = float(good["keys"].agg(over))
     return Entry(text=significant(value), value=value)
 

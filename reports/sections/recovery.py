@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lra.reports.figures.panelled import panelled
+from lra.reports.figures.panelled import draw_panels
 from lra.reports.figures.ticks import step_axis
 from lra.reports.rows import as_text, model_order, short
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike
-from lra.reports.tables.marks import absent, failed
+from lra.reports.tables.marks import absent, failure_entry
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.places import extremes, place_facts, place_words, summaries
 from lra.reports.tables.scores import ACCURACY, TASK, Score, score_of
@@ -82,7 +82,7 @@ def recovery_figure(data: pd.DataFrame, measure: Score) -> Figure:
         panels.append((words, _selected(data, (*place, model))))
     # panels of one task have one scale, so that they can be compared
     draw = partial(_draw_starts, every=None if several else data, colors=colors, measure=measure)
-    return panelled(
+    return draw_panels(
         panels, draw, plot=(2.9, 1.75), title=f"Recovery: validation {measure.axis}",
         subtitle="" if several else place_facts(keys[0][:-1]),
     )  # fmt: skip
@@ -162,7 +162,7 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: Score) -> Ta
     bad = bad[bad["start"] != SCRATCH].drop_duplicates(["base", "start", "task"])
     for _, row in bad.assign(reason=bad["reason"].map(short)).iterrows():
         title = f"{row['base']}, weights of {row['start']}"
-        lines.append(("", title, [failed(row)] * len(titles)))
+        lines.append(("", title, [failure_entry(row)] * len(titles)))
     of = f"; {tasks[0]}" if len(tasks) == 1 else ""
     unit = "Percent" if measure.shares else "Nats, lower is better"
     return listed_table(

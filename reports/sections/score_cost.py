@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lra.reports.figures.drawing import Look, legend_name
-from lra.reports.figures.panelled import panelled
+from lra.reports.figures.panelled import draw_panels
 from lra.reports.figures.ticks import seconds
 from lra.reports.rows import WAITING, as_text, cost_points, cost_rows, settings
 from lra.reports.sections.score_data import PANEL, panel_words, score_data
@@ -87,7 +87,7 @@ def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     return _joined(rows, grouped["value"].median().rename("step_time").reset_index(), STEP_TIME)
 
 
-def untimed(rows: pd.DataFrame) -> Iterator[LeftOut]:
+def untimed_trainings(rows: pd.DataFrame) -> Iterator[LeftOut]:
     """Say which trainings `score_time_data` leaves out, where these are all of a model."""
     timed = rows[(rows["metric"] == "train_step_time") & rows["step"].isna()]
     lost = timed["disturbed"][timed["disturbed"] != ""]
@@ -136,7 +136,7 @@ def score_cost_figure(
     data: pd.DataFrame, looks: dict[str, Look], cost: _Cost = MULTIPLY_ADDS
 ) -> Figure:
     """Draw scores against a cost: one panel per task and score."""
-    return panelled(
+    return draw_panels(
         [(panel_words(cost.panel, key), part) for key, part in by_place(data, cost.panel)],
         partial(_draw, looks=looks, cost=cost), title=cost.title, plot=(3.0, 2.3), lines=False,
         subtitle=f"test split, means over seeds with {100 * LEVEL:g} % intervals; {cost.subtitle}",

@@ -8,14 +8,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.drawing import Look
-from lra.reports.figures.panelled import panelled
+from lra.reports.figures.panelled import draw_panels
 from lra.reports.figures.words import NAMES, points, wrap
 from lra.reports.names import display_name
 from lra.reports.rows import MARKS, model_order
 from lra.reports.sections.score_data import PANEL, panel_words, score_data
 from lra.reports.sections.section import PagesPart, Section
 from lra.reports.statistics.intervals import LEVEL
-from lra.reports.style import chosen
+from lra.reports.style import in_force
 from lra.reports.tables.places import by_place
 from lra.reports.tables.scores import score_of
 
@@ -61,7 +61,7 @@ def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         for (status, reason), part in lost.groupby(["status", "reason"], sort=False)
     ]
     grey = "; grey: baselines that need no long-range model"
-    return panelled(
+    return draw_panels(
         panels, partial(_draw, looks=looks), plot=(_PLOT, high), rows=True, lines=False,
         title=f"Scores on the {data['split'].iloc[0]} split", notes=notes,
         subtitle=f"means over seeds with {100 * LEVEL:g} % intervals over seeds, or over "
@@ -97,7 +97,7 @@ def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda place, _: texts[round(place)]))
     axes.tick_params(axis="y", labelsize=points("ticks", NAMES))
     for name, label in zip(labels, axes.get_yticklabels(), strict=True):
-        label.set_fontweight("bold" if chosen().highlighted(name) else "normal")
+        label.set_fontweight("bold" if in_force().highlighted(name) else "normal")
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(of.axis)
 

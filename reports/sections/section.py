@@ -114,7 +114,7 @@ def alike(draw: Callable[[pd.DataFrame], Figure]) -> Callable[[pd.DataFrame, Loo
     return lambda data, _: draw(data)
 
 
-def joined(
+def split_off_lone(
     data: pd.DataFrame, panel: Sequence[str], along: str, number: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Split data into panels with something to join, and those whose numbers are at one place.

@@ -10,11 +10,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.drawing import Look, legend_name
-from lra.reports.figures.panelled import panelled
+from lra.reports.figures.panelled import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Section
 from lra.reports.tables.costs import significant
-from lra.reports.tables.marks import lost
+from lra.reports.tables.marks import missing_entry
 from lra.reports.tables.pivot import ALL, Pivot, SeedMeans
 from lra.reports.tables.places import by_place, place_words
 from lra.reports.tables.scores import TASK
@@ -40,7 +40,7 @@ def span_figure(
     drawn = data[data["span"].notna()]
     columns = max(drawn.loc[drawn["layer"] != ALL, "layer"].nunique() + 2, 2)
     plot = (max(_PLOT[0], 0.55 * columns), _PLOT[1])
-    return panelled(
+    return draw_panels(
         [(place_words(TASK, place), part) for place, part in by_place(drawn)],
         partial(_draw, looks=looks), title=title, subtitle=subtitle, plot=plot,
         across=2 if plot == _PLOT else 1,
@@ -109,7 +109,7 @@ def _whole(data: pd.DataFrame, measure: str, value: float | None = None) -> Entr
     if value is not None:
         return Entry(text=significant(value), value=value)
     failed = data[(data["measure"] == ALL) & (data["status"] != "ok")]
-    return lost(rows if len(rows) else failed, "not measured")
+    return missing_entry(rows if len(rows) else failed, "not measured")
 
 
 span_table = Pivot(

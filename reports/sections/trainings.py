@@ -10,7 +10,7 @@ from lra.reports.sections.score_cost import (
     score_costs,
     score_long_times,
     score_times,
-    untimed,
+    untimed_trainings,
 )
 from lra.reports.sections.section import Part
 
@@ -19,7 +19,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield what trainings show."""
     yield from learned_spans(rows)
     yield from score_times(rows)
-    yield from untimed(rows)
+    yield from untimed_trainings(rows)
     yield from score_long_times(rows)
     yield from score_costs(rows)
     yield from key_widths(rows)

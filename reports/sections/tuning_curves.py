@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from lra.reports.figures.drawing import Look, legend_name, looks
-from lra.reports.figures.panelled import panelled
+from lra.reports.figures.panelled import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.statistics.tuning import (
@@ -126,7 +126,7 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
     words = "median of the best of k trials" if drawn_alone.any() else "best of k trials"
     if (data["note"] == "").any():
         words += f"; {100 * LEVEL:g} % bands, for all k at once"
-    return panelled(
+    return draw_panels(
         [((place_title(key), ""), part) for key, part in by_place(data, CURVE_PANEL)],
         partial(_draw_panel, looks=looks_of(data, given)), title="Tuning curves",
         subtitle=f"validation split; {words}", plot=(2.3, 1.9), across=data["against"].nunique(),

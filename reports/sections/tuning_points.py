@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from lra.reports.figures.drawing import Look, legend_name
-from lra.reports.figures.panelled import panelled
+from lra.reports.figures.panelled import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.sections.tuning_curves import looks_of
 from lra.reports.tables.places import by_place, place_title
@@ -70,7 +70,7 @@ def point_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
     """Draw what `point_data` returned: a panel for each place and option."""
     lost = bool((data["status"] != "ok").any())
     grey = "; dashed: the best baseline" if data["baseline"].notna().any() else ""
-    return panelled(
+    return draw_panels(
         [((place_title(key), ""), part) for key, part in by_place(data, POINT_PANEL)],
         partial(_draw_panel, looks=looks_of(data, given)), title="Sensitivity to each option",
         subtitle="validation scores of trials; filled: chosen"

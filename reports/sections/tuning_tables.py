@@ -21,12 +21,12 @@ from lra.reports.statistics.tuning import (
     bounds,
     higher_is_better,
 )
-from lra.reports.style import chosen
+from lra.reports.style import in_force
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.places import place_title
-from lra.reports.tables.ranking import DIFFERS, ranked
+from lra.reports.tables.ranking import DIFFERS, rank_columns
 from lra.reports.tables.scores import Score, entry, score_of
 from lra.reports.tables.searches import (
     PLACE,
@@ -109,7 +109,7 @@ def _ranked_by_place(
         here = [arm for arm in arms if arm[:-1] == place]
         floors = [*searches.baselines(here[0], score.metric, "test").values()]
         lines = [[_scored(searches, arm, score)] for arm in here]
-        lines, marks = ranked(lines, score.decimals, higher=score.higher, floors=[floors])
+        lines, marks = rank_columns(lines, score.decimals, higher=score.higher, floors=[floors])
         found |= {arm: line[0] for arm, line in zip(here, lines, strict=True)}
         said[marks] = None
     return found, " ".join(filter(None, said))
@@ -275,7 +275,7 @@ def _rounded(number: float) -> str:
 
 def window_table(searches: Searches, metric: str) -> Table | None:
     """Build the table of the share of good trials, and of the window that they span."""
-    score, arms, bar = score_of(metric), searches.per_arm(metric), chosen().style.good_score
+    score, arms, bar = score_of(metric), searches.per_arm(metric), in_force().style.good_score
     logs = sorted({o for _, trials in arms for o in log_options(trials)})
     lines = []
     for arm, trials in arms:

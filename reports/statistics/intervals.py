@@ -171,7 +171,7 @@ def enough(samples: Sequence[ArrayLike] | None) -> bool:
     return samples is not None and all(np.size(np.asarray(s)) >= 2 for s in samples)
 
 
-def resampled(samples: Sequence[ArrayLike], statistic: Callable[[Array], Array]) -> Interval:
+def resample(samples: Sequence[ArrayLike], statistic: Callable[[Array], Array]) -> Interval:
     """Bootstrap each length separately, then apply `statistic` to rows of medians."""
     rng = np.random.default_rng(SEED)
     with np.errstate(invalid="ignore"):  # of infinite values: lengths that are never reached

@@ -17,7 +17,7 @@ from lra.reports.statistics.intervals import (
     Interval,
     Uncertainty,
     enough,
-    resampled,
+    resample,
     t_quantile,
 )
 
@@ -188,7 +188,7 @@ def fit_exponent(
         residuals = Interval(exponent - half, exponent + half, Uncertainty.residuals)
     noise: Interval | None = None
     if samples is not None and enough(samples):
-        noise = resampled(samples, lambda m: (np.log(m) * centred).sum(axis=-1) / spread)
+        noise = resample(samples, lambda m: (np.log(m) * centred).sum(axis=-1) / spread)
     return PowerLaw(exponent, intercept, residuals, noise, tuple(int(n) for n in lengths))
 
 
@@ -227,7 +227,7 @@ def crossover(
     length = float(_crossing(x, y[None])[0])
     interval: Interval | None = None
     if samples is not None and enough(samples):
-        interval = resampled(samples, lambda m: _crossing(x, np.log(m)))
+        interval = resample(samples, lambda m: _crossing(x, np.log(m)))
     if length == 0.0:
         return Crossover(Reach.below, None, interval, shortest, longest)
     if not math.isfinite(length):

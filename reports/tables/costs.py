@@ -114,7 +114,7 @@ _BUSY = {
 """The note of a disturbed number, by its mark."""
 
 
-def trusted(entry: Entry, value: Value) -> Entry:
+def dagger(entry: Entry, value: Value) -> Entry:
     """Return an entry as it is, or with a dagger and a note where its value was disturbed."""
     if not value.disturbed:
         return entry
@@ -225,7 +225,7 @@ def _no_pair(point: CostPoint, reference: str) -> Entry:
     return absent(f"{reference_name(reference, {})} was not measured interleaved with it")
 
 
-def inverted(interval: Interval | None) -> Interval | None:
+def invert(interval: Interval | None) -> Interval | None:
     """Turn the interval of a ratio into that of its inverse."""
     if interval is None:
         return None
@@ -240,7 +240,7 @@ def _speed(reference: str, point: CostPoint) -> Entry:
         return _no_pair(point, reference)
     if ratio.value is None:
         return mark(ratio, f"of {reference_name(reference, {})}")
-    interval = inverted(ratio.interval())
+    interval = invert(ratio.interval())
     facts: Facts = {"pairs": len(ratio.samples), "batch_size": point.batch_size or ""}
     unsure = interval is not None and interval.low <= 1.0 <= interval.high
     if unsure and interval is not None and interval.high > WIDEST_FACTOR * interval.low:
@@ -251,7 +251,7 @@ def _speed(reference: str, point: CostPoint) -> Entry:
         interval=interval, facts=facts,
         notes=tuple(filter(None, [ratio.reason])) if interval else (NO_INTERVAL,),
     )  # fmt: skip
-    return trusted(entry, ratio)
+    return dagger(entry, ratio)
 
 
 def _rate(point: CostPoint) -> Entry:
@@ -263,10 +263,10 @@ def _rate(point: CostPoint) -> Entry:
     entry = Entry(
         text=significant(1 / per_sequence.value),
         value=1 / per_sequence.value,
-        interval=inverted(median_interval(per_sequence.samples)),
+        interval=invert(median_interval(per_sequence.samples)),
         facts={"batch_size": point.batch_size or "", "seconds_per_pass": point.time.value or ""},
     )
-    return trusted(entry, per_sequence)
+    return dagger(entry, per_sequence)
 
 
 def _memory_entry(point: CostPoint) -> Entry:

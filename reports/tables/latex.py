@@ -119,7 +119,7 @@ def breakable(escaped: str) -> str:
     return re.sub(r"[^ ]+", opened, escaped)
 
 
-def stacked(text: str, width: int) -> tuple[str, int]:
+def stack_heading(text: str, width: int) -> tuple[str, int]:
     """Return a heading in lines of about `width` letters, and the letters of the longest one."""
     lines = wrap(" ".join(text.split()), width) or [""]
     widest = max(map(len, lines))

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-from lra.reports.style import Captions, TableSpan, TableStyle, chosen
-from lra.reports.tables.latex import breakable, escape_latex, prose, stacked
+from lra.reports.style import Captions, TableSpan, TableStyle, in_force
+from lra.reports.tables.latex import breakable, escape_latex, prose, stack_heading
 from lra.reports.tables.ranking import RANKS
 from lra.reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
 
@@ -89,8 +89,8 @@ def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[s
     if number == 1:
         words += f" {table.caption if style.captions is Captions.long else table.brief}".rstrip()
         words = words if style.bold_best else words.replace(RANKS.strip(), "").rstrip()
-        if any(chosen().highlighted(row.title) for row in table.rows):
-            whose = "ours" if chosen().style.highlight is None else "highlighted"
+        if any(in_force().highlighted(row.title) for row in table.rows):
+            whose = "ours" if in_force().style.highlight is None else "highlighted"
             words += f" Bold name: {whose}."
     if count > 1:
         words += f" Part {number} of {count}."
@@ -105,7 +105,7 @@ def _widths(table: Table) -> list[float]:
     for index, column in enumerate(table.columns):
         entries = [row.entries[index] for row in table.rows]
         longest = max((_letters(e.text) + 0.7 * len(e.notes) for e in entries), default=0.0)
-        widths.append(max(longest, stacked(column.title, _HEAD)[1]) + _GAP)
+        widths.append(max(longest, stack_heading(column.title, _HEAD)[1]) + _GAP)
     return widths
 
 
@@ -181,7 +181,7 @@ def _tabular(
     def title(row: TableRow) -> str:
         text = escape_latex(row.title)
         text = breakable(text) if long else text
-        text = rf"\textbf{{{text}}}" if chosen().highlighted(row.title) else text
+        text = rf"\textbf{{{text}}}" if in_force().highlighted(row.title) else text
         return rf"\raggedright {text}" if long else text
 
     def cell(entry: Entry, *, broken: bool) -> str:
@@ -199,13 +199,13 @@ def _tabular(
     if any(name for name, _ in groups):
         heads, rules, at = [""], [], 2
         for name, span in groups:
-            head, _ = stacked(name, max(_HEAD, span * 11))
+            head, _ = stack_heading(name, max(_HEAD, span * 11))
             heads.append(rf"\multicolumn{{{span}}}{{c}}{{{head}}}")
             if name:
                 rules.append(rf"\cmidrule(lr){{{at}-{at + span - 1}}}")
             at += span
         lines += [" & ".join(heads) + r" \\", " ".join(rules)]
-    titles = [escape_latex(table.stub), *(stacked(c.title, _HEAD)[0] for c in columns)]
+    titles = [escape_latex(table.stub), *(stack_heading(c.title, _HEAD)[0] for c in columns)]
     lines.append(" & ".join(titles) + r" \\")
     for section, section_rows in sections_of(rows):
         lines.append(r"\midrule")

@@ -13,12 +13,12 @@ def absent(*notes: str) -> Entry:
     return Entry(text="–", status=MISSING, notes=notes)
 
 
-def lost(rows: "pd.DataFrame", *notes: str) -> Entry:
+def missing_entry(rows: "pd.DataFrame", *notes: str) -> Entry:
     """Return the mark of the first of rows without a number, or of none at all, with notes."""
-    return absent(*notes) if rows.empty else failed(rows.iloc[0])
+    return absent(*notes) if rows.empty else failure_entry(rows.iloc[0])
 
 
-def failed(line: "pd.Series[Any]") -> Entry:
+def failure_entry(line: "pd.Series[Any]") -> Entry:
     """Return the mark of a failure with its reason, of a line with `status` and `reason`."""
     status = str(line["status"])
     return Entry(text=MARKS.get(status, status), status=status, notes=(str(line["reason"]),))

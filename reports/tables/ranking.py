@@ -15,7 +15,7 @@ RANKS = "Bold: best of the column; underlined: second. "
 UNRANKED = "No ranks where the best is not shown to be better than chance and the baselines. "
 
 
-def ranked(
+def rank_columns(
     lines: Sequence[Sequence[Entry]],
     decimals: int,
     *,

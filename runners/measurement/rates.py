@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.conf.plain_files import read_json, typed
+from lra.conf.plain_files import read_json, typed_object
 from lra.runners.measurement.hardware import Device, HardwareProfile, Precision, device_name
 from lra.runners.records import digest
 from lra.runners.storage.atomic import make_folder, write_whole
@@ -81,7 +81,7 @@ def stored_rates(hardware: HardwareProfile, threads: int) -> Rates | None:
     """Return what was measured on this machine; None where nothing was, or cannot be read."""
     try:
         file = rates_file(hardware.device, hardware.precision, threads)
-        rates = typed(read_json(file), {"rates": dict})["rates"]
+        rates = typed_object(read_json(file), {"rates": dict})["rates"]
         return Rates(**{entry.name: rates[entry.name] for entry in fields(Rates)})
     except (OSError, ValueError, KeyError):  # no such device is a ValueError too
         return None

@@ -67,7 +67,7 @@ def read_bytes(path: Path, most: int = plain_files.MOST_BYTES) -> bytes:
 def read_object(path: Path, most: int = plain_files.MOST_JSON) -> dict[str, Any]:
     """Return the JSON object in a side file. Raises `BadStore`."""
     try:
-        return plain_files.typed(plain_files.parse_json(read_bytes(path, most)), {})
+        return plain_files.typed_object(plain_files.parse_json(read_bytes(path, most)), {})
     except plain_files.NoJson as error:
         raise Damaged(f"{path}: {error}; {_AGAIN}") from error
 

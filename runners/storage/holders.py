@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.conf.plain_files import NoJson, open_file, parse_json, typed
+from lra.conf.plain_files import NoJson, open_file, parse_json, typed_object
 from lra.conf.system_errors import persistent
 from lra.runners.storage.homes import Home, boot_id
 
@@ -68,7 +68,7 @@ def _read(path: Path) -> tuple[str, int]:
 
 def _holder(text: str) -> Holder | None:
     try:
-        note = typed(parse_json(text.encode()), {"host": str, "pid": int})
+        note = typed_object(parse_json(text.encode()), {"host": str, "pid": int})
     except NoJson:
         return None  # its holder may be between creating and filling it: the age will tell
     started, at = note.get("started"), note.get("at", 0.0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lra.conf.plain_files import NoJson, Types, parse_json, read_bytes, typed
+from lra.conf.plain_files import NoJson, Types, parse_json, read_bytes, typed_object
 
 DIGEST = "digest"
 _SEALED = re.compile(rb'(.*),"digest":"([0-9a-f]{16})"\}', re.DOTALL)
@@ -46,7 +46,7 @@ def unsealed(raw: bytes, types: Types) -> dict[str, Any]:
     if whole is None or digest_of(content := whole[1] + b"}") != whole[2].decode():
         raise NotSealed("changed since it was written")
     try:
-        return typed(parse_json(content), types)
+        return typed_object(parse_json(content), types)
     except NoJson as error:  # whole, and another file in its place
         raise NotSealed(str(error)) from error
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from lra.conf.plain_files import MOST_BYTES, read_json, typed
+from lra.conf.plain_files import MOST_BYTES, read_json, typed_object
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.sources import put
 from lra.tasks.task import Baseline, TaskSpec
@@ -117,7 +117,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 def _stored_baselines(path: Path, task: Certifiable, split: str) -> list[Baseline] | None:
     try:
-        content = typed(read_json(path, MOST_BYTES), {"sha256": str, "baselines": list})
+        content = typed_object(read_json(path, MOST_BYTES), {"sha256": str, "baselines": list})
     except (OSError, ValueError):
         return None
     digest = content.pop("sha256")

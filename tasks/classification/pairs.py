@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.conf.shown import listed, short_repr
+from lra.conf.shown import short_list, short_repr
 from lra.tasks.data import arena
 from lra.tasks.data.archives import PACKED, open_packed
 from lra.tasks.data.bars import tqdm
@@ -73,7 +73,7 @@ def find(folder: Path, split: str) -> Path:
     elif folder.is_dir() and (
         others := sorted(file.name for file in folder.glob("*.[tT][sS][vV]*"))
     ):
-        there = f"; there is {listed(others)}, which is read under no name but these"
+        there = f"; there is {short_list(others)}, which is read under no name but these"
     rows = ", ".join(f"{FILES[name]} ({size:,} rows)" for name, size in PUBLIC_SIZES.items())
     raise NotPrepared(
         f"{folder / FILES[split]} is missing: unpack {arena.ABOUT} and name it, or its folder "

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.conf.shown import listed, reason, short, short_repr
+from lra.conf.shown import reason, short, short_list, short_repr
 from lra.tasks.classification.base import ClassificationTask
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.split_files import SplitFiles
@@ -179,8 +179,8 @@ class TableTask(ClassificationTask):
         trained = {row.label for row in rows["train"]}
         if absent := [label for n, label in enumerate(self.labels) if n not in trained]:
             remarks["labels"] = (
-                f"no row of train has the label {listed(map(short_repr, absent))}, which cannot be "
-                "learnt: is it spelt so in task.labels?"
+                f"no row of train has the label {short_list(map(short_repr, absent))}, which "
+                "cannot be learnt: is it spelt so in task.labels?"
             )
         self.write(splits, vocabulary=BYTES, labels=self.labels, remarks=remarks)
 
@@ -209,7 +209,7 @@ class TableTask(ClassificationTask):
             if not given or str(label) not in numbers:
                 raise BadData(
                     f"{where}: label {short_repr(label)}, wanted one of "
-                    f"{listed(map(short_repr, self.labels))}; list every label in task.labels, "
+                    f"{short_list(map(short_repr, self.labels))}; list every label in task.labels, "
                     "quoted where it is a number such as '01'"
                 )
             columns = zip(texts, self.texts, strict=True)

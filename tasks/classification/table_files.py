@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.conf.shown import listed, reason, short_repr
+from lra.conf.shown import reason, short_list, short_repr
 from lra.tasks.data.archives import PACKINGS, open_packed
 from lra.tasks.data.lines import plain_text
 from lra.tasks.errors import BadData
@@ -63,7 +63,7 @@ def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) 
     times = Counter(header)
     if missing := [name for name in columns if not times[name]]:
         raise BadData(
-            f"{where}: columns {listed(header)}, wanted {listed(missing)}; name yours by "
+            f"{where}: columns {short_list(header)}, wanted {short_list(missing)}; name yours by "
             "task.text, task.second_text and task.label, of pairs by task.source_text and "
             "task.target_text"
         )

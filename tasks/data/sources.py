@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lra.conf.kept import data_root as data_root  # noqa: PLC0414  # handed on
-from lra.conf.plain_files import read_json, typed
+from lra.conf.plain_files import read_json, typed_object
 from lra.conf.system_errors import NO_LOCKS, STORAGE_ALONE
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.full_disk import full_disk_explained
@@ -189,7 +189,7 @@ def _remembered(
     note = data_root() / "hashes" / f"{name}.json"
     # Not there, damaged, or in a cache of somebody who lets nobody read.
     with suppress(OSError, ValueError):
-        remembered = typed(read_json(note), {"state": str, "sha256": str})
+        remembered = typed_object(read_json(note), {"state": str, "sha256": str})
         if remembered["state"] == state:
             return str(remembered["sha256"])
     digest = hashed()

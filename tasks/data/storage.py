@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from lra.conf.plain_files import NoFile, NoJson, read_json, typed
+from lra.conf.plain_files import NoFile, NoJson, read_json, typed_object
 from lra.conf.system_errors import is_file, persistent
 from lra.tasks.data.sources import placing, sha256
 from lra.tasks.errors import BadData, NotPrepared
@@ -189,11 +189,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest; `NotPrepared` where the store does not exist."""
     path = folder / "manifest.json"
     try:
-        manifest = typed(read_json(path), {"format": int})
+        manifest = typed_object(read_json(path), {"format": int})
         if manifest["format"] == FORMAT:
-            typed(manifest, {"files": dict, "splits": list, "about": dict})
+            typed_object(manifest, {"files": dict, "splits": list, "about": dict})
             for facts in manifest["files"].values():
-                typed(facts, {"bytes": int, "sha256": str})
+                typed_object(facts, {"bytes": int, "sha256": str})
             names = {f"{split}.{part}.npy" for split in manifest["splits"] for part in PARTS}
             if not names <= manifest["files"].keys():
                 raise NoJson(f"splits are {manifest['splits']!r:.60}; wanted those of its files")

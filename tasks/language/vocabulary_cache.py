@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.conf.plain_files import NoFile, NoJson, read_bytes, read_json, typed
+from lra.conf.plain_files import NoFile, NoJson, read_bytes, read_json, typed_object
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.sources import data_root, lock, placing
 from lra.tasks.errors import BadData, NotPrepared
@@ -50,7 +50,7 @@ def read(at: CachedFile) -> bytes:
     """
     path = at.folder / at.name
     try:
-        manifest = typed(read_json(at.folder / "manifest.json"), {})
+        manifest = typed_object(read_json(at.folder / "manifest.json"), {})
         content = read_bytes(path)
     except FileNotFoundError as error:
         raise NotPrepared(

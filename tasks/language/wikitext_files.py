@@ -9,7 +9,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.conf.shown import listed, short_repr
+from lra.conf.shown import short_list, short_repr
 from lra.tasks.data import archives, hub
 from lra.tasks.data.lines import LineBlock, blocks, is_plain
 from lra.tasks.data.sources import data_root, remembered_sha256
@@ -164,7 +164,7 @@ def _members(archive: Path, form: WikiTextForm) -> dict[str, TextFile]:
     lacking = [f"{name}.{form}" for name in FILES.values() if f"{name}.{form}" not in names]
     if lacking:
         raise BadData(
-            f"{archive} holds {listed(sorted(names)) or 'nothing'}, wanted "
+            f"{archive} holds {short_list(sorted(names)) or 'nothing'}, wanted "
             f"{', '.join(lacking)} as well: fetch {form} and not the other form of the text"
         )
     return {split: TextFile(archive, names[f"{name}.{form}"]) for split, name in FILES.items()}

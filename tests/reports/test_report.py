@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from lra.composition.runner_class import sections
-from lra.reports.install import MANIFEST, Occupied
+from lra.reports.install import MANIFEST, ForeignFile
 from lra.reports.report import write_report
 from lra.reports.rows import NoRows
 
@@ -141,7 +141,7 @@ def test_a_file_that_no_report_wrote_is_not_overwritten(
     make: SimpleNamespace, tmp_path: Path
 ) -> None:
     (tmp_path / "report.md").write_text("mine")
-    with pytest.raises(Occupied, match=r"no report wrote: report\.md"):
+    with pytest.raises(ForeignFile, match=r"no report wrote: report\.md"):
         written(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
     assert (tmp_path / "report.md").read_text() == "mine"
@@ -149,7 +149,7 @@ def test_a_file_that_no_report_wrote_is_not_overwritten(
 
 def test_a_damaged_manifest_is_named(make: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text("{torn")
-    with pytest.raises(Occupied, match="not a report's list of files"):
+    with pytest.raises(ForeignFile, match="not a report's list of files"):
         written(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path)
 
 

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from lra.reports.figures.drawing import legend_name
-from lra.reports.stems import fitting, stem
+from lra.reports.stems import fit_stem, stem
 from lra.reports.tables.latex import escape_latex
 from lra.reports.tables.table import csv_text
 
@@ -35,11 +35,11 @@ def test_different_parts_give_different_names():
 def test_a_name_of_many_parts_is_cut_and_stays_its_own():
     names = [stem(*("x" * 60, "y") * 5, last) for last in ("a", "b")]
     assert min(map(len, names)) > 255
-    cut = [fitting(name) for name in names]
+    cut = [fit_stem(name) for name in names]
     assert max(len(f"{name}.legend.caption.txt".encode()) for name in cut) < 255
-    assert cut[0] != cut[1] == fitting(names[1])
-    assert len(fitting("\u6f22" * 90).encode()) <= 200
-    assert fitting("time-forward") == "time-forward"
+    assert cut[0] != cut[1] == fit_stem(names[1])
+    assert len(fit_stem("\u6f22" * 90).encode()) <= 200
+    assert fit_stem("time-forward") == "time-forward"
 
 
 @pytest.mark.parametrize("text", ["=1+1|x", "@SUM(A1)", "+cmd|' /C calc'!A0", "-a", "\tx", "-1+a"])

@@ -16,7 +16,7 @@ from matplotlib.colors import to_rgb
 
 from lra.composition.runner_class import sections
 from lra.errors import UnknownName
-from lra.reports.figures.direct import spread
+from lra.reports.figures.direct import spread_apart
 from lra.reports.figures.drawing import looks, save
 from lra.reports.figures.panels import scaling_figure
 from lra.reports.figures.scaling import scaling_data
@@ -96,7 +96,7 @@ def test_every_figure_is_as_wide_as_wanted_and_nothing_overlaps(
 @settings(max_examples=60, deadline=None)
 def test_names_at_the_ends_of_lines_keep_apart(wanted: list[tuple[float, float]]) -> None:
     middles, heights = np.array(sorted(wanted)).T
-    found = spread(middles, heights)
+    found = spread_apart(middles, heights)
     assert (np.diff(found) >= (heights[1:] + heights[:-1]) / 2 - 1e-9).all()
     if heights.sum() <= 1:
         assert found[0] - heights[0] / 2 >= -1e-9

@@ -18,13 +18,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from lra.reports.figures.drawing import style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.words import wrap
-from lra.reports.labels import named
+from lra.reports.labels import name_with
 from lra.reports.rows import MARKS, Value, short
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.stems import stem
-from lra.reports.style import chosen
-from lra.reports.tables.costs import describe_pass, significant, trusted
+from lra.reports.style import in_force
+from lra.reports.tables.costs import dagger, describe_pass, significant
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.records import Status
 
@@ -48,9 +48,9 @@ def peer_rows(rows: pd.DataFrame) -> pd.DataFrame:
     Of the lengths that the style in force shows.
     """
     own = rows[rows["runner"] == "peers"].copy()
-    if lengths := chosen().style.lengths:
+    if lengths := in_force().style.lengths:
         own = own[own["length"].isin(lengths)].copy()
-    own["name"] = [named(row, without={DIRECTION}) for row in own.to_dict("records")]
+    own["name"] = [name_with(row, without={DIRECTION}) for row in own.to_dict("records")]
     for name in (*LABELS, "side", "compared_in"):
         own[name] = [labels.get(name, "") for labels in own["labels"]]
     return own
@@ -106,7 +106,7 @@ def _entry(rows: Sequence[dict[str, Any]], metric: str) -> Entry:
         text += f" [{significant(interval.low, 2)}, {significant(interval.high, 2)}]"
     notes = _rounding(rows) if metric == "peer_speedup" else ()
     entry = Entry(text=text, value=value, interval=interval, notes=notes)
-    return trusted(entry, Value(value=value, disturbed=found["disturbed"]))
+    return dagger(entry, Value(value=value, disturbed=found["disturbed"]))
 
 
 def _unlike(rows: Sequence[dict[str, Any]], found: dict[str, Any]) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lra.composition.runner_class import sections
-from lra.reports.page.configurations import CellAccount, cells_json, flattened
-from lra.reports.page.markup import embedded
+from lra.reports.page.configurations import CellAccount, cells_json, flat_pairs
+from lra.reports.page.markup import script_json
 from lra.reports.page.scripts import inline
 from lra.reports.report import write_report
 from lra.reports.rows import prepare
@@ -91,7 +91,7 @@ def test_the_data_give_back_configuration_and_command(page: str) -> None:
         for pair in lacking:
             if tuple(cells["pairs"][pair]) not in {tuple(cells["pairs"][p]) for p in own}:
                 options.pop(cells["pairs"][pair][0])
-        assert options == dict(flattened(account.config))
+        assert options == dict(flat_pairs(account.config))
         assert " ".join(cells["words"][w] for w in cells["commands"][place]) == account.command
 
 
@@ -135,7 +135,7 @@ def test_thirty_models_at_ten_lengths_stay_small(tmp_path: Path) -> None:
 
 
 def test_scripts_inside_a_page_cannot_end_early() -> None:
-    assert embedded({"a": "</script><!-- &"}) == r'{"a":"\u003c/script\u003e\u003c!-- \u0026"}'
+    assert script_json({"a": "</script><!-- &"}) == r'{"a":"\u003c/script\u003e\u003c!-- \u0026"}'
     assert inline("x = '</SCRIPT>' + '<!--'") == r"x = '<\/SCRIPT>' + '\x3c!--'"
 
 

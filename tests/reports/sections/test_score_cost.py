@@ -13,7 +13,7 @@ from lra.reports.sections.score_cost import (
     score_cost_figure,
     score_long_time_data,
     score_time_data,
-    untimed,
+    untimed_trainings,
 )
 from lra.reports.statistics.intervals import mean_interval
 from tests.reports.conftest import Report
@@ -74,11 +74,11 @@ def test_steps_of_a_training_that_waited_for_a_processor_are_no_cost(make: Simpl
     frame = prepare(make.frame(*rows))
     data = score_time_data(frame).set_index("model")
     assert data["step_time"].to_dict() == {"linear": 0.1, "softmax": 0.2, "fnet": 0.3}
-    (left_out,) = untimed(frame)
+    (left_out,) = untimed_trainings(frame)
     assert left_out.reason == (
         "2 of 5 trainings were disturbed, as in: waited for a processor for 50% of its time"
     )
-    assert not [*untimed(frame[frame["model"] != "light_conv"])]  # each model has a time
+    assert not [*untimed_trainings(frame[frame["model"] != "light_conv"])]  # each model has a time
 
 
 def test_scores_meet_the_time_of_a_step_at_the_length_that_most_models_reach(

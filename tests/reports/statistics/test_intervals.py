@@ -9,7 +9,7 @@ from lra.reports.statistics.intervals import (
     mean_interval,
     median_interval,
     percentiles,
-    resampled,
+    resample,
     t_quantile,
     wilson_interval,
 )
@@ -80,9 +80,9 @@ def test_resampled_bounds_are_values_of_the_statistic_and_may_be_infinite() -> N
     def beyond(medians: np.ndarray) -> np.ndarray:
         return np.where(medians[:, 0] > 2.0, np.inf, medians[:, 0] + medians[:, 1])
 
-    found = resampled([[1.0, 2.0, 3.0], [10.0, 20.0]], beyond)
+    found = resample([[1.0, 2.0, 3.0], [10.0, 20.0]], beyond)
     assert (found.low, found.high) == (11.0, np.inf)
-    assert resampled([[1.0, 2.0, 3.0], [10.0, 20.0]], beyond) == found
+    assert resample([[1.0, 2.0, 3.0], [10.0, 20.0]], beyond) == found
 
 
 def test_percentiles_are_of_the_samples() -> None:
@@ -98,7 +98,7 @@ def test_medians_are_drawn_as_if_resamples_were(monkeypatch: pytest.MonkeyPatch)
         for lower, upper in ((0.3, 0.7), (0.025, 0.975)):
             monkeypatch.setattr("lra.reports.statistics.intervals.LOWER", lower)
             monkeypatch.setattr("lra.reports.statistics.intervals.UPPER", upper)
-            found = resampled([samples], lambda medians: medians[:, 0])
+            found = resample([samples], lambda medians: medians[:, 0])
             low = np.quantile(wanted, lower, method="lower")
             high = np.quantile(wanted, upper, method="higher")
             assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12), (size, lower)
@@ -106,7 +106,7 @@ def test_medians_are_drawn_as_if_resamples_were(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_cost_of_an_interval_does_not_grow_with_the_samples() -> None:
     tracemalloc.start()
-    resampled([np.arange(1.0, 1e5)] * 8, lambda medians: medians[:, 0])
+    resample([np.arange(1.0, 1e5)] * 8, lambda medians: medians[:, 0])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10e6

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from lra.reports.tables.ranking import DIFFERS, ranked
+from lra.reports.tables.ranking import DIFFERS, rank_columns
 from lra.reports.tables.table import Entry
 
 
@@ -17,7 +17,7 @@ def column(values: np.ndarray) -> list[list[Entry]]:
 
 
 def marked(values: np.ndarray) -> int:
-    lines, _ = ranked(column(values), 6, higher=True)
+    lines, _ = rank_columns(column(values), 6, higher=True)
     return sum(entry.text.endswith(DIFFERS) for line in lines for entry in line)
 
 
@@ -39,7 +39,7 @@ def test_models_that_share_one_seed_or_none_are_not_tested() -> None:
         [Entry(text="1", value=1.0, by_seed={0: 1.0, 1: 1.1})],
         [Entry(text="0", value=0.0, by_seed={1: 0.0, 2: 0.1})],
     ]
-    found, words = ranked(lines, 1, higher=True)
+    found, words = rank_columns(lines, 1, higher=True)
     assert [entry.text for line in found for entry in line] == ["1", "0"]
     assert "no difference is tested" in words
-    assert ranked(lines[:1], 1, higher=True) == (lines[:1], "")
+    assert rank_columns(lines[:1], 1, higher=True) == (lines[:1], "")

@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from lra.conf.shown import LONGEST, listed, short_repr
+from lra.conf.shown import LONGEST, short_list, short_repr
 from lra.tasks.classification.listops.text import read_tsv
 from lra.tasks.classification.pairs import read as read_pairs
 from lra.tasks.classification.table import TableTask
@@ -134,7 +134,7 @@ HUGE = ["x" * 10**6, 10**9999, {str(i): i for i in range(10**5)}, ["é"] * 10**5
 @pytest.mark.parametrize("value", HUGE, ids=lambda value: type(value).__name__)
 def test_values_are_short_in_messages(value):
     assert len(short_repr(value)) <= LONGEST + 2
-    assert len(listed([str(type(value))] * 10**5)) < 1000
+    assert len(short_list([str(type(value))] * 10**5)) < 1000
 
 
 @pytest.mark.parametrize("where", ["text", "label"])
