@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lra.choices.traits import describe
+from lra.choices.traits import describe_traits
 from lra.composition.catalogue import choices
 from lra.composition.yaml_text import load
 from lra.models.mixer import INSIDE, MASKS, Positions
@@ -32,7 +32,7 @@ def test_every_encoding_has_a_line() -> None:
 )
 def test_families_stand_where_their_traits_say(name: str, trait: str, places: Any) -> None:
     page = (DOCS / name).read_text()
-    traits = {file.stem: describe(load(file))[trait] for file in choices("model", [])}
+    traits = {file.stem: describe_traits(load(file))[trait] for file in choices("model", [])}
     for place in places:
         (line,) = re.findall(rf"^- `{place}`: (.*)$", page, re.MULTILINE)
         wanted = sorted(family for family, offered in traits.items() if place in offered)

@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import fill
 
 from cost_table import costs, longest
-from lra.choices.traits import describe
+from lra.choices.traits import describe_traits
 from lra.composition.catalogue import choices, names
 from lra.composition.yaml_text import load
 from lra.models.mixer import INSIDE, MASKS
@@ -35,7 +35,7 @@ def written(page: str, pattern: str, text: str) -> None:
 
 def of_traits() -> None:
     """Write which families honour each mask, and apply each encoding of positions."""
-    traits = {file.stem: describe(load(file)) for file in choices("model", [])}
+    traits = {file.stem: describe_traits(load(file)) for file in choices("model", [])}
     for page, trait, places in (
         ("masks.md", "supports", MASKS),
         ("positions.md", "positions", INSIDE),

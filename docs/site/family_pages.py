@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from lra.choices.explain import choice_options, typed_value
-from lra.choices.traits import describe, growth
+from lra.choices.traits import describe_traits, growth
 from lra.composition.catalogue import choices
 from lra.composition.compose import group_file
 from lra.composition.selection import kinds
@@ -164,7 +164,7 @@ def described(text: str) -> tuple[str, str]:
 
 def capabilities(file: Path) -> list[str]:
     """Return what an instance with default options guarantees, as sentences."""
-    facts = describe(load(file), (), str(file))
+    facts = describe_traits(load(file), (), str(file))
     refused = [f"Not {way}: {reason}." for way, reason in facts["refusals"].items()]
     if not facts["directions"]:
         return refused

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
 from lra.errors import ConfigError
-from lra.terminal.progress import told
+from lra.terminal.progress import still_running
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,16 +56,16 @@ class Findings:
     def __repr__(self) -> str:
         from lra.terminal.screen import table
 
-        return f"{table(lines(self.findings), indent='')}\n{_sentence(self)}"
+        return f"{table(finding_lines(self.findings), indent='')}\n{_sentence(self)}"
 
     def _repr_html_(self) -> str:
         """Return the failures as a table, all others folded away."""
         rows = [f"<p><b>{escape(_sentence(self))}</b></p>"]
         good = [finding for finding in self.findings if finding.passed]
         if self.failed:
-            rows.append(_table(lines(self.failed)))
+            rows.append(_table(finding_lines(self.failed)))
         if good:
-            folded = _table(lines(good))
+            folded = _table(finding_lines(good))
             rows.append(f"<details><summary>{len(good)} passed</summary>{folded}</details>")
         return "\n".join(rows)
 
@@ -74,7 +74,7 @@ def _sentence(findings: Findings) -> str:
     return count_findings(findings.mixer, findings.findings)
 
 
-def lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
+def finding_lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
     """Return a row of each finding, failures last and one for all that say the same.
 
     They say the same where they raise the same error, or differ in numbers alone.
@@ -183,7 +183,7 @@ def run_checks(
             "got device='cuda', but PyTorch sees no GPU here (`lra doctor` tells what is seen); "
             "wanted device='cpu', or a machine with a GPU and a CUDA build of torch"
         )
-    with told("checking the mixer"):
+    with still_running("checking the mixer"):
         findings = checks(
             factory,
             width=width,

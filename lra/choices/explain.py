@@ -190,11 +190,11 @@ def print_choices(
     for number, file in enumerate(files):
         if number:
             print()
-        for line in lines(file, group_words[file.parent.name], everything=everything):
+        for line in choice_lines(file, group_words[file.parent.name], everything=everything):
             print(line)
 
 
-def lines(file: Path, word: str, *, everything: bool) -> Iterator[str]:
+def choice_lines(file: Path, word: str, *, everything: bool) -> Iterator[str]:
     """Yield the text of one choice."""
     entry = read(file)
     option_lines = _long_lines if everything else _short_lines

@@ -24,7 +24,7 @@ MEMORY = 64
 """Tokens that states remember of which sizes are told."""
 
 
-def describe(
+def describe_traits(
     node: Mapping[str, Any], plugins: Sequence[str] = (), where: str = "model"
 ) -> dict[str, Any]:
     """Return the traits of the model that a file's `node` describes, as plain values.
@@ -124,7 +124,7 @@ def print_traits(files: Iterable[Path], plugins: Sequence[str], as_json: bool) -
     for file in of_models:
         name = file.stem
         try:
-            models[name] = describe(load(file), plugins, str(file))
+            models[name] = describe_traits(load(file), plugins, str(file))
         except (TypeError, ValueError) as error:
             broken[name] = str(error)
     if as_json:

@@ -10,7 +10,7 @@ from lra.cluster.claiming import Claiming
 from lra.cluster.machine import machine
 from lra.cluster.plan import PlanEntry
 from lra.cluster.state import WorkerState
-from lra.execution.executor import CellGroup, ClaimedCell, prepare
+from lra.execution.executor import CellGroup, ClaimedCell, prepare_task
 from lra.runners.isolation.places import Places
 from lra.runners.isolation.progress import Progress
 from lra.runners.measurement.hardware import available_bytes
@@ -150,7 +150,7 @@ class SharedPlan:
         if name not in self.data:
             task = taken.planned.run.task
             self.state.say(f"preparing {task.spec.name}")
-            fault = prepare(task, self.board)
+            fault = prepare_task(task, self.board)
             self.data[name] = "" if fault is None else str(fault)
 
     def _alike(self, first: ClaimedCell) -> Iterator[Sequence[ClaimedCell]]:

@@ -255,7 +255,7 @@ def _progress(state: Mapping[str, Any]) -> str:
     return words if left_s is None else f"{words}, {ahead(left_s)} left"
 
 
-def lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
+def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
     """Yield what a person sees, of running cells and of workers at most so many."""
     share = standing.done / max(1, standing.total)
     running, waiting = len(standing.running), standing.left - len(standing.running)

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from lra.cluster.plan import StoredPlan
 from lra.composition.run import LoggerMode
-from lra.conf.plain_files import read_json
+from lra.conf.plain_files import read_json, typed_object
 from lra.results.style import read_style
 from lra.runners.storage.atomic import write_whole
 from lra.runners.storage.claims import take
@@ -49,7 +49,7 @@ def report_once(
 def lacking_report(plan: StoredPlan) -> str:
     """Return what is to be written of a complete sweep, in words; "" where there is nothing."""
     with suppress(OSError, ValueError, KeyError):
-        if typed(read_json(plan.folder / DONE), {})["plan"] == plan.head["made"]:
+        if typed_object(read_json(plan.folder / DONE), {})["plan"] == plan.head["made"]:
             return ""
     report = [REPORT] if plan.head["report"]["write"] is not False else []
     logged = plan.logger.mode is not LoggerMode.disabled

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from lra.composition.arguments import Parser, add_plugin_words, path_word, whole
 from lra.composition.catalogue import entries
 from lra.errors import UnknownName, unknown
-from lra.terminal.progress import told
+from lra.terminal.progress import still_running
 from lra.terminal.screen import table
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def verify(task: "Task") -> int:
         except BadData as error:
             found("NO", "files", str(error))
     if all(mark == "ok" for mark, *_ in rows):
-        with told(f"checking {task.spec.name}"):
+        with still_running(f"checking {task.spec.name}"):
             for finding in findings(task):
                 found("ok" if finding.passed else "NO", finding.check, finding.detail)
     failed = sum(mark != "ok" for mark, *_ in rows)
@@ -242,7 +242,7 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
             f"{task.spec.name} computes no baselines: it has no method baselines(split)"
         )
     task.prepare()
-    with told(f"computing baselines of {task.spec.name}"):
+    with still_running(f"computing baselines of {task.spec.name}"):
         baselines = certified(task, arguments.split, again=arguments.again)
     measures = list(dict.fromkeys(name for baseline in baselines for name in baseline.measures))
     rows = [

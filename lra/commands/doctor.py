@@ -71,7 +71,7 @@ def checks(results: Path) -> list[Check]:
     ]
 
 
-def facts() -> dict[str, str]:
+def machine_facts() -> dict[str, str]:
     """Return versions, processor, threads, memory and the variables that change speed."""
     import torch
 
@@ -176,7 +176,7 @@ def main(argv: list[str]) -> int:
         from lra.machine.noise import noise
 
         return noise(as_json=arguments.json)
-    about = facts()
+    about = machine_facts()
     if not arguments.json:
         print(table(list(about.items()), indent=""))
         print()

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from lra.api.verifying import count_findings, lines, run_checks
+from lra.api.verifying import count_findings, finding_lines, run_checks
 from lra.composition.arguments import Parser, add_plugin_words, whole
 from lra.composition.named import resolve
 from lra.composition.yaml_text import parse
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
         device=arguments.device,
         dtype=arguments.dtype,
     )
-    if rows := lines(f for f in findings if not (arguments.quiet and f.passed)):
+    if rows := finding_lines(f for f in findings if not (arguments.quiet and f.passed)):
         print_table(rows, indent="")
     print(count_findings(arguments.mixer, findings))
     return 0 if all(finding.passed for finding in findings) else 1

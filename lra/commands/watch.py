@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
         mark_of,
         plan_folder,
     )
-    from lra.cluster.progress_of import Watcher, lines, worker_lines
+    from lra.cluster.progress_of import Watcher, sweep_lines, worker_lines
     from lra.runners.store import Store
 
     root, name = arguments.results, arguments.plan
@@ -81,7 +81,8 @@ def main(argv: list[str]) -> int:
         if arguments.json:
             print(json.dumps(_standing_json(standing), ensure_ascii=False))
         else:
-            text = [*lines(standing, PlanTitles(plan), MOST_LINES), *stages(watcher, standing)]
+            text = [*sweep_lines(standing, PlanTitles(plan), MOST_LINES)]
+            text += stages(watcher, standing)
             text += worker_lines(standing, 1000 if arguments.workers else 0)
             text = [one_line(line) for line in text if not line.endswith(" more workers")]
             print("\n".join(text))
@@ -91,7 +92,7 @@ def main(argv: list[str]) -> int:
         standing = watcher.look()
         standing.jobs = jobs.look()
         _, rows = region.room()
-        text = [*lines(standing, PlanTitles(plan), max(2, (rows - 4) // 2))]
+        text = [*sweep_lines(standing, PlanTitles(plan), max(2, (rows - 4) // 2))]
         text += stages(watcher, standing)
         text += worker_lines(standing, max(0, rows - len(text) - 3))
         region.draw(text[: rows - 1])
@@ -108,7 +109,7 @@ def main(argv: list[str]) -> int:
 
 def _of_run(root: Path, name: str, *, once: bool, as_json: bool) -> int:
     """Show how far a sweep of `lra run` is, which has no plan and no workers."""
-    from lra.cluster.progress_of import lines, of_stored
+    from lra.cluster.progress_of import of_stored, sweep_lines
 
     region = Region(sys.stdout)
     staying = on_terminal(sys.stdout) and not once and not as_json
@@ -118,7 +119,7 @@ def _of_run(root: Path, name: str, *, once: bool, as_json: bool) -> int:
             print(json.dumps(_standing_json(standing), ensure_ascii=False))
             return standing.code
         keys = {key: key for failed in standing.failures.values() for key in failed}
-        text = [*lines(standing, keys, MOST_LINES)]
+        text = [*sweep_lines(standing, keys, MOST_LINES)]
         if not staying:
             print("\n".join(map(one_line, text)))
             return standing.code

@@ -42,7 +42,7 @@ from lra.composition.words import as_text, legible, reading
 from lra.conf.shown import short
 from lra.errors import ConfigError
 from lra.runners.records import Memo
-from lra.terminal.progress import told, with_progress
+from lra.terminal.progress import still_running, with_progress
 
 NO_SEARCH = "none"
 MULTIRUN = ("-m", "--multirun")
@@ -56,7 +56,7 @@ BASIC = {"launcher": "BasicLauncher", "sweeper": "BasicSweeper"}
 PATH = "hydra.searchpath="
 
 
-@told("reading the configuration", first_s=2.0, piped=False)
+@still_running("reading the configuration", first_s=2.0, piped=False)
 def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
     """Return what the command line asks for; empty where Hydra only printed something.
 

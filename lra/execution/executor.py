@@ -371,7 +371,7 @@ class Executor:
         return failure_of(before) is None
 
 
-def prepare(task: Task, board: ProgressBoard) -> NotPrepared | BadData | None:
+def prepare_task(task: Task, board: ProgressBoard) -> NotPrepared | BadData | None:
     """Make the data of a task ready before any child needs them; return why they cannot be had."""
     name = task.spec.name
     try:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from lra.composition.protocol import first_look
-from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare
+from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare_task
 from lra.runners.isolation.isolate import start_server
 from lra.runners.isolation.progress import Progress
 from lra.runners.records import Cell, Status
@@ -138,7 +138,7 @@ def prepare_data(
             continue
         data = data_of(planned)
         if data not in faults:
-            faults[data] = prepare(planned.run.task, board)
+            faults[data] = prepare_task(planned.run.task, board)
         if (fault := faults[data]) is not None:
             planned.no_data = str(fault)
     fault = next((fault for fault in faults.values() if fault is not None), None)

@@ -18,6 +18,7 @@ import torch
 from lra.composition.compose import build_model, facts
 from lra.composition.run import Run
 from lra.models.backbone.config import TOKEN_HEADS, Head
+from lra.models.backbone.generation import begin, next_logits
 from lra.models.backbone.model import Backbone, TaskFacts
 from lra.models.contract.trace import Operator, Trace, Tracer
 from lra.models.mixer import Layout, Unsupported
@@ -283,18 +284,16 @@ def _alike(run: Run, name: str) -> bool:
     return run.stack is None and len(run.mixers) == 1 and all(len(v) < 2 for v in listed)
 
 
-def reading_of(model: "Backbone", passes: Passes, rows: int) -> tuple[int, Callable[[], object]]:
+def reading_of(model: Backbone, passes: Passes, rows: int) -> tuple[int, Callable[[], object]]:
     """Return the bytes of a state, and the pass that finds what texts go on with behind it.
 
     Raises:
         Unsupported: The model writes none, or has no state where one is asked for.
     """
-    from lra.models.backbone.generation import begin, read
-
     tokens = torch.empty(rows, passes.read or 0, dtype=torch.long, device="meta")
     memory = passes.length if passes.length > tokens.shape[1] else None
     point = begin(model, tokens, memory=memory)
-    return size_bytes(point.state), partial(read, model, point)
+    return size_bytes(point.state), partial(next_logits, model, point)
 
 
 def call_of(

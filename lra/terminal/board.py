@@ -23,7 +23,7 @@ from lra.runners.isolation.progress import Event, Progress, listening
 from lra.runners.records import Cell, Status, canonical, legible
 from lra.terminal.screen import Region, bar_line, encodable, on_terminal, squeeze
 from lra.terminal.volume import Volume
-from lra.terminal.wording import Fact, ahead, facts, join_facts, time_words
+from lra.terminal.wording import Fact, ahead, cell_facts, join_facts, time_words
 
 FIRST_S, LONGEST_S = 10.0, 300.0
 """Waits between two lines of a running cell."""
@@ -68,7 +68,7 @@ class _Running:
 
     def text(self, now: float, columns: int | None = None) -> str:
         """Return where the cell is, in at most so many columns."""
-        parts = facts(self.message, age_s=now - self.message_at, phase_s=now - self.phase_at)
+        parts = cell_facts(self.message, age_s=now - self.message_at, phase_s=now - self.phase_at)
         if columns is not None and self.place:  # drawn lines say it for as long as it runs
             parts.append(Fact(self.place, 5))
         return join_facts(parts, columns)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from lra.runners.records import Measurement, Status
 from lra.tasks.data.bars import tqdm
 from lra.terminal.screen import beneath
-from lra.terminal.wording import spent
+from lra.terminal.wording import time_words
 
 if TYPE_CHECKING:
     from lra.runners.runner import Runner
@@ -50,7 +50,7 @@ def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
 
 
 @contextmanager
-def told(what: str, *, first_s: float = AGAIN_S, piped: bool = True) -> Iterator[None]:
+def still_running(what: str, *, first_s: float = AGAIN_S, piped: bool = True) -> Iterator[None]:
     """Say on stderr that something lasts: after `first_s`, then after waits that double.
 
     Where it is not `piped`, a terminal alone gets the lines.
@@ -59,12 +59,12 @@ def told(what: str, *, first_s: float = AGAIN_S, piped: bool = True) -> Iterator
     heard = speaking and (piped or sys.stderr.isatty())
 
     def tell() -> None:
-        from lra.tasks.data.bars import tqdm
-
         wait = first_s
         while heard and not over.wait(wait):
             with suppress(OSError, ValueError):  # nobody reads it
-                tqdm.write(f"{what}: {spent(time.monotonic() - begun)} so far", file=sys.stderr)
+                tqdm.write(
+                    f"{what}: {time_words(time.monotonic() - begun)} so far", file=sys.stderr
+                )
             wait *= 2
 
     thread = threading.Thread(target=tell, daemon=True)

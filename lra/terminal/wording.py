@@ -39,7 +39,7 @@ def _long(minutes: int) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
-def facts(message: Progress, *, age_s: float, phase_s: float) -> list[Fact]:
+def cell_facts(message: Progress, *, age_s: float, phase_s: float) -> list[Fact]:
     """Return what there is to say of a running cell.
 
     Args:

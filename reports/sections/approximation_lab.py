@@ -131,7 +131,7 @@ def approximation_table(data: pd.DataFrame, mode: str) -> Table:
         (Column(title="speed beside SDPA (×)", key="speed"), partial(_time_entry, speed=True)),
     ]
     return table_of(
-        lines, columns, title=f"Approximations of attention, {describe(mode)}",
+        lines, columns, title=f"Approximations of attention, {mode_sentence(mode)}",
         caption="Errors are Frobenius norms of the difference over those of the exact output or "
         "matrix, 0 is exact; mean over draws (extremes, and intervals of times, in the CSV). Mass "
         "is the share of the exact attention of the heaviest keys that is kept, 1 is exact. "
@@ -141,7 +141,7 @@ def approximation_table(data: pd.DataFrame, mode: str) -> Table:
     )  # fmt: skip
 
 
-def describe(mode: str) -> str:
+def mode_sentence(mode: str) -> str:
     """Return where queries and keys come from, in words."""
     words = {"random": "random queries and keys", "trained": "a trained model's queries and keys"}
     return words.get(mode, mode)
@@ -184,5 +184,5 @@ def section(rows: pd.DataFrame) -> Iterator[TablePart]:
         where = f" ({part.title})" if len(parts) > 1 else ""
         for mode in sorted(set(data["mode"])):
             name = f"approximation-{stem(mode)}{part.suffix}"
-            heading = f"Approximations, {describe(mode)}{where}"
+            heading = f"Approximations, {mode_sentence(mode)}{where}"
             yield TablePart(name, heading, approximation_table(data, mode))

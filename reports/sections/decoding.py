@@ -127,7 +127,7 @@ def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
             that remember.
     """
     records: list[dict[str, Any]] = []
-    for name, mode in lines(points):
+    for name, mode in decoding_lines(points):
         line_points = sorted((p for p in points if p.name == name), key=lambda p: p.length)
         if quantity == "state_bytes" and mode != "state":
             continue
@@ -137,7 +137,7 @@ def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
-def lines(points: Sequence[DecodePoint]) -> list[tuple[str, str]]:
+def decoding_lines(points: Sequence[DecodePoint]) -> list[tuple[str, str]]:
     """Return name and mode of every line: models in their order, with a state first."""
     order = model_order([p.model for p in points])
     keys = {(order.index(p.model), p.mode != "state", p.name, p.mode) for p in points}
@@ -169,7 +169,7 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
         return None
     places = {(p.name, p.length): p for p in points}
     shown = [(s, name, (name, metric, unit)) for s, metric, unit in PANELS
-             for name, _ in lines(points)]  # fmt: skip
+             for name, _ in decoding_lines(points)]  # fmt: skip
     columns = [
         (Column(title=f"{n:,}", key=str(n)), partial(_point_entry, places, n))
         for n in sorted({p.length for p in points})

@@ -19,7 +19,7 @@ from fuzz import cases
 from lra.cli import main
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import BadPlan, PlanTitles, StoredPlan, plan_folder
-from lra.cluster.progress_of import Watcher, lines, worker_lines
+from lra.cluster.progress_of import Watcher, sweep_lines, worker_lines
 from lra.cluster.state import WorkerState
 from lra.cluster.submissions import submissions
 from lra.runners.measurement.hardware import HardwareProfile
@@ -252,7 +252,7 @@ def watched(plan: Path) -> list[str]:
     opened = StoredPlan(plan)
     try:
         standing = Watcher(opened).look()
-        return [*lines(standing, PlanTitles(opened), 9), *worker_lines(standing, 9)]
+        return [*sweep_lines(standing, PlanTitles(opened), 9), *worker_lines(standing, 9)]
     finally:
         opened.close()
 
@@ -265,7 +265,8 @@ def reader(name: str, here: Path) -> Callable[[Path], object]:
         return lambda path: (living(path.parent), json.dumps(living(path.parent)))
     if name.startswith("results/plans"):
         return lambda path: (
-            [*lines(Watcher(StoredPlan(here / PLAN)).look(), {}, 9)] and submissions(here / PLAN)
+            [*sweep_lines(Watcher(StoredPlan(here / PLAN)).look(), {}, 9)]
+            and submissions(here / PLAN)
         )
     return {
         "results/index/rows.json": lambda _: index.statuses(here / "results"),

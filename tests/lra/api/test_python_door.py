@@ -22,7 +22,7 @@ from lra.api.plain_errors import in_python
 from lra.api.running import given_words
 from lra.api.searching import _range_text
 from lra.api.tabling import KINDS, ResultTable
-from lra.api.verifying import lines
+from lra.api.verifying import finding_lines
 from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.python_words import model_words, value_text, words_of
@@ -202,7 +202,7 @@ def test_a_class_is_verified_as_it_stands() -> None:
     assert "causal.no_lookahead" in {finding.check for finding in bad.failed}
     html = bad._repr_html_()
     assert "causal.no_lookahead" in html
-    assert html.count("<tr>") == len(lines(bad)) < len(bad)
+    assert html.count("<tr>") == len(finding_lines(bad)) < len(bad)
     assert set(bad.to_pandas()["passed"]) == {True, False}
 
 

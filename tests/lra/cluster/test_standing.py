@@ -13,7 +13,7 @@ import pytest
 from lra.cli import main
 from lra.cluster.local import LocalEngine
 from lra.cluster.plan import StoredPlan, plan_folder
-from lra.cluster.progress_of import KILLED, Watcher, lines, worker_lines
+from lra.cluster.progress_of import KILLED, Watcher, sweep_lines, worker_lines
 from lra.cluster.reporting import DONE
 from lra.cluster.state import WorkerState
 from lra.runners.isolation.progress import Progress
@@ -40,7 +40,7 @@ def watcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watcher
 def seen(watcher: Watcher) -> str:
     standing = watcher.look()
     titles = {entry.key: entry.key for entry in watcher.plan.entries}
-    return "\n".join([*lines(standing, titles, 9), *worker_lines(standing, 9)])
+    return "\n".join([*sweep_lines(standing, titles, 9), *worker_lines(standing, 9)])
 
 
 def test_a_worker_that_was_killed_here_is_gone(watcher: Watcher) -> None:

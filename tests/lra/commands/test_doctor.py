@@ -63,9 +63,9 @@ def test_facts_name_processor_memory_and_the_variables_that_change_speed(monkeyp
     for name in list(os.environ):
         if name.startswith(doctor.SPEED_VARIABLES):
             monkeypatch.delenv(name)
-    assert doctor.facts()["environment"] == "no speed variables"
+    assert doctor.machine_facts()["environment"] == "no speed variables"
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    facts = doctor.facts()
+    facts = doctor.machine_facts()
     assert facts["environment"] == "OPENBLAS_CORETYPE=Haswell"
     assert "GiB" in facts["memory"]
     assert "vectors" in facts["processor"]

@@ -9,7 +9,7 @@ import option_table
 import pytest
 import yaml
 
-from lra.choices.explain import Option, choice_options, lines, sets, shared_options
+from lra.choices.explain import Option, choice_lines, choice_options, sets, shared_options
 from lra.cli import main
 from lra.composition.catalogue import choices, groups
 from lra.composition.option_types import arguments, comments
@@ -26,10 +26,10 @@ def test_every_option_has_type_and_meaning_and_a_choice_fits_a_screen(group: str
         assert [o.key for o in found if not o.meaning.strip() or thin.match(o.meaning)] == [], file
         assert [option.key for option in found if not option.type.strip()] == [], file
         check_values(file, own, found)
-        screen = [*lines(file, group, everything=False)]
+        screen = [*choice_lines(file, group, everything=False)]
         assert len(screen) <= 60, file
         assert max(map(len, screen[1:])) <= 130, file
-        assert len(screen) <= len([*lines(file, group, everything=True)]) + 1, file
+        assert len(screen) <= len([*choice_lines(file, group, everything=True)]) + 1, file
 
 
 def check_values(file: Path, own: Sequence[Option], found: Sequence[Option]) -> None:

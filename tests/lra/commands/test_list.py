@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.choices.traits import describe
+from lra.choices.traits import describe_traits
 from lra.cli import main
 from lra.commands import list as listing
 from lra.composition import catalogue, yaml_text
@@ -150,8 +150,8 @@ def test_traits_are_read_off_instances_without_weights(capsys):
 
 def test_what_one_direction_can_attend_to_is_not_lost_in_the_other():
     model = yaml_text.load(catalogue.choices("model", [])[0].parent / "linear.yaml")
-    assert describe(model)["directions"] == ["bidirectional", "causal"]
-    assert describe(model)["cross"]
+    assert describe_traits(model)["directions"] == ["bidirectional", "causal"]
+    assert describe_traits(model)["cross"]
 
 
 def test_traits_as_a_table(capsys):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lra.composition.hydra_entry import entries
-from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare
+from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare_task
 from lra.runners.isolation import isolate
 from lra.runners.isolation.places import DevicePlace, Places
 from lra.sweep.cell_list import build
@@ -106,9 +106,9 @@ def test_remarks_on_data_are_printed_and_their_lack_is_returned(
     task: Any = SimpleNamespace(
         spec=SimpleNamespace(name="mine"), prepare=lambda: None, remarks={"a": "odd rows"}
     )
-    assert prepare(task, board) is None
+    assert prepare_task(task, board) is None
     assert "mine: warning: odd rows" in capsys.readouterr().out
     task.prepare = lacking
-    fault = prepare(task, board)
+    fault = prepare_task(task, board)
     assert isinstance(fault, NotPrepared)
     assert capsys.readouterr().out == ""

@@ -19,7 +19,7 @@ from lra.runners.records import Cell, Status
 from lra.terminal.board import LEFT, STOPPED, ProgressBoard
 from lra.terminal.screen import Region, gauge, on_terminal, squeeze, trim, width
 from lra.terminal.volume import Volume
-from lra.terminal.wording import ahead, facts, join_facts, time_words
+from lra.terminal.wording import ahead, cell_facts, join_facts, time_words
 from tests.runners.storage.stored_cells import make_cell
 
 STEP = Progress(
@@ -374,12 +374,12 @@ def test_durations(say: Callable[[float], str], seconds: float, said: str) -> No
      (1e9, "1.00e+09"), (float("nan"), "nan"), (0.0, "0"), (-2.5, "-2.500")],
 )  # fmt: skip
 def test_numbers_keep_what_counts(loss: float, said: str) -> None:
-    found = facts(Progress(loss=loss, unit="step"), age_s=0, phase_s=0)
+    found = cell_facts(Progress(loss=loss, unit="step"), age_s=0, phase_s=0)
     assert found[1].text == f"loss {said}"
 
 
 def test_the_least_worth_goes_first() -> None:
-    found = facts(STEP, age_s=0, phase_s=0)
+    found = cell_facts(STEP, age_s=0, phase_s=0)
     lengths = [join_facts(found, width).count(",") for width in range(80, 0, -1)]
     assert lengths == sorted(lengths, reverse=True)
     assert join_facts(found, 1) == "step 400/1,000"
