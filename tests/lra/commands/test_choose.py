@@ -252,7 +252,7 @@ def test_the_nearest_rows_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         [*cost_rows("linear", 0.9, "g", length=256), *score_rows("linear", 0.2, "h")]
     ).assign(family="linear", options=[{}] * 4)
     (folder / "results/cells").mkdir(parents=True)
-    monkeypatch.setattr(evidence, "stored", lambda *_: (own, {}, []))
+    monkeypatch.setattr(evidence, "stored_rows", lambda *_: (own, {}, []))
     frame = lra.choose(1024, **words).set_index("model")
     assert (frame["time_ratio"]["linear"], frame["score"]["linear"]) == (0.9, 20.0)
     assert frame["score_source"]["linear"].endswith(": results")

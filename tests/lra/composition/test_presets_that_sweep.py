@@ -89,7 +89,7 @@ def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -
         asked.append(entries[0].several)
         return SimpleNamespace(code=0, sweep=None)
 
-    monkeypatch.setattr("lra.commands.run.execute", execute)
+    monkeypatch.setattr("lra.execution.foreground.execute", execute)
     monkeypatch.setattr("lra.commands.run.advice_if_disturbed", lambda *_: "")
     assert main(["run", "+experiment=quickstart"]) == 0
     assert main(["run", "model=linear"]) == 0
