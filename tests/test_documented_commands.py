@@ -211,7 +211,7 @@ def test_a_documented_command_does_what_it_says(
         words += [] if "model=" in command else ["model=linear,sdpa,fnet"]
     if verb == "doctor":
         monkeypatch.setattr(doctor, "checks", essential)
-    monkeypatch.setattr("lra.results.stored.published_with_names", rows_of_one_model)
+    monkeypatch.setattr("lra.results.reporting.published_with_names", rows_of_one_model)
     if verb == "verify":
         chosen = verify.parser().parse_args(words)
         monkeypatch.setattr("lra.models.contract.suite.verify", lambda factory, **_: [])

@@ -111,7 +111,7 @@ SHOWN: dict[Callable[[Store], None], tuple[str, ...]] = {
 
 @pytest.fixture(autouse=True)
 def _light(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lra.composition.selection.kinds", dict)  # which reads fifty files
+    monkeypatch.setattr("lra.results.reporting.kinds", dict)  # which reads fifty files
 
 
 @pytest.mark.parametrize("fill", SHOWN, ids=lambda fill: fill.__name__)

@@ -113,7 +113,7 @@ DRAWN = {"figure", "svg", "defs", "style", "g", "path", "use", "clippath", "rect
 @pytest.fixture
 def plain(tmp_path, lra, monkeypatch):
     """The page of sound rows."""
-    monkeypatch.setattr("lra.composition.selection.kinds", lambda _: {})  # which reads fifty files
+    monkeypatch.setattr("lra.results.reporting.kinds", lambda _: {})  # which reads fifty files
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "sound.jsonl", scores())
     assert lra("report", "--rows", "sound.jsonl", "--out", "plain")[0] == 0

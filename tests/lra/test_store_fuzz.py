@@ -63,7 +63,7 @@ def kinds(name):
     "checkpoint-abc123/weights.pt",
 ])  # fmt: skip
 def test_one_damaged_file(name, tmp_path, monkeypatch, lra):
-    monkeypatch.setattr("lra.composition.selection.kinds", dict)  # which reads fifty files
+    monkeypatch.setattr("lra.results.reporting.kinds", dict)  # which reads fifty files
     (tmp_path / "sound").mkdir()
     fill(tmp_path / "sound")
     generator = random.Random(name)
