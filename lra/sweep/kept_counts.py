@@ -12,7 +12,7 @@ from typing import Any
 from lra.composition.class_path import paths_in
 from lra.composition.compose import bundled_family
 from lra.composition.run import Run
-from lra.conf.kept import data_root, keep, read_kept
+from lra.conf.cached_texts import data_root, keep, read_kept
 from lra.runners.runner import OWN
 from lra.runners.storage.fingerprint import Seen, digests, summary
 from lra.sweep.identity import version

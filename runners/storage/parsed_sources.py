@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.conf.kept import data_root, keep, read_kept
+from lra.conf.cached_texts import data_root, keep, read_kept
 
 MOST = 1024
 """Sources that are kept."""

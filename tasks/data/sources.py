@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from lra.conf.kept import data_root as data_root  # noqa: PLC0414  # handed on
+from lra.conf.cached_texts import data_root as data_root  # noqa: PLC0414  # handed on
 from lra.conf.plain_files import read_json, typed_object
 from lra.conf.system_errors import NO_LOCKS, STORAGE_ALONE
 from lra.tasks.data.bars import tqdm

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lra.cli import message
-from lra.conf.kept import data_root
+from lra.conf.cached_texts import data_root
 from tests import lra_process
 
 

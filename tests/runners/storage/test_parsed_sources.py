@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.conf.kept import data_root, read_kept
+from lra.conf.cached_texts import data_root, read_kept
 from lra.runners.storage import parsed_sources
 from lra.runners.storage.fingerprint import digests
 
