@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from lra.conf.cached_texts import data_root
 from lra.runners.storage import writers
 from lra.runners.storage.formats import (
     BadStore,
@@ -17,7 +18,6 @@ from lra.runners.storage.formats import (
     rows_files,
 )
 from lra.runners.store import Store
-from lra.tasks.data.sources import data_root
 
 PARTS = ("sweeps", "plans", "reports", "searches")
 """What has a folder of each sweep's own in the results."""
