@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from lra.conf.bounds import Bound
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 
 C = TypeVar("C", bound=Callable[..., Any])
 NUMBERS: Mapping[type, tuple[type, str]] = {

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import GenericAlias
 from typing import Any, TypeAlias, get_args, get_origin
 
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.conf.system_errors import persistent
 
 MOST_BYTES = 1 << 30

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from lra.conf import rooms
 from lra.conf.cached_texts import ANOTHER, holds_cache
-from lra.conf.shown import LONGEST, LONGEST_REASON, short
+from lra.conf.short_values import LONGEST, LONGEST_REASON, short
 from lra.conf.system_errors import is_fault, leads_nowhere, out_of_memory, reason, way_out
 from lra.errors import CommandError, near
 from lra.terminal import streams as standard_streams

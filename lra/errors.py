@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable
 
-from lra.conf.shown import short
+from lra.conf.short_values import short
 
 MOST_NAMES = 16
 LISTED = {

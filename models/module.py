@@ -5,7 +5,7 @@ from itertools import chain
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from lra.conf.shown import short_list
+from lra.conf.short_values import short_list
 
 
 def checked_module(mixer: object) -> nn.Module:

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lra.conf.choices import by_name
-from lra.conf.shown import short_list, short_repr
+from lra.conf.short_values import short_list, short_repr
 from lra.models.mixer import Family, Growth, Layout, Site, Traits, Unsupported, blanked
 
 OF_SITE: Mapping[str, tuple[str, ...]] = {

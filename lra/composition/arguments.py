@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lra.composition.configuration import SWEEP_NAME, SWEEP_WORDS
-from lra.conf.shown import LONGEST, short
+from lra.conf.short_values import LONGEST, short
 from lra.errors import near
 
 

@@ -14,7 +14,7 @@ from lra.composition.catalogue import words as groups
 from lra.composition.own_options import TABLES
 from lra.composition.words import as_text, reading
 from lra.composition.yaml_text import BadYaml
-from lra.conf.shown import LONGEST_REASON, short
+from lra.conf.short_values import LONGEST_REASON, short
 from lra.errors import ConfigError
 
 SHAPE = "wanted KEY=VALUE or GROUP=NAME, as in optim.steps=500 or model=linear"

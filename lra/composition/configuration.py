@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from lra.conf.shown import short
+from lra.conf.short_values import short
 from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
 

@@ -39,7 +39,7 @@ from lra.composition.printed import explain, print_configurations
 from lra.composition.run import Composed, Searched
 from lra.composition.selection import expand_sets
 from lra.composition.words import as_text, legible, reading
-from lra.conf.shown import short
+from lra.conf.short_values import short
 from lra.errors import ConfigError
 from lra.runners.records import Memo
 from lra.terminal.progress import still_running, with_progress

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from lra.composition.own_options import TABLES, Tree
-from lra.conf.shown import short, short_list
+from lra.conf.short_values import short, short_list
 from lra.errors import ConfigError, near
 from lra.runners.records import Memo
 

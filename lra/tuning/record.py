@@ -16,7 +16,7 @@ from lra.composition.binding import make
 from lra.composition.combinations import MOST
 from lra.conf.bounds import check_least, check_share
 from lra.conf.plain_files import Types, typed_object
-from lra.conf.shown import short
+from lra.conf.short_values import short
 from lra.errors import ConfigError, unknown
 from lra.runners.storage.atomic import make_folder, write_whole
 from lra.runners.storage.sealed import sealed, unsealed

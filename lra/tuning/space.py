@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Overrid
 from hydra.errors import HydraException
 
 from lra.composition.combinations import is_range, value_count
-from lra.conf.shown import short
+from lra.conf.short_values import short
 from lra.errors import ConfigError
 
 RANGES = "interval(a,b), tag(log, interval(a,b)), choice(a,b) or range(a,b,step)"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lra.conf.choices import rebind
-from lra.conf.shown import short_list
+from lra.conf.short_values import short_list
 from lra.models.backbone import placing
 from lra.models.backbone.assembly import (
     block_of,

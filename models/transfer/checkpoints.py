@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from lra.conf.plain_files import NoJson, parse_json, read_bytes, typed_object
-from lra.conf.shown import short_list, short_repr
+from lra.conf.short_values import short_list, short_repr
 from lra.models.backbone.model import Backbone, FeedForward, Positions, Residual
 from lra.models.transfer.files import read_tensors
 from lra.models.transfer.weights import Parts, TransferReport, Weights, fill, transfer

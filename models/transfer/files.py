@@ -6,7 +6,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lra.conf.plain_files import NoJson, parse_json, read_bytes, typed_object
-from lra.conf.shown import reason, short_list
+from lra.conf.short_values import reason, short_list
 
 INDEX = ".index.json"
 """How the name of a file ends that says in which files the tensors of a model are."""

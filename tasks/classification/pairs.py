@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from lra.conf.shown import short_list, short_repr
+from lra.conf.short_values import short_list, short_repr
 from lra.tasks.data import arena
 from lra.tasks.data.archives import PACKED, open_packed
 from lra.tasks.data.bars import tqdm

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from lra.conf.shown import short
+from lra.conf.short_values import short
 from lra.tasks.classification.table_files import READERS, is_table
 from lra.tasks.data.archives import PACKINGS
 from lra.tasks.data.held_out import held_out

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.conf.shown import reason, short, short_list, short_repr
+from lra.conf.short_values import reason, short, short_list, short_repr
 from lra.tasks.classification.base import ClassificationTask
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.split_files import SplitFiles

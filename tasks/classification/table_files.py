@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.conf.shown import reason, short_list, short_repr
+from lra.conf.short_values import reason, short_list, short_repr
 from lra.tasks.data.archives import PACKINGS, open_packed
 from lra.tasks.data.lines import plain_text
 from lra.tasks.errors import BadData

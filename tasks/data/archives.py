@@ -17,7 +17,7 @@ from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, NamedTuple, NoReturn, Protocol, runtime_checkable
 
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.tasks.data.sources import CHUNK_BYTES
 from lra.tasks.errors import BadData
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.conf.shown import reason, short_repr
+from lra.conf.short_values import reason, short_repr
 from lra.tasks.data.archives import PACKINGS, Budget, open_packed
 from lra.tasks.data.full_disk import StorageFull, full_disk_explained
 from lra.tasks.data.sources import CHUNK_BYTES, data_root, folder_identity

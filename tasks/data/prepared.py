@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from lra.conf.choices import ByName
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.conf.system_errors import is_file
 from lra.tasks.data import overlap
 from lra.tasks.data.full_disk import full_disk_explained

@@ -3,7 +3,7 @@
 import zipfile
 from pathlib import Path
 
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.tasks.data.archives import (
     Budget,
     Readable,

@@ -35,7 +35,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.tasks.data.lines import LineBlock
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.published import named_path

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lra.conf.shown import short, short_repr
+from lra.conf.short_values import short, short_repr
 from lra.tasks.data.archives import open_packed
 from lra.tasks.data.lines import LineBlock, blocks
 from lra.tasks.data.sources import below, texts_identity

@@ -7,7 +7,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.tasks.data import hub
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.leftovers import temporary_folder

@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from lra.conf.plain_files import read_bytes
-from lra.conf.shown import reason
+from lra.conf.short_values import reason
 from lra.tasks.data.lines import LineBlock
 from lra.tasks.data.sources import remembered_sha256
 from lra.tasks.errors import BadData, NotPrepared

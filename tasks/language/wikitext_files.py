@@ -9,7 +9,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.conf.shown import short_list, short_repr
+from lra.conf.short_values import short_list, short_repr
 from lra.tasks.data import archives, hub
 from lra.tasks.data.lines import LineBlock, blocks, is_plain
 from lra.tasks.data.sources import data_root, remembered_sha256

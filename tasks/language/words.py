@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Integer
 
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.tasks.data.lines import LineBlock
 from lra.tasks.errors import BadData
 from lra.tasks.language import vocabulary_cache

@@ -7,7 +7,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 
 from lra.conf.choices import ByName
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.tasks.data.prepared import GENERATED
 from lra.tasks.data.published import check_partial, check_whole, given_path, named_path, source_name
 from lra.tasks.data.storage import Ragged

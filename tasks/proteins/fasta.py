@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 
-from lra.conf.shown import short, short_repr
+from lra.conf.short_values import short, short_repr
 from lra.tasks.data.archives import PACKED, open_packed
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.lines import LONGEST_LINE, plain_text, too_long, whole_lines

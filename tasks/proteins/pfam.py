@@ -12,7 +12,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.tasks.data.archives import open_packed
 from lra.tasks.data.lines import plain_text, whole_lines
 from lra.tasks.errors import BadData, NotPrepared

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.tasks.data import hub
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.data.sources import data_root, remembered_sha256

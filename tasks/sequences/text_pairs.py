@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Int
 
 from lra.conf.bounds import check_least
-from lra.conf.shown import short
+from lra.conf.short_values import short
 from lra.tasks.classification.split_files import SplitFiles
 from lra.tasks.classification.table_files import read, text_bytes
 from lra.tasks.data.prepared import identity_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int, Shaped, UInt8
 
-from lra.conf.shown import short_repr
+from lra.conf.short_values import short_repr
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.lines import plain_text
 from lra.tasks.data.sources import open_binary

@@ -80,7 +80,7 @@ def test_a_family_does_not_depend_on_its_siblings():
         "conf",
         "conf.bounds",
         "conf.choices",
-        "conf.shown",
+        "conf.short_values",
         *below,
     }
 

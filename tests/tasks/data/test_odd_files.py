@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from lra.conf.shown import LONGEST, short_list, short_repr
+from lra.conf.short_values import LONGEST, short_list, short_repr
 from lra.tasks.classification.listops.text import read_tsv
 from lra.tasks.classification.pairs import read as read_pairs
 from lra.tasks.classification.table import TableTask
