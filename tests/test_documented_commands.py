@@ -18,7 +18,7 @@ import pytest
 
 from lra.cli import VERBS, main
 from lra.commands import data, doctor, generate, verify
-from lra.results.stored import published_with_names
+from lra.results.rows import published_with_names
 from lra.sweep import overview
 from lra.sweep.forecast import Forecast
 

@@ -12,7 +12,7 @@ from gallery import published_file
 from lra.reports.rows import prepare
 from lra.reports.sections.tuning_tables import comparison_tables, window_table
 from lra.reports.tables.searches import Searches
-from lra.results.stored import published_with_names
+from lra.results.rows import published_with_names
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "reports" / "published"

@@ -16,7 +16,7 @@ from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.mixer import Layout, Unsupported
 from lra.models.state import size_bytes
 from lra.reports.rows import prepare
-from lra.results.stored import published_rows as read_published
+from lra.results.rows import published_rows as read_published
 
 
 @pytest.mark.parametrize("name", names("model"))

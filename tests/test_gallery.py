@@ -9,7 +9,7 @@ import pytest
 from matplotlib.image import imread
 
 from gallery import EXHIBITS, WITHOUT_ROWS, command, picture, published_file, write_gallery
-from lra.results.stored import published_rows
+from lra.results.rows import published_rows
 from lra.results.style import shipped_styles
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 from cost_table import LONGEST, ONE_SIDED, PUBLISHED, REFERENCE, costs, longest
 from lra.composition.catalogue import names
 from lra.reports.rows import EQUAL, Value, cost_points, cost_rows, prepare
-from lra.results.stored import published_cells, published_rows
+from lra.results.rows import published_cells, published_rows
 from lra.sweep.model_names import with_backbones
 
 

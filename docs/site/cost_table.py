@@ -9,7 +9,7 @@ from lra.composition.compose import core_of, group_file
 from lra.models.mixer import Site, Unsupported
 from lra.reports.rows import CostPoint, cost_points, cost_rows, prepare
 from lra.reports.tables.costs import crossover_table
-from lra.results.stored import published_cells, published_rows
+from lra.results.rows import published_cells, published_rows
 from lra.sweep.model_names import with_backbones
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "reports/published"

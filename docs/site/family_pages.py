@@ -24,7 +24,7 @@ from lra.reports.stems import stem as file_stem
 from lra.reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
 from lra.reports.tables.scores import accuracy_table, splits
 from lra.reports.tables.table import Entry, Table, escape_markdown, to_markdown
-from lra.results.stored import published_cells, published_rows
+from lra.results.rows import published_cells, published_rows
 from lra.runners.storage.fingerprint import sources
 from lra.sweep.model_names import with_backbones
 

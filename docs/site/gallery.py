@@ -13,7 +13,7 @@ from lra.composition.runner_class import sections
 from lra.composition.selection import kinds
 from lra.reports.report import write_parts
 from lra.reports.style import Format, ReportStyle
-from lra.results.stored import deviations, published_cells, published_with_names
+from lra.results.rows import deviations, published_cells, published_with_names
 from lra.results.style import read_style
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from lra.reports.style import DEFAULT, Spread, TableStyle, using
 from lra.reports.tables.costs import efficiency_table, growth_table
 from lra.reports.tables.scores import accuracy_table
 from lra.reports.tables.table import Entry, Table
-from lra.results.stored import published_with_names
+from lra.results.rows import published_with_names
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/quickstart.md", "docs/why-linear.md")

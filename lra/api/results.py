@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lra.api.plain_errors import plainly
 from lra.errors import ConfigError, near
-from lra.results.stored import file_of_rows
+from lra.results.rows import file_of_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def rows_of(
     path: Path, sweep: str | None = None, cells: Collection[str] | None = None
 ) -> "pd.DataFrame":
     """Return stored rows, of some cells where these are named; see `rows`."""
-    from lra.results.stored import published_with_names, stored_rows
+    from lra.results.rows import published_with_names, stored_rows
 
     if (file := file_at(path, sweep)) is not None:
         frame = published_with_names(file)

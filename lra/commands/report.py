@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
         "--publish", type=path_word, help="only write the sweep's rows, and its cells beside them"
     )
     choice = parser.parse_args(argv)
-    from lra.results.stored import file_of_rows, publish
+    from lra.results.rows import file_of_rows, publish
 
     if choice.publish:
         if not choice.sweep:

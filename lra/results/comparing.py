@@ -14,7 +14,7 @@ from lra.reports.rows import as_text, prepare
 from lra.reports.statistics.tuning import STUDIES
 from lra.reports.tables.scores import TASK
 from lra.reports.tables.searches import PLACE, RUNNER, Searches
-from lra.results.stored import file_of_rows, published_cells, published_rows, stored_rows
+from lra.results.rows import file_of_rows, published_cells, published_rows, stored_rows
 from lra.runners.metrics import JUDGED_BY
 from lra.runners.records import CELL_COLUMNS
 from lra.runners.store import read_outcomes

@@ -23,7 +23,7 @@ from lra.models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
 from lra.reports.arena.literature import printed_scores
 from lra.reports.rows import cost_points, cost_rows, prepare, settings
 from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, accuracy_table
-from lra.results.stored import stored_rows
+from lra.results.rows import stored_rows
 from lra.runners.records import Status
 from lra.sweep.identity import decisive
 from lra.tasks.task import Task
@@ -173,7 +173,7 @@ def evidence_of(
 ) -> Iterator[Evidence]:
     """Yield the times of rows, and their scores of tasks, which stand under their names.
 
-    `cells` are those of the rows, as `lra.results.stored.stored_rows` returns them.
+    `cells` are those of the rows, as `lra.results.rows.stored_rows` returns them.
     """
     yield from _times(place, frame)
     yield from _seconds(place, frame, cells)

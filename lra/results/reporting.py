@@ -12,7 +12,7 @@ from lra.composition.selection import kinds
 from lra.reports.report import write_report
 from lra.reports.style import DEFAULT, ReportStyle
 from lra.results.accounts import published_accounts, stored_accounts
-from lra.results.stored import (
+from lra.results.rows import (
     destination,
     deviations,
     published_cells,

@@ -12,7 +12,7 @@ import pytest
 from fuzz import cases
 from matplotlib.figure import Figure
 
-from lra.results.stored import published_rows
+from lra.results.rows import published_rows
 from lra.runners.metrics import METRICS
 from lra.runners.records import COLUMNS
 

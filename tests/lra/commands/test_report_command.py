@@ -7,7 +7,7 @@ import pytest
 
 import lra
 from lra.cli import main
-from lra.results.stored import published_rows
+from lra.results.rows import published_rows
 from lra.runners.records import Measurement
 from lra.runners.store import Store, read_rows
 from tests.runners.storage.stored_cells import make_cell

@@ -8,7 +8,7 @@ from lra.composition.named import named_task
 from lra.errors import UnknownName
 from lra.reports.rows import prepare
 from lra.results.evidence import DIGEST, SHELF, Provenance, evidence_of
-from lra.results.stored import published_cells, published_with_names
+from lra.results.rows import published_cells, published_with_names
 
 PUBLISHED = Path(__file__).parents[3] / SHELF
 

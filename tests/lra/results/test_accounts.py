@@ -7,7 +7,7 @@ import pytest
 
 from lra.composition.runner_class import bundled, mode_word
 from lra.results.accounts import published_accounts, stored_accounts
-from lra.results.stored import publish, published_cells, published_with_names, stored_rows
+from lra.results.rows import publish, published_cells, published_with_names, stored_rows
 from lra.runners.records import CELL_COLUMNS, Cell, Measurement
 from lra.runners.store import Store
 
