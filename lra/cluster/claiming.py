@@ -15,7 +15,7 @@ from lra.execution.executor import ClaimedCell
 from lra.runners.records import Cell, Status
 from lra.runners.storage.index import RowsIndex
 from lra.runners.store import Store
-from lra.sweep.planned import NO_DATA, is_done
+from lra.sweep.planned_cells import NO_DATA, is_done
 from lra.sweep.sweep import PlannedCell
 from lra.sweep.trainings import missing_weights
 from lra.tasks.task import Task

@@ -16,7 +16,7 @@ from lra.errors import ConfigError
 from lra.sweep.baselines import RUNNER as BASELINES
 from lra.sweep.estimate import forecasts
 from lra.sweep.forecast import Forecast
-from lra.sweep.planned import enter
+from lra.sweep.planned_cells import enter
 from lra.tuning.growing import GrowingSearch
 from lra.tuning.record import record_file
 

@@ -31,7 +31,7 @@ from lra.runners.storage.sealed import digest_of, sealed
 from lra.sweep.cell_list import turn_of
 from lra.sweep.estimate import Forecasts
 from lra.sweep.identity import version
-from lra.sweep.planned import curve, data_of
+from lra.sweep.planned_cells import curve, data_of
 from lra.sweep.sweep import PlannedCell, Sweep
 from lra.version import lra_version
 

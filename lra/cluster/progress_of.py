@@ -24,7 +24,7 @@ from lra.runners.records import Status, legible
 from lra.runners.storage.homes import COPIED, Home
 from lra.runners.storage.index import CellSummary, RowsIndex, statuses
 from lra.runners.store import Store
-from lra.sweep.planned import NO_DATA
+from lra.sweep.planned_cells import NO_DATA
 from lra.terminal.board import counted
 from lra.terminal.progress import failure_of
 from lra.terminal.wording import ahead, time_words

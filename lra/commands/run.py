@@ -36,7 +36,7 @@ def advice_if_disturbed(sweep: Sweep, argv: Sequence[str]) -> str:
     from lra.conf.processors import cpu_quota, processors
     from lra.runners.records import DISTURBED
     from lra.runners.storage.index import RowsIndex
-    from lra.sweep.planned import still_disturbed
+    from lra.sweep.planned_cells import still_disturbed
 
     if sweep.control.dry_run or DISTURBED not in sweep.control.retry:
         return ""

@@ -113,7 +113,7 @@ def _print_workers(sweep: "Sweep", engine: ChosenEngine) -> None:
     """
     from lra.cluster.plan import plan_folder
     from lra.sweep.estimate import forecasts
-    from lra.sweep.planned import not_done
+    from lra.sweep.planned_cells import not_done
 
     waiting = not_done(sweep.planned, sweep.store)
     groups = _groups(forecasts(waiting, sweep.store, sweep.name, COUNTED_S), engine)
@@ -183,7 +183,7 @@ def _submit(
     from lra.cluster.submissions import Note, check_place
     from lra.sweep.estimate import announcement, forecasts
     from lra.sweep.overview import refusals
-    from lra.sweep.planned import clear_leftovers, enter, not_done
+    from lra.sweep.planned_cells import clear_leftovers, enter, not_done
 
     store = sweep.store
     waiting = not_done(sweep.planned, store)

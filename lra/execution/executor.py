@@ -27,7 +27,7 @@ from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.batch_check import check_batch
 from lra.sweep.cells import compare_cells, environment, marks, run_cell
 from lra.sweep.places import processes
-from lra.sweep.planned import NO_DATA, failure_row, known_ending, reference_shares, remains
+from lra.sweep.planned_cells import NO_DATA, failure_row, known_ending, reference_shares, remains
 from lra.sweep.stored_weights import stored_training
 from lra.sweep.sweep import PlannedCell, SweepOutcome
 from lra.sweep.sweep_logger import SweepLogger

@@ -14,7 +14,7 @@ from lra.runners.store import Store
 from lra.sweep.batch_check import check_batch
 from lra.sweep.estimate import announcement, forecasts
 from lra.sweep.places import kind_of, places_for, processes
-from lra.sweep.planned import (
+from lra.sweep.planned_cells import (
     clear_leftovers,
     compared_with,
     curve,

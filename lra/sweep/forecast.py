@@ -16,7 +16,7 @@ from lra.runners.records import Cell, text_of
 from lra.runners.runner import OWN, Passes, Uncounted
 from lra.sweep.costs import Costs, PassCost
 from lra.sweep.past import Past, guess
-from lra.sweep.planned import compared_with, reference_shares
+from lra.sweep.planned_cells import compared_with, reference_shares
 from lra.sweep.sweep import PlannedCell
 from lra.sweep.trial_builds import TrialBuilds
 from lra.sweep.work import CellWork

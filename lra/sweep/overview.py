@@ -14,7 +14,7 @@ from lra.runners.training.checkpoint import Checkpoints
 from lra.sweep.costs import NO_TIME
 from lra.sweep.estimate import Forecasts, announcement, forecasts, format_duration
 from lra.sweep.forecast import Forecast
-from lra.sweep.planned import is_done, known_ending
+from lra.sweep.planned_cells import is_done, known_ending
 from lra.sweep.sweep import PlannedCell, Sweep
 from lra.sweep.trainings import missing_weights
 from lra.tasks.data.prepared import StoredTask

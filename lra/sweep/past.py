@@ -32,7 +32,7 @@ class Past(NamedTuple):
     config: Mapping[str, Any]
     took_s: float
     shares: Mapping[str, float] = MappingProxyType({})
-    """Parts of references in it: see `lra.sweep.planned.reference_shares`."""
+    """Parts of references in it: see `lra.sweep.planned_cells.reference_shares`."""
 
 
 class Guess(NamedTuple):

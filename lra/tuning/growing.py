@@ -17,7 +17,7 @@ from lra.runners.records import Status
 from lra.runners.runner import Uncounted
 from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
-from lra.sweep.planned import NO_DATA
+from lra.sweep.planned_cells import NO_DATA
 from lra.sweep.sweep import PlannedCell, Sweep
 from lra.sweep.work import CellWork
 from lra.tuning.adaptive import propose

@@ -18,7 +18,7 @@ from lra.cluster.reporting import DONE
 from lra.cluster.state import WorkerState
 from lra.runners.isolation.progress import Progress
 from lra.runners.records import Measurement, Status
-from lra.sweep.planned import NO_DATA
+from lra.sweep.planned_cells import NO_DATA
 from tests.lra.sweep.small_sweeps import TINY
 
 HOUR = 3600.0

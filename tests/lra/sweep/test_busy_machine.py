@@ -11,7 +11,7 @@ from lra.composition.hydra_entry import entries
 from lra.execution.executor import ClaimedCell, Executor, Running
 from lra.runners.records import DISTURBED, Measurement, Status
 from lra.sweep.cell_list import build
-from lra.sweep.planned import NO_DATA, failure_row, is_done, known_ending, not_done, remains
+from lra.sweep.planned_cells import NO_DATA, failure_row, is_done, known_ending, not_done, remains
 from lra.sweep.sweep import Sweep
 
 WORDS = (

@@ -21,7 +21,7 @@ from lra.sweep.costs import Costs, moments
 from lra.sweep.forecast import Forecaster
 from lra.sweep.overview import _expected, refusals
 from lra.sweep.past import Past, past_cells
-from lra.sweep.planned import reference_shares
+from lra.sweep.planned_cells import reference_shares
 from lra.sweep.work import CellWork
 
 TIMED = ("linear", "fnet", "softmax", "sdpa")
