@@ -17,7 +17,7 @@ from lra.sweep.baselines import RUNNER as BASELINES
 from lra.sweep.estimate import forecasts
 from lra.sweep.forecast import Forecast
 from lra.sweep.planned_cells import enter
-from lra.tuning.growing import GrowingSearch
+from lra.tuning.growing_search import GrowingSearch
 from lra.tuning.record import record_file
 
 COUNTED_S = 1.0

@@ -80,7 +80,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.sweep.overview import unprepared_tasks
     from lra.sweep.past import past_cells
     from lra.sweep.planned_cells import not_done
-    from lra.tuning.planned import plan_sweep
+    from lra.tuning.sweep_plan import plan_sweep
 
     configurations = entries(words)
     if not configurations:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lra.runners.store import Store
     from lra.sweep.estimate import Forecasts
     from lra.sweep.sweep import PlannedCell, Sweep
-    from lra.tuning.growing import GrowingSearch
+    from lra.tuning.growing_search import GrowingSearch
 
 COUNTED_S = 1.0
 """Seconds in which cells are counted: somebody waits."""
@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
     if len(configurations) == 1 and not asked:  # as of `lra run` with these words
         configurations = [configurations[0]._replace(several=False)]
     from lra.results.style import read_style
-    from lra.tuning.planned import plan_sweep
+    from lra.tuning.sweep_plan import plan_sweep
 
     choice = ReportChoice.of(configurations[0].config)
     for line in read_style(choice.style)[1]:

@@ -20,8 +20,8 @@ from lra.sweep.places import check_places
 from lra.sweep.sweep import Sweep, SweepOutcome
 from lra.sweep.sweep_logger import SweepLogger
 from lra.terminal.volume import Volume
-from lra.tuning.growing import GrowingSearch
-from lra.tuning.planned import plan_sweep
+from lra.tuning.growing_search import GrowingSearch
+from lra.tuning.sweep_plan import plan_sweep
 
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
 

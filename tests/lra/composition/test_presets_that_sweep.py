@@ -11,7 +11,7 @@ from lra.composition.catalogue import names
 from lra.composition.composer import Composer
 from lra.composition.hydra_entry import entries
 from lra.composition.run import Composed
-from lra.tuning.planned import plan_sweep
+from lra.tuning.sweep_plan import plan_sweep
 
 
 def found(*words: str) -> list[Composed]:

@@ -11,7 +11,7 @@ from lra.results.repeat import repeat
 from lra.runners.store import read_rows
 from lra.sweep.sweep import PlannedCell
 from lra.tuning.declaration import declared_search
-from lra.tuning.planned import plan_sweep
+from lra.tuning.sweep_plan import plan_sweep
 
 TASK = (
     "task=mqar", "task.length=16", "task.pairs=2", "task.vocabulary=32", "task.train_examples=200",

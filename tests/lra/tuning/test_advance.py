@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from lra.errors import ConfigError
 from lra.tuning.adaptive import propose
 from lra.tuning.advance import TrialOutcome, Words, advance, table
-from lra.tuning.growing import _outcome
+from lra.tuning.growing_search import _outcome
 from tests.lra.tuning.searches import RATE, finished, outcome, record, value
 
 

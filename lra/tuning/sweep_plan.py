@@ -14,7 +14,7 @@ from lra.sweep.model_names import flatten
 from lra.sweep.sweep import Sweep
 from lra.tuning.advance import finals
 from lra.tuning.declaration import ONCE, check_word, declared_search, options_of
-from lra.tuning.growing import GrowingSearch
+from lra.tuning.growing_search import GrowingSearch
 
 _MOST = 3
 """Options that are named."""
