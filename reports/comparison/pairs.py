@@ -22,7 +22,7 @@ from lra.reports.statistics.intervals import (
     Uncertainty,
     mean_interval,
 )
-from lra.reports.statistics.paired import (
+from lra.reports.statistics.paired_tests import (
     ALPHA,
     MeanDifference,
     holm,

@@ -9,7 +9,7 @@ from lra.reports.comparison.pairs import COUNTED, Comparison, Line
 from lra.reports.comparison.speeds import Speed
 from lra.reports.rows import DIAMOND
 from lra.reports.statistics.intervals import LEVEL, Interval
-from lra.reports.statistics.paired import ALPHA, POWER
+from lra.reports.statistics.paired_tests import ALPHA, POWER
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lra.reports.figures.drawing import Look
-from lra.reports.figures.panelled import draw_panels
 from lra.reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
+from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.ticks import length_axis
 from lra.reports.rows import model_order
 from lra.reports.tables.places import Place, by_place, place_words

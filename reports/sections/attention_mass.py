@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from lra.reports.figures.panelled import draw_panels
+from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.rows import with_labels
 from lra.reports.sections.section import PagesPart, Section, alike
 from lra.reports.tables.marks import missing_entry

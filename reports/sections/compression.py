@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lra.reports.figures.drawing import PALETTE
-from lra.reports.figures.panelled import draw_panels
+from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.labels import disturbance_of, labels_of, name_with
 from lra.reports.rows import DAGGER, as_text, model_order, short, with_labels
 from lra.reports.sections.section import PagesPart, Section, alike

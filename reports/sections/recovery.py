@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lra.reports.figures.panelled import draw_panels
+from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.ticks import step_axis
 from lra.reports.rows import as_text, model_order, short
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike

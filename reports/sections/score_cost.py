@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lra.reports.figures.drawing import Look, legend_name
-from lra.reports.figures.panelled import draw_panels
+from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.ticks import seconds
 from lra.reports.rows import WAITING, as_text, cost_points, cost_rows, settings
 from lra.reports.sections.score_data import PANEL, panel_words, score_data

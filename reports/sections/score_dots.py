@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.drawing import Look
-from lra.reports.figures.panelled import draw_panels
+from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.words import NAMES, points, wrap
 from lra.reports.names import display_name
 from lra.reports.rows import MARKS, model_order

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.drawing import Look, legend_name
-from lra.reports.figures.panelled import draw_panels
+from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Section
 from lra.reports.tables.costs import significant

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from lra.reports.figures.drawing import Look, legend_name, looks
-from lra.reports.figures.panelled import draw_panels
+from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.statistics.tuning import (

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from lra.reports.figures.drawing import Look, legend_name
-from lra.reports.figures.panelled import draw_panels
+from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.sections.tuning_curves import looks_of
 from lra.reports.tables.places import by_place, place_title

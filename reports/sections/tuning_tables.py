@@ -12,7 +12,13 @@ import pandas as pd
 from lra.reports.names import short_option_words
 from lra.reports.sections.tuning_curves import COSTS, Curve, arm_curves
 from lra.reports.statistics.intervals import LEVEL, Uncertainty, exact_interval
-from lra.reports.statistics.paired import ALPHA, MeanDifference, holm, holm_levels, mean_difference
+from lra.reports.statistics.paired_tests import (
+    ALPHA,
+    MeanDifference,
+    holm,
+    holm_levels,
+    mean_difference,
+)
 from lra.reports.statistics.tuning import (
     BAND_TRIALS,
     STUDIES,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from lra.reports.statistics.intervals import LEVEL, Interval
-from lra.reports.statistics.paired import holm, mean_difference
+from lra.reports.statistics.paired_tests import holm, mean_difference
 from lra.reports.tables.table import Entry, Table
 
 DIFFERS = "*"

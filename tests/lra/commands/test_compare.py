@@ -13,7 +13,7 @@ import lra
 from lra.cli import main
 from lra.reports.rows import prepare
 from lra.reports.sections.tuning_tables import tuned_table
-from lra.reports.statistics.paired import mean_difference
+from lra.reports.statistics.paired_tests import mean_difference
 from lra.reports.tables.searches import Searches
 from lra.runners.records import Measurement, Outcomes
 from lra.runners.store import Store

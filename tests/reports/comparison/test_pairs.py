@@ -13,7 +13,7 @@ from lra.reports.comparison.pairs import Comparison, Line, NoPair, Side, compare
 from lra.reports.comparison.wording import comparison_table, verdict
 from lra.reports.rows import prepare
 from lra.reports.statistics.intervals import median_interval
-from lra.reports.statistics.paired import mean_difference, share_difference_interval
+from lra.reports.statistics.paired_tests import mean_difference, share_difference_interval
 from lra.reports.tables.scores import score_tables
 from lra.reports.tables.table import to_markdown
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from lra.reports.statistics.intervals import Uncertainty
-from lra.reports.statistics.paired import (
+from lra.reports.statistics.paired_tests import (
     MOST_FLIPPED,
     POWER,
     holm,

@@ -10,7 +10,7 @@ from scipy import stats
 
 import lra
 from lra.reports.statistics.intervals import mean_interval
-from lra.reports.statistics.paired import POWER, mean_difference, sign_flip_p
+from lra.reports.statistics.paired_tests import POWER, mean_difference, sign_flip_p
 
 PAGE = " ".join((Path(__file__).resolve().parents[3] / "docs/seeds.md").read_text().split())
 LINE = re.compile(r"\| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|")
