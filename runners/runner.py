@@ -60,7 +60,7 @@ class Passes(NamedTuple):
     where they are fewer. None: no text is written."""
 
 
-class Probed(NamedTuple):
+class Probe(NamedTuple):
     """What the process of one cell hands on to the one that compares it with others."""
 
     facts: Mapping[str, Any]
@@ -319,12 +319,12 @@ class Runner(ABC):
         """Yield the rows of one cell, `lra.runners.records.Measurement`, and its outcomes."""
 
     def probe(self, work: Work) -> Iterator[object]:
-        """Yield the rows of a cell that need no other, then `Probed` where it is to be compared."""
+        """Yield the rows of a cell that need no other, then a `Probe` where it is compared."""
         del work
         raise NotImplementedError(f"{type(self).__name__} compares no cells")
 
     def compare(
-        self, works: Mapping[str, Work], probed: Mapping[str, Probed]
+        self, works: Mapping[str, Work], probed: Mapping[str, Probe]
     ) -> Iterator[tuple[str, Measurement]]:
         """Yield the other rows of several cells, each with the key of its cell.
 
@@ -350,7 +350,7 @@ class Runner(ABC):
         return row.metric
 
 
-def disturbed(rows: Sequence[Measurement], metric: str) -> str:
+def noise_note(rows: Sequence[Measurement], metric: str) -> str:
     """Return what disturbed a time, as the end of its line; "" for nothing."""
     (first, *_) = [row.labels.get("disturbed", "") for row in rows if row.metric == metric]
     return f"; disturbed: {first}" if first else ""

@@ -27,10 +27,10 @@ from lra.conf.system_errors import lexists, persistent
 from lra.runners.records import DISTURBED, SCHEMA, Cell, Measurement, Outcomes, Row, Status, row
 from lra.runners.storage import atomic
 from lra.runners.storage.archives import pack_outcomes, unpack_outcomes
-from lra.runners.storage.claims import Claim, clear, living, strangers, take
+from lra.runners.storage.claims import Claim, clear, living_holders, strangers, take_claim
 from lra.runners.storage.formats import (
     BadStore,
-    Damaged,
+    DamagedFile,
     Unreadable,
     cell_folders,
     fingerprint_of,
@@ -122,7 +122,7 @@ class Store:
             return False
         try:
             rows = self.rows_of(cell)
-        except Damaged:
+        except DamagedFile:
             return False
         bad = undone and any(undone.items() <= row["labels"].items() for row in rows)
         if bad or (DISTURBED in retry and any(DISTURBED in row["labels"] for row in rows)):
@@ -281,11 +281,11 @@ class Store:
             title: what people call the cell.
             worker: name of the worker that takes it.
         """
-        return take(self.root / "claims" / key, title=title, worker=worker)
+        return take_claim(self.root / "claims" / key, title=title, worker=worker)
 
     def claims(self) -> dict[str, Holder]:
         """Return who works on which cells now, by their keys: one listing and a file for each."""
-        return living(self.root / "claims")
+        return living_holders(self.root / "claims")
 
     def clear_claims(self, keys: Collection[str]) -> None:
         """Remove what killed processes left of their claims on cells that are complete."""

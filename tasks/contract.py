@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from lra.tasks.task import SPLITS, TOKEN_KINDS, Batch, Certified, Task
+from lra.tasks.task import SPLITS, TOKEN_KINDS, Batch, CertifiedTask, Task
 
 BATCH_SIZE = 16
 SEED = 7
@@ -41,7 +41,7 @@ class Copies(Protocol):
 
 
 @runtime_checkable
-class Counted(Protocol):
+class CountedExamples(Protocol):
     """A task that counts its prepared examples."""
 
     def examples(self, split: str) -> int:
@@ -100,7 +100,7 @@ def fingerprint(batches: Iterable[Batch]) -> str:
 
 def _example_count(task: Task, split: str, unknown: int) -> int:
     """Return how many examples a split has, or `unknown`."""
-    if isinstance(task, Counted):
+    if isinstance(task, CountedExamples):
         return task.examples(split)
     return task.spec.sizes.get(split, unknown)
 
@@ -305,7 +305,7 @@ def check_perfect(task: Task) -> TaskFinding:
 
 def check_baselines(task: Task) -> TaskFinding:
     """Baselines have one outcome for each example, whose mean is their accuracy."""
-    if not isinstance(task, Certified):
+    if not isinstance(task, CertifiedTask):
         return TaskFinding("baselines", True, "the task computes no baselines")
     faults = []
     for split in SPLITS[1:]:

@@ -170,7 +170,7 @@ class Task(Protocol):
 
 
 @runtime_checkable
-class Remarked(Protocol):
+class RemarkedData(Protocol):
     """A task whose prepared data may be odd, and are meant so."""
 
     @property
@@ -181,7 +181,7 @@ class Remarked(Protocol):
 
 def remarks_of(task: Task) -> Mapping[str, str]:
     """Return the remarks on a task's prepared data; none where it never has any."""
-    return task.remarks if isinstance(task, Remarked) else {}
+    return task.remarks if isinstance(task, RemarkedData) else {}
 
 
 @runtime_checkable
@@ -223,7 +223,7 @@ class Stretches(Task, Protocol):
 
 
 @runtime_checkable
-class Windowed(Task, Protocol):
+class WindowedTask(Task, Protocol):
     """A task whose training examples are windows of one stream."""
 
     def window(self, split: str) -> int:
@@ -273,7 +273,7 @@ class Baseline(NamedTuple):
 
 
 @runtime_checkable
-class Certified(Protocol):
+class CertifiedTask(Protocol):
     """A task that computes its baselines from its own data."""
 
     def baselines(self, split: str) -> list[Baseline]:

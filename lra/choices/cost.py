@@ -15,7 +15,6 @@ from lra.composition.run import Run
 from lra.errors import CommandError, ConfigError
 from lra.runners.measurement.parts import ModelCost, ModelPart, cost_by_part
 from lra.runners.store import Store
-from lra.runners.training.recurrent_state import remembered
 from lra.terminal.screen import flush_right, table
 
 SCHEMA = 1
@@ -117,7 +116,7 @@ def _count(run: Run, lengths: Sequence[int] | None, usual: int | None) -> Iterat
             model = build_model(run, max_length=length)
         memory = 0
         if model.facts.memory and model.causal:
-            memory = remembered(run.backbone, run.task, training=True)
+            memory = remembered_tokens(run.backbone, run.task, training=True)
         tokens = length or run.task.spec.max_length
         try:
             cost = cost_by_part(model, tokens, memory=memory, kind=str(run.hardware.device))

@@ -42,7 +42,7 @@ from lra.conf.plain_files import (
 from lra.conf.system_errors import lexists, persistent
 from lra.errors import near
 from lra.runners.records import Cell
-from lra.runners.storage.sealed import NotSealed, digest_of, unsealed
+from lra.runners.storage.sealed import NotSealed, digest_of, unseal
 from lra.sweep.sweep import SweepCells
 
 SCHEMA = 2
@@ -287,7 +287,7 @@ def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
         raw, seen = read_marked(path, MOST_JSON)
     _check_schema(path, raw)
     try:
-        head = unsealed(raw, _HEAD)
+        head = unseal(raw, _HEAD)
     except NotSealed as error:
         raise TornPart(f"{path} is torn: {SUBMIT_AGAIN}") from error
     return head, mark_of(seen)

@@ -26,8 +26,8 @@ from lra.conf.system_errors import lexists
 from lra.runners.measurement.hardware import Device
 from lra.runners.records import canonical, digest
 from lra.runners.storage.atomic import write_whole
-from lra.runners.storage.claims import take
-from lra.runners.storage.sealed import digest_of, sealed
+from lra.runners.storage.claims import take_claim
+from lra.runners.storage.sealed import digest_of, seal
 from lra.sweep.cell_list import turn_of
 from lra.sweep.estimate import Forecasts
 from lra.sweep.identity import version
@@ -190,7 +190,7 @@ def write(
     """
     folder = plan_folder(root, sweep.name)
     until = time.monotonic() + LOCKED_S
-    while (lock := take(folder / LOCK)) is None:
+    while (lock := take_claim(folder / LOCK)) is None:
         if time.monotonic() > until:
             raise BadPlan(f"{folder / LOCK}: another `lra submit` is writing this plan; try again")
         time.sleep(0.1)
@@ -290,7 +290,7 @@ def _write_plan(folder: Path, everything: Sequence[Record], about: Mapping[str, 
     }
     write_whole(folder / names["cells"], file.data)
     write_whole(folder / names["index"], index)
-    write_whole(folder / HEAD, sealed(head, indent=1))
+    write_whole(folder / HEAD, seal(head, indent=1))
 
 
 def _shorter(everything: Sequence[Record], places: Mapping[str, int]) -> dict[str, int]:

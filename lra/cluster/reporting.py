@@ -11,7 +11,7 @@ from lra.composition.run import LoggerMode
 from lra.conf.plain_files import read_json, typed_object
 from lra.results.style import read_style
 from lra.runners.storage.atomic import write_whole
-from lra.runners.storage.claims import take
+from lra.runners.storage.claims import take_claim
 from lra.sweep.sweep_logger import SweepLogger, name_of
 
 LOCK, DONE = ".reporting", "reported.json"
@@ -26,7 +26,7 @@ def report_once(
     A fault of it is printed, and fails no worker: the rows are there, and `lra report` writes it.
     """
     try:
-        claim = take(plan.folder / LOCK)
+        claim = take_claim(plan.folder / LOCK)
     except OSError as error:
         say(f"no report ({error.strerror}): lra report --sweep {plan.sweep}")
         return

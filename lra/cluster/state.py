@@ -14,7 +14,7 @@ from lra.runners.isolation.progress import Progress
 from lra.runners.storage.atomic import make_folder
 from lra.runners.storage.holders import Holder, alive, process_place, process_start
 from lra.runners.storage.homes import Home
-from lra.runners.storage.sealed import NotSealed, read_sealed, sealed
+from lra.runners.storage.sealed import NotSealed, read_sealed, seal
 
 EVERY_S = 10.0
 """Between two writings while a cell only goes on."""
@@ -97,13 +97,13 @@ class WorkerState:
         }
         aside = self.path.with_name(f".{self.path.name}.tmp")
         try:
-            aside.write_bytes(sealed(content))
+            aside.write_bytes(seal(content))
             aside.replace(self.path)
         except OSError:
             with suppress(OSError):
                 aside.unlink(missing_ok=True)
             if last:
-                self._overwrite(sealed(content))
+                self._overwrite(seal(content))
 
     def _overwrite(self, raw: bytes) -> None:
         """Write into the blocks that the file has; torn, it says nothing any more."""

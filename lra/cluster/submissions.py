@@ -13,7 +13,7 @@ from lra.cluster.engine import ChosenEngine, StartedJobs, WorkerGroup
 from lra.conf.plain_files import Types
 from lra.runners.storage.atomic import make_folder, write_whole
 from lra.runners.storage.homes import Home
-from lra.runners.storage.sealed import NotSealed, read_sealed, sealed
+from lra.runners.storage.sealed import NotSealed, read_sealed, seal
 
 FOLDER = "submissions"
 _NOTE: Types = {"cluster": str, "options": dict, "ids": list, "mark": str, "place": dict}
@@ -62,7 +62,7 @@ class Note:
 
     def _write(self) -> None:
         # A digest: who stops a sweep must not ask for other processes than were started.
-        write_whole(self.path, sealed(self.content, indent=1))
+        write_whole(self.path, seal(self.content, indent=1))
 
 
 def jobs_of(submission: dict[str, Any]) -> StartedJobs:

@@ -25,7 +25,7 @@ from lra.runners.storage.atomic import StorageFault, fault_of
 from lra.runners.store import Store
 from lra.sweep.sweep_logger import SweepLogger
 from lra.sweep.users import at_work
-from lra.tasks.data.signals import Stopped, stoppable
+from lra.tasks.data.signals import StopSignal, stoppable
 from lra.terminal.board import UNENDED, ProgressBoard, counted
 from lra.terminal.wording import time_words
 
@@ -123,7 +123,7 @@ class Worker:
         try:
             with stoppable(), self._at_work(), self.board:
                 ended = self._run()
-        except Stopped as stopped:
+        except StopSignal as stopped:
             ended = 128 + stopped.number
             self.say(f"stopped by {stopped.number.name}")
         except BaseException as error:

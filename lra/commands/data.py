@@ -232,7 +232,7 @@ def verify(task: "Task") -> int:
 
 def certify(task: "Task", arguments: argparse.Namespace) -> int:
     """Print the baselines of a split, computed where no certificate is there."""
-    from lra.tasks.baselines.certificate import Certifiable, certified, path_of
+    from lra.tasks.baselines.certificate import Certifiable, certified_baselines, path_of
     from lra.tasks.task import SPLITS
 
     if arguments.split not in SPLITS:
@@ -243,7 +243,7 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
         )
     task.prepare()
     with still_running(f"computing baselines of {task.spec.name}"):
-        baselines = certified(task, arguments.split, again=arguments.again)
+        baselines = certified_baselines(task, arguments.split, again=arguments.again)
     measures = list(dict.fromkeys(name for baseline in baselines for name in baseline.measures))
     rows = [
         ("baseline", "accuracy", *(m.replace("_", " ") for m in measures), "a score at this level")

@@ -13,7 +13,7 @@ from typing import Any
 
 from lra.conf.rooms import ROOMS as OURS, TOP, imported_name, stored_name
 from lra.errors import ConfigError, near, unknown
-from lra.tasks.data.signals import Stopped
+from lra.tasks.data.signals import StopSignal
 
 ROOMS = ("models", "tasks", "runners")
 _named: set[str] = set()
@@ -117,7 +117,7 @@ def locate_module(
     except ModuleNotFoundError as error:
         message = _collision(asked, name) or _missing(asked, imported_name(name), error)
         raise ConfigError(message) from error
-    except Stopped:  # by a signal, while it was imported
+    except StopSignal:  # by a signal, while it was imported
         raise
     except (Exception, SystemExit) as error:  # a package of the user's may raise anything
         raise ConfigError(

@@ -14,11 +14,11 @@ from lra.composition.class_path import named_plugins
 from lra.composition.runner_class import runner_of
 from lra.errors import ConfigError
 from lra.runners.isolation import isolate
-from lra.runners.isolation.places import Places, Taken, facts, words
+from lra.runners.isolation.places import Places, Taken, place_facts, words
 from lra.runners.isolation.progress import Event, Progress
 from lra.runners.measurement.hardware import Device, HardwareProfile, available_bytes
 from lra.runners.records import DISTURBED, Cell, Measurement, Outcomes, Status
-from lra.runners.runner import Probed
+from lra.runners.runner import Probe
 from lra.runners.storage.atomic import StorageFault, fault_of
 from lra.runners.storage.claims import Claim
 from lra.runners.storage.index import RowsIndex
@@ -88,7 +88,7 @@ class Running:
     went on in the middle."""
     rows: list[Measurement] = field(default_factory=list)
     outcomes: list[Outcomes] = field(default_factory=list)
-    probed: Probed | None = None
+    probed: Probe | None = None
     """What its comparison with others wants; None: there is none, or not yet."""
     shares: dict[str, float] = field(default_factory=dict)
     """Parts of references in `took_s`, where others were timed with it."""
@@ -258,7 +258,7 @@ class Executor:
                 running.outcomes.append(message)
             elif isinstance(message, Measurement):
                 running.rows.append(message)
-            elif isinstance(message, Probed):
+            elif isinstance(message, Probe):
                 running.probed = message
             if isinstance(message, Progress):
                 self.plan.advance(running.cell.key, message)
@@ -350,7 +350,7 @@ class Executor:
             took["took_s"] = round(running.took_s, 3)
         if running.shares:
             took["reference_shares"] = running.shares
-        about = {**environment(), **facts(running.devices), **took}
+        about = {**environment(), **place_facts(running.devices), **took}
         marked = _marked(rows, {**self._trust(), **marks(running.claimed.planned.run)})
         self.store.write(running.cell, marked, outcomes, about)
         return False

@@ -20,8 +20,8 @@ import torch
 
 from lra.conf.processors import processors
 from lra.runners.measurement.disturbance import THROTTLED, WAITED
-from lra.runners.measurement.measure import timed, uncollected, warm_up
-from lra.runners.measurement.watch import Round, Watch, Watched, cause
+from lra.runners.measurement.measure import time_call, warm_up, without_collection
+from lra.runners.measurement.watch import Round, Rounds, Watch, cause
 from lra.terminal.screen import table
 
 SECONDS = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -88,8 +88,8 @@ def work(seconds: float) -> Callable[[], object]:
     def once() -> object:
         return torch.softmax(x @ x, -1) + x
 
-    timed(once, CPU)
-    count = max(1, round(seconds / min(timed(once, CPU) for _ in range(20))))
+    time_call(once, CPU)
+    count = max(1, round(seconds / min(time_call(once, CPU) for _ in range(20))))
 
     def call() -> None:
         for _ in range(count):
@@ -98,7 +98,7 @@ def work(seconds: float) -> Callable[[], object]:
     return call
 
 
-def finding(watched: Watched) -> NoiseFinding:
+def finding(watched: Rounds) -> NoiseFinding:
     """Return what the rounds of two equal calls, a and b, tell."""
     first, other = (np.asarray(watched.samples(name)) for name in ("a", "b"))
     every: list[Round] = watched.every
@@ -120,16 +120,16 @@ def finding(watched: Watched) -> NoiseFinding:
     )
 
 
-def time_in_turns(seconds: float, watch: Watch, budget_s: float) -> Watched:
+def time_in_turns(seconds: float, watch: Watch, budget_s: float) -> Rounds:
     """Time two equal calls in turns until `budget_s` is over; nothing is repeated."""
     call = work(seconds)
     warm_up(call, CPU, least=2, long_s=0.5, most=3)
     every: list[Round] = []
     end = time.perf_counter() + budget_s
-    with uncollected():
+    with without_collection():
         while len(every) < LEAST_PAIRS or (len(every) < MOST_PAIRS and time.perf_counter() < end):
             order = "ab" if len(every) % 2 else "ba"
-            every.append({name: watch.sample(partial(timed, call, CPU)) for name in order})
+            every.append({name: watch.sample(partial(time_call, call, CPU)) for name in order})
     return watch.judged(every, len(every))
 
 

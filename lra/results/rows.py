@@ -158,4 +158,4 @@ def published_cells(path: Path) -> dict[str, dict[str, Any]]:
 def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the options of a published cell, spelled out."""
     options = cell.get("described")
-    return options if isinstance(options, Mapping) else schema_1.described(cell["identity"])
+    return options if isinstance(options, Mapping) else schema_1.describe_cell(cell["identity"])

@@ -13,7 +13,7 @@ from lra.reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
 from lra.reports.dashboard.plan import plan_runs
 from lra.reports.dashboard.runs import Runs, RunTarget
 from lra.runners.isolation import isolate
-from lra.runners.isolation.progress import Event, listening
+from lra.runners.isolation.progress import Event, listen
 from lra.runners.records import Cell, Status
 from lra.runners.storage.formats import read_newest_rows
 from lra.runners.store import Store
@@ -97,7 +97,7 @@ def write_from_rows(argument: Mapping[str, Any], send: Callable[[object], None])
     if not rows:
         return
     good = {row["cell"] for row in rows if row["status"] == Status.ok}
-    with listening(send, log=sys.stderr):
+    with listen(send, log=sys.stderr):
         runs = Runs(target)
         for plan in plan_runs(rows, sweep=target.sweep, cells=about):
             curve = any(LENGTH_AXIS in line for line in plan.history)

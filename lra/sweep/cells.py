@@ -15,7 +15,7 @@ from lra.composition.class_path import name_plugins
 from lra.composition.compose import bundled_family, core_of, facts, typed
 from lra.composition.run import Run
 from lra.conf.processors import SPIN, cpu_quota
-from lra.runners.isolation.progress import listening, phase
+from lra.runners.isolation.progress import listen, phase
 from lra.runners.measurement.device import set_matmul_precision
 from lra.runners.measurement.gpus import gpus
 from lra.runners.measurement.hardware import NO_GPU, Device, HardwareProfile, device_name
@@ -211,7 +211,7 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
     """
     with (
         logging_cell(argument["logged"], send) as tell,
-        listening(tell, log=sys.stderr),  # which goes to the cell's log
+        listen(tell, log=sys.stderr),  # which goes to the cell's log
     ):
         for item in _items(argument):
             tell(item)
@@ -222,7 +222,7 @@ def compare_cells(argument: Mapping[str, Any], send: Callable[[object], None]) -
 
     Called by `lra.runners.isolation.isolate`.
     """
-    with listening(send, log=sys.stderr):
+    with listen(send, log=sys.stderr):
         phase("building")
         works = {key: _work(cell) for key, cell in argument["cells"].items()}
         run = next(iter(works.values())).run

@@ -24,7 +24,7 @@ from lra.models.contract.trace import Operator, Trace, Tracer
 from lra.models.mixer import Layout, Unsupported
 from lra.models.state import size_bytes
 from lra.runners.measurement.device import DTYPES
-from lra.runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated
+from lra.runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolate_calls
 from lra.runners.measurement.hardware import Device, Precision
 from lra.runners.records import text_of
 from lra.runners.runner import OWN, Passes, Uncounted
@@ -95,7 +95,7 @@ class _Counted(NamedTuple):
 
     def towards(self, far: "_Counted", share: float) -> "_Counted":
         """Go on the straight line from here to `far`; 1 is there."""
-        calls = extrapolated(self.calls, far.calls, share)
+        calls = extrapolate_calls(self.calls, far.calls, share)
         pairs = zip(self[1:], far[1:], strict=True)
         return _Counted(calls, *(here + share * (there - here) for here, there in pairs))
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from lra.runners.storage.claims import clear, living, take
+from lra.runners.storage.claims import clear, living_holders, take_claim
 from lra.runners.storage.holders import Holder
 from lra.tasks.data.sources import data_root
 
@@ -31,7 +31,7 @@ def at_work(root: Path, sweep: str, *, data: bool, worker: str = "") -> Iterator
                 if folder.is_dir():
                     clear(folder, {path.name for path in folder.iterdir()})
                 title = f"sweep {sweep} in {root.resolve()}"
-                claim = take(folder / uuid4().hex[:12], title=title, worker=worker)
+                claim = take_claim(folder / uuid4().hex[:12], title=title, worker=worker)
                 if claim is not None:
                     held.enter_context(claim)
         yield
@@ -39,12 +39,12 @@ def at_work(root: Path, sweep: str, *, data: bool, worker: str = "") -> Iterator
 
 def users_of_results(root: Path) -> Mapping[str, Holder]:
     """Return who works in a results folder now."""
-    return living(_of_results(root))
+    return living_holders(_of_results(root))
 
 
 def users_of_data() -> Mapping[str, Holder]:
     """Return who works with the data folder now, wherever the results are."""
-    return living(_of_data())
+    return living_holders(_of_data())
 
 
 def _of_results(root: Path) -> Path:

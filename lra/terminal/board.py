@@ -19,7 +19,7 @@ from functools import partial
 from statistics import fmean
 from typing import TextIO
 
-from lra.runners.isolation.progress import Event, Progress, listening
+from lra.runners.isolation.progress import Event, Progress, listen
 from lra.runners.records import Cell, Status, canonical, legible
 from lra.terminal.screen import Region, bar_line, encodable, on_terminal, squeeze
 from lra.terminal.volume import Volume
@@ -160,7 +160,7 @@ class ProgressBoard:
             self.running[what] = making
             self.busy = True
         try:
-            with listening(self._happened, log=None):
+            with listen(self._happened, log=None):
                 yield
         finally:
             with self._lock:

@@ -19,7 +19,7 @@ from lra.conf.plain_files import Types, typed_object
 from lra.conf.short_values import short
 from lra.errors import ConfigError, unknown
 from lra.runners.storage.atomic import make_folder, write_whole
-from lra.runners.storage.sealed import sealed, unsealed
+from lra.runners.storage.sealed import seal, unseal
 from lra.tuning.space import Dimension, dimension, draw_points, grid_points, values_at
 
 SCHEMA = 1
@@ -212,7 +212,7 @@ class Record:
             "versions": {name: metadata.version(name) for name in ("numpy", "scipy")},
         }  # fmt: skip
         make_folder(path.parent)
-        write_whole(path, sealed(content, indent=1))
+        write_whole(path, seal(content, indent=1))
 
 
 def record_file(root: Path, name: str) -> Path:
@@ -232,7 +232,7 @@ def read_record(root: Path, name: str) -> Record | None:
     except FileNotFoundError:
         return None
     try:
-        content = unsealed(raw, {"schema": int})
+        content = unseal(raw, {"schema": int})
         if content["schema"] == SCHEMA:
             return _record(content, name)
     except ValueError as error:

@@ -69,7 +69,7 @@ def inapplicable(reason: str) -> Result:
 
 
 _OPEN: list[np.random.MT19937] = []
-"""What numpy draws from in each `fixed_seed` that is open."""
+"""What numpy draws from in each `fix_seed` that is open."""
 
 
 @cache
@@ -79,7 +79,7 @@ def _generator(_depth: int) -> np.random.MT19937:
 
 
 @contextmanager
-def fixed_seed(seed: int) -> Iterator[None]:
+def fix_seed(seed: int) -> Iterator[None]:
     """Fix the global random states of torch, numpy and Python inside, and restore them.
 
     That of a GPU only where one is in use: to ask for it would take one. Numpy's (with a normal
@@ -190,7 +190,7 @@ class Case:
             positions=positions,
             generator=torch.Generator().manual_seed(self.seed if draw is None else draw),
         )
-        with fixed_seed(self.seed):
+        with fix_seed(self.seed):
             mixer = self.make(site)
         return checked_module(mixer).eval()
 
@@ -200,7 +200,7 @@ class Case:
         Biases start at zero in most families, which would hide what they do to padding.
         """
         mixer = self.build(**options).to(self.dtype)
-        with fixed_seed(self.seed + 1), torch.no_grad():
+        with fix_seed(self.seed + 1), torch.no_grad():
             for parameter in mixer.parameters():
                 if not parameter.any():
                     parameter.normal_(std=0.3)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lra.models.contract.case import Case, Result, call, fixed_seed, inapplicable, traits_of, worst
+from lra.models.contract.case import Case, Result, call, fix_seed, inapplicable, traits_of, worst
 from lra.models.contract.form import tensors_of
 from lra.models.contract.states import initial_state, stream, streaming_mixer
 from lra.models.contract.ways import DROPPED, ways
@@ -18,9 +18,9 @@ from lra.models.mixer import Extends, Flow, Layout
 def check_repeatable(case: Case) -> Result:
     """In eval two passes are equal to the bit, and so are two builds from one seed."""
     first, second, x = case.mixer(), case.mixer(), case.input()
-    with fixed_seed(11):
+    with fix_seed(11):
         once = call(first, x)
-    with fixed_seed(12):
+    with fix_seed(12):
         if not torch.equal(call(first, x), once):
             return Result(False, "two passes in eval differ: nothing may be drawn inside forward")
     for name, value in first.state_dict().items():
@@ -48,7 +48,7 @@ def check_calls(case: Case) -> Result:
 
     def in_training() -> None:
         mixer.train()
-        with fixed_seed(18):
+        with fix_seed(18):
             torch.autograd.backward(call(mixer, case.noise(x).requires_grad_()).sum())
         mixer.eval()
 
@@ -105,7 +105,7 @@ def check_recomputation(case: Case) -> Result:
 
     def gradient(recompute: bool) -> Tensor:
         x = case.input(case.middling).requires_grad_()
-        with fixed_seed(13):
+        with fix_seed(13):
             y: Tensor = (
                 checkpoint(mixer, x, Layout(), use_reentrant=False) if recompute else call(mixer, x)
             )
@@ -151,7 +151,7 @@ def check_untouched(case: Case) -> Result:
             given = {"x": x, **({} if mask is None else {"layout.keep": mask})}
             copies = {what: tensor.clone() for what, tensor in given.items()}
             mode = f"in {'training' if training else 'evaluation'} with {name}"
-            with fixed_seed(14):
+            with fix_seed(14):
                 states = random_states()
                 y = call(mixer, x.requires_grad_(), mask)
                 after = random_states()
@@ -180,7 +180,7 @@ def check_dropout(case: Case) -> Result:
     plain, mixer = case.mixer(), case.mixer(attention_dropout=DROPPED)
     traits, x = traits_of(mixer), case.input()
     declared = traits.weight_dropout
-    with fixed_seed(15):
+    with fix_seed(15):
         seen = case.agree("evaluation with attention_dropout", call(mixer, x), call(plain, x))
     if not seen.passed:
         return seen.because("dropout that does not ask self.training")
@@ -200,7 +200,7 @@ def check_dropout(case: Case) -> Result:
 
 def _drawing(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:
     """Run one pass with the same draws each time."""
-    with fixed_seed(16):
+    with fix_seed(16):
         return call(mixer, x, keep)
 
 

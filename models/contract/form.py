@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from lra.models.contract.case import Case, Result, call, fixed_seed, traits_of, worst
+from lra.models.contract.case import Case, Result, call, fix_seed, traits_of, worst
 from lra.models.contract.ways import ways
 from lra.models.mixer import FACTS, AfterStep, Growth, Penalised, Positions, TunedModule
 
@@ -200,7 +200,7 @@ def check_hooks(case: Case) -> Result:
         if isinstance(module, AfterStep):
             twins = [copy.deepcopy(mixer) for _ in range(2)]
             for salt, twin in enumerate(twins):
-                with fixed_seed(20 + salt), torch.no_grad():
+                with fix_seed(20 + salt), torch.no_grad():
                     for part in twin.modules():
                         if isinstance(part, AfterStep):
                             part.after_step(1, torch.Generator().manual_seed(5))

@@ -12,7 +12,7 @@ from lra.models.contract.case import (
     Case,
     Result,
     call,
-    fixed_seed,
+    fix_seed,
     inapplicable,
     traits_of,
     worst,
@@ -49,7 +49,7 @@ def check_gradients(case: Case) -> Result:
     mixer, x = case.mixer().train(), case.input().requires_grad_()
     direction = case.input(salt=3)
     for facts in situations(case, traits_of(mixer)).values():
-        with fixed_seed(30):
+        with fix_seed(30):
             torch.autograd.backward((call(mixer, x, **facts) * direction).sum())
     learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
     for name in sorted(traits_of(mixer).in_streams):
@@ -65,7 +65,7 @@ def check_gradients(case: Case) -> Result:
             return Result(False, f"{name} received a gradient that is not finite")
 
     def gradients(of: list[Tensor]) -> tuple[Tensor, ...]:
-        with fixed_seed(30):
+        with fix_seed(30):
             y = call(mixer, x)
         return torch.autograd.grad((y * direction).sum(), of, materialize_grads=True)
 
@@ -133,7 +133,7 @@ def _slope(case: Case, mixer: nn.Module, name: str, facts: dict[str, Any]) -> Re
         direction = direction * facts["keep"][..., None]
 
     def scalar() -> Tensor:
-        with fixed_seed(30):  # noise of training, where there is some, falls alike
+        with fix_seed(30):  # noise of training, where there is some, falls alike
             return (call(mixer, x, **facts) * direction).sum()
 
     gradients = torch.autograd.grad(scalar(), [*moved.values()], materialize_grads=True)
@@ -181,7 +181,7 @@ def compare_slope(
     starts = [tensor.detach().clone() for tensor, _ in parts]
     differs = by_gradient = by_difference = 0.0
     for number, step in enumerate(STEPS):
-        with fixed_seed(seed + 31 + number):
+        with fix_seed(seed + 31 + number):
             toward = [torch.randn_like(start) for start in starts]
         for start, direction in zip(starts, toward, strict=True):
             direction.mul_(max(start.norm().item(), 1e-3) / direction.norm())

@@ -19,7 +19,7 @@ from lra.models.contract.case import (
     Result,
     call,
     edges,
-    fixed_seed,
+    fix_seed,
     traits_of,
     worst,
 )
@@ -103,7 +103,7 @@ def _in_full(
     sees_all = False
 
     def run(x: Tensor, facts: Facts) -> Tensor:
-        with fixed_seed(41):
+        with fix_seed(41):
             return call(mixer, x, **facts)
 
     for name, facts in kinds.items():
@@ -236,7 +236,7 @@ def _in_precisions(case: Case) -> Iterator[Result]:
 
 def _rounded(mixer: nn.Module, auto: bool, x: Tensor, facts: Facts) -> Tensor:
     """Run one pass: as a stack trains, by `extend` where it is offered; else by `forward`."""
-    with fixed_seed(41), torch.autocast(x.device.type, torch.bfloat16, enabled=auto):
+    with fix_seed(41), torch.autocast(x.device.type, torch.bfloat16, enabled=auto):
         if mixer.training and isinstance(mixer, Extends):
             return mixer.extend(Flow(x), layout_of(facts)).x.float()
         return call(mixer, x, **facts).float()

@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 
 import torch
 
-from lra.models.contract.case import AGREEMENT, Case, Check, Finding, Result, fixed_seed
+from lra.models.contract.case import AGREEMENT, Case, Check, Finding, Result, fix_seed
 from lra.models.contract.causality import check_no_lookahead
 from lra.models.contract.costs import check_memory, check_operations
 from lra.models.contract.effects import (
@@ -168,7 +168,7 @@ def check_mixer(
             hint = f"; bind options beyond the site: functools.partial({_name(make)}, option=...)"
         return [Finding(f"{name}.builds", False, f"{type(error).__name__}: {error}{hint}")]
     findings = [Finding(f"{name}.builds", True, "builds from a site")]
-    with fixed_seed(seed), _exact_convolutions():
+    with fix_seed(seed), _exact_convolutions():
         for label, check in CHECKS.items():
             here = replace(case, device="cpu") if label in ON_A_CPU else case
             findings.append(Finding(f"{name}.{label}", *_run(check, here)))

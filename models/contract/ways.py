@@ -19,7 +19,7 @@ from lra.models.contract.case import (
     Case,
     Result,
     call,
-    fixed_seed,
+    fix_seed,
     traits_of,
     worst,
 )
@@ -60,11 +60,11 @@ def ways(
     """
 
     def forward(x: Tensor, facts: Facts) -> Tensor:
-        with fixed_seed(17):
+        with fix_seed(17):
             return call(mixer, x, **facts)
 
     def extend(x: Tensor, facts: Facts) -> Tensor:
-        with fixed_seed(17):
+        with fix_seed(17):
             return cast(Extends, mixer).extend(Flow(x), layout_of(facts)).x
 
     runs = (forward, extend) if isinstance(mixer, Extends) else (forward,)
@@ -189,7 +189,7 @@ def _streams(case: Case, positions: Positions) -> Iterator[Result]:
     wanted = call(mixer, x)
 
     def streamed(mixer: nn.Module, x: Tensor) -> tuple[Tensor, State]:
-        with fixed_seed(17):
+        with fix_seed(17):
             pieces = list(torch.split(x, mixed_cut(length), dim=1))
             return stream(mixer, pieces, initial_state(mixer, case, length))
 

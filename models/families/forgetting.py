@@ -35,12 +35,7 @@ from torch.utils.checkpoint import checkpoint
 from lra.models.mixer import Growth, Layout, Need, Site, State, Traits, blanked
 from lra.models.multi_head import MultiHead, projection
 from lra.models.ops import kv_cache, window_cache
-from lra.models.ops.exact import (
-    refuse_in_stream,
-    softmax_attention,
-    visibility,
-    weighted_values,
-)
+from lra.models.ops.exact import refuse_in_stream, softmax_attention, visibility, weighted_values
 from lra.models.ops.gated.blockwise import FEW
 from lra.models.ops.gated.head_norm import GatedHeadNorm
 from lra.models.ops.gated.pairs import crossing_sums

@@ -51,11 +51,7 @@ from lra.models.mixer import (
 )
 from lra.models.multi_head import projection
 from lra.models.ops.convolution.implicit import ImplicitKernel
-from lra.models.ops.convolution.long import (
-    check_length,
-    continued_convolution,
-    long_convolution,
-)
+from lra.models.ops.convolution.long import check_length, continued_convolution, long_convolution
 from lra.models.ops.convolution.short import short_convolution
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order

@@ -57,11 +57,7 @@ from lra.models.mixer import (
 )
 from lra.models.ops.channel_map import ChannelMixing, apply_channel_gate, channel_projection
 from lra.models.ops.convolution.kernels import Decay, FreeKernel, PiecewiseKernel, Start
-from lra.models.ops.convolution.long import (
-    check_length,
-    continued_convolution,
-    long_convolution,
-)
+from lra.models.ops.convolution.long import check_length, continued_convolution, long_convolution
 from lra.models.ops.numerics import full_precision, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order
 

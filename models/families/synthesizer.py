@@ -66,11 +66,7 @@ from lra.models.mixer import (
 from lra.models.multi_head import APPLIED, biases, projection
 from lra.models.ops import kv_cache
 from lra.models.ops.numerics import NEVER, sum_dtype
-from lra.models.ops.synthetic import (
-    Logits,
-    fused_attention,
-    synthetic_attention,
-)
+from lra.models.ops.synthetic import Logits, fused_attention, synthetic_attention
 from lra.models.positions import alibi_slopes, rotate
 
 

@@ -41,8 +41,8 @@ from lra.models.ops.hashing.collisions import (
     Sides,
     draw_planes,
     hash_codes,
-    sum_of_matches,
-    sums_both_ways,
+    match_sums,
+    sum_matches,
 )
 from lra.models.ops.numerics import full_precision, reciprocal, sum_dtype
 
@@ -97,7 +97,7 @@ class _Yoso(torch.autograd.Function):
             else:
                 by_query, by_key = (hash_codes(x, rule.planes, rule.tau) for x in (q_unit, k_unit))
                 codes = by_query, by_key
-                sums = sum_of_matches(by_query, by_key, values, 2**rule.tau).div_(by_query.shape[1])
+                sums = sum_matches(by_query, by_key, values, 2**rule.tau).div_(by_query.shape[1])
             o, inverse = _unit(sums)
         ctx.rule = rule
         ctx.save_for_backward(q, k, v, keep, o, inverse, *codes)
@@ -114,9 +114,9 @@ class _Yoso(torch.autograd.Function):
             if codes:
                 by_query, by_key = codes
                 share = 1 / by_query.shape[1]
-                dv = sum_of_matches(by_key, by_query, given, 2**rule.tau).mul_(share)
+                dv = sum_matches(by_key, by_query, given, 2**rule.tau).mul_(share)
                 sides = Sides(given, q_unit), Sides(values, k_unit)
-                dq, dk = sums_both_ways(*sides, by_query, by_key)
+                dq, dk = match_sums(*sides, by_query, by_key)
                 dq, dk = (x * (share * rule.tau / 2) for x in (dq, dk))
             else:
                 dq, dk, dv = pull_chance(q_unit, k_unit, values, rule.chance, gradient=given)

@@ -13,12 +13,7 @@ from torch import Tensor
 from lra.models.mixer import SCORED, Flow, Layout, Positions, Site, State
 from lra.models.multi_head import Core, MultiHead
 from lra.models.ops import segment_memory
-from lra.models.ops.exact import (
-    ExactCore,
-    refuse_in_stream,
-    sdpa,
-    softmax_attention,
-)
+from lra.models.ops.exact import ExactCore, refuse_in_stream, sdpa, softmax_attention
 from lra.models.positions import precise, rotate, sinusoid
 
 

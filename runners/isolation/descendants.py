@@ -38,7 +38,7 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def below(pid: int) -> set[int]:
+def processes_below(pid: int) -> set[int]:
     """Return the processes whose parents lead to the living process `pid`."""
     children: dict[int, list[int]] = {}
     for child in _processes():
@@ -54,7 +54,7 @@ def below(pid: int) -> set[int]:
     return pids
 
 
-def marked(mark: str) -> set[int]:
+def marked_processes(mark: str) -> set[int]:
     """Return the processes whose environment holds `MARK` with this value."""
     entry = f"{MARK}={mark}".encode()
     pids = set()
@@ -70,7 +70,7 @@ def holders(pipe: int) -> set[int]:
     return {pid for pid in _processes() if pid != os.getpid() and _writes(pid, pipe)}
 
 
-def end(find: Callable[[], Iterable[int]]) -> None:
+def kill_found(find: Callable[[], Iterable[int]]) -> None:
     """Kill what `find` returns, again and again until it finds nothing new."""
     ended: set[int] = set()
     for _ in range(_ROUNDS):
@@ -85,7 +85,7 @@ def end(find: Callable[[], Iterable[int]]) -> None:
 
 def end_descendants() -> None:
     """Kill everything that this process has started."""
-    end(lambda: below(os.getpid()))
+    kill_found(lambda: processes_below(os.getpid()))
 
 
 def _processes() -> Iterator[int]:

@@ -27,7 +27,7 @@ def share_tracker() -> None:
 
 
 @contextmanager
-def forking() -> Iterator[None]:
+def start_by_fork() -> Iterator[None]:
     """Let a fork server that is started in the block be a fork.
 
     It is a new Python where this process has other threads, which a fork would lose.
@@ -35,14 +35,14 @@ def forking() -> Iterator[None]:
     patched: Any = util
     before = patched.spawnv_passfds
     if threading.active_count() == 1:
-        patched.spawnv_passfds = forked
+        patched.spawnv_passfds = fork_server
     try:
         yield
     finally:
         patched.spawnv_passfds = before
 
 
-def forked(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
+def fork_server(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
     """Fork where `multiprocessing` would start a Python that becomes the fork server."""
     if "forkserver" not in args[-1]:
         return _spawn(path, args, passed)

@@ -84,7 +84,7 @@ def start_server() -> None:
     _leave_unreachable(server._forkserver)
     folder = temporary.process_folder()
     try:
-        how = forked_server.forking() if _next.forked else nullcontext()
+        how = forked_server.start_by_fork() if _next.forked else nullcontext()
         with _same_import_path(), left_to_parent(), how:
             forkserver.ensure_running()
     except OSError as error:

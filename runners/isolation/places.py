@@ -47,7 +47,7 @@ def spans(numbers: Iterable[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
-def facts(taken: Sequence[DevicePlace]) -> dict[str, str]:
+def place_facts(taken: Sequence[DevicePlace]) -> dict[str, str]:
     """Return what is stored of a job's places with the versions: `gpus`, `cores`."""
     stored = {}
     if any(place.gpu is not None for place in taken):

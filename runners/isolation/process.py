@@ -16,14 +16,7 @@ from uuid import uuid4
 
 from lra.conf.system_errors import MEMORY_WORDS
 from lra.runners.isolation import descendants
-from lra.runners.isolation.child import (
-    STATUSES,
-    Ending,
-    ProcessSettings,
-    Work,
-    enter,
-    shorten,
-)
+from lra.runners.isolation.child import STATUSES, Ending, ProcessSettings, Work, enter, shorten
 from lra.runners.isolation.log import Log
 from lra.runners.isolation.places import DevicePlace, Taken
 from lra.runners.records import Status, legible, text_of
@@ -159,17 +152,17 @@ class _Rank:
     def kill(self) -> None:
         """Kill the process and all that it started: see `lra.runners.isolation.descendants`."""
         if not self.dead:
-            descendants.end(lambda: descendants.below(self.pid))
+            descendants.kill_found(lambda: descendants.processes_below(self.pid))
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             if not self.dead:  # not yet the leader of a process group
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
-        descendants.end(lambda: descendants.marked(self.mark))
+        descendants.kill_found(lambda: descendants.marked_processes(self.mark))
         if self.half_dead:
             pipe = os.fstat(self.connection.fileno()).st_ino
-            descendants.end(lambda: descendants.holders(pipe))
+            descendants.kill_found(lambda: descendants.holders(pipe))
 
     def close(self) -> None:
         """Give the process and its pipe back."""

@@ -129,7 +129,7 @@ def so_far(name: str, done: int, total: int, unit: str, every_s: float = EVERY_S
 
 
 @contextmanager
-def within(name: str) -> Iterator[None]:
+def phase_prefix(name: str) -> Iterator[None]:
     """Name what the phases inside belong to, as in `reference sdpa: warming up`."""
     before = _current.around
     _current.around = (*before, name)
@@ -140,7 +140,7 @@ def within(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def listening(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
+def listen(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
     """Hand what the work says to `listener`, and the records of our logger with it.
 
     Args:

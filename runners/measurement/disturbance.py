@@ -57,7 +57,7 @@ class Shares:
     """What disturbed the GPU, if anything."""
 
 
-def between(first: ProcessTimes, last: ProcessTimes) -> Shares:
+def shares_between(first: ProcessTimes, last: ProcessTimes) -> Shares:
     """Return what this process had between two readings.
 
     Waits as short as a wake-up are left out: many short parallel regions make many of them.
@@ -149,7 +149,7 @@ def with_quota(words: str, threads: int) -> str:
     return f"{words}: a quota of {quota:.3g} processors for {threads} threads"
 
 
-def lost(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:
+def largest_loss(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:
     """Return the largest share of the clock that a stretch has lost by any counter."""
     losses = (
         shares.waiting if alone else None,
@@ -159,16 +159,16 @@ def lost(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:
     return max((share for share in losses if share is not None), default=0.0)
 
 
-def spread(samples: Sequence[float]) -> float:
+def quartile_ratio(samples: Sequence[float]) -> float:
     """Return the upper over the lower quartile, by ranks: of 10 samples the third from each end."""
     ordered = sorted(samples)
     cut = len(ordered) // 4
     return ordered[len(ordered) - 1 - cut] / ordered[cut]
 
 
-def scattered(samples: Sequence[float]) -> str:
+def scatter_reason(samples: Sequence[float]) -> str:
     """Say that samples of one call differ too much for their median to mean much; or ""."""
-    ratio = spread(samples)
+    ratio = quartile_ratio(samples)
     return f"quartiles {ratio:.1f}x apart" if ratio > SPREAD else ""
 
 

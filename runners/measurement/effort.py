@@ -102,7 +102,7 @@ def seconds(work: Effort, rates: Rates, *, ahead: bool, weights: Effort = WEIGHT
     return max(sum(device), calling) if ahead else sum(device) + calling
 
 
-def extrapolated(
+def extrapolate_calls(
     near: Mapping[Operator, float], far: Mapping[Operator, float], share: float
 ) -> dict[Operator, float]:
     """Return the calls of a pass from those of two smaller ones, on the straight line.
@@ -133,4 +133,4 @@ def extrapolated(
     return totals
 
 
-__all__ = ["CACHED_BYTES", "STREAMED_BYTES", "Effort", "effort", "extrapolated", "seconds"]
+__all__ = ["CACHED_BYTES", "STREAMED_BYTES", "Effort", "effort", "extrapolate_calls", "seconds"]

@@ -45,10 +45,10 @@ def _gpus(visible: str | None) -> tuple[Gpu, ...]:
             f"the GPUs of this machine could not be counted: {ending.reason or ending.status}; "
             "`lra doctor` tells what is seen, and hardware=cpu runs without one"
         )
-    return named(messages[0], visible)
+    return name_devices(messages[0], visible)
 
 
-def named(seen: list[tuple[str, str]], visible: str | None) -> tuple[Gpu, ...]:
+def name_devices(seen: list[tuple[str, str]], visible: str | None) -> tuple[Gpu, ...]:
     """Return what each device is called where one process is to have it alone.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Foretold(NamedTuple):
+class ForetoldTime(NamedTuple):
     """The time of a length that was not measured."""
 
     seconds: float
@@ -14,7 +14,7 @@ class Foretold(NamedTuple):
     """The lengths whose growth it continues."""
 
 
-def foretold(seconds: Mapping[int, float], length: int) -> Foretold | None:
+def foretold(seconds: Mapping[int, float], length: int) -> ForetoldTime | None:
     """Continue the power law between the two longest lengths that reach far enough.
 
     A growth is continued over no wider ratio of lengths than it was seen over, so that an error of
@@ -35,4 +35,4 @@ def foretold(seconds: Mapping[int, float], length: int) -> Foretold | None:
     shorter = far[-1]
     reach = math.log(length / longer) / math.log(longer / shorter)
     growth = seconds[longer] / seconds[shorter]
-    return Foretold(seconds[longer] * growth**reach, shorter, longer)
+    return ForetoldTime(seconds[longer] * growth**reach, shorter, longer)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 
 from lra.runners.isolation.progress import MEASURING_S, so_far
-from lra.runners.measurement.watch import Round, Sample, Watch, Watched
+from lra.runners.measurement.watch import Round, Rounds, Sample, Watch
 
 Call = Callable[[], object]
 
@@ -41,7 +41,7 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def timed(call: Call, device: torch.device) -> float:
+def time_call(call: Call, device: torch.device) -> float:
     """Return the seconds of one call, device work included."""
     synchronise(device)
     begin = time.perf_counter()
@@ -50,14 +50,14 @@ def timed(call: Call, device: torch.device) -> float:
     return time.perf_counter() - begin
 
 
-def tried(call: Call, watch: Watch) -> Sample:
+def try_call(call: Call, watch: Watch) -> Sample:
     """Call once, watched: what a limit is held against.
 
     Args:
         call: was called once before: compilation and other one-time costs are paid.
         watch: looks at the machine.
     """
-    return watch.sample(partial(timed, call, watch.device))
+    return watch.sample(partial(time_call, call, watch.device))
 
 
 def warm_up(
@@ -79,13 +79,13 @@ def warm_up(
 
     while len(times) < least or (falling() and len(times) < most):
         so_far("warming up", len(times), 0, "call", MEASURING_S)
-        times.append(timed(call, device))
+        times.append(time_call(call, device))
         if times[-1] > long_s:
             break
     return times[-1]
 
 
-def in_turns(calls: Mapping[str, Call], watch: Watch, rounds: int, *, repeat_s: float) -> Watched:
+def in_turns(calls: Mapping[str, Call], watch: Watch, rounds: int, *, repeat_s: float) -> Rounds:
     """Time each call once per round; every other round goes backwards.
 
     Sample i of one call and sample i of another are neighbours in time: a pair. A round in which
@@ -107,7 +107,7 @@ def compared_in_turns(
     parts: Sequence[Collection[str]],
     *,
     repeat_s: float,
-) -> list[Watched]:
+) -> list[Rounds]:
     """Time calls as `in_turns` does, of which some belong to several comparisons.
 
     Args:
@@ -123,15 +123,15 @@ def compared_in_turns(
         order, samples = names if number % 2 == 0 else names[::-1], {}
         for name in order:  # each says that it begins: whoever is silent for long hangs
             so_far("timing", min(number, rounds), rounds, "sample", MEASURING_S)
-            samples[name] = watch.sample(partial(timed, calls[name], watch.device))
+            samples[name] = watch.sample(partial(time_call, calls[name], watch.device))
         return samples
 
-    with uncollected():
+    with without_collection():
         return watch.rounds_of(turn, parts, rounds, repeat_s=repeat_s)
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Collect garbage before and not inside: it would fall into one sample and not into others."""
     gc.collect()
     gc.disable()
@@ -229,7 +229,7 @@ def machine_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, floa
 
     best = {}
     for name, call in (("multiply", multiply), ("copy", copy)):
-        timed(call, device)
-        best[name] = min(timed(call, device) for _ in range(5))
+        time_call(call, device)
+        best[name] = min(time_call(call, device) for _ in range(5))
     moved = 2 * source.numel() * source.element_size()
     return 2 * side**3 / best["multiply"], moved / best["copy"]

@@ -174,13 +174,13 @@ def _best(call: Callable[[], object], device: "torch.device") -> float:
     """Return the seconds of the fastest call."""
     import torch
 
-    from lra.runners.measurement.measure import timed
+    from lra.runners.measurement.measure import time_call
 
     alone = device.type == "cpu" and torch.get_num_threads() == 1
     best, end = math.inf, time.perf_counter() + MEASURING_S
-    timed(call, device)
+    time_call(call, device)
     while best == math.inf or time.perf_counter() < end:
         begin = time.thread_time()
-        spent = timed(call, device)
+        spent = time_call(call, device)
         best = min(best, time.thread_time() - begin if alone else spent)
     return best

@@ -17,11 +17,11 @@ from lra.runners.measurement.disturbance import (
     OTHERS,
     Load,
     Shares,
-    between,
+    largest_loss,
     load,
-    lost,
     mean_shares,
     reason,
+    shares_between,
     with_quota,
 )
 from lra.runners.measurement.witnesses import Counters, Machine, ProcessTimes, clock_hertz
@@ -141,7 +141,7 @@ Round = Mapping[str, Sample]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class Rounds:
     """Rounds of samples, repeated where the machine disturbed them."""
 
     retained: list[Round]
@@ -238,7 +238,7 @@ class Watch:
             past.append(now)
         while len(past) > 1 and past[1].at <= now.at - STRETCHES_S[-1]:
             past.popleft()
-        shares = replace(between(past[0], now), absent=None, memory_stall=None, faults=0)
+        shares = replace(shares_between(past[0], now), absent=None, memory_stall=None, faults=0)
         return with_quota(reason(shares, alone=self._alone()), self.threads)
 
     def sample(self, timed: Callable[[], float]) -> Sample:
@@ -251,7 +251,7 @@ class Watch:
         first = self._counters.process_times()
         seconds = timed()
         last = self._counters.process_times()
-        shares = between(first, last)
+        shares = shares_between(first, last)
         if (others := self._load(first.at)) is not None:
             shares = replace(
                 shares, steal=others.steal, other_load=others.others, unsure=others.unsure
@@ -267,7 +267,7 @@ class Watch:
         """Tell whether every thread can have a processor: others wait for one another."""
         return not self._trail or self.threads <= self._trail[-1].processors
 
-    def rounds(self, take: Callable[[int], Round], count: int, *, repeat_s: float) -> Watched:
+    def rounds(self, take: Callable[[int], Round], count: int, *, repeat_s: float) -> Rounds:
         """Take rounds of samples, and repeat those that the machine disturbed, within a budget.
 
         Args:
@@ -285,7 +285,7 @@ class Watch:
         count: int,
         *,
         repeat_s: float,
-    ) -> list[Watched]:
+    ) -> list[Rounds]:
         """Take rounds as `rounds` does, for several comparisons at once, each judged by itself.
 
         Args:
@@ -328,7 +328,7 @@ class Watch:
                 every[at].append(_within(turn, parts[at]))
         return [self.judged(turns, count, clock) for turns in every]
 
-    def judged(self, every: list[Round], count: int, clock: float | None = None) -> Watched:
+    def judged(self, every: list[Round], count: int, clock: float | None = None) -> Rounds:
         """Keep the undisturbed rounds where they are enough, and all of them otherwise.
 
         Args:
@@ -341,7 +341,7 @@ class Watch:
         enough = len(clean) >= max(LEAST_ROUNDS, least)
         after = self._clock() if clock else None
         last = [*every[-1].values()][-1]
-        return Watched(
+        return Rounds(
             retained=clean if enough else every,
             every=every,
             disturbed=self._typically_lost(clean) if enough else _most(every),
@@ -354,7 +354,7 @@ class Watch:
         """Say that of some call the median sample lost too much, each one a little; or ""."""
         for name in retained[0]:
             shares = [turn[name].shares for turn in retained]
-            share = median(lost(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
+            share = median(largest_loss(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
             if share > MEDIAN_LIMIT:
                 return f"samples lost {share:.0%} of their time in the median"
         return ""

@@ -7,8 +7,8 @@ its interval is wide, they read the processors' clock instead.
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from lra.runners.measurement.disturbance import scattered
-from lra.runners.measurement.watch import Sample, Watched
+from lra.runners.measurement.disturbance import scatter_reason
+from lra.runners.measurement.watch import Rounds, Sample
 from lra.runners.records import DISTURBED, Measurement, Status
 
 UNWATCHED = "unwatched"
@@ -19,7 +19,9 @@ REPORTED = (
 """Metrics of these rows."""
 
 
-def marked(labels: Mapping[str, str], watched: Watched, samples: Sequence[float]) -> dict[str, str]:
+def mark_labels(
+    labels: Mapping[str, str], watched: Rounds, samples: Sequence[float]
+) -> dict[str, str]:
     """Return labels, with the one that says that this number is not to be trusted where it is not.
 
     Args:
@@ -27,7 +29,7 @@ def marked(labels: Mapping[str, str], watched: Watched, samples: Sequence[float]
         watched: the rounds that it comes from.
         samples: of the row, or those that it was computed from.
     """
-    why = watched.disturbed or scattered(samples)
+    why = watched.disturbed or scatter_reason(samples)
     return {**labels, DISTURBED: why} if why else dict(labels)
 
 
@@ -69,7 +71,7 @@ def over_limit(
 
 
 def processor_rows(
-    watched: Watched, name: str, references: Mapping[str, str]
+    watched: Rounds, name: str, references: Mapping[str, str]
 ) -> Iterator[Measurement]:
     """Yield what the processors' clock gave one call, and its ratios to those of references.
 
@@ -93,7 +95,7 @@ def processor_rows(
         )
 
 
-def watch_rows(watched: Watched, labels: Mapping[str, str] | None = None) -> Iterator[Measurement]:
+def watch_rows(watched: Rounds, labels: Mapping[str, str] | None = None) -> Iterator[Measurement]:
     """Yield what the machine did over all rounds; a share that nobody could see has no row.
 
     The row `discarded_samples` is always there, and its label `unwatched` names what was not seen.

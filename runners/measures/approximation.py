@@ -27,8 +27,8 @@ from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.measure import in_turns
 from lra.runners.measurement.timing import Timing
 from lra.runners.measurement.watch import Watch
-from lra.runners.measurement.watched_rows import marked, watch_rows
-from lra.runners.measures.attention.cores import placed
+from lra.runners.measurement.watched_rows import mark_labels, watch_rows
+from lra.runners.measures.attention.cores import move_core
 from lra.runners.measures.attention.errors import (
     CoreErrors,
     Exact,
@@ -226,7 +226,7 @@ class ApproximationLab:
         yield from self._times(firsts)
 
     def _exact(self, layer: int) -> Exact:
-        core = placed(self.cores.exact(layer=layer), self.device, torch.float64)
+        core = move_core(self.cores.exact(layer=layer), self.device, torch.float64)
         if core.traits.shared_query_key and self.config.qk is QK.trained:
             raise Unsupported(
                 "this family takes one vector as query and as key, and a softmax model was trained "
@@ -237,7 +237,7 @@ class ApproximationLab:
 
     def _approximation(self, budget: int, layer: int, draw: int = 0) -> Core:
         core = self.cores.approximation(budget, draw=draw, layer=layer)
-        return placed(core, self.device, torch.float64)
+        return move_core(core, self.device, torch.float64)
 
     def _of(self, layer: int, budget: int | None = None) -> dict[str, str]:
         """Return the labels of a row."""
@@ -281,7 +281,7 @@ class ApproximationLab:
             return
         inputs = self.layers[0].to(DTYPES[self.hardware.precision])
         cores = {**firsts, REFERENCE: self.cores.reference()}
-        cores = {name: placed(core, self.device, torch.float32) for name, core in cores.items()}
+        cores = {name: move_core(core, self.device, torch.float32) for name, core in cores.items()}
 
         def call(core: Core) -> object:
             with torch.inference_mode(), autocast(self.hardware):
@@ -301,19 +301,19 @@ class ApproximationLab:
                 metric="core_time",
                 value=median(samples),
                 samples=samples,
-                labels=marked(labels, watched, samples),
+                labels=mark_labels(labels, watched, samples),
             )
             yield Measurement(
                 metric="core_time_ratio",
                 value=median(ratios),
                 samples=ratios,
-                labels=marked({**labels, "reference": REFERENCE}, watched, ratios),
+                labels=mark_labels({**labels, "reference": REFERENCE}, watched, ratios),
             )
         yield Measurement(
             metric="core_time",
             value=median(exact),
             samples=exact,
-            labels=marked({"reference": REFERENCE}, watched, exact),
+            labels=mark_labels({"reference": REFERENCE}, watched, exact),
         )
         yield from watch_rows(watched)
         yield Measurement(metric="batch_size", value=float(len(inputs.q)))

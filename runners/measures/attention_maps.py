@@ -29,7 +29,7 @@ from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.attention.amino_acids import AminoAcids
 from lra.runners.measures.attention.kernels import Kernels
 from lra.runners.measures.attention.locality import Locality
-from lra.runners.measures.attention.reading import WeightReading, passed
+from lra.runners.measures.attention.reading import WeightReading, pass_batch
 from lra.runners.measures.attention.spectrum import Spectrum, projection_rows
 from lra.runners.measures.trained import TrainedRunner
 from lra.runners.records import Measurement, Status
@@ -159,7 +159,7 @@ def attention_maps(
     with torch.no_grad(), autocast(hardware):
         for batch in first_of(batches, config.examples):
             so_far("reading", examples, config.examples, "example")
-            record = passed(model, cores if readings else {}, to_device(batch, device))
+            record = pass_batch(model, cores if readings else {}, to_device(batch, device))
             examples += len(batch.tokens)
             seen |= record.weights.keys()
             for layer, weights in record.weights.items():

@@ -31,8 +31,8 @@ from lra.runners.measures.trained import TrainedRunner
 from lra.runners.records import Measurement
 from lra.runners.runner import Passes, Work
 from lra.runners.training.prefetch import to_device
-from lra.runners.training.recurrent_state import remembered
-from lra.tasks.task import SPLITS, Task, Windowed
+from lra.runners.training.recurrent_state import remembered_tokens
+from lra.tasks.task import SPLITS, Task, WindowedTask
 
 REGIONS = ("compressed", "memory", "segment")
 ALL = "all"
@@ -62,8 +62,8 @@ class AttentionMass(TrainedRunner):
     def passes(self, work: Work) -> list[Passes]:
         """Return the segments that are judged; those that fill the memories come before."""
         task = work.task
-        length = task.window(self.split) if isinstance(task, Windowed) else task.spec.max_length
-        filling = remembered(work.backbone, task, training=False) / length
+        length = task.window(self.split) if isinstance(task, WindowedTask) else task.spec.max_length
+        filling = remembered_tokens(work.backbone, task, training=False) / length
         # Weights are read besides, by values as wide as there are keys.
         return [Passes(filling + 2 * self.segments, self.batch_size, length, False)]
 
@@ -100,12 +100,15 @@ def attention_mass(
         Unsupported: There is no memory of segments, or the split is too short to fill it.
     """
     mixers = recurrent_mixers(model.stack)
-    if not task.spec.memory or not isinstance(task, Windowed):
+    if not task.spec.memory or not isinstance(task, WindowedTask):
         raise Unsupported(
             "no state is carried: got a task without memory; choose language modelling with "
             "task.regime=memory and task.memory"
         )
-    memory, window = remembered(model.config, task, training=False), task.window(config.split)
+    memory, window = (
+        remembered_tokens(model.config, task, training=False),
+        task.window(config.split),
+    )
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
     by_layer: dict[int, list[Tensor]] = {layer: [] for layer in mixers}

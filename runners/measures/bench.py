@@ -14,8 +14,8 @@ from lra.runners.measurement.device import DTYPES, autocast
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.inputs import random_inputs
 from lra.runners.measurement.measure import machine_rates
-from lra.runners.measurement.watch import Watch, Watched
-from lra.runners.measurement.watched_rows import marked
+from lra.runners.measurement.watch import Rounds, Watch
+from lra.runners.measurement.watched_rows import mark_labels
 from lra.runners.records import Measurement
 from lra.runners.training.objective import whole_batch
 from lra.runners.training.optim import OptimConfig
@@ -139,7 +139,7 @@ class Bench:
             yield Measurement(metric=metric, value=float(value))
 
     def model_facts(
-        self, name: str, call: Callable[[], object], watched: Watched
+        self, name: str, call: Callable[[], object], watched: Rounds
     ) -> Iterator[Measurement]:
         """Yield counts and rates of a model, whose times are in `watched`."""
         samples = watched.samples(name)
@@ -155,5 +155,5 @@ class Bench:
             ("bandwidth", bandwidth),
             ("utilisation", rate / peak),
         ):
-            labels = marked({}, watched, samples) if metric in _RATES else {}
+            labels = mark_labels({}, watched, samples) if metric in _RATES else {}
             yield Measurement(metric=metric, value=float(value), labels=labels)

@@ -10,9 +10,9 @@ from lra.runners.isolation.progress import phase
 from lra.runners.measures.passes import padded_length, size
 from lra.runners.records import Measurement, baseline_model, baseline_of
 from lra.runners.runner import Runner, Uncounted, Work
-from lra.tasks.baselines.certificate import Certifiable, certified
+from lra.tasks.baselines.certificate import Certifiable, certified_baselines
 from lra.tasks.baselines.n_grams import BATCH, EPOCHS, FIT_EXAMPLES
-from lra.tasks.task import SPLITS, TOKEN_KINDS, Certified, Task, remarks_of
+from lra.tasks.task import SPLITS, TOKEN_KINDS, CertifiedTask, Task, remarks_of
 
 LEAST_S = 5.0
 TOKEN_S = 1e-6
@@ -64,12 +64,14 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
     Raises:
         Unsupported: the task computes no baselines.
     """
-    if not isinstance(task, Certified):
+    if not isinstance(task, CertifiedTask):
         raise Unsupported(
             f"{task.spec.name} computes no baselines: it has no method baselines(split)"
         )
     phase("computing baselines")
-    baselines = certified(task, split) if isinstance(task, Certifiable) else task.baselines(split)
+    baselines = (
+        certified_baselines(task, split) if isinstance(task, Certifiable) else task.baselines(split)
+    )
     for baseline in baselines:
         labels = {"split": split, "sentence": baseline.sentence}
         if baseline.outcomes is not None:

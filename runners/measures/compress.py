@@ -39,7 +39,7 @@ from lra.models.compression.magnitude import (
 from lra.models.compression.shared_heads import check_share
 from lra.models.idle import Need, defaults, idle
 from lra.models.mixer import Unsupported
-from lra.runners.isolation.progress import phase, within
+from lra.runners.isolation.progress import phase, phase_prefix
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.timing import Timing
 from lra.runners.measures.compression.collaborative import with_shared_heads
@@ -232,7 +232,7 @@ class Compress(Timing, TrainedRunner):
         whole = CompressedModel(model=model, labels={**named, "amount": "0", STAGE: "trained"})
         yield from measurement.rows(whole)
         if self.steps and self.method in USUAL:  # what fine-tuning gives without any compression
-            tuned = self.trained(copied(model), work)
+            tuned = self.trained(copy_model(model), work)
             labels = {**whole.labels, STAGE: TUNED}
             yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
         for item in self.variants(model, work):
@@ -288,19 +288,22 @@ class Compress(Timing, TrainedRunner):
         """Yield fine-tuned copies of a variant, and in which way, where there are several."""
         if self.method is CompressionMethod.distillation:
             for way in ("labels alone", "taught"):
-                student = copied(item.model)
+                student = copy_model(item.model)
                 judge = None
                 if way == "taught":
-                    teacher = copied(whole).to(torch.device(str(work.hardware.device)))
+                    teacher = copy_model(whole).to(torch.device(str(work.hardware.device)))
                     judge = Distillation(student, teacher, self.taught)
                 yield way, self.trained(student, work, judge)
         elif self.steps and self.gradual:
-            yield "gradual", self.trained(copied(whole), work, share=float(item.labels["amount"]))
+            yield (
+                "gradual",
+                self.trained(copy_model(whole), work, share=float(item.labels["amount"])),
+            )
         elif self.steps and self.method is CompressionMethod.magnitude:
-            model = copied(item.model)
+            model = copy_model(item.model)
             yield "", self.trained(model, work, share=float(item.labels["amount"]))
         elif self.steps:
-            yield "", self.trained(copied(item.model), work)
+            yield "", self.trained(copy_model(item.model), work)
 
     def trained(
         self,
@@ -331,7 +334,7 @@ class Compress(Timing, TrainedRunner):
                 peak_learning_rate=self.learning_rate,
                 warmup_steps=min(optim.warmup_steps, self.steps // 10),
             )
-        with within("fine-tuning"):
+        with phase_prefix("fine-tuning"):
             for _ in train(
                 model,
                 work.task,
@@ -372,7 +375,7 @@ PRUNING = "pruning"
 """Name of what keeps weights at zero among the parts of a model that is fine-tuned."""
 
 
-def copied(model: Backbone) -> Backbone:
+def copy_model(model: Backbone) -> Backbone:
     """Return a copy of a model, weights included."""
     return copy.deepcopy(model)
 
@@ -410,7 +413,7 @@ def without_heads(
     Raises:
         ValueError: A share leaves a layer without a head.
     """
-    pruned = copied(model)
+    pruned = copy_model(model)
     layers = attention_layers(pruned)
     total = sum(heads_of(mixer) for mixer in layers.values())
     removed = 0
@@ -430,7 +433,7 @@ def without_heads(
         remove_heads(pruned, least_important(importance, count - removed))
         removed = count
         yield CompressedModel(
-            model=copied(pruned),
+            model=copy_model(pruned),
             labels={"amount": f"{count / total:.4g}", "heads": f"{total - count} of {total}"},
         )
 
@@ -446,7 +449,7 @@ def importance_rows(importance: Mapping[int, torch.Tensor]) -> Iterator[Measurem
 def without_weights(model: Backbone, config: Compress) -> Iterator[CompressedModel]:
     """Yield models without their smallest weights."""
     for share in config.shares:
-        pruned = copied(model)
+        pruned = copy_model(model)
         prune_weights(pruned, share, config.scope)
         yield CompressedModel(
             model=pruned,
@@ -465,7 +468,7 @@ def with_shared_columns(
     """Yield models whose heads share queries and keys, and the errors of the decompositions."""
     for share in config.shares:
         phase("decomposing heads")
-        shared = copied(model)
+        shared = copy_model(model)
         errors = with_shared_heads(shared, share)
         labels = {"amount": f"{share:g}", "rank": str(max(rank for rank, _ in errors.values()))}
         for layer, (_, error) in errors.items():
@@ -476,7 +479,7 @@ def with_shared_columns(
 
 def with_fewer_layers(model: Backbone, config: Compress) -> CompressedModel:
     """Return the model with some of its layers: a student of the whole one."""
-    student, depth = copied(model), model.config.depth
+    student, depth = copy_model(model), model.config.depth
     layers = max(1, depth // 2) if config.student_layers is None else config.student_layers
     keep_layers(student, layers)
     labels = {"amount": f"{1 - layers / depth:.4g}", "kept_layers": f"{layers} of {depth}"}
@@ -485,14 +488,14 @@ def with_fewer_layers(model: Backbone, config: Compress) -> CompressedModel:
 
 def with_separate_layers(model: Backbone) -> CompressedModel:
     """Return the model with separate weights in every layer."""
-    unshared = copied(model)
+    unshared = copy_model(model)
     unshare(unshared)
     return CompressedModel(model=unshared, labels={"amount": "0"})
 
 
 def in_eight_bits(model: Backbone, form: Int8Form, hardware: HardwareProfile) -> CompressedModel:
     """Return the model with 8-bit linear maps."""
-    coded = copied(model).eval()
+    coded = copy_model(model).eval()
     with torch.no_grad():
         quantise(coded, form, torch.device(str(hardware.device)))
     labels = {"amount": "8", "bits": "8", "form": form.value, "library": "torchao"}

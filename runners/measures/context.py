@@ -27,14 +27,14 @@ from lra.conf.choices import by_name
 from lra.models.backbone.heads import TokenHead
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import State, Unsupported
-from lra.runners.isolation.progress import so_far, within
+from lra.runners.isolation.progress import phase_prefix, so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measures.extrapolate import fit
+from lra.runners.measures.extrapolate import fit_weights
 from lra.runners.measures.trained import TrainedRunner
 from lra.runners.records import Measurement, Status, digest
 from lra.runners.runner import Passes, Work
-from lra.runners.training.recurrent_state import remembered
+from lra.runners.training.recurrent_state import remembered_tokens
 from lra.tasks.language.base import LanguageTask
 from lra.tasks.task import SPLITS, Derives, Task
 
@@ -101,7 +101,7 @@ class LossByContext(TrainedRunner):
         """Return the passes of every context: of separate windows, or of parts of a stream."""
         task, passes = streams_of(work.task), []
         window = task.window(self.split)
-        memory = remembered(work.backbone, task, training=False) if task.memory else 0
+        memory = remembered_tokens(work.backbone, task, training=False) if task.memory else 0
         for context in self.lengths(window, memory):
             rows = min(self.rows(context, window), self.targets)
             batches = -(-self.targets // rows)
@@ -125,7 +125,7 @@ class LossByContext(TrainedRunner):
         def build(tokens: int) -> Backbone:
             if tokens <= facts.max_length:
                 return model
-            return fit(work.build(facts=replace(facts, max_length=tokens)), trained)
+            return fit_weights(work.build(facts=replace(facts, max_length=tokens)), trained)
 
         yield from loss_by_context(
             build, work.task, config=self, hardware=work.hardware, seed=work.seed
@@ -198,7 +198,7 @@ def loss_by_context(
         **step,
     }  # fmt: skip
     built = cache(build)
-    memory = remembered(built(window).config, task, training=False) if task.memory else None
+    memory = remembered_tokens(built(window).config, task, training=False) if task.memory else None
     contexts = config.lengths(window, memory or 0)
     for number, context in enumerate(contexts, 1):
         every = {**labels, "context": str(context)}
@@ -209,7 +209,7 @@ def loss_by_context(
             )
             yield Measurement(metric="loss", status=Status.skipped, reason=reason, labels=every)
             continue
-        with within(f"{context:,} tokens before ({number} of {len(contexts)})"):
+        with phase_prefix(f"{context:,} tokens before ({number} of {len(contexts)})"):
             try:
                 model = built(context if memory is None else window)
             except Unsupported as error:
@@ -219,7 +219,7 @@ def loss_by_context(
                 )
                 continue
             way = ContextReading(context, config.rows(context, window), window, memory)
-            nll, hit = predicted(model, targets, way, hardware)
+            nll, hit = target_losses(model, targets, way, hardware)
         yield from _score_rows(task, nll, hit, every)
 
 
@@ -236,7 +236,7 @@ class ContextReading(NamedTuple):
     """Tokens that a state remembers; None: there is no state, and one window."""
 
 
-def predicted(
+def target_losses(
     model: Backbone, targets: Targets, way: ContextReading, hardware: HardwareProfile
 ) -> tuple[Float[Tensor, " t"], Bool[Tensor, " t"]]:
     """Return the loss of every target in nats, and whether it was right."""

@@ -36,16 +36,16 @@ from lra.runners.measurement.measure import (
     observe,
     process_peak_bytes,
     stalls,
-    timed,
-    tried,
-    uncollected,
+    time_call,
+    try_call,
     warm_up,
+    without_collection,
 )
 from lra.runners.measurement.timing import REPEAT_LIMIT_S, check_repeats
-from lra.runners.measurement.watch import Round, Watch, Watched, cause
-from lra.runners.measurement.watched_rows import marked, over_limit, watch_rows
+from lra.runners.measurement.watch import Round, Rounds, Watch, cause
+from lra.runners.measurement.watched_rows import mark_labels, over_limit, watch_rows
 from lra.runners.records import Measurement
-from lra.runners.runner import Direction, Passes, Runner, Work, disturbed, values
+from lra.runners.runner import Direction, Passes, Runner, Work, noise_note, values
 
 OBSERVED = 4
 """Calls of each kind that are neither timed nor warm-up: the first, of memory, of operations."""
@@ -158,7 +158,7 @@ class Decode(Runner):
         held = numbers.get("state_bytes")
         state = "" if held is None else f", state of {held / 2**20:.2f} MiB"
         milliseconds = numbers["token_time"] * 1e3
-        return f"{milliseconds:.2f} ms a token{state}{disturbed(rows, 'token_time')}"
+        return f"{milliseconds:.2f} ms a token{state}{noise_note(rows, 'token_time')}"
 
     def longest(self, length: int) -> int:
         """Return the tokens of context and continuation together."""
@@ -208,11 +208,11 @@ class TokenWriter:
         """Yield what was measured. `Unsupported` where the model lacks the state it needs."""
         phase("first token")
         config, begun = self.config, list[Point]()
-        first = timed(lambda: begun.append(self.first_token()), self.device)
+        first = time_call(lambda: begun.append(self.first_token()), self.device)
         token = self.following(begun[0])
         if self.memory is not None:
-            timed(token, self.device)
-        sample = tried(token, self.watch)
+            time_call(token, self.device)
+        sample = try_call(token, self.watch)
         slow = over_limit(
             "token_time", "one token", sample, self.watch.threads,
             option="token_limit_s", limit_s=config.token_limit_s,
@@ -238,7 +238,7 @@ class TokenWriter:
             yield from self.counted(token)
             return
 
-        with uncollected():
+        with without_collection():
             openings = self.openings()
             tokens = self.written(begun[0])
         prefills = openings.samples("prefill")
@@ -250,10 +250,10 @@ class TokenWriter:
                     metric=metric,
                     value=median(opened),
                     samples=opened,
-                    labels=marked({}, openings, opened),
+                    labels=mark_labels({}, openings, opened),
                 )
         samples = tokens.samples(TOKEN)
-        mark = marked({}, tokens, samples)
+        mark = mark_labels({}, tokens, samples)
         labels = {"kernel": kernels} if kernels else {}
         typical = median(samples)
         yield Measurement(metric="token_time", value=typical, samples=samples, labels=labels | mark)
@@ -302,24 +302,24 @@ class TokenWriter:
         """Return the call for the token after `point`, which can be repeated."""
         return lambda: self.advance(point)
 
-    def openings(self) -> Watched:
+    def openings(self) -> Rounds:
         """Time the prefill, and then choosing the first token, as often as asked."""
         count, repeat_s = self.config.timed_prefills, self.config.repeat_limit_s
 
         def opening(number: int) -> Round:
             so_far("timing prefills", min(number, count), count, "sample", MEASURING_S)
             logits: list[Tensor] = []
-            read_context = partial(timed, lambda: logits.append(self.prefill()), self.device)
+            read_context = partial(time_call, lambda: logits.append(self.prefill()), self.device)
             prefill = self.watch.sample(read_context)
             choose = partial(self.config.sampling.draw, logits[0], self.generator)
             return {
                 "prefill": prefill,
-                "choose": self.watch.sample(partial(timed, choose, self.device)),
+                "choose": self.watch.sample(partial(time_call, choose, self.device)),
             }
 
         return self.watch.rounds(opening, count, repeat_s=repeat_s)
 
-    def written(self, point: Point) -> Watched:
+    def written(self, point: Point) -> Rounds:
         """Time each token that is written after `point`.
 
         Disturbed ones are repeated by writing them all again: the state has room for no others.
@@ -343,7 +343,7 @@ class TokenWriter:
         def write() -> None:
             here[0] = self.advance(here[0])
 
-        one = partial(timed, write, self.device)
+        one = partial(time_call, write, self.device)
         total = self.config.timed_tokens
         taken: list[Round] = []
         for number in range(total):

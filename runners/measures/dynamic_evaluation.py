@@ -25,7 +25,7 @@ from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone, Outcome
 from lra.models.idle import Need, defaults, idle
 from lra.models.mixer import Unsupported
-from lra.runners.isolation.progress import phase, so_far, within
+from lra.runners.isolation.progress import phase, phase_prefix, so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile, Precision
 from lra.runners.measures.passes import size
@@ -35,9 +35,9 @@ from lra.runners.runner import Passes, Work
 from lra.runners.training.data_check import check_streams
 from lra.runners.training.evaluate import SplitScores, evaluate, score_rows
 from lra.runners.training.prefetch import to_device
-from lra.runners.training.recurrent_state import RecurrentStates, remembered
+from lra.runners.training.recurrent_state import RecurrentStates, remembered_tokens
 from lra.runners.training.stopping import stop_signal
-from lra.tasks.task import SPLITS, Batch, Kind, Task, Windowed
+from lra.tasks.task import SPLITS, Batch, Kind, Task, WindowedTask
 
 
 class UpdateRule(StrEnum):
@@ -97,12 +97,12 @@ class DynamicEvaluation(TrainedRunner):
         task, passes = work.task, []
         length = task.spec.max_length
         for split in self.splits:
-            window = task.window(split) if isinstance(task, Windowed) else length
+            window = task.window(split) if isinstance(task, WindowedTask) else length
             number = size(task, split)
             batches = -(-number // self.batch_size)
             passes.append(Passes(batches, min(self.batch_size, number), window, True))
         if self.rule is UpdateRule.rms:
-            window = task.window("train") if isinstance(task, Windowed) else length
+            window = task.window("train") if isinstance(task, WindowedTask) else length
             passes.append(Passes(self.statistics_batches, self.statistics_batch_size, window, True))
         return passes
 
@@ -164,7 +164,7 @@ def dynamic_evaluation(
         for split in config.splits:
             weights = FollowingWeights(model, config, scales)
             try:
-                with within(split), autocast(hardware):
+                with phase_prefix(split), autocast(hardware):
                     scores: SplitScores = evaluate(
                         model,
                         task,
@@ -238,7 +238,7 @@ def gradient_scales(
     """Return m of every parameter: the root of the mean square of its gradient over batches."""
     weights, device = _moving(model), torch.device(str(hardware.device))
     squares, rows = [torch.zeros_like(weight) for weight in weights], config.statistics_batch_size
-    streams = RecurrentStates(model, remembered(model.config, task, training=True))
+    streams = RecurrentStates(model, remembered_tokens(model.config, task, training=True))
     count = 0
     whole = task.batches("train", batch_size=rows, seed=0)
     for batch in islice(whole, config.statistics_batches):

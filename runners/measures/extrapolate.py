@@ -16,7 +16,7 @@ from lra.conf.bounds import check_least
 from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
-from lra.runners.isolation.progress import phase, within
+from lra.runners.isolation.progress import phase, phase_prefix
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.records import Measurement, Status
@@ -69,7 +69,7 @@ class Extrapolate(Runner):
 
         def build(tokens: int) -> Backbone:
             longer = replace(facts, max_length=max(facts.max_length, tokens))
-            return fit(work.build(facts=longer), weights)
+            return fit_weights(work.build(facts=longer), weights)
 
         return extrapolate(build, work.stretched, work.task, config=self, hardware=work.hardware)
 
@@ -79,7 +79,7 @@ class Extrapolate(Runner):
         return f"{row.metric} at {row.labels['factor']} x"
 
 
-def fit(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
+def fit_weights(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
     """Give a model of another length the weights of a training, and return it.
 
     Raises:
@@ -130,7 +130,7 @@ def extrapolate(
         )
     factors = sorted(config.factors)
     for number, factor in enumerate(factors, 1):
-        with within(f"factor {factor:g} ({number} of {len(factors)})"):
+        with phase_prefix(f"factor {factor:g} ({number} of {len(factors)})"):
             yield from _at(factor, build, stretch, task, config=config, hardware=hardware)
 
 

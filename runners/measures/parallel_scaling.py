@@ -30,18 +30,18 @@ from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
 from lra.runners.isolation.progress import MEASURING_S, phase, so_far
 from lra.runners.measurement.device import autocast
-from lra.runners.measurement.disturbance import scattered
+from lra.runners.measurement.disturbance import scatter_reason
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.inputs import random_inputs
-from lra.runners.measurement.measure import observe, timed, uncollected
+from lra.runners.measurement.measure import observe, time_call, without_collection
 from lra.runners.measurement.timing import Timing
 from lra.runners.records import DISTURBED, Measurement, Status
-from lra.runners.runner import Passes, Runner, Work, disturbed, values
+from lra.runners.runner import Passes, Runner, Work, noise_note, values
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.build import build_optimiser, set_rates
-from lra.runners.training.parallel.crowding import crowded
-from lra.runners.training.parallel.gradients import PartLoss, Synchronised, shard
-from lra.runners.training.parallel.ranks import Ranks, joined
+from lra.runners.training.parallel.crowding import crowding_reason
+from lra.runners.training.parallel.gradients import PartLoss, SynchronisedLoss, shard
+from lra.runners.training.parallel.ranks import Ranks, join_ranks
 from lra.runners.training.parallel.traffic import Traffic
 from lra.runners.training.prefetch import to_device
 from lra.tasks.task import Batch
@@ -98,7 +98,7 @@ class ParallelScaling(Timing, Runner):
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the rows of one cell; the first process's are kept."""
-        with joined(work.hardware) as ranks:
+        with join_ranks(work.hardware) as ranks:
             yield from measure(work, ranks, ScalingLoad[work.mode], self)
 
     @classmethod
@@ -109,7 +109,7 @@ class ParallelScaling(Timing, Runner):
         gained = "" if share is None else f", efficiency {share:.2f}"
         if rate is None:
             return ""
-        return f"{rate:,.0f} tokens/s{gained}{disturbed(rows, 'tokens_per_second')}"
+        return f"{rate:,.0f} tokens/s{gained}{noise_note(rows, 'tokens_per_second')}"
 
 
 def measure(
@@ -125,7 +125,7 @@ def measure(
     model = work.build(max_length=length).to(device)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     together = _step(work, model, ranks, sequences, device)
-    calls, crowd = {"together": together}, crowded(ranks, device)
+    calls, crowd = {"together": together}, crowding_reason(ranks, device)
     compared = config.alone and not ranks.alone
     if compared and not crowd:
         calls["alone"] = _waiting
@@ -137,7 +137,7 @@ def measure(
     for _ in range(max(2, config.warmup_steps)):  # the first sets up what connects ranks
         for call in calls.values():
             ranks.wait()
-            slowest = timed(call, device)
+            slowest = time_call(call, device)
     rounds = config.rounds(ranks.largest(slowest))
     times = _in_turns(calls, ranks, device, rounds)
     with Traffic() as traffic:
@@ -147,7 +147,7 @@ def measure(
     sent = ranks.gathered(traffic.sent)
 
     ours, tokens = times["together"], float(sequences * length)
-    why = crowd or scattered(ours)
+    why = crowd or scatter_reason(ours)
     trust = {**labels, DISTURBED: why} if why else labels
     seconds = median(ours)
     yield Measurement(metric="train_step_time", value=seconds, samples=ours, labels=trust)
@@ -157,7 +157,7 @@ def measure(
     if "alone" in times:
         share = 1 if load is ScalingLoad.weak else ranks.size
         ratios = tuple(one / (share * all_) for one, all_ in zip(times["alone"], ours, strict=True))
-        why = scattered(ratios)
+        why = scatter_reason(ratios)
         yield Measurement(
             metric="scaling_efficiency",
             value=median(ratios),
@@ -204,7 +204,7 @@ def _step(work: Work, model: Backbone, ranks: Ranks, sequences: int, device: tor
     part_loss = PartLoss(model, model, 0.0)
     if ranks.sharded:
         shard(model, optim, device)
-    synchronised = None if ranks.alone else Synchronised(part_loss, sharded=ranks.sharded)
+    synchronised = None if ranks.alone else SynchronisedLoss(part_loss, sharded=ranks.sharded)
     optimiser = build_optimiser(model, optim)
     set_rates(optimiser, 1e-4)
     tokens, target = random_inputs(sequences, length, work.facts(length), work.seed)
@@ -232,12 +232,12 @@ def _in_turns(
 ) -> dict[str, tuple[float, ...]]:
     """Return the seconds of each call in each round: of the rank that took the longest."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    with uncollected():
+    with without_collection():
         for number in range(rounds):
             so_far("timing", number, rounds, "sample", MEASURING_S)
             for name in list(calls)[:: 1 if number % 2 == 0 else -1]:
                 ranks.wait()
-                seconds[name].append(timed(calls[name], device))
+                seconds[name].append(time_call(calls[name], device))
     every = ranks.gathered(seconds)
     return {
         name: tuple(max(times) for times in zip(*(one[name] for one in every), strict=True))

@@ -25,7 +25,7 @@ from lra.conf.choices import by_name
 from lra.conf.system_errors import out_of_memory
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
-from lra.runners.isolation.progress import phase, within
+from lra.runners.isolation.progress import phase, phase_prefix
 from lra.runners.measurement.growth import foretold
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.measure import (
@@ -35,15 +35,15 @@ from lra.runners.measurement.measure import (
     process_peak_bytes,
     stalls,
     synchronise,
-    timed,
-    tried,
+    time_call,
+    try_call,
 )
 from lra.runners.measurement.timing import Timing, check_limit
-from lra.runners.measurement.watch import Sample, Watched
-from lra.runners.measurement.watched_rows import marked, over_limit, processor_rows, watch_rows
+from lra.runners.measurement.watch import Rounds, Sample
+from lra.runners.measurement.watched_rows import mark_labels, over_limit, processor_rows, watch_rows
 from lra.runners.measures.bench import Bench, CostMode
 from lra.runners.records import Measurement, Status
-from lra.runners.runner import OWN, Direction, Passes, Probed, Runner, Work, disturbed, values
+from lra.runners.runner import OWN, Direction, Passes, Probe, Runner, Work, noise_note, values
 
 OBSERVED = 4
 """Passes besides the warm-up and the samples: the first call, the one that is held against the
@@ -148,14 +148,14 @@ class Scaling(Timing, Runner):
         """Yield the cost of one pass or step."""
         return scale(self._bench({OWN: work}), self, work.model)
 
-    def probe(self, work: Work) -> Iterator[Measurement | Probed]:
+    def probe(self, work: Work) -> Iterator[Measurement | Probe]:
         """Yield what a pass takes of memory, and whether it can be timed."""
         contender = yield from _probed(self._bench({OWN: work}), self, work.model)
         if contender is not None:
-            yield Probed({"peak": contender.peak, "kernel": contender.kernel})
+            yield Probe({"peak": contender.peak, "kernel": contender.kernel})
 
     def compare(
-        self, works: Mapping[str, Work], probed: Mapping[str, Probed]
+        self, works: Mapping[str, Work], probed: Mapping[str, Probe]
     ) -> Iterator[tuple[str, Measurement]]:
         """Time models in turns, and with them the references, once for all."""
         contenders = {
@@ -195,7 +195,7 @@ class Scaling(Timing, Runner):
         memory = numbers.get("peak_tensor_bytes")
         spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
         time = numbers.get("time")
-        return f"{time * 1e3:.1f} ms{spent}{disturbed(rows, 'time')}" if time is not None else ""
+        return f"{time * 1e3:.1f} ms{spent}{noise_note(rows, 'time')}" if time is not None else ""
 
     def sequences(self, length: int, budget: int) -> int:
         """Return how many sequences of `length` a batch holds; under a budget, at least one."""
@@ -220,7 +220,7 @@ class Contender:
     """Of that call."""
 
 
-class Made(NamedTuple):
+class TimedCalls(NamedTuple):
     """What is timed."""
 
     call: Call
@@ -259,8 +259,8 @@ def _probed(
     phase("building")
     call = bench.prepare(OWN)
     phase("first call")
-    first = timed(call, bench.device)
-    sample = tried(call, bench.watch)
+    first = time_call(call, bench.device)
+    sample = try_call(call, bench.watch)
     slow = _too_slow("time", sample, bench, config)
     if slow is not None:
         yield slow
@@ -294,15 +294,15 @@ def _compared(
     bench: Bench, config: Scaling, contenders: Mapping[str, Contender]
 ) -> Iterator[tuple[str, Measurement]]:
     """Time models in turns with their references; yield rows, each with the key of its model."""
-    made: dict[str, Made] = {}
+    made: dict[str, TimedCalls] = {}
     for key, contender in contenders.items():
         call, seconds = contender.call or bench.prepare(key), contender.seconds
         warm = seconds > config.long_step_s
-        made[key] = Made(call, seconds if warm else config.warm(call, bench.device))
+        made[key] = TimedCalls(call, seconds if warm else config.warm(call, bench.device))
     beside: dict[str, list[Reference]] = {key: [] for key in contenders}
     for name in config.references:
         keys = [key for key, contender in contenders.items() if contender.model != name]
-        with within(f"reference {name}"):
+        with phase_prefix(f"reference {name}"):
             found = _reference(bench, config, name, contenders, made) if keys else None
         for key in keys:
             if isinstance(found, Measurement):
@@ -348,7 +348,7 @@ def _reference(
     config: Scaling,
     name: str,
     contenders: Mapping[str, Contender],
-    made: dict[str, Made],
+    made: dict[str, TimedCalls],
 ) -> Reference | Measurement:
     """Return a reference, or the row that says why there is none.
 
@@ -375,9 +375,9 @@ def _reference(
         seconds = config.warm(call, bench.device)
         slow = None
         if config.step_limit_s is not None and seconds > config.step_limit_s:
-            slow = _too_slow("time_ratio", tried(call, bench.watch), bench, config, **labels)
+            slow = _too_slow("time_ratio", try_call(call, bench.watch), bench, config, **labels)
         if slow is None:
-            made[name] = Made(call, seconds)
+            made[name] = TimedCalls(call, seconds)
         phase("measuring memory")
         return Reference(name, name, observe(call, bench.device).peak_tensor_bytes, slow)
     except Unsupported as error:
@@ -398,15 +398,19 @@ def _reference(
 
 
 def _times(
-    bench: Bench, contender: Contender, key: str, beside: Sequence[Reference], watched: Watched
+    bench: Bench,
+    contender: Contender,
+    key: str,
+    beside: Sequence[Reference],
+    watched: Rounds,
 ) -> Iterator[Measurement]:
     """Yield times of a model, and its ratios to those of its references."""
     samples = watched.samples(key)
     seconds, tokens = median(samples), float(bench.tokens.numel())
     labels = {"kernel": contender.kernel} if contender.kernel else {}
-    labels = marked(labels, watched, samples)
+    labels = mark_labels(labels, watched, samples)
     yield Measurement(metric="time", value=seconds, samples=samples, labels=labels)
-    rate, labels = tokens / seconds, marked({}, watched, samples)
+    rate, labels = tokens / seconds, mark_labels({}, watched, samples)
     yield Measurement(metric="tokens_per_second", value=rate, labels=labels)
     yield Measurement(metric="timed_steps", value=float(len(samples)))
     yield Measurement(metric="stalls", value=float(stalls(samples)))
@@ -420,5 +424,5 @@ def _times(
                 metric=metric,
                 value=median(taken),
                 samples=taken,
-                labels=marked(labels, watched, taken),
+                labels=mark_labels(labels, watched, taken),
             )

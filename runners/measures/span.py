@@ -30,12 +30,12 @@ from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.attention.occlusion import (
     QueriedBatch,
-    answers,
-    counted,
-    doubling,
+    counted_answers,
+    doublings,
     draw_queries,
     hidden_answers,
     least,
+    top_classes,
 )
 from lra.runners.records import Measurement, Status
 from lra.runners.runner import OWN, Runner, Work
@@ -289,21 +289,21 @@ def _occlusion(
             "which distances could be measured; choose model.backbone.pooling=cls, last or first"
         )
     with torch.no_grad():
-        full = [answers(model, part) for part in queried]
+        full = [top_classes(model, part) for part in queried]
 
     def stay(distance: int) -> float:
         mean = Mean()
         with torch.no_grad():
             for part, unhidden in zip(queried, full, strict=True):
                 same = hidden_answers(model, part, distance) == unhidden
-                mean.add(same[counted(model, part)])
+                mean.add(same[counted_answers(model, part)])
         return mean.value
 
-    count = sum(int(counted(model, part).sum()) for part in queried)
+    count = sum(int(counted_answers(model, part).sum()) for part in queried)
     row_labels = labels | {"answers": str(count)}
     longest = max(part.tokens.shape[-1] for part in queried) - 1 + model.has_cls
     shares: dict[int, float] = {}
-    for distance in doubling(longest):
+    for distance in doublings(longest):
         shares[distance] = stay(distance)
         yield Measurement(
             metric="occlusion_agreement",

@@ -13,11 +13,11 @@ from lra.runners.measures.passes import padded_length, size
 from lra.runners.runner import Passes, Runner, Uncounted, Work
 from lra.runners.training.checkpoint import Checkpoints
 from lra.runners.training.config import TrainConfig
-from lra.runners.training.initial import started
+from lra.runners.training.initial import start_weights
 from lra.runners.training.learned_spans import learned_span_rows
 from lra.runners.training.loop import Item, Trainer
 from lra.runners.training.optim import OptimConfig
-from lra.runners.training.parallel.ranks import joined
+from lra.runners.training.parallel.ranks import join_ranks
 from lra.runners.training.stages import TrainingStages
 from lra.runners.training.stopping import stop_signal
 from lra.tasks.task import Task
@@ -112,7 +112,7 @@ class Train(TrainConfig, Runner):
         """
         model = work.build()
         if self.weights is not None:
-            yield from started(model, self.weights, work.stored)
+            yield from start_weights(model, self.weights, work.stored)
         yield from train(
             model,
             work.task,
@@ -162,7 +162,7 @@ def train(
         Diverged: the loss is no finite number.
         Interrupted: SIGTERM came; a checkpoint was written, and the next call goes on from it.
     """
-    with stop_signal() as stop, joined(hardware) as ranks:
+    with stop_signal() as stop, join_ranks(hardware) as ranks:
         trainer = Trainer(
             model,
             task,

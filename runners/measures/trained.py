@@ -8,7 +8,7 @@ from lra.models.backbone.model import Backbone
 from lra.models.transfer.files import checkpoint_name, is_checkpoint
 from lra.runners.records import Measurement
 from lra.runners.runner import OWN, Runner, Work
-from lra.runners.training.initial import started
+from lra.runners.training.initial import start_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,4 +47,4 @@ class TrainedRunner(Runner):
         if self.weights is None:
             return work.trained(), iter(())
         model = work.build()
-        return model, started(model, self.weights, work.stored)
+        return model, start_weights(model, self.weights, work.stored)

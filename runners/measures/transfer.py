@@ -20,7 +20,7 @@ from lra.conf.choices import by_name
 from lra.models.backbone.model import Backbone
 from lra.models.transfer.checkpoints import load_checkpoint
 from lra.models.transfer.weights import Parts, transfer
-from lra.runners.isolation.progress import phase, within
+from lra.runners.isolation.progress import phase, phase_prefix
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.train import train
@@ -98,7 +98,7 @@ class Transfer(TrainConfig, Runner):
         """Yield the curve of recovery and the final scores."""
         source = None
         for name in self.starts_from():
-            source = Pretrained(work.trained(name), work.source_task(name))
+            source = PretrainedModel(work.trained(name), work.source_task(name))
             phase("preparing data of the source")
             source.task.prepare()  # the training may have been done on another machine
         return fine_tune(
@@ -113,7 +113,7 @@ class Transfer(TrainConfig, Runner):
         )
 
 
-class Pretrained(NamedTuple):
+class PretrainedModel(NamedTuple):
     """A model with its weights, and the task that it was trained on."""
 
     model: Backbone
@@ -124,7 +124,7 @@ def fine_tune(
     model: Backbone,
     task: Task,
     *,
-    source: Pretrained | None,
+    source: PretrainedModel | None,
     optim: OptimConfig,
     config: Transfer,
     hardware: HardwareProfile,
@@ -166,7 +166,7 @@ def fine_tune(
 
 
 def _scored(
-    source: Pretrained, config: Transfer, hardware: HardwareProfile
+    source: PretrainedModel, config: Transfer, hardware: HardwareProfile
 ) -> Iterator[Measurement]:
     """Score the source as the fine-tuned model is scored along the way, on its own task."""
     device = torch.device(str(hardware.device))
@@ -177,7 +177,7 @@ def _scored(
             if stop.is_set():
                 raise Interrupted("stopped while evaluating the source, before the first step")
 
-        with within("source"), autocast(hardware):
+        with phase_prefix("source"), autocast(hardware):
             scores = evaluate(
                 source.model.to(device),
                 source.task,

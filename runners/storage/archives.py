@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from lra.conf.plain_files import no_file
 from lra.conf.system_errors import is_fault, is_file, persistent
 from lra.runners.records import Outcomes
-from lra.runners.storage.formats import Damaged, read_bytes, unreadable
+from lra.runners.storage.formats import DamagedFile, read_bytes, unreadable
 
 
 def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
@@ -56,7 +56,7 @@ def unpack_outcomes(path: Path) -> list[Outcomes]:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             return list(_unpacked(archive))
     except TORN as error:
-        raise Damaged(
+        raise DamagedFile(
             f"{path}: torn or foreign ({error}); move it away with its rows file, and the cell "
             "runs again"
         ) from error
@@ -92,7 +92,7 @@ def check_archive(path: Path) -> None:
     """
     try:
         if not is_file(path):
-            raise Damaged(f"{path}: {no_file(path)}")
+            raise DamagedFile(f"{path}: {no_file(path)}")
         persistent(check_parts, path, path)
     except OSError as error:
         raise unreadable(path, error) from error
@@ -106,7 +106,7 @@ def check_parts(archive: Path | BinaryIO, path: Path) -> None:
         path: what it is called.
 
     Raises:
-        Damaged: it is none, or a part was changed.
+        DamagedFile: it is none, or a part was changed.
         OSError: the system could not read it.
     """
     try:
@@ -115,6 +115,6 @@ def check_parts(archive: Path | BinaryIO, path: Path) -> None:
     except TORN as error:
         if is_fault(error):
             raise
-        raise Damaged(f"{path}: torn or foreign ({error}); move it away") from error
+        raise DamagedFile(f"{path}: torn or foreign ({error}); move it away") from error
     if part is not None:
-        raise Damaged(f"{path}: the checksum of {part} does not match; move it away")
+        raise DamagedFile(f"{path}: the checksum of {part} does not match; move it away")

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 
-class Refused(OSError):
+class StorageRefused(OSError):
     """Storage cannot be used now; the message names the path and the way out."""
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Refused(OSError):
         return str(self.strerror)
 
 
-class Unwritable(Refused):
+class Unwritable(StorageRefused):
     """A folder cannot be written; the message names it, the space left and the way out."""
 
 
@@ -88,7 +88,7 @@ def fault_of(error: BaseException) -> StorageFault | None:
     succeeds once that is mended. The error may be wrapped in others.
     """
     for cause in causes(error):
-        if isinstance(cause, Refused):
+        if isinstance(cause, StorageRefused):
             return StorageFault(str(cause), may_pass(cause))
         fault = _fault(cause)
         if fault is not None:

@@ -31,7 +31,14 @@ from lra.conf.system_errors import persistent
 from lra.runners.records import legible
 from lra.runners.storage import writers
 from lra.runners.storage.atomic import STALE_S, make_folder, unwritable
-from lra.runners.storage.holders import Holder, Seen, alive, look, process_place, process_start
+from lra.runners.storage.holders import (
+    ClaimFile,
+    Holder,
+    alive,
+    process_place,
+    process_start,
+    read_claim,
+)
 from lra.runners.storage.homes import COPIED, Home
 
 ASKED_S = 10.0
@@ -149,7 +156,7 @@ class Claim:
 
     def _is_mine(self) -> bool:
         try:
-            seen = look(self.path)
+            seen = read_claim(self.path)
         except NoFile:
             return False
         return seen is not None and seen.text == self._content
@@ -234,20 +241,20 @@ class Observer:
         self._first: dict[Path, tuple[tuple[int, str], float]] = {}
         """What was seen in a claim's file, and since when it has been so."""
 
-    def left_behind(self, path: Path, stale_s: float = STALE_S) -> Seen | None:
+    def left_behind(self, path: Path, stale_s: float = STALE_S) -> ClaimFile | None:
         """Return what is in a claim that nobody holds any more; None where somebody does.
 
-        A claim that is not there is held by nobody; `Seen` then has no text.
+        A claim that is not there is held by nobody; `ClaimFile` then has no text.
 
         Raises:
             OSError: it cannot be read.
         """
-        seen = look(path)
+        seen = read_claim(path)
         if seen is None:
-            return Seen("", 0)
+            return ClaimFile("", 0)
         return seen if self._stale(path, seen, stale_s) else None
 
-    def _stale(self, path: Path, seen: Seen, stale_s: float) -> bool:
+    def _stale(self, path: Path, seen: ClaimFile, stale_s: float) -> bool:
         if strange_home(seen.holder, path.parent) is not None:
             return True
         lives = None if seen.holder is None else alive(seen.holder)
@@ -273,7 +280,7 @@ class Observer:
                 del self._first[path]
         for path in paths:
             with suppress(OSError):
-                seen = look(path)
+                seen = read_claim(path)
                 if seen and seen.holder and not self._stale(path, seen, stale_s):
                     holders[path.name] = seen.holder
         return holders
@@ -298,7 +305,7 @@ def strangers(folder: Path, *, remove: bool) -> list[str]:
     counts: Counter[str] = Counter()
     for path in _claims(folder):
         with suppress(OSError):
-            seen = look(path)
+            seen = read_claim(path)
             if seen is not None and (home := strange_home(seen.holder, folder)) is not None:
                 counts[home.path] += 1
                 if remove:
@@ -324,7 +331,7 @@ _reader = Observer(server=ServerClock(ask=None))
 """Writes nothing, and takes this machine's clock for the server's."""
 
 
-def living(folder: Path, stale_s: float = STALE_S) -> dict[str, Holder]:
+def living_holders(folder: Path, stale_s: float = STALE_S) -> dict[str, Holder]:
     """Return who holds the claims in a folder, by the names of the claims: see `Observer`."""
     return _observer.living(folder, stale_s)
 
@@ -348,7 +355,7 @@ def clear(folder: Path, names: Collection[str]) -> None:
                     _put_aside(path, left.text)
 
 
-def take(
+def take_claim(
     path: Path,
     *,
     title: str = "",
@@ -430,7 +437,7 @@ def _put_aside(path: Path, text: str) -> bool:
     except FileNotFoundError:
         return True
     try:
-        seen = look(aside)  # as it was read before: so much of it, and its ends of lines
+        seen = read_claim(aside)  # as it was read before: so much of it, and its ends of lines
         late = seen is None or seen.text != text
         if late:
             with suppress(OSError):  # somebody else has come meanwhile, or there are no links here

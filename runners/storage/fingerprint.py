@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.conf.rooms import ROOMS, stored_name
-from lra.runners.storage.parsed_sources import Parsed, Statement, keep_parsed, parsed
+from lra.runners.storage.parsed_sources import ParsedSource, Statement, keep_parsed, parse_source
 
 FOLLOWED = ("models", "tasks", "runners", "conf")
 THEIRS = "own:"
@@ -126,7 +126,7 @@ def _source_of(name: str, path: Path) -> Source:
     return Source(path, read.digest, _imports(read.statements, name, path.name == "__init__.py"))
 
 
-def located(module: str) -> Path | None:
+def source_file(module: str) -> Path | None:
     """Return the source file of a module on the path, without importing it; None for none."""
     path = _path(module)
     return path if path and path.is_file() else None
@@ -147,8 +147,8 @@ def _path(module: str) -> Path | None:
     return path
 
 
-def _parsed(path: Path) -> Parsed:
-    return parsed(path) if path.is_file() else Parsed("", ())
+def _parsed(path: Path) -> ParsedSource:
+    return parse_source(path) if path.is_file() else ParsedSource("", ())
 
 
 def _top(package: str) -> Path | None:

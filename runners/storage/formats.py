@@ -12,7 +12,7 @@ from lra.conf import plain_files
 from lra.conf.system_errors import is_fault, persistent, way_out
 from lra.runners.records import SCHEMA, Row, digest
 from lra.runners.storage import schema_1
-from lra.runners.storage.atomic import Refused
+from lra.runners.storage.atomic import StorageRefused
 from lra.runners.storage.row_check import BadRow, NewerRow, check_cell_columns, read_row
 
 
@@ -20,11 +20,11 @@ class BadStore(ValueError):
     """A file in the store cannot be used; the message names file and line, and the way out."""
 
 
-class Damaged(BadStore):
+class DamagedFile(BadStore):
     """Its content is torn or foreign: the cell may run again, and the file is set aside."""
 
 
-class Unreadable(Refused, BadStore):
+class Unreadable(StorageRefused, BadStore):
     """The system could not read it, which says nothing of its content."""
 
 
@@ -55,13 +55,13 @@ def read_bytes(path: Path, most: int = plain_files.MOST_BYTES) -> bytes:
     try:
         return plain_files.read_bytes(path, most)
     except plain_files.NoFile as error:
-        raise Damaged(f"{path}: {error.strerror}") from error
+        raise DamagedFile(f"{path}: {error.strerror}") from error
     except OSError as error:
         if is_fault(error):
             raise unreadable(path, error) from error
         if not path.is_file():  # a link to nothing, or to itself
-            raise Damaged(f"{path}: {plain_files.no_file(path)}") from error
-        raise Damaged(f"{path}: cannot be read ({error.strerror}); move it away") from error
+            raise DamagedFile(f"{path}: {plain_files.no_file(path)}") from error
+        raise DamagedFile(f"{path}: cannot be read ({error.strerror}); move it away") from error
 
 
 def read_object(path: Path, most: int = plain_files.MOST_JSON) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def read_object(path: Path, most: int = plain_files.MOST_JSON) -> dict[str, Any]
     try:
         return plain_files.typed_object(plain_files.parse_json(read_bytes(path, most)), {})
     except plain_files.NoJson as error:
-        raise Damaged(f"{path}: {error}; {_AGAIN}") from error
+        raise DamagedFile(f"{path}: {error}; {_AGAIN}") from error
 
 
 _AGAIN = "move it away with the rows file beside it, and the cell runs again"
@@ -88,21 +88,21 @@ def read_cell(folder: Path) -> dict[str, Any]:
             f"{path}: written with schema {schema}, this version reads up to {SCHEMA}; update lra"
         )
     if type(schema) is not int or schema < 1 or cell.get("cell") != folder.name:
-        raise Damaged(
+        raise DamagedFile(
             f"{path}: describes cell {cell.get('cell')!r} in schema {schema!r}; wanted "
             f"{folder.name!r} in schema 1 to {SCHEMA}; {_AGAIN}"
         )
     if schema == 1 and type(cell.get("identity")) is dict:
-        cell["described"] = schema_1.described(cell["identity"])
+        cell["described"] = schema_1.describe_cell(cell["identity"])
     for name, kind in _CELL.items():
         if type(cell.get(name)) is not kind:
-            raise Damaged(
+            raise DamagedFile(
                 f"{path}: {name} is a {type(cell.get(name)).__name__}; wanted a "
                 f"{kind.__name__}; {_AGAIN}"
             )
     problem = _description_fault(cell, folder.name)
     if problem:
-        raise Damaged(f"{path}: {problem}; {_AGAIN}")
+        raise DamagedFile(f"{path}: {problem}; {_AGAIN}")
     if schema == 1:
         cell["columns"]["model"] = schema_1.model(cell["columns"])
     return cell
@@ -139,7 +139,7 @@ def _names(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:
-        raise Damaged(f"{folder}: not a folder; move it away") from error
+        raise DamagedFile(f"{folder}: not a folder; move it away") from error
     except OSError as error:
         raise unreadable(folder, error) from error
     return [name for name in names if not name.startswith(".")]
@@ -182,10 +182,10 @@ def read_newest_rows(folder: Path) -> tuple[Path, list[Row]] | None:
     Last by the time inside, because copies keep it. Raises `BadStore` where any of them is bad.
     """
     files = [(path, read_rows_file(path, folder.name)) for path in rows_files(folder)]
-    return max(files, key=written, default=None)
+    return max(files, key=time_written, default=None)
 
 
-def written(entry: tuple[Path, Sequence[Row]]) -> str:
+def time_written(entry: tuple[Path, Sequence[Row]]) -> str:
     """Return when the rows in a pair of file and rows were written: ISO 8601."""
     return entry[1][0]["created"]
 
@@ -224,14 +224,14 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
     data = read_bytes(path)
     lines = data.split(b"\n")
     if key is None and data and data[:1] != b"{":
-        raise Damaged(
+        raise DamagedFile(
             f"{path} begins with {data[:20]!r}; wanted rows as lra report --publish writes them: "
             "JSON, one line each"
         )
     if lines.pop():
-        raise Damaged(f"{path}, line {len(lines) + 1}: torn; {way_out}")
+        raise DamagedFile(f"{path}, line {len(lines) + 1}: torn; {way_out}")
     if not lines or lines[-1].endswith(b" "):
-        raise Damaged(f"{path}, line {len(lines) + 1}: torn, rows are missing; {way_out}")
+        raise DamagedFile(f"{path}, line {len(lines) + 1}: torn, rows are missing; {way_out}")
     followed = [line.endswith(b" ") for line in lines[:-1]]
     owner = key, fingerprint_of(path)
     rows = []
@@ -241,9 +241,9 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
         except NewerRow as error:
             raise BadStore(f"{path}, line {number}: {error}") from error
         except BadRow as error:
-            raise Damaged(f"{path}, line {number}: {error}; {way_out}") from error
+            raise DamagedFile(f"{path}, line {number}: {error}; {way_out}") from error
         if key is not None and (row["cell"], row["fingerprint"]) != owner:
-            raise Damaged(
+            raise DamagedFile(
                 f"{path}, line {number}: belongs to cell {row['cell']}, fingerprint "
                 f"{row['fingerprint']}; move the file where it belongs"
             )
@@ -252,7 +252,7 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
         rows.append(row)
     if any(followed) and not all(followed):
         number = followed.index(False) + 2
-        raise Damaged(f"{path}, line {number}: stands behind what was the last row; {way_out}")
+        raise DamagedFile(f"{path}, line {number}: stands behind what was the last row; {way_out}")
     return rows
 
 

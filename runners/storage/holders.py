@@ -34,7 +34,7 @@ class Holder(NamedTuple):
     """The folder of the claim; None: an older version."""
 
 
-class Seen(NamedTuple):
+class ClaimFile(NamedTuple):
     """What is in a claim's file."""
 
     text: str
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
     """None: not written yet, or no claim."""
 
 
-def look(path: Path) -> Seen | None:
+def read_claim(path: Path) -> ClaimFile | None:
     """Read a claim; None where there is none. Raises OSError, once it has tried for a while.
 
     An open file has the times that the server gives it now, a path on a network file system those
@@ -54,7 +54,7 @@ def look(path: Path) -> Seen | None:
         text, touched_ns = persistent(_read, path)
     except FileNotFoundError:
         return None
-    return Seen(text, touched_ns, _holder(text))
+    return ClaimFile(text, touched_ns, _holder(text))
 
 
 def _read(path: Path) -> tuple[str, int]:

@@ -19,14 +19,14 @@ from lra.conf.system_errors import is_fault, lexists, persistent
 from lra.runners.records import DISTURBED, LONGEST_REASON, Status
 from lra.runners.storage import atomic
 from lra.runners.storage.formats import (
-    Damaged,
+    DamagedFile,
     children,
     fingerprint_of,
     read_rows_file,
     rows_files,
     unreadable,
 )
-from lra.runners.storage.sealed import NotSealed, read_sealed, sealed
+from lra.runners.storage.sealed import NotSealed, read_sealed, seal
 
 FORMAT = 3
 """3: says what was disturbed. 2: with a digest of itself. 1: without."""
@@ -34,7 +34,7 @@ WORTH_WRITING = 50
 """Rows files read, from which on the index is written."""
 
 
-class Keyed(Protocol):
+class KeyedRows(Protocol):
     """What tells the rows file of a cell from others: a cell, or an entry of a plan's index."""
 
     @property
@@ -106,13 +106,13 @@ class RowsIndex:
             return entry[1]
         try:
             self._summaries[name] = mark, _read_summary(Path(path), key)
-        except Damaged:
+        except DamagedFile:
             return None
         self._new.add(name)
         return self._summaries[name][1]
 
     def complete(
-        self, cell: Keyed, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
+        self, cell: KeyedRows, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
     ) -> bool:
         """Say whether nothing remains to be done: see `lra.runners.store.Store.complete`.
 
@@ -167,7 +167,7 @@ class RowsIndex:
             **{name: _index_entry(*self._summaries[name]) for name in self._new},
         }
         with suppress(OSError):  # it is a cache: who may not write, or has no room, reads again
-            atomic.write_whole(self.path, sealed({"format": FORMAT, "files": entries}))
+            atomic.write_whole(self.path, seal({"format": FORMAT, "files": entries}))
         self._new.clear()
 
     def __enter__(self) -> "RowsIndex":

@@ -35,7 +35,7 @@ class Statement(NamedTuple):
     """What is imported from it."""
 
 
-class Parsed(NamedTuple):
+class ParsedSource(NamedTuple):
     """What is read out of a source."""
 
     digest: str
@@ -43,7 +43,7 @@ class Parsed(NamedTuple):
     statements: tuple[Statement, ...]
 
 
-def parsed(path: Path) -> Parsed:
+def parse_source(path: Path) -> ParsedSource:
     """Return what is read out of a source."""
     status = path.stat()
     return _parsed(path, (status.st_mtime_ns, status.st_size), data_root() / "hashes")
@@ -60,14 +60,14 @@ class _Shelf:
 
     def __init__(self, file: Path) -> None:
         self.file, self.changed = file, False
-        self.sources: dict[str, Parsed] = {}
+        self.sources: dict[str, ParsedSource] = {}
         maker, sources = json.loads(read_kept(file) or "[null, {}]")
         if maker == _maker():
             for name, (digest, statements) in sources.items():
                 imports = (Statement(n, m, tuple(names)) for n, m, names in statements)
-                self.sources[name] = Parsed(digest, tuple(imports))
+                self.sources[name] = ParsedSource(digest, tuple(imports))
 
-    def of(self, path: Path) -> Parsed:
+    def of(self, path: Path) -> ParsedSource:
         """Return what a source holds."""
         content = path.read_bytes()
         name = _sha256(content)
@@ -88,7 +88,7 @@ _shelves: dict[Path, _Shelf] = {}
 
 
 @lru_cache(maxsize=4096)
-def _parsed(path: Path, _version: Version, folder: Path) -> Parsed:
+def _parsed(path: Path, _version: Version, folder: Path) -> ParsedSource:
     file = folder / "sources.json"
     if file not in _shelves:
         _shelves[file] = _Shelf(file)
@@ -96,9 +96,9 @@ def _parsed(path: Path, _version: Version, folder: Path) -> Parsed:
 
 
 @lru_cache(maxsize=MOST)  # whatever folders one process keeps it in: tests have many
-def _read(content: bytes, name: str) -> Parsed:
+def _read(content: bytes, name: str) -> ParsedSource:
     text = io.StringIO(content.decode(), newline=None).read()
-    return Parsed(_sha256(without_comments(text).encode()), _statements(content, name))
+    return ParsedSource(_sha256(without_comments(text).encode()), _statements(content, name))
 
 
 @cache

@@ -15,7 +15,7 @@ _INTERVALS = frozenset({"log_every_steps", "checkpoint_every_s"})
 _FLOOR = "floor/"
 
 
-def described(identity: Mapping[str, Any]) -> dict[str, Any]:
+def describe_cell(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a cell of schema 1, spelled out as in `lra.runners.records.Cell`."""
     result = dict(identity)
     if isinstance(runner := result.get("runner"), Mapping):

@@ -22,7 +22,7 @@ def digest_of(raw: bytes | bytearray) -> str:
     return hashlib.sha256(raw).hexdigest()[:16]
 
 
-def sealed(content: Mapping[str, Any], indent: int | None = None) -> bytes:
+def seal(content: Mapping[str, Any], indent: int | None = None) -> bytes:
     """Return an object, which is not empty, as JSON, with the digest of all before as its last key.
 
     The digest is of the bytes, so that a reader takes them apart once.
@@ -32,7 +32,7 @@ def sealed(content: Mapping[str, Any], indent: int | None = None) -> bytes:
     return raw[:-1] + f',"{DIGEST}":"{digest_of(raw)}"}}'.encode()
 
 
-def unsealed(raw: bytes, types: Types) -> dict[str, Any]:
+def unseal(raw: bytes, types: Types) -> dict[str, Any]:
     """Return the object of a file.
 
     Args:
@@ -52,5 +52,5 @@ def unsealed(raw: bytes, types: Types) -> dict[str, Any]:
 
 
 def read_sealed(path: Path, types: Types) -> dict[str, Any]:
-    """Return the object of a file, as `unsealed` does. Raises `NotSealed` or OSError."""
-    return unsealed(read_bytes(path), types)
+    """Return the object of a file, as `unseal` does. Raises `NotSealed` or OSError."""
+    return unseal(read_bytes(path), types)

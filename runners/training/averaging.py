@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lra.runners.training.parallel.parted import held
+from lra.runners.training.parallel.parted import local_part
 
 
 class WeightAverage:
@@ -50,8 +50,8 @@ class WeightAverage:
     @torch.no_grad()
     def update(self) -> None:
         """Take the weights after an update in."""
-        weights = [held(weight) for weight in self.weights.values()]
-        averages = [held(average) for average in self.averages.values()]
+        weights = [local_part(weight) for weight in self.weights.values()]
+        averages = [local_part(average) for average in self.averages.values()]
         if self.taken:
             torch._foreach_lerp_(averages, weights, 1 - self.decay_now())
         else:

@@ -12,14 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 import torch
 
 from lra.conf import plain_files
-from lra.conf.system_errors import (
-    exists,
-    is_fault,
-    is_file,
-    lexists,
-    out_of_memory,
-    persistent,
-)
+from lra.conf.system_errors import exists, is_fault, is_file, lexists, out_of_memory, persistent
 from lra.runners.storage import atomic
 from lra.runners.storage.archives import TORN, check_parts
 from lra.runners.storage.formats import unreadable
@@ -70,12 +63,12 @@ class Checkpoints:
         `lra.runners.training.resume`.
 
         Raises:
-            runners.storage.atomic.Refused: one cannot be read, which says nothing of it.
+            runners.storage.atomic.StorageRefused: one cannot be read, which says nothing of it.
         """
         for path in self._paths():
             try:
                 state = _load(path)
-            except atomic.Refused:
+            except atomic.StorageRefused:
                 raise
             except DAMAGED as error:
                 log.warning("%s cannot be read (%s); trying the one before it", path, error)
@@ -111,7 +104,7 @@ class Checkpoints:
         Raises:
             FileNotFoundError: the training was not finished, or its weights were deleted.
             ValueError: the file is damaged.
-            runners.storage.atomic.Refused: it cannot be read, which says nothing of it.
+            runners.storage.atomic.StorageRefused: it cannot be read, which says nothing of it.
         """
         if self.folder is None or not self.finished():
             raise FileNotFoundError(f"no finished training in {self.folder}: train first")
@@ -123,7 +116,7 @@ class Checkpoints:
             odd = [name for name, value in weights.items() if not value.isfinite().all()]
             if odd:
                 raise TypeError(f"{odd[0]} holds numbers that are not finite")
-        except atomic.Refused:
+        except atomic.StorageRefused:
             raise
         except DAMAGED as error:
             raise ValueError(f"{path} is damaged ({error}); delete it and train again") from error
@@ -169,7 +162,7 @@ def _ends_well(path: Path) -> bool:
 
 
 def _asked(path: Path, read: Callable[[], _Read]) -> _Read:
-    """Return what was read. Raises OSError: of a fault, `Refused`."""
+    """Return what was read. Raises OSError: of a fault, `StorageRefused`."""
     try:
         return read()
     except OSError as error:

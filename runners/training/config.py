@@ -9,8 +9,8 @@ from lra.conf.bounds import check_least, check_positive
 from lra.conf.choices import by_name
 from lra.models.backbone.config import BackboneConfig, Softmax
 from lra.runners.training.optim import OptimConfig, Schedule
-from lra.runners.training.stages import TrainingStages, read_stages, written
-from lra.tasks.task import SPLITS, Task, Windowed
+from lra.runners.training.stages import TrainingStages, read_stages, stage_mappings
+from lra.tasks.task import SPLITS, Task, WindowedTask
 
 
 class Keep(StrEnum):
@@ -54,7 +54,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
-        object.__setattr__(self, "stages", written(read_stages(self.stages)))
+        object.__setattr__(self, "stages", stage_mappings(read_stages(self.stages)))
         check_least(
             1,
             evaluation_batch_size=self.evaluation_batch_size,
@@ -95,7 +95,7 @@ class TrainConfig:
         """
         if self.window_deviation is None:
             return task
-        if not isinstance(task, Windowed):
+        if not isinstance(task, WindowedTask):
             raise ValueError(
                 f"runner.window_deviation={self.window_deviation} needs a task that reads windows "
                 f"of a stream: got task={task.spec.name}; set it to null"

@@ -4,9 +4,9 @@ from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
 from lra.models.state import size_bytes
 from lra.runners.training.config import TrainConfig
-from lra.runners.training.recurrent_state import remembered
+from lra.runners.training.recurrent_state import remembered_tokens
 from lra.runners.training.stages import TrainingStages
-from lra.tasks.task import Task, Windowed
+from lra.tasks.task import Task, WindowedTask
 
 
 def check_data(model: Backbone, task: Task, stages: TrainingStages, config: TrainConfig) -> None:
@@ -67,11 +67,15 @@ def check_streams(
     Raises:
         Unsupported: with the tokens of a stream, what was asked of it, and the way out.
     """
-    if not isinstance(task, Windowed) or (tokens := task.row_tokens(split, rows)) is None:
+    if not isinstance(task, WindowedTask) or (tokens := task.row_tokens(split, rows)) is None:
         return
     streams = "1 stream" if rows == 1 else f"{rows} streams"
     available = f"the {split} split of {task.spec.name} has {tokens:,} for each of {streams}"
-    memory = stage_memory[1] if stage_memory else remembered(model.config, task, training=training)
+    memory = (
+        stage_memory[1]
+        if stage_memory
+        else remembered_tokens(model.config, task, training=training)
+    )
     least, needed = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
     if memory > tokens and needed > least:  # elsewhere a state has one size
         limits = ("memory",) if training else ("memory", "evaluation_memory")

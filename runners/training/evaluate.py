@@ -17,7 +17,7 @@ from lra.runners.metrics import METRICS
 from lra.runners.records import Measurement, Outcomes
 from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.prefetch import first_of, masks_of, rows_of, to_device
-from lra.runners.training.recurrent_state import initial_state, remembered
+from lra.runners.training.recurrent_state import initial_state, remembered_tokens
 from lra.tasks.task import Batch, Derives, Kind, Tally, Task, remarks_of
 
 
@@ -89,7 +89,7 @@ def evaluate(
                 continue
             moved = to_device(part, device)
             if batch.reset is not None and bool(batch.reset.any()):
-                memory = remembered(model.config, task, training=False)
+                memory = remembered_tokens(model.config, task, training=False)
                 state = initial_state(model, len(part.tokens), memory)
             layout = masks_of(moved)
             outcome = model(moved.tokens, moved.target, moved.keep, state, layout=layout)

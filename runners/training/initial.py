@@ -19,7 +19,9 @@ def initial_parameters(report: TransferReport) -> Iterator[Measurement]:
         yield Measurement(metric="initial_parameters", value=float(count), labels=labels)
 
 
-def started(model: Backbone, weights: str, stored: Callable[[], Backbone]) -> Iterator[Measurement]:
+def start_weights(
+    model: Backbone, weights: str, stored: Callable[[], Backbone]
+) -> Iterator[Measurement]:
     """Let a model start from what `runner.weights` names; yield what became of its parameters.
 
     Args:

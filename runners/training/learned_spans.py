@@ -20,8 +20,8 @@ from lra.models.backbone.model import Backbone
 from lra.models.backbone.stack import Stack
 from lra.models.contract.counting import count_operations
 from lra.runners.records import Measurement
-from lra.runners.training.recurrent_state import remembered
-from lra.tasks.task import Task, Windowed
+from lra.runners.training.recurrent_state import remembered_tokens
+from lra.tasks.task import Task, WindowedTask
 
 
 @runtime_checkable
@@ -88,10 +88,10 @@ def _weights(block: nn.Module) -> int:
 
 def _window(model: Backbone, task: Task) -> None:
     """Read one window of evaluation, after a memory where there is one."""
-    length = task.window("test") if isinstance(task, Windowed) else task.spec.max_length
+    length = task.window("test") if isinstance(task, WindowedTask) else task.spec.max_length
     device = next(model.parameters()).device
     tokens = torch.zeros(1, 1, length, dtype=torch.long, device=device)
     with torch.no_grad():
-        memory = remembered(model.config, task, training=False) if task.spec.memory else None
+        memory = remembered_tokens(model.config, task, training=False) if task.spec.memory else None
         state = None if memory is None else model.initial_state(1, memory)
         model.run(tokens, None, state)

@@ -35,7 +35,7 @@ from lra.runners.isolation.progress import (
     report_progress,
 )
 from lra.runners.measurement.device import autocast
-from lra.runners.measurement.disturbance import between
+from lra.runners.measurement.disturbance import shares_between
 from lra.runners.measurement.hardware import HardwareProfile, Precision
 from lra.runners.measurement.measure import process_peak_bytes
 from lra.runners.measurement.witnesses import Counters
@@ -46,17 +46,17 @@ from lra.runners.training.data_check import check_data
 from lra.runners.training.evaluate import SplitScores, evaluate, goodness, score_rows
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.pace import Pace
-from lra.runners.training.parallel.crowding import crowded
+from lra.runners.training.parallel.crowding import crowding_reason
 from lra.runners.training.parallel.gradients import PartLoss, shard
-from lra.runners.training.parallel.parted import whole
+from lra.runners.training.parallel.parted import gather_tree
 from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.parallel.state import Together, rank_seed, restore_random
 from lra.runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
-from lra.runners.training.recurrent_state import RecurrentStates, remembered
+from lra.runners.training.recurrent_state import RecurrentStates, remembered_tokens
 from lra.runners.training.resume import must_agree, resumable_state
 from lra.runners.training.stages import TrainingStage, TrainingStages, check_batch_parts
 from lra.runners.training.updates import WeightUpdates
-from lra.tasks.task import Batch, Task, Windowed
+from lra.tasks.task import Batch, Task, WindowedTask
 
 Item = Measurement | Outcomes
 
@@ -97,7 +97,7 @@ class Trainer:
         self.hooks = [module for module in model.modules() if isinstance(module, AfterStep)]
         self.generator = torch.Generator().manual_seed(seed + 1)
         """For `after_step`; on the CPU, equal on every rank."""
-        self.streams = RecurrentStates(model, remembered(model.config, task, training=True))
+        self.streams = RecurrentStates(model, remembered_tokens(model.config, task, training=True))
         self.step = self.examples = 0
         self.end = config.until_step or optim.steps
         self.position = BatchPosition(0, 0)
@@ -376,7 +376,7 @@ class Trainer:
         yield from self.bookkeeping()
         if self.end < self.optim.steps:
             return  # the state stays, from which a longer training goes on
-        weights = whole(self.model.state_dict(), keep=self.ranks.first)
+        weights = gather_tree(self.model.state_dict(), keep=self.ranks.first)
         if self.ranks.first:
             self.checkpoints.finish(weights)
         self.ranks.wait()
@@ -421,18 +421,18 @@ def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
     spent = trainer.spent_s + trainer.window_s
     count = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
     together = trainer.together
-    crowd = "" if together is None else crowded(trainer.ranks, trainer.device)
+    crowd = "" if together is None else crowding_reason(trainer.ranks, trainer.device)
     trust = {DISTURBED: crowd} if crowd else {}
     if times:
         step = median(times)
         yield Measurement(metric="train_step_time", value=step, samples=times, labels=trust)
     yield Measurement(metric="train_time", value=spent, labels=trust)
-    waiting = between(trainer.begun, trainer.counters.process_times()).waiting
+    waiting = shares_between(trainer.begun, trainer.counters.process_times()).waiting
     if waiting is not None:
         yield Measurement(metric="waiting_share", value=waiting)
     yield Measurement(metric="data_wait", value=trainer.waited_s / max(spent, 1e-9))
     yield Measurement(metric="examples_seen", value=float(trainer.examples))
-    if trainer.config.stages and isinstance(trainer.task, Windowed):
+    if trainer.config.stages and isinstance(trainer.task, WindowedTask):
         tokens = trainer.stages.tokens(trainer.step, trainer.task)
         yield Measurement(metric="tokens_seen", value=float(tokens))
     yield Measurement(metric="parameters", value=float(count))

@@ -11,11 +11,11 @@ from lra.models.backbone.config import BackboneConfig
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import State
 from lra.models.state import detach, join, map_state, reset, select
-from lra.runners.training.parallel.parted import joined_up
+from lra.runners.training.parallel.parted import full_tensor
 from lra.tasks.task import Task
 
 
-def remembered(config: BackboneConfig, task: Task, *, training: bool) -> int:
+def remembered_tokens(config: BackboneConfig, task: Task, *, training: bool) -> int:
     """Return how many tokens a state remembers: as the model says, else as the task does."""
     memory = config.memory
     if not training and config.evaluation_memory is not None:
@@ -25,7 +25,7 @@ def remembered(config: BackboneConfig, task: Task, *, training: bool) -> int:
 
 def initial_state(model: Backbone, rows: int, memory: int) -> State:
     """Return the state before the first token; like weights that are shared out, it is whole."""
-    return map_state(joined_up, model.initial_state(rows, memory))
+    return map_state(full_tensor, model.initial_state(rows, memory))
 
 
 class RecurrentStates:

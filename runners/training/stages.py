@@ -15,7 +15,7 @@ from lra.conf.bounds import check_least, check_positive
 from lra.conf.choices import by_name
 from lra.models.mixer import Unsupported
 from lra.runners.training.optim import OptimConfig, Statistics
-from lra.tasks.task import Task, Windowed
+from lra.tasks.task import Task, WindowedTask
 
 
 @by_name
@@ -83,7 +83,7 @@ def read_stages(listed: Iterable[Any]) -> list[Stage]:
     return stages
 
 
-def written(stages: Iterable[Stage]) -> list[dict[str, Any]]:
+def stage_mappings(stages: Iterable[Stage]) -> list[dict[str, Any]]:
     """Return stages as mappings, without what is at its default."""
     return [
         {
@@ -119,7 +119,7 @@ class TrainingStage(NamedTuple):
         """Return the task with the windows of this stage."""
         if self.length is None:
             return task
-        assert isinstance(task, Windowed), "checked by TrainingStages.check_windows"
+        assert isinstance(task, WindowedTask), "checked by TrainingStages.check_windows"
         return task.with_windows(self.length)
 
     def moves(self, step: int) -> bool:
@@ -130,7 +130,7 @@ class TrainingStage(NamedTuple):
         """Return the tokens of a training window; of a task without windows, those of a row."""
         if self.length is not None:
             return self.length
-        return task.window("train") if isinstance(task, Windowed) else task.spec.max_length
+        return task.window("train") if isinstance(task, WindowedTask) else task.spec.max_length
 
 
 class TrainingStages:
@@ -221,7 +221,9 @@ class TrainingStages:
         """
         longest = task.spec.max_length
         for part in self.parts:
-            if part.memory is not None and not (isinstance(task, Windowed) and task.spec.memory):
+            if part.memory is not None and not (
+                isinstance(task, WindowedTask) and task.spec.memory
+            ):
                 raise ValueError(
                     f"{part.where}.memory={part.memory} needs a task that carries a state from "
                     f"batch to batch: got task={task.spec.name} without one; leave memory out, or "
@@ -230,7 +232,7 @@ class TrainingStages:
             if part.length is None:
                 continue
             option = f"{part.where}.length={part.length}"
-            if not isinstance(task, Windowed):
+            if not isinstance(task, WindowedTask):
                 raise ValueError(
                     f"{option} needs a task that reads windows of a stream: got task="
                     f"{task.spec.name}; leave length out, or choose language modelling of a stream"

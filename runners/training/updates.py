@@ -11,7 +11,7 @@ from lra.runners.training.averaging import TriggeredAverage, WeightAverage
 from lra.runners.training.optim import OptimConfig, Schedule
 from lra.runners.training.optimisers.build import build_optimiser, set_rates
 from lra.runners.training.optimisers.groups import tunings
-from lra.runners.training.parallel.parted import joined_up
+from lra.runners.training.parallel.parted import full_tensor
 from lra.runners.training.schedules import Plateau, learning_rate, momentum
 
 
@@ -136,7 +136,7 @@ def clip_gradients(
     if config.clip_value is not None:
         nn.utils.clip_grad_value_(model.parameters(), config.clip_value)
     if config.clip is not None:
-        return joined_up(nn.utils.clip_grad_norm_(model.parameters(), config.clip))
+        return full_tensor(nn.utils.clip_grad_norm_(model.parameters(), config.clip))
     if norm:
         return nn.utils.get_total_norm(p.grad for p in model.parameters() if p.grad is not None)
     return None

@@ -19,7 +19,7 @@ import torch
 
 from lra.conf.plain_files import MOST_BYTES, read_json, typed_object
 from lra.tasks.data.prepared import identity_of
-from lra.tasks.data.sources import put
+from lra.tasks.data.sources import write_whole
 from lra.tasks.task import Baseline, TaskSpec
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def path_of(task: Certifiable, split: str) -> Path:
     return task.folder / f"certificate-{split}-{identity_of(_facts(task, split))}.json"
 
 
-def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Baseline]:
+def certified_baselines(task: Certifiable, split: str, *, again: bool = False) -> list[Baseline]:
     """Return the baselines of prepared data: from the certificate, or computed and stored."""
     path = path_of(task, split)
     if not again and (stored := _stored_baselines(path, task, split)) is not None:
@@ -155,6 +155,6 @@ def _unpacked(each: dict[str, Any]) -> torch.Tensor | None:
 def _write(path: Path, content: dict[str, Any]) -> None:
     """Put the file in place whole; a folder that takes no files costs a warning."""
     try:
-        put(path, json.dumps(content, indent=1, sort_keys=True))
+        write_whole(path, json.dumps(content, indent=1, sort_keys=True))
     except OSError as error:
         log.warning("the certificate %s is not stored: %s", path, error)

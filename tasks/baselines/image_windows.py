@@ -48,7 +48,7 @@ def _numbers(pictures: Pictures, examples: Int[np.ndarray, " b"]) -> Float[torch
     return torch.from_numpy(pictures.read(examples)).float().div_(255).sub_(0.5)
 
 
-def answers(train: Pictures, data: Pictures, *, classes: int) -> Bool[np.ndarray, " m"]:
+def window_answers(train: Pictures, data: Pictures, *, classes: int) -> Bool[np.ndarray, " m"]:
     """Fit on `train`; return for each picture of `data` whether the answer is right."""
     number = max(BATCH, FIT_PIXELS // train.read(np.arange(1)).size)
     chosen = permutation(Draw.order, 0, len(train.targets))[:number]

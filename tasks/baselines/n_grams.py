@@ -41,7 +41,7 @@ Bags: TypeAlias = Float32[torch.Tensor, "b f"]
 """Features of some examples: how often each occurs."""
 
 
-def mixed(values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
+def mix_bits(values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
     """Return a hash of each 64-bit number (the finaliser of SplitMix64)."""
     z = values + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -53,13 +53,13 @@ def runs(
     real: RealTokens, longest_run: int
 ) -> tuple[UInt64[np.ndarray, " f"], Int[np.ndarray, " f"]]:
     """Return a hash of each run of 1 to `longest_run` neighbours, and the row that it lies in."""
-    running = ones = mixed(real.tokens.astype(np.uint64))
+    running = ones = mix_bits(real.tokens.astype(np.uint64))
     # Neighbours are 1 apart; rows lie further apart than any run is long.
     stride = int(real.position.max(initial=0)) + longest_run + 1
     where = real.row * stride + real.position
     hashes, owners = [running], [real.row]
     for length in range(2, longest_run + 1):
-        running = mixed(running[:-1] * np.uint64(3) + ones[length - 1 :])
+        running = mix_bits(running[:-1] * np.uint64(3) + ones[length - 1 :])
         adjacent = where[length - 1 :] - where[: len(running)] == length - 1
         hashes.append(running[adjacent])
         owners.append(real.row[: len(running)][adjacent])
@@ -89,7 +89,7 @@ def counts(
         if data.parts > 1:
             second, owner = owner % data.parts == 1, owner // data.parts
             both, whose = _common_features(hashes, owner, second, number)
-            hashes = np.where(second, mixed(hashes ^ SHARED), hashes)
+            hashes = np.where(second, mix_bits(hashes ^ SHARED), hashes)
             hashes, owner = np.concatenate([hashes, both]), np.concatenate([owner, whose])
     slots = owner * BUCKETS + (hashes % np.uint64(BUCKETS)).astype(np.int64)
     counted = np.zeros(number * BUCKETS, np.float32)
@@ -116,10 +116,10 @@ def _common_features(
         seen[first] = False
         common.append(both)
         whose.append(np.full(len(both), example))
-    return mixed(np.concatenate(common).astype(np.uint64) + SHARED), np.concatenate(whose)
+    return mix_bits(np.concatenate(common).astype(np.uint64) + SHARED), np.concatenate(whose)
 
 
-def answers(
+def n_gram_answers(
     train: SeenExamples, data: SeenExamples, *, classes: int, longest_run: int, name: str
 ) -> Bool[np.ndarray, " n"]:
     """Fit on `train`; return for each example of `data` whether the answer is right."""

@@ -14,8 +14,8 @@ from lra.tasks.classification.objectives import (
     Hiding,
     InputObjective,
     MaskedReplacement,
-    answered,
     spec_of,
+    with_answers,
 )
 from lra.tasks.data import tokens
 from lra.tasks.data.rows import RowsTask
@@ -134,7 +134,7 @@ class ClassificationTask(RowsTask):
         token_ids = range(int(self.spec.padded), self.spec.vocabulary - 1)
         hiding = Hiding(seed, self.masked_share, self.masked_replacement, token_ids)
         for batch in batches:
-            yield answered(batch, self.objective, hiding)
+            yield with_answers(batch, self.objective, hiding)
 
     def lengths(self, split: str) -> Int[np.ndarray, " s"]:
         """Return the tokens of every sequence of a split, of both where they are pairs."""
@@ -206,7 +206,7 @@ class ClassificationTask(RowsTask):
             )
         ]
         for name, longest_run, sentence in LOCAL:
-            hit = n_grams.answers(
+            hit = n_grams.n_gram_answers(
                 train, data, classes=self.spec.classes, longest_run=longest_run, name=name
             )
             results.append(baseline(name, hit, sentence))

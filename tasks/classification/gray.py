@@ -18,7 +18,7 @@ from jaxtyping import Int, UInt8
 from lra.conf.choices import by_name
 from lra.tasks.baselines.seen import Pictures
 from lra.tasks.classification.base import ClassificationTask, baseline
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.task import Baseline, Batch
 from lra.tasks.tensors import torch
 
@@ -98,7 +98,7 @@ class GrayTask(ClassificationTask):
         if self.whole and not self.per_token:
             from lra.tasks.baselines import image_windows
 
-            answers = image_windows.answers(
+            answers = image_windows.window_answers(
                 self.pictures("train"), self.pictures(split), classes=self.spec.classes
             )
             results.append(
@@ -139,8 +139,8 @@ class GrayTask(ClassificationTask):
 
 def rows_of(
     pictures: UInt8[np.ndarray, "n p"] | UInt8[np.ndarray, "n s s"], labels: UInt8[np.ndarray, " n"]
-) -> Ragged:
+) -> RaggedRows:
     """Return pictures of one size as stored sequences."""
     flat = pictures.reshape(len(pictures), -1)
     offsets = np.arange(len(flat) + 1, dtype=np.int64) * flat.shape[1]
-    return Ragged(np.ascontiguousarray(flat).reshape(-1), offsets, labels)
+    return RaggedRows(np.ascontiguousarray(flat).reshape(-1), offsets, labels)

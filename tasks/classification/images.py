@@ -119,7 +119,7 @@ def gray(rgb: UInt8[np.ndarray, "n s t 3"]) -> UInt8[np.ndarray, "n s t"]:
     return levels
 
 
-def fetched(remote: Remote, instructions: str) -> Path:
+def fetch_file(remote: Remote, instructions: str) -> Path:
     """Return the local copy of a public file, fetched where it is missing."""
     target = data_root() / "downloads" / remote.url.rpartition("/")[2]
     facts = f"{target.name} has {remote.size:,} bytes and SHA-256 {remote.sha256}"
@@ -148,7 +148,7 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
         BadData: A file is damaged or holds something else.
     """
     if path is None:
-        path = fetched(
+        path = fetch_file(
             CIFAR_ARCHIVE,
             "name your copy by task.path, or set task.source=sample for a trial; " + CIFAR_LICENCE,
         )
@@ -305,7 +305,7 @@ def read_mnist(path: Path | None) -> dict[str, Images]:
 
 def _mnist_file(folder: Path | None, name: str) -> Path:
     if folder is None:
-        return fetched(
+        return fetch_file(
             MNIST_FILES[name],
             "name the folder of the four files by task.path, or set task.source=sample for a "
             f"trial; {MNIST_LICENCE}",

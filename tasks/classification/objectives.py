@@ -35,7 +35,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt64
 
 from lra.tasks.data.batching import Draw
-from lra.tasks.data.masking import chosen, words_of
+from lra.tasks.data.masking import draw_tokens, words_of
 from lra.tasks.task import Batch, Kind, TaskSpec
 from lra.tasks.tensors import Tensor, torch
 
@@ -124,7 +124,7 @@ def spec_of(
     )
 
 
-def answered(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
+def with_answers(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
     """Return a batch of a classification task in which tokens are to be answered.
 
     Args:
@@ -155,7 +155,7 @@ def answered(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
         )
         return result
     if objective in HIDING:
-        tokens, drawn = hidden(target, there, index, hiding)
+        tokens, drawn = hide_tokens(target, there, index, hiding)
         result = result._replace(tokens=tokens[:, None], weight=drawn.float())
         if objective is InputObjective.unilm:
             result = result._replace(order=unilm_ranks(there.sum(1), index, place, hiding.seed))
@@ -172,7 +172,7 @@ def answered(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
     return result._replace(tokens=tokens.masked_fill(~there, 0)[:, None])
 
 
-def hidden(
+def hide_tokens(
     target: Int[Tensor, "b l"],
     there: Bool[Tensor, "b l"],
     index: Int[Tensor, " b"],
@@ -196,7 +196,7 @@ def _answered_tokens(
     there: Bool[Tensor, "b l"], index: Int[Tensor, " b"], hiding: Hiding
 ) -> Bool[Tensor, "b l"]:
     """Return which tokens are to be answered."""
-    drawn = chosen(there.numpy(), index.numpy(), seed=hiding.seed, share=hiding.share)
+    drawn = draw_tokens(there.numpy(), index.numpy(), seed=hiding.seed, share=hiding.share)
     return torch.from_numpy(drawn).logical_and_(there)
 
 

@@ -59,7 +59,7 @@ def _packed_file(folder: Path, split: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def find(folder: Path, split: str) -> Path:
+def find_split(folder: Path, split: str) -> Path:
     """Return the file of a split, packed or not.
 
     Raises:
@@ -82,7 +82,7 @@ def find(folder: Path, split: str) -> Path:
     )
 
 
-def read(path: Path, *, longest: int) -> Iterator[CitationPair]:
+def read_pairs(path: Path, *, longest: int) -> Iterator[CitationPair]:
     """Yield the pairs of a file, each text cut to its first `longest` bytes.
 
     Raises:

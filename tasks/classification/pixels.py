@@ -29,7 +29,7 @@ from lra.tasks.data.batching import Draw, permutation, random_words
 from lra.tasks.data.prepared import GRAY_LEVELS, identity_of
 from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, path_identity
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.errors import BadData
 from lra.tasks.task import Kind, TaskSpec
 
@@ -262,7 +262,7 @@ class Pixels(GrayTask):
         if sizes["train"] < 2:
             raise BadData(f"{where}: train holds 1 image, wanted 2 at least: one is held out")
 
-    def _rows(self, pictures: np.ndarray, labels: np.ndarray) -> Ragged:
+    def _rows(self, pictures: np.ndarray, labels: np.ndarray) -> RaggedRows:
         rows = pictures.reshape(len(pictures), -1)
         if self.permuted:
             rows = rows[:, self.permutation()]

@@ -30,7 +30,7 @@ from lra.tasks.data.batching import Piece, check_lengths
 from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
 from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, remembered_sha256
-from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.data.storage import RaggedRows, from_rows
 from lra.tasks.task import SPLITS, Kind, TaskSpec
 
 VERSION = 1
@@ -119,14 +119,14 @@ class Retrieval(ClassificationTask):
 
     def _folder(self) -> Path:
         path = data_root() / "downloads" / pairs.FOLDER if self.path is None else self.path
-        return arena.located(path, pairs.FOLDER, pairs.present)
+        return arena.find_task_folder(path, pairs.FOLDER, pairs.present)
 
     def _identity(self) -> str:
         facts: dict[str, object] = {"version": VERSION, "source": self.source.value}
         if self.partial:
             facts["partial"] = True
         if self.source is RetrievalSource.files:
-            facts |= {s: remembered_sha256(pairs.find(self._folder(), s)) for s in SPLITS}
+            facts |= {s: remembered_sha256(pairs.find_split(self._folder(), s)) for s in SPLITS}
         return identity_of(facts)
 
     @property
@@ -147,7 +147,7 @@ class Retrieval(ClassificationTask):
             licence=GENERATED if self.source is RetrievalSource.sample else pairs.LICENCE,
         )
 
-    def _blocks(self, split: str) -> Iterator[Ragged]:
+    def _blocks(self, split: str) -> Iterator[RaggedRows]:
         every, number = iter(self._read(split)), 0
         while block := list(islice(every, BLOCK)):
             number += len(block)
@@ -161,7 +161,7 @@ class Retrieval(ClassificationTask):
     def _read(self, split: str) -> Iterable[CitationPair]:
         if self.source is RetrievalSource.sample:
             return pairs.sample_pairs(split)
-        return pairs.read(pairs.find(self._folder(), split), longest=STORED_BYTES)
+        return pairs.read_pairs(pairs.find_split(self._folder(), split), longest=STORED_BYTES)
 
     def describe(self, split: str, index: int) -> str:
         """Return one pair and its label."""

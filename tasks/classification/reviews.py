@@ -132,7 +132,7 @@ def _label(contents: Mapping[str, bytes], origin: Path) -> dict[str, Labelled]:
                 f"{origin}: {name} is not named ID_RATING.txt, e.g. 0_9.txt; move it elsewhere"
             )
         if not contents[name]:
-            raise empty(f"{origin}: {name}")
+            raise empty_text(f"{origin}: {name}")
         present.add(f"{part}/{sentiment}")
         labelled[part].append((contents[name], LABELS[sentiment]))
     absent = [folder for folder in FOLDERS if folder not in present]
@@ -144,7 +144,7 @@ def _label(contents: Mapping[str, bytes], origin: Path) -> dict[str, Labelled]:
     return labelled
 
 
-def empty(where: str) -> BadData:
+def empty_text(where: str) -> BadData:
     """Return the error for a text of 0 bytes, which has nothing to classify."""
     return BadData(f"{where} is empty (0 bytes); delete it or restore its text")
 
@@ -190,7 +190,7 @@ def _labelled_rows(loaded: Any, part: str, origin: str) -> Labelled:
                 f"{where}: text is {short_repr(text)}, wanted a string; correct or drop the row"
             )
         if not text:
-            raise empty(where)
+            raise empty_text(where)
         rows.append((text.encode(), label))
     return rows
 

@@ -25,11 +25,17 @@ from lra.conf.short_values import reason, short, short_list, short_repr
 from lra.tasks.classification.base import ClassificationTask
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.classification.split_files import SplitFiles
-from lra.tasks.classification.table_files import TableRecord, named, positions, read, text_bytes
+from lra.tasks.classification.table_files import (
+    TableRecord,
+    class_names,
+    positions,
+    table_records,
+    text_bytes,
+)
 from lra.tasks.data.batching import check_lengths
 from lra.tasks.data.prepared import BYTES, identity_of
 from lra.tasks.data.sources import data_root
-from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.data.storage import RaggedRows, from_rows
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import SPLITS, Kind, TaskSpec
 
@@ -189,7 +195,7 @@ class TableTask(ClassificationTask):
         records: dict[str, Iterable[TableRecord]] = (
             _hub_records(self.dataset, self.revision, columns)
             if self.dataset is not None
-            else {split: read(path, columns) for split, path in files.items()}
+            else {split: table_records(path, columns) for split, path in files.items()}
         )
         examples = {}
         for split, some in records.items():
@@ -262,11 +268,11 @@ def _hub_records(
 
 def _records(table: Any, where: str, columns: Sequence[str]) -> Iterator[TableRecord]:
     positions(table.column_names, columns, where)
-    values = [named(table[name], table.features[name]) for name in columns]
+    values = [class_names(table[name], table.features[name]) for name in columns]
     for number, row in enumerate(zip(*values, strict=True)):
         yield TableRecord(f"row {number}", row)
 
 
-def _ragged(rows: Sequence[TableExample]) -> Ragged:
+def _ragged(rows: Sequence[TableExample]) -> RaggedRows:
     texts = [np.frombuffer(text, np.uint8) for row in rows for text in row.texts]
     return from_rows(texts, np.array([row.label for row in rows], np.int64))

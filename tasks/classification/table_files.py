@@ -37,16 +37,16 @@ class TableRecord(NamedTuple):
     """Of the requested columns."""
 
 
-def read(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
+def table_records(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     """Yield the rows of a table, in order.
 
     Raises:
         BadData: A column is missing or comes twice, or a row is malformed; names its line.
     """
-    return READERS[ending(path)](path, columns)
+    return READERS[file_ending(path)](path, columns)
 
 
-def ending(path: Path) -> str:
+def file_ending(path: Path) -> str:
     """Return what a file's name says of its form: its ending, without that of a packing."""
     name = path.with_suffix("") if path.suffix.lower() in PACKINGS else path
     return name.suffix.lower()
@@ -55,7 +55,7 @@ def ending(path: Path) -> str:
 def is_table(path: Path) -> bool:
     """Tell whether a file's name has an ending that is read; parquet is packed by itself."""
     packed = path.suffix.lower() in PACKINGS
-    return ending(path) in READERS and not (packed and ending(path) == PARQUET)
+    return file_ending(path) in READERS and not (packed and file_ending(path) == PARQUET)
 
 
 def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) -> list[int]:
@@ -205,7 +205,7 @@ def _json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     first = next(lines, None)
     if first is None:
         raise BadData(f"{path} is empty: wanted an object a line")
-    if ending(path) == ".json" and first[1].lstrip().startswith("["):
+    if file_ending(path) == ".json" and first[1].lstrip().startswith("["):
         whole = _parsed("".join([first[1], *(text for _, text in lines)]), str(path))
         numbered = ((f"row {number}", value) for number, value in enumerate(whole))
     else:
@@ -254,14 +254,14 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         read = table.read([table.schema_arrow.names[position] for position in chosen])
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
         raise BadData(f"{path} cannot be read: {reason(error)}") from None
-    column_values = [named(read.column(name).to_pylist(), features[name]) for name in columns]
+    column_values = [class_names(read.column(name).to_pylist(), features[name]) for name in columns]
     if any(len(values) != table.metadata.num_rows for values in column_values):
         raise BadData(f"{path}: fewer rows than the {table.metadata.num_rows} that it says it has")
     for number, values in enumerate(zip(*column_values, strict=True)):
         yield TableRecord(f"row {number}", values)
 
 
-def named(values: Sequence[Any], feature: Any) -> list[Any]:
+def class_names(values: Sequence[Any], feature: Any) -> list[Any]:
     """Return the values of a column; numbers of classes as their names, where it has them."""
     names = getattr(feature, "names", None)
     if names is None:

@@ -50,7 +50,7 @@ from lra.tasks.data.held_out import held_out
 from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
 from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, download, path_identity
-from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.data.storage import RaggedRows, from_rows
 from lra.tasks.task import Kind, TaskSpec
 
 VERSION = 1
@@ -222,7 +222,7 @@ class Text(ClassificationTask):
                 of="reviews",
                 partial=self.partial,
             )
-        splits: dict[str, Ragged] = {part: _ragged(reviews[part]) for part in PARTS}
+        splits: dict[str, RaggedRows] = {part: _ragged(reviews[part]) for part in PARTS}
         if self.validation is Validation.test:
             splits["validation"] = splits["test"]
         else:
@@ -261,6 +261,6 @@ class Text(ClassificationTask):
         return read_folder(self.path) if self.path.is_dir() else read_archive(self.path)
 
 
-def _ragged(reviews: Labelled) -> Ragged:
+def _ragged(reviews: Labelled) -> RaggedRows:
     rows = [np.frombuffer(text, np.uint8) for text, _ in reviews]
     return from_rows(rows, np.array([label for _, label in reviews], np.uint8))

@@ -20,7 +20,7 @@ ABOUT = f"{URL} (7.7 GB; its publishers state no hash)"
 NAME = "lra_release"
 
 
-def located(path: Path, folder: str, holds: Callable[[Path], bool]) -> Path:
+def find_task_folder(path: Path, folder: str, holds: Callable[[Path], bool]) -> Path:
     """Return the folder of a task's files: `path` itself, or the one inside an unpacked archive.
 
     Args:

@@ -9,7 +9,7 @@ from enum import IntEnum, StrEnum, auto
 import numpy as np
 from jaxtyping import Int, Int64, Shaped, UInt64
 
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.task import Batch
 from lra.tasks.tensors import torch
 
@@ -152,7 +152,7 @@ def check_lengths(
 
 
 def collate(
-    split: Ragged,
+    split: RaggedRows,
     rows: Int[np.ndarray, " b"],
     *,
     max_length: int,

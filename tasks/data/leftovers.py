@@ -59,7 +59,7 @@ def temporary_file(near: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def appended(file: Path) -> Iterator[BinaryIO]:
+def open_to_append(file: Path) -> Iterator[BinaryIO]:
     """Open a file for going on with it, held."""
     held = None
     while held is None:

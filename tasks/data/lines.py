@@ -62,16 +62,16 @@ def plain_text(file: BufferedIOBase | IO[bytes], where: str) -> BufferedReader:
     start = file.readline(LONGEST_LINE)
     check_encoding(start, where)
     alone = b"\r" in start and b"\n" not in start
-    return BufferedReader(_PlainText(file, unmarked(start), alone), CHUNK_BYTES)
+    return BufferedReader(_PlainText(file, without_byte_order_mark(start), alone), CHUNK_BYTES)
 
 
 def is_plain(file: BufferedIOBase | IO[bytes]) -> bool:
     """Tell whether `plain_text` leaves a text as it is."""
     start = file.readline(LONGEST_LINE)
-    return unmarked(start) == start and (b"\r" not in start or b"\n" in start)
+    return without_byte_order_mark(start) == start and (b"\r" not in start or b"\n" in start)
 
 
-def unmarked(text: bytes) -> bytes:
+def without_byte_order_mark(text: bytes) -> bytes:
     """Return the beginning of a text without its byte order mark."""
     return text.removeprefix(codecs.BOM_UTF8)
 
@@ -83,7 +83,7 @@ def check_encoding(start: bytes, where: str) -> None:
             raise BadData(f"{where} begins with the byte order mark of {name}: save it as UTF-8")
 
 
-def blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[LineBlock]:
+def file_blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[LineBlock]:
     """Yield the lines of a file; one that is not ended gets its line end.
 
     Raises:
@@ -135,7 +135,7 @@ def too_long(where: str, number: int) -> BadData:
     )
 
 
-def cut(text: bytes, where: str) -> Iterator[LineBlock]:
+def text_blocks(text: bytes, where: str) -> Iterator[LineBlock]:
     """Yield a text that is in memory as blocks of whole lines, unchanged."""
     line, first = 1, 0
     while first < len(text):

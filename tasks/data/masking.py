@@ -14,7 +14,7 @@ STEP = np.uint64(0x9E3779B97F4A7C15)
 LARGEST = np.uint64(2**64 - 1)
 
 
-def chosen(
+def draw_tokens(
     there: Bool[np.ndarray, "b l"], index: Int[np.ndarray, " b"], *, seed: int, share: float
 ) -> Bool[np.ndarray, "b l"]:
     """Return which tokens are drawn: each with probability `share`, and one of a row at least.

@@ -20,7 +20,7 @@ from lra.tasks.data.full_disk import full_disk_explained
 from lra.tasks.data.leftovers import sweep
 from lra.tasks.data.overlap import Sequences
 from lra.tasks.data.sources import data_root, lock
-from lra.tasks.data.storage import PreparedStore, Ragged, open_store, verify_store, write_store
+from lra.tasks.data.storage import PreparedStore, RaggedRows, open_store, verify_store, write_store
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import SPLITS, TaskSpec
 
@@ -89,7 +89,7 @@ class StoredTask(ByName, ABC):
 
     def write(
         self,
-        splits: Mapping[str, Ragged | Iterable[Ragged]] | Iterable[tuple[str, Ragged]],
+        splits: Mapping[str, RaggedRows | Iterable[RaggedRows]] | Iterable[tuple[str, RaggedRows]],
         **about: Any,
     ) -> None:
         """Write the store, from `make`; `about` is what its manifest says besides the task."""
@@ -103,7 +103,7 @@ class StoredTask(ByName, ABC):
         write_store(self.folder, splits, {**facts, **about}, partial(self._overlap_facts, about))
 
     def _overlap_facts(
-        self, about: Mapping[str, Any], splits: Mapping[str, Ragged]
+        self, about: Mapping[str, Any], splits: Mapping[str, RaggedRows]
     ) -> dict[str, Any]:
         """Return what a manifest says of text that stands in two splits."""
         if not (found := self.overlaps(splits)):
@@ -113,7 +113,7 @@ class StoredTask(ByName, ABC):
             remarks[split] = "; ".join(filter(None, (remarks.get(split), remark)))
         return {"overlap": overlap.overlap_sentence(found), "remarks": remarks}
 
-    def overlaps(self, splits: Mapping[str, Ragged]) -> dict[tuple[str, str], float]:
+    def overlaps(self, splits: Mapping[str, RaggedRows]) -> dict[tuple[str, str], float]:
         """Return which share of a split's text stands in each split before it, at any place.
 
         Args:
@@ -132,12 +132,12 @@ class StoredTask(ByName, ABC):
         """Say which share of a split's text stands in another; nothing where there is none."""
         return overlap.overlap_sentence(self.overlaps(self.store().splits))
 
-    def run_tokens(self, splits: Mapping[str, Ragged]) -> int:
+    def run_tokens(self, splits: Mapping[str, RaggedRows]) -> int:
         """Return the tokens of some 50 bytes of text; 0 where data are no text."""
         del splits
         return overlap.RUN_BYTES if self.holds_text else 0
 
-    def text_sequences(self, data: Ragged) -> Sequences:
+    def text_sequences(self, data: RaggedRows) -> Sequences:
         """Return what is stored of a split as sequences whose ends no run of text passes."""
         return Sequences(data.tokens, data.offsets)
 
@@ -172,11 +172,11 @@ class StoredTask(ByName, ABC):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What `make` found odd, as in `lra.tasks.task.Remarked`."""
+        """What `make` found odd, as in `lra.tasks.task.RemarkedData`."""
         stored: Mapping[str, str] = self.store().about.get("remarks", {})
         return stored
 
-    def split(self, name: str) -> Ragged:
+    def split(self, name: str) -> RaggedRows:
         """Return what is stored of a split; ValueError for an unknown one."""
         if name not in SPLITS:
             raise ValueError(f"unknown split {short_repr(name)}: wanted one of {', '.join(SPLITS)}")

@@ -10,7 +10,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """Schedulers send SIGTERM, or, some time before a limit, SIGUSR1; a keyboard SIGINT."""
 
 
-class Stopped(SystemExit):
+class StopSignal(SystemExit):
     """One of them came, other than SIGINT, while nothing ran that saves itself.
 
     Its exit code is the one that a shell would say.
@@ -26,7 +26,7 @@ class Stopped(SystemExit):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise `Stopped` at such a signal, so that what was begun is cleared up; a second one ends.
+    """Raise `StopSignal` at such a signal, so that what was begun is cleared up; a second one ends.
 
     What has an answer of its own, as a pool of cells, gives it while it runs. In other threads than
     the main one nothing is listened to.
@@ -36,7 +36,7 @@ def stoppable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         for each in wanted:
             signal.signal(each, signal.SIG_DFL)
-        raise Stopped(number)
+        raise StopSignal(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield

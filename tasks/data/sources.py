@@ -24,7 +24,7 @@ from lra.conf.plain_files import read_json, typed_object
 from lra.conf.system_errors import NO_LOCKS, STORAGE_ALONE
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.full_disk import full_disk_explained
-from lra.tasks.data.leftovers import PARTIAL, appended, temporary_file, temporary_folder
+from lra.tasks.data.leftovers import PARTIAL, open_to_append, temporary_file, temporary_folder
 from lra.tasks.errors import BadData, NotPrepared
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def lock(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def placing(final: Path) -> Iterator[Path]:
+def place_folder(final: Path) -> Iterator[Path]:
     """Yield an empty temporary folder that becomes `final` on success and vanishes on failure.
 
     Call it under `lock`.
@@ -82,7 +82,7 @@ def placing(final: Path) -> Iterator[Path]:
         temporary.rename(final)
 
 
-def put(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Write a small file whole, with the rights that the umask gives; the last writer stays."""
     with full_disk_explained(path.parent), temporary_file(path) as temporary:
         temporary.write_text(text)
@@ -116,11 +116,13 @@ def folder_identity(folder: Path) -> str:
     """
 
     def states() -> list[tuple[str, list[int]]]:
-        return [(name, _state(os.stat(folder / name))) for name in below(folder)]  # noqa: PTH116
+        return [(name, _state(os.stat(folder / name))) for name in files_below(folder)]  # noqa: PTH116
 
     def content() -> str:
         digest = hashlib.sha256()
-        for name in tqdm(below(folder), desc=f"hashes of {folder.name}", unit="file", disable=None):
+        for name in tqdm(
+            files_below(folder), desc=f"hashes of {folder.name}", unit="file", disable=None
+        ):
             digest.update(json.dumps([name, sha256(folder / name)]).encode())
         return digest.hexdigest()
 
@@ -147,7 +149,7 @@ def texts_identity(place: Path, files: Sequence[Path]) -> str:
     return _remembered(place, states, content)
 
 
-def below(folder: Path) -> list[str]:
+def files_below(folder: Path) -> list[str]:
     """Return the sorted relative names of all files below `folder`."""
     names: list[str] = []
 
@@ -198,7 +200,7 @@ def _remembered(
     newest = max((state[2] for _, state in seen), default=0)
     if time.time_ns() - newest > SETTLED_S * 1_000_000_000:
         try:
-            put(note, json.dumps({"path": str(path), "state": state, "sha256": digest}))
+            write_whole(note, json.dumps({"path": str(path), "state": state, "sha256": digest}))
         except OSError as error:
             log.warning("the hash of %s is not remembered: %s", path, error)
     return digest
@@ -262,7 +264,7 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
             return final
         final.parent.mkdir(parents=True, exist_ok=True)
         partial = final.with_name(f"{final.name}{PARTIAL}")
-        with appended(partial) as file:
+        with open_to_append(partial) as file:
             try:
                 _fetch(url, file, size, partial.stem, instructions)
             except urllib.error.HTTPError as error:

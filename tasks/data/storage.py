@@ -17,14 +17,14 @@ from jaxtyping import Int, Shaped
 
 from lra.conf.plain_files import NoFile, NoJson, read_json, typed_object
 from lra.conf.system_errors import is_file, persistent
-from lra.tasks.data.sources import placing, sha256
+from lra.tasks.data.sources import place_folder, sha256
 from lra.tasks.errors import BadData, NotPrepared
 
 FORMAT = 1
 PARTS = ("tokens", "offsets", "targets")
 
 
-class Ragged(NamedTuple):
+class RaggedRows(NamedTuple):
     """Sequence i is `tokens[offsets[i]:offsets[i + 1]]`; example i has the class `targets[i]`.
 
     An example has p sequences, one after another: one, or two where they are pairs.
@@ -57,7 +57,7 @@ class Ragged(NamedTuple):
         starts, ends = self.offsets[order].tolist(), self.offsets[order + 1].tolist()
         return [self.tokens[start:end] for start, end in zip(starts, ends, strict=True)]
 
-    def take(self, order: Int[np.ndarray, " m"]) -> "Ragged":
+    def take(self, order: Int[np.ndarray, " m"]) -> "RaggedRows":
         """Return a copy of some examples, in the given order."""
         return from_rows(self.rows(order), self.targets[order], self.tokens.dtype)
 
@@ -66,12 +66,12 @@ def from_rows(
     rows: list[Shaped[np.ndarray, " _"]],
     targets: Shaped[np.ndarray, " n"],
     dtype: Any = np.uint8,
-) -> Ragged:
+) -> RaggedRows:
     """Join sequences; as many as targets, or p times as many."""
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     tokens = np.concatenate(rows) if rows else np.empty(0, dtype)
-    return Ragged(tokens, offsets, targets)
+    return RaggedRows(tokens, offsets, targets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +79,16 @@ class PreparedStore:
     """A folder of splits, opened for reading."""
 
     folder: Path
-    splits: Mapping[str, Ragged]
+    splits: Mapping[str, RaggedRows]
     about: Mapping[str, Any]
     """What the writer recorded: task, version, options."""
 
 
 def write_store(
     final: Path,
-    splits: Mapping[str, Ragged | Iterable[Ragged]] | Iterable[tuple[str, Ragged]],
+    splits: Mapping[str, RaggedRows | Iterable[RaggedRows]] | Iterable[tuple[str, RaggedRows]],
     about: Mapping[str, Any],
-    found: Callable[[Mapping[str, Ragged]], Mapping[str, Any]] = lambda _: {},
+    found: Callable[[Mapping[str, RaggedRows]], Mapping[str, Any]] = lambda _: {},
 ) -> None:
     """Write the splits and the manifest; they appear at `final` together or not at all.
 
@@ -99,12 +99,12 @@ def write_store(
         about: What the manifest says besides.
         found: Returns what else it says, from the splits as they were written.
     """
-    with placing(final) as folder:
+    with place_folder(final) as folder:
         files: dict[str, dict[str, Any]] = {}
         if isinstance(splits, Mapping):
             names = list(splits)
             for split, content in splits.items():
-                if isinstance(content, Ragged):
+                if isinstance(content, RaggedRows):
                     for part in PARTS:
                         path = folder / f"{split}.{part}.npy"
                         _save(path, getattr(content, part))
@@ -135,7 +135,7 @@ class _Growing:
         self.file = (folder / f"{split}.tokens.npy").open("wb")
         _write_header(self.file, self.dtype, 0)
 
-    def add(self, block: Ragged) -> None:
+    def add(self, block: RaggedRows) -> None:
         self.dtype = block.tokens.dtype
         self.file.write(np.ascontiguousarray(block.tokens).data)
         self.offsets.append(block.offsets[1:] + self.total)
@@ -151,7 +151,7 @@ class _Growing:
 
 
 def _write_blocks(
-    folder: Path, blocks: Iterable[tuple[str, Ragged]], names: Iterable[str] = ()
+    folder: Path, blocks: Iterable[tuple[str, RaggedRows]], names: Iterable[str] = ()
 ) -> list[str]:
     """Write blocks to their splits, and those in `names` at least; return the splits' names."""
     with ExitStack() as files:
@@ -242,9 +242,9 @@ def verify_store(folder: Path) -> None:
             raise _broken(folder, f"{name}: SHA-256 {digest}, wanted {facts['sha256']}")
 
 
-def _mapped(folder: Path, splits: Iterable[str]) -> dict[str, Ragged]:
+def _mapped(folder: Path, splits: Iterable[str]) -> dict[str, RaggedRows]:
     return {
-        split: Ragged(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
+        split: RaggedRows(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
         for split in splits
     }
 

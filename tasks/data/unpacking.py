@@ -12,7 +12,7 @@ from lra.tasks.data.archives import (
     opened_zip,
     walked_tar,
 )
-from lra.tasks.data.sources import CHUNK_BYTES, lock, placing
+from lra.tasks.data.sources import CHUNK_BYTES, lock, place_folder
 from lra.tasks.errors import BadData
 
 
@@ -27,7 +27,7 @@ def extract(archive: Path, final: Path) -> Path:
     with lock(f"extract-{final.name}"):
         if final.is_dir():
             return final
-        with placing(final) as folder, damage_explained(archive):
+        with place_folder(final) as folder, damage_explained(archive):
             if zipfile.is_zipfile(archive):
                 _extract_zip(archive, folder)
             else:

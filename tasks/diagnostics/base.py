@@ -26,7 +26,7 @@ from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.data.prepared import GENERATED, identity_of
 from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.sources import data_root
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.data.tokens import tally
 from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
 from lra.tasks.tensors import Tensor
@@ -221,7 +221,7 @@ class DiagnosticTask(RowsTask):
             licence=GENERATED,
         )
 
-    def _generated(self, split: str, seen: dict[int, set[int]]) -> Iterator[Ragged]:
+    def _generated(self, split: str, seen: dict[int, set[int]]) -> Iterator[RaggedRows]:
         """Yield a split block by block; `seen` holds the hashes of all rows of each length."""
         length, left, block = self.length_of(split), self.sizes[split], 0
         per_row = self.words(length)
@@ -237,7 +237,7 @@ class DiagnosticTask(RowsTask):
                 chosen = first_seen(tokens, hashes, left)
             left, block = left - len(chosen), block + 1
             both = np.stack((tokens[chosen], answers[chosen] - NOT_ASKED), axis=1)
-            yield Ragged(
+            yield RaggedRows(
                 both.astype(np.min_scalar_type(self.vocabulary)).ravel(),
                 length * np.arange(2 * len(chosen) + 1),
                 np.zeros(len(chosen), np.uint8),

@@ -110,7 +110,7 @@ def table_of(group: Group) -> GroupTable:
             [str(n) for n in range(order)], (number[:, None] + number) % order, (0, 1)
         )
     points = int(group[1:])
-    elements = [p for p in permutations(range(points)) if group is not Group.a5 or even(p)]
+    elements = [p for p in permutations(range(points)) if group is not Group.a5 or is_even(p)]
     index = {element: number for number, element in enumerate(elements)}
     product = np.array([[index[tuple(b[i] for i in a)] for b in elements] for a in elements])
     turn = (*range(1, points), 0)
@@ -119,7 +119,7 @@ def table_of(group: Group) -> GroupTable:
     return GroupTable(names, product, (index[turn], index[other]))
 
 
-def even(element: Sequence[int]) -> bool:
+def is_even(element: Sequence[int]) -> bool:
     """Tell whether a permutation is even: whether the pairs that it turns round are."""
     turned = sum(element[i] > element[j] for j in range(len(element)) for i in range(j))
     return turned % 2 == 0

@@ -71,7 +71,7 @@ class CharacterSet:
 
     def there(self) -> bool:
         """Return whether the characters are kept on this machine."""
-        return vocabulary_cache.there(self._file)
+        return vocabulary_cache.is_stored(self._file)
 
     def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Count the characters of train, unless that is done.
@@ -96,11 +96,11 @@ class CharacterSet:
     @property
     def sha256(self) -> str:
         """Hash of the characters, which are read and checked for it."""
-        return hashlib.sha256(vocabulary_cache.read(self._file)).hexdigest()
+        return hashlib.sha256(vocabulary_cache.read_verified(self._file)).hexdigest()
 
     @cached_property
     def _known(self) -> Int[np.ndarray, " characters"]:
-        return _code_points(vocabulary_cache.read(self._file))
+        return _code_points(vocabulary_cache.read_verified(self._file))
 
     @property
     def size(self) -> int:

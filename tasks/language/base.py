@@ -23,7 +23,7 @@ from lra.conf.choices import by_name
 from lra.tasks.data.batching import check_ranks
 from lra.tasks.data.overlap import Sequences
 from lra.tasks.data.prepared import StoredTask
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.data.tokens import tally, unigram_baseline
 from lra.tasks.errors import BadData
 from lra.tasks.language.windows import (
@@ -360,7 +360,7 @@ class LanguageTask(StoredTask):
             reset=None if reset is None else torch.full((len(indices),), reset),
         )
 
-    def text_sequences(self, data: Ragged) -> Sequences:
+    def text_sequences(self, data: RaggedRows) -> Sequences:
         """Return the whole stream: runs of text pass the ends of documents."""
         return Sequences(data.tokens, np.array([0, len(data.tokens)]))
 
@@ -374,7 +374,7 @@ class LanguageTask(StoredTask):
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the unigram baseline: token frequencies of train, each count plus 1."""
-        seen = counted(self.split(split).tokens[1:], self.spec.vocabulary)
+        seen = count_tokens(self.split(split).tokens[1:], self.spec.vocabulary)
         return [unigram_baseline(self.counts.numpy(), seen, partial(self.derived, split))]
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
@@ -392,10 +392,10 @@ class LanguageTask(StoredTask):
     @cached_property
     def counts(self) -> Int[Tensor, " v"]:
         """How often each token occurs in train."""
-        return torch.from_numpy(counted(self.split("train").tokens, self.spec.vocabulary))
+        return torch.from_numpy(count_tokens(self.split("train").tokens, self.spec.vocabulary))
 
 
-def counted(stream: np.ndarray, vocabulary: int) -> Int[np.ndarray, " v"]:
+def count_tokens(stream: np.ndarray, vocabulary: int) -> Int[np.ndarray, " v"]:
     """Count each token, a piece of the stream at a time."""
     total = np.zeros(vocabulary, np.int64)
     for first in range(0, len(stream), COUNT_AT_ONCE):

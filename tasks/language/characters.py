@@ -24,7 +24,7 @@ from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.data.prepared import GENERATED, identity_of
 from lra.tasks.data.published import check_partial, given_path, source_name
 from lra.tasks.data.sources import data_root, download, folder_identity, remembered_sha256
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language.base import LanguageTask, Regime
 from lra.tasks.task import SPLITS, TaskSpec
@@ -183,7 +183,7 @@ class Characters(LanguageTask):
         """Read the text and store its ids."""
         self.write(
             {
-                split: Ragged(ids, np.array([0, len(ids)]), np.zeros(1, np.uint8))
+                split: RaggedRows(ids, np.array([0, len(ids)]), np.zeros(1, np.uint8))
                 for split, ids in zip(SPLITS, self._parts(), strict=True)
             },
             vocabulary="bytes" if self.corpus is CharacterCorpus.enwik8 else ALPHABET.decode(),
@@ -198,7 +198,7 @@ class Characters(LanguageTask):
             content = sample_text(SAMPLE_BYTES)
         else:
             path = self._file() if self.path is not None else self._fetched()
-            content = read(path)
+            content = read_text(path)
         ids = self.ids(content)
         return self._filled(np.split(ids, np.cumsum(self._sizes(len(ids)))[:-1]))
 
@@ -321,7 +321,7 @@ def _one_text(rows: list[Any], where: str) -> bytes:
     return rows[0].encode()
 
 
-def read(path: Path) -> bytes:
+def read_text(path: Path) -> bytes:
     """Return the content of a text, packed or not.
 
     Raises:

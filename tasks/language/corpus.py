@@ -40,7 +40,7 @@ from lra.tasks.data.lines import LineBlock
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.published import named_path
 from lra.tasks.data.sources import data_root
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.errors import BadData
 from lra.tasks.language import corpus_files as files
 from lra.tasks.language.alphabets import Bytes, CharacterSet
@@ -196,7 +196,7 @@ class Corpus(TokenisedTask):
 
     @cached_property
     def _files(self) -> dict[str, list[Path]]:
-        return {split: files.find(split, path) for split, path in self.paths.items()}
+        return {split: files.find_files(split, path) for split, path in self.paths.items()}
 
     @cached_property
     def _content(self) -> dict[str, str]:
@@ -251,14 +251,14 @@ class Corpus(TokenisedTask):
     def blocks(self, split: str) -> Iterator[LineBlock | None]:
         """Yield the text of a split, and None where a file ends."""
         if split in self.paths and not (split == "train" and self.shares):
-            return files.read(self._files[split])
-        return files.part(files.read(self._files["train"]), *self._spans[split])
+            return files.read_lines(self._files[split])
+        return files.part(files.read_lines(self._files["train"]), *self._spans[split])
 
     def text(self, split: str) -> Iterator[LineBlock]:
         """Yield the text of a split."""
         return (block for block in self.blocks(split) if block is not None)
 
-    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[Ragged]:
+    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[RaggedRows]:
         """Yield the ids of a split, and leave in `counted` how many bytes they stand for."""
         vocabulary, tokeniser = self.spec.vocabulary, self.tokeniser
         tokens, text_bytes, ended = 0, 0, True

@@ -9,8 +9,8 @@ from typing import Any
 
 from lra.conf.short_values import short, short_repr
 from lra.tasks.data.archives import open_packed
-from lra.tasks.data.lines import LineBlock, blocks
-from lra.tasks.data.sources import below, texts_identity
+from lra.tasks.data.lines import LineBlock, file_blocks
+from lra.tasks.data.sources import files_below, texts_identity
 from lra.tasks.errors import BadData, NotPrepared
 
 WANTED = "name a text file, a folder of such files, or a pattern in quotes such as 'notes/*.txt'"
@@ -24,7 +24,7 @@ def is_one_file(path: Path) -> bool:
     return not path.is_dir() and (path.is_file() or not glob.has_magic(str(path)))
 
 
-def find(option: str, path: Path) -> list[Path]:
+def find_files(option: str, path: Path) -> list[Path]:
     """Return the files that a path names, in the order of their names; hidden ones are left out.
 
     Args:
@@ -37,7 +37,7 @@ def find(option: str, path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        inside = [Path(name) for name in below(path)]
+        inside = [Path(name) for name in files_below(path)]
         there = [path / name for name in inside if not any(p[0] == "." for p in name.parts)]
     else:
         names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207  # knows `**` and `~`
@@ -69,7 +69,7 @@ def identities(paths: Mapping[str, Path], files: Mapping[str, Sequence[Path]]) -
     return found
 
 
-def read(files: Sequence[Path]) -> Iterator[LineBlock | None]:
+def read_lines(files: Sequence[Path]) -> Iterator[LineBlock | None]:
     """Yield the lines of some files, each ended by a line feed, and None behind each file.
 
     Raises:
@@ -78,7 +78,7 @@ def read(files: Sequence[Path]) -> Iterator[LineBlock | None]:
     for file in files:
         try:
             with open_packed(file) as opened:
-                for block in blocks(opened, str(file)):
+                for block in file_blocks(opened, str(file)):
                     if block.line == 1:
                         _check_no_json_lines(block.text, file)
                     if b"\0" in block.text:
@@ -119,8 +119,8 @@ def _json_object(line: bytes) -> dict[str, Any]:
 
 
 def size(files: Sequence[Path]) -> int:
-    """Return the bytes of the text of some files, as `read` gives it."""
-    return sum(len(block.text) for block in read(files) if block is not None)
+    """Return the bytes of the text of some files, as `read_lines` gives it."""
+    return sum(len(block.text) for block in read_lines(files) if block is not None)
 
 
 def part(whole: Iterator[LineBlock | None], first: int, last: int) -> Iterator[LineBlock | None]:

@@ -22,11 +22,11 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from lra.tasks.data.lines import LineBlock, cut
+from lra.tasks.data.lines import LineBlock, text_blocks
 from lra.tasks.data.prepared import GENERATED, MISSING, identity_of
 from lra.tasks.data.published import check_partial, given_path, named_path, source_name
 from lra.tasks.data.sources import data_root, folder_identity, remembered_sha256
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language import pg19_files as files
 from lra.tasks.language.base import Regime
@@ -188,7 +188,7 @@ class PG19(TokenisedTask):
         """Read the books and store their ids."""
         with ExitStack() as held:
             if self.source is PG19Source.files:
-                self._opened = held.enter_context(files.opened(self._location))
+                self._opened = held.enter_context(files.open_splits(self._location))
             elif self.source is PG19Source.datasets:
                 self._opened = files.load_hub(self.path)
             self.write_encoded(
@@ -203,19 +203,19 @@ class PG19(TokenisedTask):
         if self.source is PG19Source.datasets:
             where = f"{self.spec.source}, {split}"
             return files.read_hub(self._opened[split], where, self.errors)
-        return files.read(self._opened, split, self.errors)
+        return files.read_books(self._opened, split, self.errors)
 
     def text(self, split: str) -> Iterator[LineBlock]:
         """Yield the text of a split."""
         for book in self.books(split):
-            yield from cut(book.text, book.where)
+            yield from text_blocks(book.text, book.where)
 
-    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[Ragged]:
+    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[RaggedRows]:
         """Yield the ids of a split, and leave in `counted` how many words it has."""
         books = words = 0
         for book in self.books(split):
             books += 1
-            for block in cut(book.text, book.where):
+            for block in text_blocks(book.text, book.where):
                 words += len(block.text.decode().split())
                 yield piece(self.tokeniser.encode(block))
             yield end([self.vocabulary - 1], self.vocabulary)

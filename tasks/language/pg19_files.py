@@ -11,7 +11,7 @@ from lra.conf.short_values import short_repr
 from lra.tasks.data import hub
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.leftovers import temporary_folder
-from lra.tasks.data.lines import check_encoding, check_utf8, unmarked
+from lra.tasks.data.lines import check_encoding, check_utf8, without_byte_order_mark
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.unpacking import extract
 from lra.tasks.errors import BadData, NotPrepared
@@ -64,7 +64,7 @@ def instructions(path: Path) -> str:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Path]:
+def open_splits(path: Path) -> Iterator[Path]:
     """Yield the folder of the three splits; a tar is unpacked for as long, inside the cache.
 
     Raises:
@@ -86,7 +86,7 @@ def _inside(folder: Path, path: Path) -> Path:
     raise NotPrepared(f"{path} has no folders {wanted}; {instructions(path)}")
 
 
-def read(folder: Path, split: str, errors: DecodingErrors) -> Iterator[Book]:
+def read_books(folder: Path, split: str, errors: DecodingErrors) -> Iterator[Book]:
     """Yield the books of a split in the order of their numbers.
 
     Raises:
@@ -108,7 +108,7 @@ def _book(content: bytes, where: str, errors: DecodingErrors) -> Book:
     if not content.strip():
         raise BadData(f"{where} is empty ({len(content)} bytes): fetch it again or remove it")
     check_encoding(content, where)
-    content = unmarked(content)
+    content = without_byte_order_mark(content)
     if errors is DecodingErrors.replace:
         content = content.decode(errors="replace").encode()
     else:

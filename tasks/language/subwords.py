@@ -135,7 +135,7 @@ class Subwords:
 
     def there(self) -> bool:
         """Return whether the model is on this machine."""
-        return self.given is not None or vocabulary_cache.there(self._file)
+        return self.given is not None or vocabulary_cache.is_stored(self._file)
 
     def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Learn the model from train, unless that is done or one is given.
@@ -175,7 +175,7 @@ class Subwords:
 
     def _content(self) -> bytes:
         if self.given is None:
-            return vocabulary_cache.read(self._file)
+            return vocabulary_cache.read_verified(self._file)
         content = read_bytes(self.given)
         if hashlib.sha256(content).hexdigest() != self.recipe["content"]:
             raise BadData(f"{self.given} was changed while it was used: start again")
@@ -321,11 +321,11 @@ def learnt(train: Iterable[LineBlock], algorithm: Algorithm, size: int) -> tuple
     tokenizer.decoder = decoders.ByteLevel()
     content = json.loads(tokenizer.to_str())
     if not bpe:
-        content["model"]["vocab"] = settled(content["model"]["vocab"], frozenset(alphabet))
+        content["model"]["vocab"] = sorted_pieces(content["model"]["vocab"], frozenset(alphabet))
     return json.dumps(content, ensure_ascii=False, indent=1).encode(), tokenizer.get_vocab_size()
 
 
-def settled(pieces: list[list[Any]], alphabet: frozenset[str]) -> list[list[Any]]:
+def sorted_pieces(pieces: list[list[Any]], alphabet: frozenset[str]) -> list[list[Any]]:
     """Return a unigram's (piece, score), the likeliest first, without what differs between runs."""
     lowest = round(min(score for _, score in pieces), DIGITS)
     rounded = [

@@ -18,7 +18,7 @@ from jaxtyping import Integer
 from lra.tasks.data.lines import LineBlock
 from lra.tasks.data.overlap import RUN_BYTES
 from lra.tasks.data.prepared import identity_of
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.errors import BadData
 from lra.tasks.language.base import LanguageTask
 from lra.tasks.language.words import Words, token_type
@@ -95,7 +95,7 @@ class TokenisedTask(LanguageTask):
         """Yield the text of a split."""
 
     @abstractmethod
-    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[Ragged]:
+    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[RaggedRows]:
         """Yield the ids of a split, and leave in `counted` how many words, or others, it has.
 
         Raises:
@@ -159,7 +159,7 @@ class TokenisedTask(LanguageTask):
         words: Mapping[str, int] = self.store().about["words"]
         return (len(self.split(split).tokens) - 1) / words[split]
 
-    def run_tokens(self, splits: Mapping[str, Ragged]) -> int:
+    def run_tokens(self, splits: Mapping[str, RaggedRows]) -> int:
         """Return the tokens of some 50 bytes, as the beginning of train has them."""
         ids = np.asarray(splits["train"].tokens[:DECODED], np.int64)
         if self.document_end is not None:
@@ -184,12 +184,12 @@ class TokenisedTask(LanguageTask):
         return self.document_end.join(self.tokeniser.decode(part[part < last]) for part in parts)
 
 
-def piece(ids: Integer[np.ndarray, " n"]) -> Ragged:
+def piece(ids: Integer[np.ndarray, " n"]) -> RaggedRows:
     """Return tokens whose sequence goes on in the next block."""
-    return Ragged(ids, np.zeros(1, np.int64), np.empty(0, np.uint8))
+    return RaggedRows(ids, np.zeros(1, np.int64), np.empty(0, np.uint8))
 
 
-def end(last: list[int], vocabulary: int) -> Ragged:
+def end(last: list[int], vocabulary: int) -> RaggedRows:
     """Return the end of a sequence, with its last tokens."""
     ids = np.array(last, token_type(vocabulary))
-    return Ragged(ids, np.array([0, len(ids)]), np.zeros(1, np.uint8))
+    return RaggedRows(ids, np.array([0, len(ids)]), np.zeros(1, np.uint8))

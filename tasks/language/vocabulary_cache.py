@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from lra.conf.plain_files import NoFile, NoJson, read_bytes, read_json, typed_object
 from lra.tasks.data.prepared import identity_of
-from lra.tasks.data.sources import data_root, lock, placing
+from lra.tasks.data.sources import data_root, lock, place_folder
 from lra.tasks.errors import BadData, NotPrepared
 
 FORMAT = 1
@@ -36,12 +36,12 @@ def cached_file(kind: str, name: str, recipe: Mapping[str, object]) -> CachedFil
     return CachedFile(data_root() / "vocabularies" / f"{kind}-{identity_of(recipe)}", name, recipe)
 
 
-def there(at: CachedFile) -> bool:
+def is_stored(at: CachedFile) -> bool:
     """Return whether something is stored there."""
     return (at.folder / "manifest.json").is_file()
 
 
-def read(at: CachedFile) -> bytes:
+def read_verified(at: CachedFile) -> bytes:
     """Return what is stored, compared with its hash.
 
     Raises:
@@ -73,11 +73,11 @@ def read(at: CachedFile) -> bytes:
 
 def stored_or_built(at: CachedFile, make: Callable[[], bytes]) -> bytes:
     """Return what is stored; make and store it where it is missing, one process for all."""
-    if not there(at):
+    if not is_stored(at):
         with lock(at.folder.name):
-            if not there(at):
+            if not is_stored(at):
                 content = make()
-                with placing(at.folder) as folder:
+                with place_folder(at.folder) as folder:
                     (folder / at.name).write_bytes(content)
                     manifest = {
                         "format": FORMAT,
@@ -86,7 +86,7 @@ def stored_or_built(at: CachedFile, make: Callable[[], bytes]) -> bytes:
                     }
                     text = json.dumps(manifest, indent=1, sort_keys=True)
                     (folder / "manifest.json").write_text(text)
-    return read(at)
+    return read_verified(at)
 
 
 def _bad(at: CachedFile, fault: str) -> BadData:

@@ -26,14 +26,14 @@ from lra.tasks.data.lines import LineBlock
 from lra.tasks.data.prepared import GENERATED, identity_of
 from lra.tasks.data.published import check_partial, given_path, named_path, source_name
 from lra.tasks.data.sources import data_root, folder_identity
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language import wikitext_files as files
 from lra.tasks.language.base import Regime
 from lra.tasks.language.subwords import Algorithm, Subwords
 from lra.tasks.language.tokenised import TokenisedTask, end, piece
 from lra.tasks.language.wikitext_files import WikiTextCorpus, WikiTextForm
-from lra.tasks.language.words import Unknown, Words, count_words, ranked, split_words
+from lra.tasks.language.words import Unknown, Words, count_words, split_words, vocabulary_file
 from lra.tasks.task import SPLITS, TaskSpec
 
 VERSION = 1
@@ -169,7 +169,7 @@ class WikiText(TokenisedTask):
             words = self.vocabulary_size or self.facts.vocabulary
             if sample and self.vocabulary_size is None:
                 counts = count_words(files.read_sample("train"))
-                words = ranked(counts).count(b"\n")
+                words = vocabulary_file(counts).count(b"\n")
             return Words(size=words, train=train, unknown=self.unknown)
         size = self.subword_vocabulary
         if size is None and self.given is None:
@@ -214,7 +214,7 @@ class WikiText(TokenisedTask):
 
     @cached_property
     def _sources(self) -> dict[str, files.TextFile]:
-        return files.find(self.path, self.corpus, self.form)
+        return files.find_splits(self.path, self.corpus, self.form)
 
     @cached_property
     def _hub(self) -> Any:
@@ -231,7 +231,7 @@ class WikiText(TokenisedTask):
             return files.read_sample(split)
         if self.source is WikiTextSource.datasets:
             return files.read_hub(self._hub[split], f"{self.spec.source}, {split}")
-        return files.read(self._sources[split])
+        return files.read_split(self._sources[split])
 
     def make(self) -> None:
         """Read the text and store its ids."""
@@ -242,7 +242,7 @@ class WikiText(TokenisedTask):
             licence=GENERATED if sample else files.LICENCE,
         )
 
-    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[Ragged]:
+    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[RaggedRows]:
         """Yield the ids of a split, and leave in `counted` how many words it has."""
         words = 0
         for block in self.text(split):

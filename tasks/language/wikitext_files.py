@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lra.conf.short_values import short_list, short_repr
 from lra.tasks.data import archives, hub
-from lra.tasks.data.lines import LineBlock, blocks, is_plain
+from lra.tasks.data.lines import LineBlock, file_blocks, is_plain
 from lra.tasks.data.sources import data_root, remembered_sha256
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language.characters import sample_text
@@ -100,7 +100,9 @@ def archive_name(corpus: WikiTextCorpus, form: WikiTextForm) -> str:
     return f"{CORPORA[corpus].name}{'-raw' if form is WikiTextForm.raw else ''}-v1.zip"
 
 
-def find(path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm) -> dict[str, TextFile]:
+def find_splits(
+    path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm
+) -> dict[str, TextFile]:
     """Return where each split lies: in an archive, or in a folder, packed or not.
 
     Args:
@@ -189,14 +191,14 @@ def _where(source: TextFile) -> str:
     return f"{source.path}{f', {source.member}' if source.member else ''}"
 
 
-def read(source: TextFile) -> Iterator[LineBlock]:
+def read_split(source: TextFile) -> Iterator[LineBlock]:
     """Yield the lines of a split.
 
     Raises:
         BadData: The file is damaged, empty or no UTF-8.
     """
     with _opened(source) as file:
-        yield from blocks(file, _where(source))
+        yield from file_blocks(file, _where(source))
 
 
 @contextmanager
@@ -283,4 +285,4 @@ def sample() -> dict[str, bytes]:
 
 def read_sample(split: str) -> Iterator[LineBlock]:
     """Yield the lines of a split of the sample."""
-    return blocks(io.BytesIO(sample()[split]), f"sample, {split}")
+    return file_blocks(io.BytesIO(sample()[split]), f"sample, {split}")

@@ -60,7 +60,7 @@ def count_words(blocks: Iterable[LineBlock]) -> Counter[bytes]:
     return counts
 
 
-def ranked(counts: Mapping[bytes, int], least: int = 1) -> bytes:
+def vocabulary_file(counts: Mapping[bytes, int], least: int = 1) -> bytes:
     """Return the content of a vocabulary's file, the most frequent word first.
 
     Args:
@@ -113,7 +113,7 @@ class Words:
 
     def there(self) -> bool:
         """Return whether the vocabulary is kept on this machine."""
-        return vocabulary_cache.there(self._file)
+        return vocabulary_cache.is_stored(self._file)
 
     def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Count the words of train, unless that is done.
@@ -122,7 +122,7 @@ class Words:
             BadData: There are more or fewer words than `size`.
         """
         vocabulary_cache.stored_or_built(
-            self._file, lambda: ranked(count_words(train()), self.least)
+            self._file, lambda: vocabulary_file(count_words(train()), self.least)
         )
         if self.wanted not in (None, len(self._words)):
             raise BadData(
@@ -134,11 +134,14 @@ class Words:
     @property
     def sha256(self) -> str:
         """Hash of the vocabulary, which is read and checked for it."""
-        return hashlib.sha256(vocabulary_cache.read(self._file)).hexdigest()
+        return hashlib.sha256(vocabulary_cache.read_verified(self._file)).hexdigest()
 
     @cached_property
     def _words(self) -> list[bytes]:
-        return [line.rpartition(b" ")[0] for line in vocabulary_cache.read(self._file).splitlines()]
+        return [
+            line.rpartition(b" ")[0]
+            for line in vocabulary_cache.read_verified(self._file).splitlines()
+        ]
 
     @cached_property
     def _table(self) -> _Table:

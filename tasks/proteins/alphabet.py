@@ -29,7 +29,7 @@ def to_text(ids: Integer[np.ndarray, " l"]) -> str:
     return bytes(SYMBOLS[i] for i in ids.tolist()).decode()
 
 
-def encoded(text: str) -> Integer[np.ndarray, " l"]:
+def encode_residues(text: str) -> Integer[np.ndarray, " l"]:
     """Return the ids of residues and signs. ValueError for other letters."""
     wrong = sorted({letter for letter in text if letter not in SYMBOLS.decode()})
     if wrong:

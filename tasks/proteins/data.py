@@ -10,7 +10,7 @@ from lra.conf.choices import ByName
 from lra.conf.short_values import short_repr
 from lra.tasks.data.prepared import GENERATED
 from lra.tasks.data.published import check_partial, check_whole, given_path, named_path, source_name
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.errors import NotPrepared
 from lra.tasks.proteins import pfam
 from lra.tasks.proteins.fasta import ProteinRecord
@@ -22,7 +22,7 @@ from lra.tasks.proteins.sources import (
     from_files,
     sample,
 )
-from lra.tasks.proteins.splits import Splitter, blocks
+from lra.tasks.proteins.splits import Splitter, split_blocks
 
 SWISS_PROT = 540_000
 """Sequences that every release since 2014 has at least, each another number (release notes of
@@ -162,17 +162,17 @@ class ProteinData(ByName):
             return from_datasets(self.dataset, self.revision, self.path, self.column)
         return from_files(fasta_files(self.path))
 
-    def blocks(self, counts: Counter[str]) -> Iterator[tuple[str, Ragged]]:
-        """Yield the sequences block by block, each with its split; see `protein_splits.blocks`."""
+    def blocks(self, counts: Counter[str]) -> Iterator[tuple[str, RaggedRows]]:
+        """Yield the sequences by block, each with its split (`protein_splits.split_blocks`)."""
         held: frozenset[bytes] = frozenset()
         if self.families is not None:
-            annotated = pfam.read(self.families, self.held_out_families)
+            annotated = pfam.read_accessions(self.families, self.held_out_families)
             held = pfam.held_out(self.records(), annotated, origin=str(self.families))
         splitter = Splitter(
             validation=self.shares["validation"], test=self.shares["test"], held_out=held
         )
         drop = self.duplicates is Duplicates.drop
-        yield from blocks(self.records(), splitter, drop=drop, counts=counts)
+        yield from split_blocks(self.records(), splitter, drop=drop, counts=counts)
         if self.source is not ProteinSource.sample:
             check_whole(
                 {"it": counts.total()},

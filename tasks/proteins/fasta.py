@@ -108,7 +108,7 @@ class Cleaning:
             )
 
 
-def read(path: Path) -> Iterator[ProteinRecord]:
+def read_fasta(path: Path) -> Iterator[ProteinRecord]:
     """Yield the sequences of a file in its order.
 
     Raises:

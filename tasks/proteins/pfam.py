@@ -38,7 +38,7 @@ def check(path: Path) -> None:
         )
 
 
-def read(path: Path, families: Sequence[str]) -> dict[str, bool]:
+def read_accessions(path: Path, families: Sequence[str]) -> dict[str, bool]:
     """Return the annotated accessions, and whether each belongs to one of `families`.
 
     Raises:

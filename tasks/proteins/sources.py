@@ -9,7 +9,7 @@ from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.data.sources import data_root, remembered_sha256
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.proteins.alphabet import LETTERS
-from lra.tasks.proteins.fasta import ENDINGS, Cleaning, ProteinRecord, read
+from lra.tasks.proteins.fasta import ENDINGS, Cleaning, ProteinRecord, read_fasta
 
 PUBLIC_URL = (
     "https://ftp.uniprot.org/pub/databases/uniprot/current_release/knowledgebase/complete/"
@@ -53,7 +53,7 @@ def content(files: Sequence[Path]) -> list[str]:
 def from_files(files: Sequence[Path]) -> Iterator[ProteinRecord]:
     """Yield the sequences of FASTA files, one file after another."""
     for file in files:
-        yield from read(file)
+        yield from read_fasta(file)
 
 
 def from_datasets(

@@ -17,7 +17,7 @@ from itertools import islice
 
 import numpy as np
 
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.errors import BadData
 from lra.tasks.proteins.alphabet import END, SYMBOLS, to_ids
 from lra.tasks.proteins.fasta import ProteinRecord
@@ -59,9 +59,9 @@ class Splitter:
         return "validation" if share < self.edges[1] else "train"
 
 
-def blocks(
+def split_blocks(
     records: Iterable[ProteinRecord], splitter: Splitter, *, drop: bool, counts: Counter[str]
-) -> Iterator[tuple[str, Ragged]]:
+) -> Iterator[tuple[str, RaggedRows]]:
     """Yield the sequences of every split, block by block: a separator and the residues' ids each.
 
     Args:
@@ -99,10 +99,10 @@ def blocks(
     log.info("sequences: %s", ", ".join(f"{n:,} {name}" for name, n in sorted(counts.items())))
 
 
-def _stored(sequences: list[bytes]) -> Ragged:
+def _stored(sequences: list[bytes]) -> RaggedRows:
     joined = SEPARATOR + SEPARATOR.join(sequences)
     offsets = np.zeros(len(sequences) + 1, np.int64)
     np.cumsum([len(letters) + 1 for letters in sequences], out=offsets[1:])
-    return Ragged(
+    return RaggedRows(
         np.frombuffer(to_ids(joined), np.uint8), offsets, np.zeros(len(sequences), np.uint8)
     )

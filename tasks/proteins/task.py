@@ -37,13 +37,13 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from lra.tasks.data.batching import check_lengths
-from lra.tasks.data.masking import chosen
+from lra.tasks.data.masking import draw_tokens
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.sources import data_root
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.data.tokens import unigram_baseline
-from lra.tasks.language.base import LanguageTask, Regime, counted
+from lra.tasks.language.base import LanguageTask, Regime, count_tokens
 from lra.tasks.proteins.alphabet import (
     BEGIN,
     END,
@@ -52,7 +52,7 @@ from lra.tasks.proteins.alphabet import (
     PAD,
     SYMBOLS,
     VOCABULARY,
-    encoded,
+    encode_residues,
     to_text,
 )
 from lra.tasks.proteins.data import Duplicates, ProteinData, ProteinSource
@@ -90,7 +90,7 @@ LENGTHS = {ProteinForm.single: 1024, ProteinForm.concatenated: 8192}
 """As published."""
 
 
-class Judged(StrEnum):
+class TestSplit(StrEnum):
     """What the test split is."""
 
     hashed = auto()
@@ -142,7 +142,7 @@ class Proteins(RowsTask, LanguageTask):
         column: str = "Sequence",
         families: str | None = None,
         held_out_families: list[str] = [],  # noqa: B006
-        test: Judged = Judged.hashed,
+        test: TestSplit = TestSplit.hashed,
         validation_fraction: float = 0.05,
         test_fraction: float = 0.05,
         duplicates: Duplicates = Duplicates.drop,
@@ -169,7 +169,7 @@ class Proteins(RowsTask, LanguageTask):
             duplicates=duplicates,
         )
         self.objective, self.form, self.test = objective, form, test
-        if self.test is Judged.families and families is None:
+        if self.test is TestSplit.families and families is None:
             raise ValueError("test=families needs a table of families: name it by task.families")
         length = LENGTHS[self.form] if max_length is None else max_length
         check_lengths("Proteins", max_length=length, bucket_batches=bucket_batches)
@@ -215,7 +215,7 @@ class Proteins(RowsTask, LanguageTask):
         text = "masked residues" if self.objective is Objective.masked else "next residue"
         if self.form is ProteinForm.concatenated:
             text = f"concatenated, {self.regime_text}"
-        return f"{text}, held-out families" if self.test is Judged.families else text
+        return f"{text}, held-out families" if self.test is TestSplit.families else text
 
     @property
     def folder(self) -> Path:
@@ -240,9 +240,9 @@ class Proteins(RowsTask, LanguageTask):
             sequences=counts,  # complete when the manifest is written, behind the last block
         )
 
-    def split(self, name: str) -> Ragged:
+    def split(self, name: str) -> RaggedRows:
         """Return what is stored of a split; the test split is the one that `test` says."""
-        if name == "test" and self.test is Judged.families:
+        if name == "test" and self.test is TestSplit.families:
             return self.store().splits[FAMILIES]
         return super().split(name)
 
@@ -293,7 +293,7 @@ class Proteins(RowsTask, LanguageTask):
         keep = None if batch.keep is None else there
         if self.objective is Objective.masked:
             drawn = torch.from_numpy(
-                chosen(there.numpy(), batch.index.numpy(), seed=seed, share=MASKED)
+                draw_tokens(there.numpy(), batch.index.numpy(), seed=seed, share=MASKED)
             )
             weight: Tensor | None = drawn.float()
             tokens = residues.masked_fill(drawn, MASK)
@@ -321,7 +321,7 @@ class Proteins(RowsTask, LanguageTask):
     def _counted(self, split: str, *, judged: bool) -> Int[Tensor, " v"]:
         """Count the residues of a split that a model sees, or those that are judged."""
         if self.form is ProteinForm.concatenated:
-            return torch.from_numpy(counted(self.split(split).tokens, VOCABULARY))
+            return torch.from_numpy(count_tokens(self.split(split).tokens, VOCABULARY))
         total = torch.zeros(VOCABULARY, dtype=torch.int64)
         every = np.arange(self.examples(split))
         plan = np.split(every, range(BATCH_SIZE, len(every), BATCH_SIZE))
@@ -334,7 +334,7 @@ class Proteins(RowsTask, LanguageTask):
 
     def encode(self, text: str) -> Integer[np.ndarray, " n"]:
         """Return the ids of residues and signs. ValueError for other letters."""
-        return encoded(text)
+        return encode_residues(text)
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
         """Return how ids are written."""
@@ -352,7 +352,9 @@ class Proteins(RowsTask, LanguageTask):
         residues = np.array(row[1 : self.max_length])
         if self.objective is Objective.causal:
             return _wrapped(to_text(residues))
-        drawn = chosen(np.ones((1, len(residues)), bool), np.array([index]), seed=0, share=MASKED)
+        drawn = draw_tokens(
+            np.ones((1, len(residues)), bool), np.array([index]), seed=0, share=MASKED
+        )
         masked = np.where(drawn[0], MASK, residues)
         return f"{_wrapped(to_text(masked))}\n-> {to_text(residues[drawn[0]])}"
 

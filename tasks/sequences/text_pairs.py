@@ -23,11 +23,11 @@ from jaxtyping import Int
 from lra.conf.bounds import check_least
 from lra.conf.short_values import short
 from lra.tasks.classification.split_files import SplitFiles
-from lra.tasks.classification.table_files import read, text_bytes
+from lra.tasks.classification.table_files import table_records, text_bytes
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.sources import data_root
-from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.data.storage import RaggedRows, from_rows
 from lra.tasks.data.tokens import tally, unigram_baseline
 from lra.tasks.errors import BadData
 from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
@@ -144,7 +144,7 @@ class TextPairs(RowsTask):
 
     def _read(self, split: str) -> Iterator[tuple[bytes, bytes]]:
         path, empty = self.files.paths[split], True
-        for where, values in read(path, self.columns):
+        for where, values in table_records(path, self.columns):
             empty = False
             source, target = (
                 text_bytes(text, f"{path}, {where}, {name}")
@@ -154,7 +154,7 @@ class TextPairs(RowsTask):
         if empty:
             raise BadData(f"{path}: {split} holds no row")
 
-    def _stored(self, pairs: list[tuple[bytes, bytes]]) -> Ragged:
+    def _stored(self, pairs: list[tuple[bytes, bytes]]) -> RaggedRows:
         """Return both texts of each pair as ids less 1; a target that is whole ends with 0."""
         rows: list[np.ndarray] = []
         for pair in pairs:

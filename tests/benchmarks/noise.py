@@ -41,8 +41,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lra.reports.statistics.intervals import wilson_interval
-from lra.runners.measurement.disturbance import load, scattered
-from lra.runners.measurement.measure import in_turns, timed, uncollected
+from lra.runners.measurement.disturbance import load, scatter_reason
+from lra.runners.measurement.measure import in_turns, time_call, without_collection
 from lra.runners.measurement.watch import Watch
 from lra.runners.measurement.witnesses import Counters
 
@@ -164,8 +164,8 @@ def calls_of(seconds: float) -> dict[str, Callable[[], object]]:
     def once() -> torch.Tensor:
         return torch.softmax(x @ x, -1) + x
 
-    timed(once, CPU)
-    each = min(timed(once, CPU) for _ in range(20))
+    time_call(once, CPU)
+    each = min(time_call(once, CPU) for _ in range(20))
     count = max(1, round(seconds / each))
 
     def work() -> None:
@@ -192,11 +192,11 @@ def measured(trial: Trial, folder: Path) -> dict[str, Any]:
         os.sched_setaffinity(0, cores[:1])
     calls = calls_of(trial.seconds)
     for_a_while(calls["model"])
-    with uncollected():
+    with without_collection():
         before, end = [], time.perf_counter() + 0.25
         while len(before) < trial.steps or time.perf_counter() < end:
-            before.append(timed(calls["model"], CPU))
-            timed(calls["reference"], CPU)
+            before.append(time_call(calls["model"], CPU))
+            time_call(calls["reference"], CPU)
     os.sched_setaffinity(0, cores)
     with trial.disturbance(folder):
         if pinned:
@@ -214,7 +214,7 @@ def measured(trial: Trial, folder: Path) -> dict[str, Any]:
     kept = watched.samples("model")
     every = [each["model"].seconds for each in watched.every]
     quiet = median(before)
-    marked = watched.disturbed or scattered(kept)
+    marked = watched.disturbed or scatter_reason(kept)
     return {
         **trial.facts(),
         "marked": marked,

@@ -8,7 +8,7 @@ import functools
 import pytest
 
 from lra.models.contract import CHECKS, Case, sight, ways
-from lra.models.contract.case import PRECISIONS, fixed_seed
+from lra.models.contract.case import PRECISIONS, fix_seed
 from lra.models.mixer import Positions, Traits, Unsupported
 from tests.contracts.choices_of_configs import MODELS
 
@@ -175,7 +175,7 @@ def test_a_variant_keeps_the_contract(family, options, monkeypatch):
         except Unsupported:
             continue
         offered.append(causal)
-        with fixed_seed(0):
+        with fix_seed(0):
             results = {name: check(case) for name, check in CHECKS.items() if name not in LEFT_OUT}
         failed += [(causal, name, each.detail) for name, each in results.items() if not each.passed]
     assert offered

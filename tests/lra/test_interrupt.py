@@ -13,7 +13,7 @@ from fuzz import cases
 
 from lra.cli import main
 from lra.errors import ConfigError
-from lra.runners.isolation.descendants import below
+from lra.runners.isolation.descendants import processes_below
 
 WORDS = (
     "run", "model=linear", "task=listops", "task.source=sample", "optim.steps=100000",
@@ -51,7 +51,7 @@ def test_ctrl_c_at_any_moment_is_no_traceback(seed: int, tmp_path: Path) -> None
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     ) as program:
         deadline = time.monotonic() + LONGEST_S
-        while program.poll() is None and resident(below(program.pid)) < wanted:
+        while program.poll() is None and resident(processes_below(program.pid)) < wanted:
             if time.monotonic() > deadline:  # it needs less here: then in the middle of training
                 break
             time.sleep(0.005)

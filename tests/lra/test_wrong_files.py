@@ -26,9 +26,9 @@ from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.rates import Rates, store_rates, stored_rates
 from lra.runners.records import Measurement, Outcomes
 from lra.runners.storage import index
-from lra.runners.storage.claims import living
+from lra.runners.storage.claims import living_holders
 from lra.runners.storage.formats import BadStore, read_cell, read_object
-from lra.runners.storage.sealed import DIGEST, sealed
+from lra.runners.storage.sealed import DIGEST, seal
 from lra.runners.store import Store, read_rows
 from lra.tasks.data.storage import from_rows, open_store, write_store
 from lra.tasks.errors import BadData, NotPrepared
@@ -262,7 +262,7 @@ def reader(name: str, here: Path) -> Callable[[Path], object]:
     if name.endswith("cell.json"):
         return lambda path: read_cell(path.parent)
     if name.startswith("results/claims"):
-        return lambda path: (living(path.parent), json.dumps(living(path.parent)))
+        return lambda path: (living_holders(path.parent), json.dumps(living_holders(path.parent)))
     if name.startswith("results/plans"):
         return lambda path: (
             [*sweep_lines(Watcher(StoredPlan(here / PLAN)).look(), {}, 9)]
@@ -291,7 +291,7 @@ def test_no_value_in_any_field_ends_in_a_traceback(name: str, here: Path) -> Non
             if has_digest:  # as another version of lra may write it
                 own = {key: value for key, value in changed.items() if key != DIGEST}
                 try:
-                    path.write_bytes(sealed(own))
+                    path.write_bytes(seal(own))
                 except UnicodeEncodeError:
                     continue
             else:

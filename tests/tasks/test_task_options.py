@@ -16,7 +16,7 @@ from lra.tasks.language.wikitext import Units, WikiText, WikiTextSource
 from lra.tasks.language.wikitext_files import WikiTextForm
 from lra.tasks.language.words import Unknown
 from lra.tasks.proteins.data import ProteinSource
-from lra.tasks.proteins.task import Judged, ProteinForm, Proteins
+from lra.tasks.proteins.task import ProteinForm, Proteins, TestSplit
 from tests.tasks.proteins.written_proteins import MASKED, STREAM
 
 REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
@@ -87,7 +87,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"revision": "a" * 40}, "belongs to source=datasets"),
         ({"source": ProteinSource.datasets, "path": "x", "families": "y"}, "needs the accessions"),
         ({"held_out_families": ["PF00001"]}, "needs a table"),
-        ({"test": Judged.families}, r"name it by task\.families"),
+        ({"test": TestSplit.families}, r"name it by task\.families"),
         ({"families": "x", "held_out_families": ["zinc"]}, "as in PF18369: got 'zinc'"),
         ({"validation_fraction": 0.5}, "between 0 and 0.5: got 0.5"),
         ({"max_length": 0}, "max_length=0"),

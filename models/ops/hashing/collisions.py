@@ -62,7 +62,7 @@ def hash_codes(
     return torch.cat(codes, dim=1).mT.to(torch.int32)
 
 
-def sum_of_matches(
+def sum_matches(
     targets: Int[Tensor, "r m n"],
     sources: Int[Tensor, "r m s"],
     values: Float[Tensor, "r s v"],
@@ -89,7 +89,7 @@ class Sides(NamedTuple):
     vectors: Float[Tensor, "r l e"]
 
 
-def sums_both_ways(
+def match_sums(
     queries: Sides,
     keys: Sides,
     targets: Int[Tensor, "r m n"],

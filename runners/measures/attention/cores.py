@@ -30,6 +30,6 @@ def core_of(mixer: nn.Module) -> Core:
     return cast(Core, cast(nn.Module, core).eval().requires_grad_(False))
 
 
-def placed(core: Core, device: torch.device, dtype: torch.dtype) -> Core:
+def move_core(core: Core, device: torch.device, dtype: torch.dtype) -> Core:
     """Move a core's buffers; integers keep their type."""
     return cast(Core, cast(nn.Module, core).to(device=device, dtype=dtype))

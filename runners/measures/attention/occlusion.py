@@ -58,12 +58,12 @@ def draw_queries(
     )
 
 
-def counted(model: Backbone, queried: QueriedBatch) -> Bool[Tensor, "b n"]:
+def counted_answers(model: Backbone, queried: QueriedBatch) -> Bool[Tensor, "b n"]:
     """Return which answers count; of a classifier, one an example."""
     return queried.counts if model.per_token else queried.counts[: len(queried.tokens)]
 
 
-def answers(model: Backbone, queried: QueriedBatch) -> Int[Tensor, "b n"]:
+def top_classes(model: Backbone, queried: QueriedBatch) -> Int[Tensor, "b n"]:
     """Return the top class at each queried position; of a classifier, one an example."""
     y = model.run(queried.tokens, queried.keep, None).x
     if not model.per_token:
@@ -90,11 +90,11 @@ def hidden_answers(model: Backbone, queried: QueriedBatch, distance: int) -> Int
         visible = queried._replace(
             tokens=torch.where(far, queried.noise, queried.tokens), queries=query
         )
-        parts.append(answers(model, visible))
+        parts.append(top_classes(model, visible))
     return torch.cat(parts, dim=1)
 
 
-def doubling(longest: int) -> list[int]:
+def doublings(longest: int) -> list[int]:
     """Return 0, 1, 2, 4, … below `longest`, and `longest`."""
     powers = [1 << power for power in range(longest.bit_length()) if 1 << power < longest]
     return sorted({0, *powers, longest})

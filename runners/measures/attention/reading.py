@@ -38,7 +38,7 @@ class WeightReading(Protocol):
         ...
 
 
-class Passed(NamedTuple):
+class PassedBatch(NamedTuple):
     """What one batch showed, by layer."""
 
     weights: dict[int, Float[Tensor, "b h l s"]]
@@ -47,7 +47,7 @@ class Passed(NamedTuple):
     rows: KeptTokens
 
 
-def passed(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> Passed:
+def pass_batch(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> PassedBatch:
     """Let a batch pass, and return what it showed.
 
     Args:
@@ -68,7 +68,7 @@ def passed(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> Passed
         tokens = torch.cat((tokens.new_full((len(tokens), 1), -1), tokens), dim=1)
     count = batch.tokens.flatten(0, 1).shape[0]
     real = torch.ones(count, length, dtype=torch.bool, device=batch.tokens.device)
-    return Passed(matrices, kernels, KeptTokens(real if keep is None else keep, tokens))
+    return PassedBatch(matrices, kernels, KeptTokens(real if keep is None else keep, tokens))
 
 
 @contextmanager

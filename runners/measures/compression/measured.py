@@ -16,14 +16,14 @@ from torch import Tensor
 from lra.models.backbone.model import Backbone, TaskFacts
 from lra.models.compression.storage import read_state, write_state
 from lra.models.contract.counting import count_operations
-from lra.runners.isolation.progress import phase, within
+from lra.runners.isolation.progress import phase, phase_prefix
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.inputs import random_inputs
 from lra.runners.measurement.measure import in_turns
 from lra.runners.measurement.timing import Timing
 from lra.runners.measurement.watch import Watch
-from lra.runners.measurement.watched_rows import marked, watch_rows
+from lra.runners.measurement.watched_rows import mark_labels, watch_rows
 from lra.runners.records import Measurement
 from lra.runners.training.evaluate import evaluate, score_rows
 from lra.tasks.task import Task
@@ -79,9 +79,9 @@ class VariantMeasurement:
         """Yield everything about one variant, which may be the whole model itself."""
         model = variant.model.to(self.device).eval()
         labels = dict(variant.labels)
-        with within(" ".join(labels.values())):
+        with phase_prefix(" ".join(labels.values())):
             yield from self._scores(model, labels)
-            yield from stored(model, labels)
+            yield from file_sizes(model, labels)
             numbers, others = numbers_of(model)
             for metric, value in (
                 ("parameters", numbers),
@@ -119,13 +119,13 @@ class VariantMeasurement:
         for metric, samples in (
             ("compressed_time", ours), ("whole_time", theirs), ("compressed_time_ratio", ratios),
         ):  # fmt: skip
-            mark = marked(labels, watched, samples)
+            mark = mark_labels(labels, watched, samples)
             value = median(samples)
             yield Measurement(metric=metric, value=value, samples=samples, labels=mark)
         yield from watch_rows(watched, labels)
 
 
-def stored(model: Backbone, labels: Mapping[str, str]) -> Iterator[Measurement]:
+def file_sizes(model: Backbone, labels: Mapping[str, str]) -> Iterator[Measurement]:
     """Yield the bytes of the files that hold a model, dense and without its zeros.
 
     Raises:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from lra.runners.training.optimisers.moved import moved
+from lra.runners.training.optimisers.moved import moved_groups
 
 
 class ClippedAdagrad(torch.optim.Optimizer):
@@ -47,7 +47,7 @@ class ClippedAdagrad(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Take one step; there is no closure to call."""
         assert closure is None
-        for group, weights, gradients, memory in moved(self, self._memory):
+        for group, weights, gradients, memory in moved_groups(self, self._memory):
             decay = group["weight_decay"]
             whole = torch._foreach_add(gradients, weights, alpha=decay) if decay else gradients
             sums = [state["sum"] for state in memory]

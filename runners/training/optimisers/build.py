@@ -11,7 +11,7 @@ from lra.runners.training.optimisers.adagrad import ClippedAdagrad
 from lra.runners.training.optimisers.groups import parameter_groups
 from lra.runners.training.optimisers.lamb import Lamb
 from lra.runners.training.optimisers.lion import Lion
-from lra.runners.training.parallel.parted import parted
+from lra.runners.training.parallel.parted import is_sharded
 
 Groups = list[dict[str, Any]]
 ADAM = ("step", "exp_avg", "exp_avg_sq")
@@ -111,7 +111,7 @@ def _adafactor(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
 
 
 def _sgd(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
-    shared_out = any(parted(weight) for group in groups for weight in group["params"])
+    shared_out = any(is_sharded(weight) for group in groups for weight in group["params"])
     return torch.optim.SGD(
         groups,
         lr=config.peak_learning_rate,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from lra.runners.training.optimisers.moved import moved
+from lra.runners.training.optimisers.moved import moved_groups
 
 
 class Lamb(torch.optim.Optimizer):
@@ -45,7 +45,7 @@ class Lamb(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Take one step; there is no closure to call."""
         assert closure is None
-        for group, weights, gradients, memory in moved(self, _memory):
+        for group, weights, gradients, memory in moved_groups(self, _memory):
             means = [state["exp_avg"] for state in memory]
             squares = [state["exp_avg_sq"] for state in memory]
             beta1, beta2 = group["betas"]

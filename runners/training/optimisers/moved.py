@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-class Moved(NamedTuple):
+class MovedWeights(NamedTuple):
     """Weights of one group that have gradients."""
 
     options: dict[str, Any]
@@ -18,9 +18,9 @@ class Moved(NamedTuple):
     """What the optimiser keeps of each weight."""
 
 
-def moved(
+def moved_groups(
     optimiser: torch.optim.Optimizer, begin: Callable[[Tensor], dict[str, Any]]
-) -> Iterator[Moved]:
+) -> Iterator[MovedWeights]:
     """Yield each group that a step moves; `begin` makes the memory of a weight at its first."""
     for group in optimiser.param_groups:
         weights = [p for p in group["params"] if p.grad is not None]
@@ -29,4 +29,4 @@ def moved(
                 optimiser.state[weight] = begin(weight)
         if weights:
             memory = [optimiser.state[p] for p in weights]
-            yield Moved(group, weights, [p.grad for p in weights], memory)
+            yield MovedWeights(group, weights, [p.grad for p in weights], memory)

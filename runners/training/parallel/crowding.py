@@ -8,7 +8,7 @@ from lra.conf.processors import within_quota
 from lra.runners.training.parallel.ranks import Ranks
 
 
-def crowded(ranks: Ranks, device: torch.device) -> str:
+def crowding_reason(ranks: Ranks, device: torch.device) -> str:
     """Return why a time says nothing of devices: threads without a core each, or ""; all call."""
     if device.type != "cpu":
         return ""

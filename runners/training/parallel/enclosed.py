@@ -16,7 +16,7 @@ NUMBERS = 3
 """Sent before one number for each weight: a loss, and whether to stop and to save."""
 
 
-class Enclosed:
+class EnclosedBuffer:
     """What is sent with the gradients of one model's weights.
 
     Args:
@@ -81,7 +81,7 @@ class HeardOf(nn.Module):
         super().__init__()
         self.part_loss = part_loss
         self.weights = [weight for weight in part_loss.parameters() if weight.requires_grad]
-        self.enclosed = Enclosed(self.weights, ranks)
+        self.enclosed = EnclosedBuffer(self.weights, ranks)
         self.carrier = self.enclosed.carrier
 
     def forward(self, *args: Any) -> tuple[Tensor, Any]:
@@ -99,7 +99,7 @@ class _Carried(torch.autograd.Function):
     """The identity, whose gradient is the message."""
 
     @staticmethod
-    def forward(ctx: Any, carrier: Tensor, enclosed: Enclosed) -> Tensor:
+    def forward(ctx: Any, carrier: Tensor, enclosed: EnclosedBuffer) -> Tensor:
         ctx.enclosed = enclosed
         return carrier.view_as(carrier)
 

@@ -19,7 +19,7 @@ from lra.models.state import detach
 from lra.runners.training.learned_spans import LearnsSpans
 from lra.runners.training.objective import objective
 from lra.runners.training.optim import OptimConfig, Optimiser
-from lra.runners.training.parallel.enclosed import Enclosed, HeardOf
+from lra.runners.training.parallel.enclosed import EnclosedBuffer, HeardOf
 from lra.runners.training.prefetch import masks_of
 from lra.tasks.task import Batch
 
@@ -53,7 +53,7 @@ class PartLoss(nn.Module):
         return objective(outcome, part.weight, total, share), detach(outcome.state)
 
 
-class Synchronised:
+class SynchronisedLoss:
     """Computes the loss on several ranks, and sums the gradients afterwards.
 
     Args:
@@ -64,7 +64,7 @@ class Synchronised:
     def __init__(self, part_loss: PartLoss, *, sharded: bool) -> None:
         self.part_loss, self.sharded = part_loss, sharded
         self.call: nn.Module = part_loss
-        self.enclosed: Enclosed | None = None
+        self.enclosed: EnclosedBuffer | None = None
         """What travels with the gradients, where weights are not shared out."""
         if not sharded:
             heard = HeardOf(part_loss, dist.get_world_size())

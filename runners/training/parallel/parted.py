@@ -8,43 +8,43 @@ from typing import Any
 from torch import Tensor
 
 
-def parted(value: Any) -> bool:
+def is_sharded(value: Any) -> bool:
     """Tell whether a value is a tensor of which this process holds a part."""
     return isinstance(value, Tensor) and hasattr(value, "full_tensor")
 
 
-def held(value: Tensor) -> Tensor:
+def local_part(value: Tensor) -> Tensor:
     """Return what this process holds of a tensor: its part, or all."""
     local: Tensor = value.to_local() if hasattr(value, "to_local") else value
     return local
 
 
-def joined_up(value: Tensor) -> Tensor:
+def full_tensor(value: Tensor) -> Tensor:
     """Return all of a tensor; every process that holds a part must call."""
     full: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
     return full
 
 
-def whole(tree: Any, *, keep: bool) -> Any:
+def gather_tree(tree: Any, *, keep: bool) -> Any:
     """Return a nest of values with every shared-out tensor whole, on the CPU. All ranks must call.
 
     Args:
         tree: Mappings, lists, tuples and values.
         keep: Whether this rank wants the result; others return what they have, and hold no more.
     """
-    if parted(tree):
-        full = joined_up(tree)
+    if is_sharded(tree):
+        full = full_tensor(tree)
         return full.cpu() if keep else tree
     if isinstance(tree, dict):
-        return {key: whole(value, keep=keep) for key, value in tree.items()}
+        return {key: gather_tree(value, keep=keep) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [whole(value, keep=keep) for value in tree]
+        return [gather_tree(value, keep=keep) for value in tree]
     return tree
 
 
 def like(value: Any, weight: Tensor) -> Any:
     """Return a tensor split up as `weight` is, if `weight` is split up and has the same shape."""
-    if not parted(weight) or not isinstance(value, Tensor) or value.shape != weight.shape:
+    if not is_sharded(weight) or not isinstance(value, Tensor) or value.shape != weight.shape:
         return value
     from torch.distributed.tensor import DTensor, distribute_tensor
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lra.runners.measurement.hardware import Device, HardwareProfile
-from lra.runners.training.parallel.enclosed import Enclosed
+from lra.runners.training.parallel.enclosed import EnclosedBuffer
 from lra.runners.training.prefetch import rows_of
 from lra.tasks.task import Batch
 
@@ -57,7 +57,7 @@ class Ranks:
             return batch
         return rows_of(batch, self.rows(len(batch.target)))
 
-    def send(self, loss: Tensor, *requests: bool, enclosed: Enclosed | None = None) -> None:
+    def send(self, loss: Tensor, *requests: bool, enclosed: EnclosedBuffer | None = None) -> None:
         """Begin to add up the ranks' parts of a loss, while gradients are computed.
 
         Args:
@@ -129,7 +129,7 @@ it would wait for its own thread, which may wait for the lock of the interpreter
 
 
 @contextmanager
-def joined(hardware: HardwareProfile) -> Iterator[Ranks]:
+def join_ranks(hardware: HardwareProfile) -> Iterator[Ranks]:
     """Join the processes of this cell, as `lra.runners.isolation` or torchrun started them.
 
     Messages between GPUs go by NCCL, all others by gloo.

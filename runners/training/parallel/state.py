@@ -15,8 +15,8 @@ from torch import Tensor
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import State
 from lra.models.state import join, map_state, select
-from lra.runners.training.parallel.gradients import PartLoss, Synchronised
-from lra.runners.training.parallel.parted import like, whole
+from lra.runners.training.parallel.gradients import PartLoss, SynchronisedLoss
+from lra.runners.training.parallel.parted import gather_tree, like
 from lra.runners.training.parallel.ranks import Ranks
 from lra.runners.training.parallel.traffic import Traffic
 from lra.runners.training.resume import RANKS
@@ -47,7 +47,7 @@ def restore_random(state: Mapping[str, Any], ranks: Ranks, device: torch.device,
         torch.cuda.set_rng_state(random["cuda_random"], device)
 
 
-class Together(Synchronised):
+class Together(SynchronisedLoss):
     """What several processes do together in a training.
 
     Args:
@@ -91,7 +91,7 @@ class Together(Synchronised):
         keep, ranks = self.ranks.first, self.ranks
         random = {name: state[name] for name in ("random", "cuda_random") if name in state}
         streams = map_state(Tensor.cpu, state["streams"])
-        joined: dict[str, Any] = whole(state, keep=keep)
+        joined: dict[str, Any] = gather_tree(state, keep=keep)
         every = ranks.gathered((random, streams))
         parts: list[State] = [part for _, part in every]
         joined["streams"] = None if parts[0] is None else join(*parts)

@@ -96,7 +96,7 @@ def guess(tokens: Sequence[int], levels: int, most_frequent: dict[tuple[int, int
     return arguments[0][0]
 
 
-def answers(
+def oracle_answers(
     data: SeenExamples, levels: int, most_frequent: dict[tuple[int, int], int]
 ) -> Bool[np.ndarray, " n"]:
     """Return for each tree whether the oracle of that depth is right."""

@@ -46,8 +46,8 @@ from lra.tasks.data.bars import tqdm
 from lra.tasks.data.batching import Draw, check_lengths, permutation
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.published import MARK, check_partial, check_whole, named_path
-from lra.tasks.data.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
-from lra.tasks.data.storage import PreparedStore, Ragged, from_rows, open_store
+from lra.tasks.data.sources import CHUNK_BYTES, data_root, lock, place_folder, remembered_sha256
+from lra.tasks.data.storage import PreparedStore, RaggedRows, from_rows, open_store
 from lra.tasks.data.workers import in_order
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import SPLITS, Baseline, Kind, TaskSpec
@@ -220,7 +220,7 @@ class ListOps(ClassificationTask):
         return identity_of(facts)
 
     def _file(self, split: str) -> Path:
-        path = arena.located(self.path or Path(), FOLDER, holds_trees) / FILES[split]
+        path = arena.find_task_folder(self.path or Path(), FOLDER, holds_trees) / FILES[split]
         if not path.is_file():
             raise NotPrepared(
                 f"{path} is missing: task.path must name a folder with {', '.join(FILES.values())} "
@@ -318,7 +318,7 @@ class ListOps(ClassificationTask):
         """Where `write_tsv` puts the official files."""
         return self.folder / "tsv"
 
-    def _generate(self) -> dict[str, Ragged]:
+    def _generate(self) -> dict[str, RaggedRows]:
         number = sum(self.numbers)
         parts = distinct_trees(
             self.limits, seed=self.data_seed, number=number, processes=self.processes
@@ -351,7 +351,7 @@ class ListOps(ClassificationTask):
             filled.append(np.concatenate(pieces))
         return filled
 
-    def _read(self, folder: Path) -> dict[str, Ragged]:
+    def _read(self, folder: Path) -> dict[str, RaggedRows]:
         read = partial(read_split, max_length=self.max_length, check_answers=self.check_answers)
         splits = {split: read(self._file(split)) for split in SPLITS}
         numbers = {split: len(data.targets) for split, data in splits.items()}
@@ -381,7 +381,7 @@ class ListOps(ClassificationTask):
             *(
                 baseline(
                     f"oracle_depth_{depth}",
-                    listops_oracle.answers(data, depth, most_frequent),
+                    listops_oracle.oracle_answers(data, depth, most_frequent),
                     f"evaluates the operators down to depth {depth} and guesses the deeper ones: "
                     "what a perfect reader of so many levels would reach",
                 )
@@ -402,7 +402,7 @@ def write_tsv(store: Path, target: Path, sizes: Mapping[str, int], processes: in
         sizes: Trees of each split.
         processes: 0 = every core.
     """
-    with placing(target) as folder:
+    with place_folder(target) as folder:
         for split, name in FILES.items():
             number = sizes[split]
             jobs = (

@@ -16,7 +16,7 @@ from lra.conf.short_values import short_repr
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.lines import plain_text
 from lra.tasks.data.sources import open_binary
-from lra.tasks.data.storage import Ragged, from_rows
+from lra.tasks.data.storage import RaggedRows, from_rows
 from lra.tasks.errors import BadData
 
 VOCABULARY_VERSION = 1
@@ -147,7 +147,7 @@ def official_lines(
     return b"".join(lines)
 
 
-def read_split(path: Path, *, max_length: int, check_answers: bool) -> Ragged:
+def read_split(path: Path, *, max_length: int, check_answers: bool) -> RaggedRows:
     """Return the trees of an official file; errors as of `read_tsv`."""
     rows, targets = [], []
     lines = read_tsv(path, max_length=max_length, check_answers=check_answers)

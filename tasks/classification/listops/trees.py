@@ -31,7 +31,7 @@ from lra.tasks.classification.listops.text import (
     SM,
 )
 from lra.tasks.data.bars import tqdm
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.data.workers import in_order
 
 BLOCK_TREES = 16384
@@ -91,7 +91,7 @@ class Limits:
 class TreeBlock(NamedTuple):
     """The accepted trees of one block, and a digest of each."""
 
-    trees: Ragged
+    trees: RaggedRows
     digests: bytes
 
 
@@ -234,7 +234,7 @@ def _placed_tokens(
     levels: list[_Level],
     sizes: list[Int[np.ndarray, " _"]],
     values: list[UInt8[np.ndarray, " _"]],
-) -> Ragged:
+) -> RaggedRows:
     """Place every token, from the roots down."""
     offsets = np.concatenate(([0], np.cumsum(sizes[0], dtype=np.int64)))
     tokens = np.empty(int(offsets[-1]), np.uint8)
@@ -248,16 +248,16 @@ def _placed_tokens(
         before = np.cumsum(sizes[depth + 1], dtype=np.int64) - sizes[depth + 1]
         first = before[_starts(level.arity)]
         position = np.repeat(inside + 1 - first, level.arity) + before
-    return Ragged(tokens, offsets, values[0])
+    return RaggedRows(tokens, offsets, values[0])
 
 
-def distinct_trees(limits: Limits, *, seed: int, number: int, processes: int) -> list[Ragged]:
+def distinct_trees(limits: Limits, *, seed: int, number: int, processes: int) -> list[RaggedRows]:
     """Return the first `number` distinct accepted trees, block by block, in order.
 
     Raises:
         ValueError: The limits leave fewer distinct trees than wanted, or almost none.
     """
-    distinct: list[Ragged] = []
+    distinct: list[RaggedRows] = []
     seen: set[bytes] = set()
     stalled = 0
     with (

@@ -19,7 +19,7 @@ BLOCK = 256
 """Pictures that are looked at in one go."""
 
 
-def answers(
+def distance_answers(
     train: Pictures, data: Pictures, disc: UInt8[np.ndarray, "d d"]
 ) -> Bool[np.ndarray, " m"]:
     """Fit on `train`; return for each picture of `data` whether the answer is right."""

@@ -33,7 +33,7 @@ class Division(StrEnum):
     s4 = auto()
 
 
-def divided(
+def divide_pictures(
     listed: Sequence[ListedPicture], division: Division, *, folder: str, seed: int
 ) -> dict[str, list[ListedPicture]]:
     """Return the pictures of each split, none of them empty.

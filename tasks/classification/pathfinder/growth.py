@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from lra.tasks.classification.pathfinder.ink import dash, rounded_up, widened
+from lra.tasks.classification.pathfinder.ink import dash, grey_dilation, rounded_up
 from lra.tasks.classification.pathfinder.styles import RandomNumbers, Style
 
 DEGREES = 360
@@ -139,7 +139,7 @@ def ways(kind: DashShape) -> Ways:
     )
 
 
-def moved(pixel: tuple[int, int], turn: float, distance: int) -> tuple[int, int]:
+def move_pixel(pixel: tuple[int, int], turn: float, distance: int) -> tuple[int, int]:
     """Return the pixel some way off; fractions are rounded up."""
     return (
         pixel[0] + rounded_up(distance * math.sin(turn)),
@@ -169,7 +169,7 @@ def _way(kind: DashShape, head: tuple[int, int]) -> Way:
     return Way(
         turn=turn,
         pivot=0,
-        tail=_flat(kind, moved(head, back, kind.dash)),
+        tail=_flat(kind, move_pixel(head, back, kind.dash)),
         head=_flat(kind, head),
         step=_step(kind, turn),
         corner=corner,
@@ -183,8 +183,8 @@ def _way(kind: DashShape, head: tuple[int, int]) -> Way:
 
 
 def _seed(kind: DashShape, turn: float) -> Way:
-    head = moved((0, 0), turn, kind.dash)
-    pivot = moved(head, opposite(turn), kind.dash + kind.margin)
+    head = move_pixel((0, 0), turn, kind.dash)
+    pivot = move_pixel(head, opposite(turn), kind.dash + kind.margin)
     corner, ink, _, left = _stamp(kind, turn, (0, 0))
     return Way(
         turn=turn,
@@ -209,7 +209,7 @@ def _stamp(
     half = len(space) // 2
     corner = _flat(kind, (begun[0] - half, begun[1] - half))
     long, short = ((levels * (contrast / FULL)).astype(np.float32) for contrast in kind.contrasts)
-    left = FULL - np.stack([space, widened(space, kind.margin)])
+    left = FULL - np.stack([space, grey_dilation(space, kind.margin)])
     return corner, (long, short), space, left
 
 
@@ -258,13 +258,13 @@ class GrowthBoard:
     def __init__(self, kind: DashShape) -> None:
         self.kind, self.ways = kind, ways(kind)
         self.width, self.guard, self.far = kind.width, kind.guard, kind.width**2
-        self.free = bytearray(empty(kind))
+        self.free = bytearray(empty_board(kind))
         """Levels of all pixels, twice; the second half says where dashes may end."""
         self.view = np.frombuffer(self.free, np.uint8).reshape(2, self.width, self.width)
 
     def clear(self) -> None:
         """Take everything away."""
-        self.free[:] = empty(self.kind)
+        self.free[:] = empty_board(self.kind)
 
     def index(self, y: int, x: int) -> int:
         """Return the number of a picture's pixel on the board."""
@@ -319,11 +319,11 @@ class GrowthBoard:
 
 
 @cache
-def empty(kind: DashShape) -> bytes:
+def empty_board(kind: DashShape) -> bytes:
     """Return an empty board: the border is taken, and beyond it no dash may end."""
     taken = np.full((kind.side, kind.side), FULL, np.uint8)
     inside = slice(kind.padding, kind.side - kind.padding)
     taken[inside, inside] = 0
     space = np.pad(FULL - taken, kind.guard, constant_values=FULL)
-    ends = np.pad(FULL - widened(taken, kind.margin), kind.guard)
+    ends = np.pad(FULL - grey_dilation(taken, kind.margin), kind.guard)
     return space.tobytes() + ends.tobytes()

@@ -20,7 +20,7 @@ BITS = 22
 
 
 @cache
-def resampling(points: int, pixels: int) -> Int64[np.ndarray, "pixels points"]:
+def resampling_weights(points: int, pixels: int) -> Int64[np.ndarray, "pixels points"]:
     """Return the weight of every point in every pixel of a row, of sum 2^22."""
     step = points / pixels
     matrix = np.zeros((pixels, points), np.int64)
@@ -35,7 +35,7 @@ def resampling(points: int, pixels: int) -> Int64[np.ndarray, "pixels points"]:
     return matrix
 
 
-def resampled(
+def resample(
     down: Int64[np.ndarray, "r fine_rows"],
     points: UInt8[np.ndarray, "fine_rows fine_columns"],
     across: Int64[np.ndarray, "c fine_columns"],
@@ -66,9 +66,9 @@ def dash(
     points = np.zeros((size, size), np.uint8)
     for y, x in stroke(end, round(thickness * FINE)):
         points[radius * FINE + y, radius * FINE + x] = 255
-    weights = resampling(size, 2 * radius + 1)
-    around = 255 * dilated(points > 0, margin * FINE).astype(np.uint8)
-    return resampled(weights, points, weights), resampled(weights, around, weights)
+    weights = resampling_weights(size, 2 * radius + 1)
+    around = 255 * dilate(points > 0, margin * FINE).astype(np.uint8)
+    return resample(weights, points, weights), resample(weights, around, weights)
 
 
 def rounded_up(value: float) -> int:
@@ -123,12 +123,12 @@ def _filled(corners: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
             yield y, x
 
 
-def dilated(points: Bool[np.ndarray, "r c"], radius: int) -> Bool[np.ndarray, "r c"]:
+def dilate(points: Bool[np.ndarray, "r c"], radius: int) -> Bool[np.ndarray, "r c"]:
     """Return the points no further than `radius` from those that are set."""
-    return widened(points, radius)
+    return grey_dilation(points, radius)
 
 
-def widened(points: np.ndarray, radius: int) -> np.ndarray:
+def grey_dilation(points: np.ndarray, radius: int) -> np.ndarray:
     """Return the largest value no further than `radius` from each point."""
     size, other = points.shape
     largest = np.zeros_like(points)
@@ -149,7 +149,7 @@ def disc(
     It lies around the first of a pixel's points: a quarter of a pixel up and left of its middle.
     """
     reach = math.ceil(radius) + LOBES + 1
-    weights = resampling(side * FINE, side)
+    weights = resampling_weights(side * FINE, side)
     parts, spans = [], []
     for at in centre:
         part = slice(max(0, at - reach), min(side, at + reach + 1))
@@ -158,4 +158,4 @@ def disc(
         spans.append((np.arange(side * FINE)[fine] - FINE * at, weights[part, fine]))
     (y, down), (x, across) = spans
     inside = y[:, None] ** 2 + x[None, :] ** 2 <= (radius * FINE) ** 2
-    return (parts[0], parts[1]), resampled(down, 255 * inside.astype(np.uint8), across)
+    return (parts[0], parts[1]), resample(down, 255 * inside.astype(np.uint8), across)

@@ -30,7 +30,7 @@ from lra.tasks.classification.pathfinder.growth import (
 )
 from lra.tasks.classification.pathfinder.ink import disc
 from lra.tasks.classification.pathfinder.styles import RandomNumbers, Style
-from lra.tasks.classification.pathfinder.trace import Dash, TracedPicture, joined
+from lra.tasks.classification.pathfinder.trace import Dash, TracedPicture, is_one_snake
 
 PICTURE_TRIES = 50_000
 SNAKE_TRIES = 5
@@ -67,7 +67,7 @@ def draw(style: Style, seed: int, index: int) -> TracedPicture:
             style=style,
             margin=margin,
         )
-        if joined(picture) != bool(label):
+        if is_one_snake(picture) != bool(label):
             raise AssertionError(f"picture {index} of seed {seed} contradicts its label {label}")
         return picture
     raise ValueError(

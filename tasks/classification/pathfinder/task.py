@@ -41,14 +41,14 @@ from lra.tasks.classification.pathfinder import (
     published as pathfinder_published,
     trace as pathfinder_trace,
 )
-from lra.tasks.classification.pathfinder.division import Division, divided
+from lra.tasks.classification.pathfinder.division import Division, divide_pictures
 from lra.tasks.classification.pathfinder.styles import STYLES, Style
 from lra.tasks.data import arena
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.prepared import GENERATED, GRAY_LEVELS, identity_of
 from lra.tasks.data.published import MARK, check_partial, named_path
 from lra.tasks.data.sources import data_root, folder_identity
-from lra.tasks.data.storage import Ragged
+from lra.tasks.data.storage import RaggedRows
 from lra.tasks.data.workers import in_order
 from lra.tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
@@ -214,7 +214,7 @@ class Pathfinder(GrayTask):
         if name is None:
             return path
         folder = f"pathfinder{self.style.side}/{name}"
-        return arena.located(path, folder, pathfinder_files.holds_pictures)
+        return arena.find_task_folder(path, folder, pathfinder_files.holds_pictures)
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -260,7 +260,7 @@ class Pathfinder(GrayTask):
         """Return the number of a generated split's first picture."""
         return sum(self.numbers[: SPLITS.index(split)])
 
-    def _generated(self, split: str) -> Iterator[Ragged]:
+    def _generated(self, split: str) -> Iterator[RaggedRows]:
         first, number = self._first(split), self.numbers[SPLITS.index(split)]
         jobs = (
             (
@@ -276,19 +276,19 @@ class Pathfinder(GrayTask):
                 bar.update(len(labels))
                 yield self._block(pixels, labels)
 
-    def _from_files(self, path: Path) -> dict[str, Iterator[Ragged]]:
+    def _from_files(self, path: Path) -> dict[str, Iterator[RaggedRows]]:
         listed = pathfinder_files.entries(path, partial=self.partial)
-        parts = divided(listed, self.division, folder=path.name, seed=self.data_seed)
+        parts = divide_pictures(listed, self.division, folder=path.name, seed=self.data_seed)
         return {split: self._read(part) for split, part in parts.items()}
 
-    def _read(self, listed: list[pathfinder_files.ListedPicture]) -> Iterator[Ragged]:
+    def _read(self, listed: list[pathfinder_files.ListedPicture]) -> Iterator[RaggedRows]:
         levels = pathfinder_files.pictures(listed, self.style.side)
         for start in range(0, len(listed), BLOCK):
             some = listed[start : start + BLOCK]
             pixels = np.stack([next(levels) for _ in some])
             yield self._block(pixels, np.array([entry.label for entry in some], np.uint8))
 
-    def _block(self, pixels: np.ndarray, labels: np.ndarray) -> Ragged:
+    def _block(self, pixels: np.ndarray, labels: np.ndarray) -> RaggedRows:
         """Lay pictures into the middle of the canvas."""
         side, canvas = self.style.side, self.canvas
         if canvas > side:
@@ -312,7 +312,7 @@ class Pathfinder(GrayTask):
         results.append(
             baseline(
                 "disc_distance",
-                disc_distance.answers(train, data, self._disc()),
+                disc_distance.distance_answers(train, data, self._disc()),
                 "sees how far apart the two discs lie, and nothing else: a model at this level "
                 "need not have followed any path",
             )
@@ -327,7 +327,7 @@ class Pathfinder(GrayTask):
         return [
             baseline(
                 "path_search",
-                np.array([pathfinder_trace.joined(picture) for picture in drawn]) == targets,
+                np.array([pathfinder_trace.is_one_snake(picture) for picture in drawn]) == targets,
                 "follows the drawn snakes from one disc: every label is right, and the task has a "
                 "solution",
             ),

@@ -38,7 +38,7 @@ class TracedPicture(NamedTuple):
     margin: int
 
 
-def joined(picture: TracedPicture) -> bool:
+def is_one_snake(picture: TracedPicture) -> bool:
     """Return whether the marks are the two ends of one snake, as it was drawn.
 
     Raises:

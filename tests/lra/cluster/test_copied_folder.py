@@ -14,7 +14,7 @@ from lra.cluster.engine import engine_of
 from lra.cluster.local import LocalEngine, job_id
 from lra.cluster.plan import StoredPlan, plan_folder
 from lra.cluster.state import WorkerState
-from lra.runners.storage.sealed import DIGEST, sealed, unsealed
+from lra.runners.storage.sealed import DIGEST, seal, unseal
 from lra.runners.store import Store
 from tests.lra.sweep.small_sweeps import TINY
 
@@ -97,8 +97,8 @@ def test_submissions_of_older_versions_are_those_of_their_folder(
 ) -> None:
     other = copied(original)
     (file,) = (other / "plans/some/submissions").glob("*.json")
-    told = {k: v for k, v in unsealed(file.read_bytes(), {}).items() if k not in ("home", DIGEST)}
-    file.write_bytes(sealed(told, indent=1))
+    told = {k: v for k, v in unseal(file.read_bytes(), {}).items() if k not in ("home", DIGEST)}
+    file.write_bytes(seal(told, indent=1))
     assert main(["submit", "--stop", "some", "--results", str(other)]) == 0
     assert len(stopped) == 1
 
@@ -109,8 +109,8 @@ def test_submissions_of_older_versions_are_those_of_their_folder(
 def test_what_is_no_submission_is_damaged(change: dict[str, object], tmp_path: Path) -> None:
     submissions.Note(tmp_path, engine_of([]), []).add(["7_1"])
     (file,) = tmp_path.glob("submissions/*.json")
-    told = {k: v for k, v in unsealed(file.read_bytes(), {}).items() if k != DIGEST}
+    told = {k: v for k, v in unseal(file.read_bytes(), {}).items() if k != DIGEST}
     assert len(submissions.submissions(tmp_path)) == 1
-    file.write_bytes(sealed({**told, **change}, indent=1))
+    file.write_bytes(seal({**told, **change}, indent=1))
     assert submissions.submissions(tmp_path) == []
     assert submissions.damaged_files(tmp_path) == [file]

@@ -17,14 +17,14 @@ from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
 from lra.cluster.state import WorkerState, read_states
 from lra.cluster.worker import Worker
-from lra.runners.storage.sealed import sealed
+from lra.runners.storage.sealed import seal
 from lra.runners.store import Store
 from tests.lra import damage
 from tests.lra.sweep.small_sweeps import TINY
 
 WAYS = [way for way in (*damage.ANY, *damage.JSON, damage.newer) if way is not damage.pipe]
 Submit = Callable[..., StoredPlan]
-OTHER = sealed({"schema": 2, "worker": "two"})
+OTHER = seal({"schema": 2, "worker": "two"})
 """A whole file of another kind."""
 
 

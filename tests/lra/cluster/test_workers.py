@@ -22,7 +22,7 @@ from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, StoredPlan, plan_folder
 from lra.cluster.submissions import jobs_of
 from lra.runners.measurement.hardware import cpu_name
-from lra.runners.storage.sealed import DIGEST, sealed
+from lra.runners.storage.sealed import DIGEST, seal
 from lra.runners.store import Store, read_rows
 from tests.lra.cluster.shared_sweeps import ended, until, work
 from tests.lra.sweep.small_sweeps import BRIEF, TINY, run, settled
@@ -177,7 +177,7 @@ def test_a_plan_that_is_torn_or_of_other_code_is_refused(
     folder = plan(tmp_path, "model=linear").folder
     head = json.loads((folder / HEAD).read_bytes())
     del head[DIGEST]
-    (folder / HEAD).write_bytes(sealed(damage(head)))
+    (folder / HEAD).write_bytes(seal(damage(head)))
     assert main(["work", "some", "--results", str(tmp_path)]) == 2
     assert re.search(wanted, capsys.readouterr().err)
     assert not (tmp_path / "cells").exists()

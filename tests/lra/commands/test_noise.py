@@ -8,7 +8,7 @@ import pytest
 from lra.commands import doctor
 from lra.machine import noise
 from lra.runners.measurement.disturbance import Shares
-from lra.runners.measurement.watch import Round, Sample, Watched
+from lra.runners.measurement.watch import Round, Rounds, Sample
 
 QUIET = Shares(seconds=0.01, processor=1.0, waiting=0.0, absent=0.0, steal=0.0, other_load=0.0)
 
@@ -23,8 +23,8 @@ def rounds(count: int, *, sigma: float = 0.0, why: str = "") -> list[Round]:
     return [{"a": sample(), "b": sample()} for _ in range(count)]
 
 
-def watched(every: list[Round]) -> Watched:
-    return Watched(retained=every, every=every)
+def watched(every: list[Round]) -> Rounds:
+    return Rounds(retained=every, every=every)
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.1])

@@ -15,7 +15,7 @@ from lra.execution.in_memory import MemoryPlan
 from lra.runners.isolation import isolate
 from lra.runners.isolation.child import Ending
 from lra.runners.records import Measurement, Status
-from lra.runners.runner import Probed
+from lra.runners.runner import Probe
 from lra.runners.storage.claims import Claim
 from lra.runners.store import read_rows
 from lra.sweep.cell_list import build
@@ -86,7 +86,7 @@ def sound(job: isolate.Job) -> tuple[list[object], Ending]:
     """Answer as the processes do."""
     if compares(job):
         return [(key, TIME) for key in job.argument["cells"]], OK
-    return ([ROW, Probed({"peak": 1})] if job.argument["probed"] else [ROW, TIME]), OK
+    return ([ROW, Probe({"peak": 1})] if job.argument["probed"] else [ROW, TIME]), OK
 
 
 def metrics(sweep: Sweep) -> dict[str, list[str]]:
@@ -120,7 +120,7 @@ def test_cells_of_one_length_are_compared_and_stored_by_themselves(
     assert about["reference_shares"] == {"sdpa": 0.0, "softmax": 0.0}
 
 
-@pytest.mark.parametrize("sent", [[ROW], [ROW, Probed({"peak": 1})]], ids=["early", "late"])
+@pytest.mark.parametrize("sent", [[ROW], [ROW, Probe({"peak": 1})]], ids=["early", "late"])
 def test_a_cell_that_fails_by_itself_takes_no_other_with_it(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch, sent: list[object]
 ) -> None:

@@ -18,7 +18,7 @@ from lra.composition.catalogue import choices
 from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.yaml_text import load
-from lra.tasks.task import Windowed
+from lra.tasks.task import WindowedTask
 from tests.lra.released_models.setting_rules import TRAINING, Ours
 from tests.lra.released_models.test_settings import SAMPLES, stored
 
@@ -133,7 +133,7 @@ def test_every_protocol_says_how_its_source_reads_a_split():
     for name in STREAMS:
         words = [f"+protocol={name}", f"task={next(iter(FILES[name]['for_task']))}", "logger=none"]
         (entry,) = entries([*words, f"model={FILES[name]['published_models'][0]}"])
-        assert isinstance(typed(entry.config).task, Windowed)
+        assert isinstance(typed(entry.config).task, WindowedTask)
 
 
 @pytest.mark.parametrize(("protocol", "task"), CELLS)

@@ -17,7 +17,7 @@ from torch import nn
 from lra.composition.compose import build_model, facts, typed
 from lra.composition.hydra_entry import entries
 from lra.composition.run import Run
-from lra.runners.training.recurrent_state import initial_state, remembered
+from lra.runners.training.recurrent_state import initial_state, remembered_tokens
 from tests.lra.released_models import cases, stream_models as small
 
 HERE = Path(__file__).parent
@@ -106,7 +106,7 @@ def losses(protocol: str, task: str, phase: str) -> np.ndarray:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     rows = small.stream(task).view(small.ROWS, -1)
-    memory = remembered(model.config, run.task, training=phase == "train")
+    memory = remembered_tokens(model.config, run.task, training=phase == "train")
     state = initial_state(model, small.ROWS, memory)
     length = small.SEGMENT
     if (protocol, phase) == ("transformer_xl", "evaluate"):

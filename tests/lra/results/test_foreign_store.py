@@ -17,7 +17,7 @@ from lra.composition.class_path import NotNamed, check_named, locate, named_plug
 from lra.composition.compose import build_task, typed
 from lra.errors import ConfigError
 from lra.execution.executor import Executor
-from lra.runners.storage.sealed import sealed
+from lra.runners.storage.sealed import seal
 from lra.runners.store import Store
 from lra.sweep.sweep import SweepOutcome
 from lra.tuning.record import record_file
@@ -242,10 +242,10 @@ def test_a_package_planted_in_a_search_is_not_imported(
         ("run", *OURS, "search=halton", "search.from=plain", "sweep=again"),
         ("work", "plain", "--wait", "0"),
     ):
-        file.write_bytes(sealed(record))  # which some of them write again
+        file.write_bytes(seal(record))  # which some of them write again
         main([*words])
         assert not (folder / "imported").exists(), words
-    file.write_bytes(sealed(record))
+    file.write_bytes(seal(record))
     main(["work", "plain", "--wait", "0", "--plugin", MODULE])
     assert (folder / "imported").exists()  # so it was found
 

@@ -17,7 +17,7 @@ from lra.composition.hydra_entry import entries
 from lra.composition.selection import sets
 from lra.errors import ConfigError
 from lra.models.mixer import Unsupported
-from lra.runners.measures.attention.cores import placed
+from lra.runners.measures.attention.cores import move_core
 from lra.runners.measures.attention.errors import (
     Exact,
     QueryKeyValue,
@@ -57,7 +57,7 @@ def given() -> QueryKeyValue:
 
 
 def double(core: Any) -> Any:
-    return placed(core, torch.device("cpu"), torch.float64)
+    return move_core(core, torch.device("cpu"), torch.float64)
 
 
 @pytest.mark.parametrize("model", APPROXIMATIONS)

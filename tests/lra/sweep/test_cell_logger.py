@@ -18,7 +18,7 @@ from lra.composition.hydra_entry import entries
 from lra.machine import probes
 from lra.reports.dashboard.keys import LOSS, TRAINING, score
 from lra.runners.isolation import isolate
-from lra.runners.isolation.progress import Event, Progress, TrainingStep, listening
+from lra.runners.isolation.progress import Event, Progress, TrainingStep, listen
 from lra.runners.records import Measurement, Status
 from lra.runners.store import read_rows
 from lra.sweep import cell_list, cell_logger
@@ -261,7 +261,7 @@ def logged(folder: Path, kind: str = "offline") -> LoggedCell:
 
 def say(cell: LoggedCell, send: Callable[[object], None]) -> None:
     """Be a training, as far as it is heard."""
-    with logging_cell(cell, send) as tell, listening(tell, log=None):
+    with logging_cell(cell, send) as tell, listen(tell, log=None):
         for message in (ROWS[0], STEP, *ROWS[1:]):
             tell(message)
         time.sleep(1.0)  # or it would end before its dashboard has failed

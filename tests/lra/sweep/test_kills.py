@@ -13,7 +13,7 @@ import pytest
 from fuzz import cases
 from small_sweeps import run, settled, start
 
-from lra.runners.isolation.descendants import below
+from lra.runners.isolation.descendants import processes_below
 from lra.runners.store import read_rows
 from tests.lra_process import Program
 
@@ -37,7 +37,7 @@ KILLS = 3
 def cells_of(parent: int) -> list[int]:
     """Return the processes in which the cells of a sweep work: each leads a group of its own."""
     found = []
-    for pid in below(parent):
+    for pid in processes_below(parent):
         with suppress(ProcessLookupError):
             if os.getpgid(pid) == pid:
                 found.append(pid)

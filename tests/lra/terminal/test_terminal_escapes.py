@@ -17,7 +17,7 @@ from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
 from lra.cluster.progress_of import early_endings
 from lra.cluster.state import WorkerState, read_states
 from lra.cluster.worker import Worker
-from lra.runners.storage.sealed import DIGEST, digest_of, sealed, unsealed
+from lra.runners.storage.sealed import DIGEST, digest_of, seal, unseal
 from lra.runners.store import Store
 from lra.tasks.data.bars import tqdm
 from lra.terminal.console import complain
@@ -77,8 +77,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredPlan:
 
 
 def resealed(path: Path, **changed: object) -> None:
-    told = {k: v for k, v in unsealed(path.read_bytes(), {}).items() if k != DIGEST}
-    path.write_bytes(sealed({**told, **changed}))
+    told = {k: v for k, v in unseal(path.read_bytes(), {}).items() if k != DIGEST}
+    path.write_bytes(seal({**told, **changed}))
 
 
 def test_notes_of_a_store_do_not_steer_who_watches(

@@ -10,7 +10,7 @@ import pytest
 from lra.cli import main
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
-from lra.runners.storage.sealed import sealed
+from lra.runners.storage.sealed import seal
 from lra.tuning.declaration import declared_search
 from lra.tuning.record import Arm, Record, SearchOptions, read_record, record_file
 
@@ -205,7 +205,7 @@ def test_a_record_that_is_torn_or_newer(tmp_path: Path) -> None:
         of(tmp_path, RATE)
     content = json.loads(whole)
     del content["digest"]
-    path.write_bytes(sealed({**content, "schema": 99}))
+    path.write_bytes(seal({**content, "schema": 99}))
     with pytest.raises(ConfigError, match="has schema 99"):
         of(tmp_path, RATE)
 
@@ -256,7 +256,7 @@ def test_an_odd_record_is_one_sentence(
     content = json.loads(path.read_bytes())
     del content["digest"]
     change(content)
-    path.write_bytes(sealed(content))
+    path.write_bytes(seal(content))
     with pytest.raises(ConfigError) as error:
         read_record(tmp_path, "adhoc")
     assert said in str(error.value)

@@ -22,26 +22,17 @@ from torch import Tensor
 from lra.conf.choices import by_name
 from lra.conf.system_errors import out_of_memory
 from lra.models.mixer import Unsupported
-from lra.runners.isolation.progress import phase, within
+from lra.runners.isolation.progress import phase, phase_prefix
 from lra.runners.measurement.hardware import HardwareProfile
-from lra.runners.measurement.measure import in_turns, peak_tensor_bytes, timed, tried
+from lra.runners.measurement.measure import in_turns, peak_tensor_bytes, time_call, try_call
 from lra.runners.measurement.timing import Timing, check_limit
 from lra.runners.measurement.watch import Watch
-from lra.runners.measurement.watched_rows import marked, over_limit, watch_rows
+from lra.runners.measurement.watched_rows import mark_labels, over_limit, watch_rows
 from lra.runners.measures.bench import CostMode
 from lra.runners.records import Measurement, Status
 from lra.runners.runner import Direction, Passes, Runner, Work
 from peers.catalogue import of_family
-from peers.peer import (
-    Missing,
-    Mix,
-    Peer,
-    PeerCase,
-    PeerPair,
-    cotangent,
-    disagreement,
-    gradients,
-)
+from peers.peer import Missing, Mix, Peer, PeerCase, PeerPair, cotangent, disagreement, gradients
 
 
 @by_name
@@ -158,7 +149,7 @@ def compare(
         seed=seed,
     )
     for number, peer in enumerate(peers, 1):
-        with within(f"{peer.name} ({number} of {len(peers)})"):
+        with phase_prefix(f"{peer.name} ({number} of {len(peers)})"):
             yield from _with_memory(peer, case, mode, config)
 
 
@@ -203,11 +194,11 @@ def _compared(peer: Peer, case: PeerCase, mode: CostMode, config: Peers) -> Iter
     calls = {"ours": _call(pair, pair.ours, mode, 0), "peer": _call(pair, pair.theirs, mode, 1)}
     for side, call in calls.items():
         try:
-            timed(call, case.device)
+            time_call(call, case.device)
         except (MemoryError, RuntimeError) as error:
             error.add_note(f"in the first {mode} of {'ours' if side == 'ours' else 'the peer'}")
             raise
-    once = {side: tried(call, watch) for side, call in calls.items()}
+    once = {side: try_call(call, watch) for side, call in calls.items()}
     whose, slower = max(once.items(), key=lambda item: item[1].computed_s(watch.threads))
     slow = over_limit(
         "peer_speedup", f"one {mode} of {'ours' if whose == 'ours' else 'the peer'}", slower,
@@ -242,7 +233,7 @@ def _compared(peer: Peer, case: PeerCase, mode: CostMode, config: Peers) -> Iter
             metric="peer_time",
             value=median(samples[side]),
             samples=samples[side],
-            labels=marked(own, watched, samples[side]),
+            labels=mark_labels(own, watched, samples[side]),
         )
         yield Measurement(metric="peer_peak_tensor_bytes", value=float(peaks[side]), labels=own)
     yield from watch_rows(watched, {"peer": peer.name, "setting": peer.setting})
@@ -257,7 +248,7 @@ def _compared(peer: Peer, case: PeerCase, mode: CostMode, config: Peers) -> Iter
         metric="peer_speedup",
         value=median(ratios),
         samples=ratios,
-        labels=marked(labels, watched, ratios),
+        labels=mark_labels(labels, watched, ratios),
     )
     yield Measurement(metric="peer_bytes_ratio", value=peaks["ours"] / peaks["peer"], labels=labels)
 

@@ -79,9 +79,9 @@ def test_a_killed_parent_takes_what_fled_with_it(tmp_path):
 
 
 def test_nothing_is_found_that_is_not_there():
-    assert descendants.marked("of nobody") == set()
+    assert descendants.marked_processes("of nobody") == set()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as own:
-        assert own.pid in descendants.below(os.getpid())
-        assert descendants.below(own.pid) == set()
+        assert own.pid in descendants.processes_below(os.getpid())
+        assert descendants.processes_below(own.pid) == set()
         own.communicate(b"\n")
-    assert own.pid not in descendants.below(os.getpid())
+    assert own.pid not in descendants.processes_below(os.getpid())

@@ -7,7 +7,7 @@ import device_jobs as jobs
 import pytest
 
 from lra.runners.isolation.isolate import Job, pool
-from lra.runners.isolation.places import DevicePlace, Places, core_places, facts, seats, words
+from lra.runners.isolation.places import DevicePlace, Places, core_places, place_facts, seats, words
 from lra.runners.records import Status
 
 CARDS = [DevicePlace(gpu=str(number), identity=f"uuid-{number}") for number in range(4)]
@@ -84,9 +84,9 @@ def test_places_in_words():
     assert words(CARDS[1:3]) == "GPUs 1, 2"
     assert words(core_places([4, 5, 6, 9], 2)) == "cores 4-6, 9"
     assert words(seats(2)) == ""
-    assert facts(CARDS[:2]) == {"gpus": "0 (uuid-0), 1 (uuid-1)"}
-    assert facts(core_places([4, 5, 6], 1)) == {"cores": "4-6"}
-    assert facts(seats(2)) == {}
+    assert place_facts(CARDS[:2]) == {"gpus": "0 (uuid-0), 1 (uuid-1)"}
+    assert place_facts(core_places([4, 5, 6], 1)) == {"cores": "4-6"}
+    assert place_facts(seats(2)) == {}
 
 
 def test_processes_see_their_own_devices_and_keep_to_their_own_cores():

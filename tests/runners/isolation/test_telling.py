@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lra.runners.isolation import progress
-from lra.runners.isolation.progress import Event, Progress, listening, phase, so_far, within
+from lra.runners.isolation.progress import Event, Progress, listen, phase, phase_prefix, so_far
 from lra.runners.measurement.measure import in_turns, warm_up
 from lra.runners.measurement.watch import Watch
 from lra.runners.records import Interrupted, Measurement
@@ -47,7 +47,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def said() -> Iterator[list[Progress | Event]]:
     found: list[Progress | Event] = []
-    with listening(found.append, log=None):
+    with listen(found.append, log=None):
         yield found
 
 
@@ -88,9 +88,9 @@ def test_time_left_of_a_phase_counts_from_its_begin(clock: Clock, said: list[Any
 
 
 def test_phases_name_what_they_belong_to(said: list[Any]) -> None:
-    with within("reference sdpa"):
+    with phase_prefix("reference sdpa"):
         phase("building")
-        with pytest.raises(KeyError), within("deeper"):
+        with pytest.raises(KeyError), phase_prefix("deeper"):
             raise KeyError
         so_far("timing", 1, 2, "sample")
     phase("building")
@@ -102,7 +102,7 @@ def test_phases_name_what_they_belong_to(said: list[Any]) -> None:
 def test_records_of_our_loggers_are_events_and_lines_of_the_log(tmp_path: Path) -> None:
     said: list[Any] = []
     before = logging.getLogger("lra").level
-    with (tmp_path / "log.txt").open("w") as log, listening(said.append, log=log):
+    with (tmp_path / "log.txt").open("w") as log, listen(said.append, log=log):
         logging.getLogger("lra.runners.training.resume").info("resumed at step %d", 53)
         logging.getLogger("lra.runners.measures.train").debug("checkpoint")
         logging.getLogger("strangers").warning("hush")

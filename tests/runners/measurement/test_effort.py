@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from lra.models.contract.trace import Operator
-from lra.runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated, seconds
+from lra.runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolate_calls, seconds
 from lra.runners.measurement.rates import Rates
 
 RATES = Rates(
@@ -40,9 +40,9 @@ def test_a_cpu_does_one_after_the_other_and_a_gpu_works_behind_the_program():
 def test_whole_tensors_grow_and_pieces_become_more():
     near = {Operator("add", 0, 10): 4, Operator("mul", 0, 100): 2, Operator("cos", 0, 7): 1}
     far = {Operator("add", 0, 10): 8, Operator("mul", 0, 200): 2, Operator("cos", 0, 7): 1}
-    assert extrapolated(near, far, 0) == near
-    assert extrapolated(near, far, 1) == far
-    assert extrapolated(near, far, 3) == {
+    assert extrapolate_calls(near, far, 0) == near
+    assert extrapolate_calls(near, far, 1) == far
+    assert extrapolate_calls(near, far, 3) == {
         Operator("add", 0, 10): 16,
         Operator("mul", 0, 400): 2,
         Operator("cos", 0, 7): 1,

@@ -4,12 +4,7 @@ import pytest
 import torch
 
 from lra.runners.measurement import measure
-from lra.runners.measurement.measure import (
-    in_turns,
-    machine_rates,
-    peak_tensor_bytes,
-    stalls,
-)
+from lra.runners.measurement.measure import in_turns, machine_rates, peak_tensor_bytes, stalls
 from lra.runners.measurement.watch import Watch
 from tests.lra_process import python
 
@@ -71,15 +66,15 @@ def test_stalls_are_samples_far_above_the_median() -> None:
 
 def test_warm_up_goes_on_until_stable(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([8.0, 4.0, 2.0, 1.9, 1.0])
-    monkeypatch.setattr(measure, "timed", lambda call, device: next(clock))
+    monkeypatch.setattr(measure, "time_call", lambda call, device: next(clock))
     assert measure.warm_up(lambda: None, CPU, least=2) == 1.9
-    monkeypatch.setattr(measure, "timed", lambda call, device: 3.0)
+    monkeypatch.setattr(measure, "time_call", lambda call, device: 3.0)
     assert measure.warm_up(lambda: None, CPU, least=1) == 3.0
 
 
 def test_a_long_call_warms_up_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.7])
-    monkeypatch.setattr(measure, "timed", lambda call, device: next(clock))
+    monkeypatch.setattr(measure, "time_call", lambda call, device: next(clock))
     assert measure.warm_up(lambda: None, CPU, least=3, long_s=0.5) == 0.7
 
 

@@ -7,7 +7,7 @@ import pytest
 from lra.conf import processors
 from lra.runners.isolation.places import DevicePlace, seats
 from lra.runners.measurement import gpus as module, training_places
-from lra.runners.measurement.gpus import Gpu, gpus, named
+from lra.runners.measurement.gpus import Gpu, gpus, name_devices
 from lra.runners.measurement.hardware import Device, HardwareProfile
 from lra.runners.measurement.training_places import on_cores, on_gpus, places_of, shared_places
 
@@ -34,7 +34,7 @@ def no_quota(monkeypatch, tmp_path):
     ],
 )
 def test_what_each_gpu_is_called_within_an_outer_choice(seen, visible, pins):
-    assert [gpu.visible for gpu in named(seen, visible)] == pins
+    assert [gpu.visible for gpu in name_devices(seen, visible)] == pins
 
 
 def test_gpus_are_counted_by_a_child_in_the_caller_s_environment(monkeypatch, tmp_path):
@@ -79,7 +79,7 @@ def test_places_on_cores_are_disjoint_or_nobody_is_kept():
 
 
 def test_more_devices_than_there_are_is_an_error_that_says_the_way_out(monkeypatch):
-    monkeypatch.setattr(training_places, "gpus", lambda: named(TWO, None))
+    monkeypatch.setattr(training_places, "gpus", lambda: name_devices(TWO, None))
     monkeypatch.setattr(training_places, "usable_cores", lambda: [0, 1, 2])
     assert places_of(CUDA, timed=False, processes=2).most == 2
     with pytest.raises(ValueError, match=r"hardware.processes: got 4; .* 2 GPUs .*at most 2"):
@@ -107,7 +107,7 @@ def test_what_leaves_cores_to_others_keeps_nobody_anywhere(monkeypatch):
 
 def test_workers_of_one_machine_have_gpus_of_their_own(monkeypatch):
     cards = [("H100", str(number)) for number in range(6)]
-    monkeypatch.setattr(training_places, "gpus", lambda: named(cards, None))
+    monkeypatch.setattr(training_places, "gpus", lambda: name_devices(cards, None))
 
     def pins(number, workers, processes, cells=1):
         shared = shared_places(

@@ -14,14 +14,14 @@ from lra.runners.measurement import watch as watching
 from lra.runners.measurement.disturbance import (
     LIMIT,
     Shares,
-    between,
     load,
+    quartile_ratio,
     reason,
-    scattered,
-    spread,
+    scatter_reason,
+    shares_between,
 )
 from lra.runners.measurement.watch import GpuWatch, Round, Sample, Watch
-from lra.runners.measurement.watched_rows import marked, processor_rows, watch_rows
+from lra.runners.measurement.watched_rows import mark_labels, processor_rows, watch_rows
 from lra.runners.measurement.witnesses import Counters, Machine, ProcessTimes
 from tests.fuzz import cases
 
@@ -84,7 +84,7 @@ def rounds_of(
     asked: int = 10,
     repeat_s: float = 10.0,
     **part: Any,
-) -> watching.Watched:
+) -> watching.Rounds:
     watch = Watch(CPU, counters=Played(lambda: clock.at, **part))
     watch.threads = 1
 
@@ -111,7 +111,7 @@ def test_every_witness_marks_by_itself(clock: SimpleNamespace, name: str, share:
     lasting = name in {"waiting", "throttled", "other_load"}
     assert (len(found.every) == 10) is lasting  # what may pass is tried again
     assert found.discarded == 0  # nothing better was there: all is kept, and marked
-    assert marked({}, found, found.samples("model"))["disturbed"] == found.disturbed
+    assert mark_labels({}, found, found.samples("model"))["disturbed"] == found.disturbed
 
 
 def test_a_load_is_seen_soon_after_it_began(clock: SimpleNamespace) -> None:
@@ -243,20 +243,20 @@ def test_many_small_losses_mark_as_well() -> None:
 
 def test_samples_that_no_counter_explains_are_marked() -> None:
     strange = (1.002, 0.022, 0.4, 0.5, 0.051)
-    assert scattered(strange) == f"quartiles {spread(strange):.1f}x apart"
-    assert scattered((1.0, 1.1, 0.9, 9.0, 1.0)) == ""  # one stall moves no median
-    assert scattered((1.0,)) == ""
+    assert scatter_reason(strange) == f"quartiles {quartile_ratio(strange):.1f}x apart"
+    assert scatter_reason((1.0, 1.1, 0.9, 9.0, 1.0)) == ""  # one stall moves no median
+    assert scatter_reason((1.0,)) == ""
     found = Watch(CPU).judged(samples([""] * 5), 5)
-    assert marked({"kernel": "k"}, found, strange) == {
+    assert mark_labels({"kernel": "k"}, found, strange) == {
         "kernel": "k",
-        "disturbed": scattered(strange),
+        "disturbed": scatter_reason(strange),
     }
 
 
 def test_short_waits_of_woken_threads_are_no_disturbance() -> None:
     last = NOTHING._replace(at=0.01, process=0.01, thread=0.01, waited=0.004, slices=100)
-    assert between(NOTHING, last).waiting == 0.0
-    assert between(NOTHING, last._replace(slices=1)).waiting == pytest.approx(0.395)
+    assert shares_between(NOTHING, last).waiting == 0.0
+    assert shares_between(NOTHING, last._replace(slices=1)).waiting == pytest.approx(0.395)
 
 
 def test_threads_that_share_processors_wait_for_each_other() -> None:

@@ -19,7 +19,7 @@ from lra.models.mixer import Layout, Site, Unsupported
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.attention.amino_acids import AMINO_ACIDS, AminoAcids
 from lra.runners.measures.attention.locality import Locality
-from lra.runners.measures.attention.reading import KeptTokens, passed
+from lra.runners.measures.attention.reading import KeptTokens, pass_batch
 from lra.runners.measures.attention.spectrum import Spectrum, energies
 from lra.runners.measures.attention_maps import AttentionMaps, MapMeasure, attention_maps
 from lra.runners.records import Status
@@ -182,7 +182,7 @@ def test_the_attention_half_of_a_mixer_is_read():
     model = model_of(MixedAttention, depth=2, positions=Positions.none).eval()
     batch = next(iter(Tiny().batches("validation", batch_size=3, seed=0)))
     mixer = model.stack.blocks[0].mixer
-    shown = passed(model, {0: mixer.attention.core}, batch)
+    shown = pass_batch(model, {0: mixer.attention.core}, batch)
     called = []
     mixer.attention.core.register_forward_pre_hook(lambda _, given: called.append(given))
     model.run(batch.tokens, batch.keep, None)

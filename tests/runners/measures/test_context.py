@@ -14,7 +14,7 @@ from lra.models.families.transformer_xl import TransformerXL
 from lra.models.mixer import Positions, Unsupported
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.context import LossByContext, draw_targets, loss_by_context
-from lra.runners.measures.extrapolate import fit
+from lra.runners.measures.extrapolate import fit_weights
 from lra.runners.records import Status
 from lra.tasks.diagnostics.induction import Induction
 from lra.tasks.language.base import Regime
@@ -111,7 +111,7 @@ def test_what_cannot_be_read_is_a_row_with_the_reason():
         if tokens <= LENGTH:
             return learned
         longer = model_of(positions=Positions.learned, max_length=tokens)
-        return fit(longer, learned.state_dict())
+        return fit_weights(longer, learned.state_dict())
 
     config = LossByContext(contexts=[4, 12, 10**6], targets=3)
     rows = losses(loss_by_context(build, task, config=config, hardware=CPU, seed=0))

@@ -171,7 +171,7 @@ def test_a_slow_token_leaves_the_cell_out(
     for why in ("", "load of other processes"):
         shares = Shares(seconds=7.25, processor=1.0, thread=1.0)
         found = Sample(seconds=7.25, shares=shares, reason=why)
-        monkeypatch.setattr(module, "tried", lambda *_, found=found: found)
+        monkeypatch.setattr(module, "try_call", lambda *_, found=found: found)
         rows = measured(mode=mode, token_limit_s=5.0)
         assert {"peak_tensor_bytes", "flops"} < set(rows)
         assert not {"first_token_time", "timed_steps"} & set(rows)
@@ -204,7 +204,7 @@ def test_a_slow_prefill_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
         call()
         return next(seconds, 0.01)
 
-    monkeypatch.setattr(module, "timed", slow_once)
+    monkeypatch.setattr(module, "time_call", slow_once)
     assert measured(token_limit_s=5.0)["token_time"].value == 0.01
 
 

@@ -10,7 +10,7 @@ from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.linformer import Linformer
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Positions, Unsupported
-from lra.runners.measures.extrapolate import Extrapolate, extrapolate, fit
+from lra.runners.measures.extrapolate import Extrapolate, extrapolate, fit_weights
 from lra.runners.records import Measurement, Status
 from lra.runners.training.checkpoint import Checkpoints
 from lra.tasks.diagnostics.induction import Induction
@@ -44,7 +44,7 @@ def model_of(task, tokens=0, positions=Positions.sinusoidal):
 
 def rows_of(task, remake, weights, *, positions=Positions.sinusoidal, **options):
     def build(tokens):
-        return fit(model_of(task, tokens, positions), weights)
+        return fit_weights(model_of(task, tokens, positions), weights)
 
     items = extrapolate(
         build,
@@ -130,9 +130,9 @@ def test_parameters_along_the_length_are_named() -> None:
         return Backbone(config, facts, [Linformer], seed=0)
 
     weights = made(300).state_dict()
-    assert fit(made(300), weights).facts.max_length == 300
+    assert fit_weights(made(300), weights).facts.max_length == 300
     with pytest.raises(Unsupported, match=r"length.* depends on the length, and was trained as"):
-        fit(made(600), weights)
+        fit_weights(made(600), weights)
 
 
 def test_no_text_for_one_window_is_a_row() -> None:

@@ -232,8 +232,8 @@ def second_call(
 
     shares = Shares(seconds=seconds, processor=share, thread=share)
     found = Sample(seconds=seconds, shares=shares, reason=disturbed, on_gpu=on_gpu)
-    monkeypatch.setattr(scaling, "timed", slow)
-    monkeypatch.setattr(scaling, "tried", lambda *_: found)
+    monkeypatch.setattr(scaling, "time_call", slow)
+    monkeypatch.setattr(scaling, "try_call", lambda *_: found)
 
 
 def test_a_slow_model_is_left_out_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_a_slow_reference_is_not_timed_and_costs_its_rows_alone(
     second_call(monkeypatch, 0.01)
     slow = Sample(seconds=9.0, shares=Shares(seconds=9.0, processor=1.0), reason="")
     calls = iter([replace(slow, seconds=0.01), slow])
-    monkeypatch.setattr(scaling, "tried", lambda *_: next(calls))
+    monkeypatch.setattr(scaling, "try_call", lambda *_: next(calls))
     monkeypatch.setattr(Scaling, "warm", lambda *_: 9.0)
     rows = measured(step_limit_s=5.0, references=["sdpa"])
     (lost,) = [row for row in rows if row.metric == "time_ratio"]

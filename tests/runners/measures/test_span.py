@@ -14,7 +14,7 @@ from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Positions, Site, Traits, Unsupported
 from lra.models.multi_head import MultiHead
 from lra.runners.measurement.hardware import Device, HardwareProfile
-from lra.runners.measures.attention.occlusion import QueriedBatch, doubling, draw_queries, least
+from lra.runners.measures.attention.occlusion import QueriedBatch, doublings, draw_queries, least
 from lra.runners.measures.span import Span, SpanMeasure, gradient_spans, span
 from lra.runners.records import Measurement, Status
 from lra.tasks.diagnostics.duplicate import Duplicate
@@ -265,8 +265,8 @@ def test_the_same_seed_gives_the_same_rows() -> None:
 
 
 def test_the_least_distance_is_found_between_powers_of_two() -> None:
-    assert doubling(39) == [0, 1, 2, 4, 8, 16, 32, 39]
-    assert doubling(0) == [0]
+    assert doublings(39) == [0, 1, 2, 4, 8, 16, 32, 39]
+    assert doublings(0) == [0]
     for border in (0, 1, 3, 11, 32, 39):
         queried = []
 
@@ -274,7 +274,7 @@ def test_the_least_distance_is_found_between_powers_of_two() -> None:
             queried.append(distance)
             return float(distance >= border)
 
-        shares = {distance: float(distance >= border) for distance in doubling(39)}
+        shares = {distance: float(distance >= border) for distance in doublings(39)}
         assert least(shares, stay, 0.95) == border
         assert len(queried) <= 5
     # a dip beyond a good distance counts: answers must stay from there on

@@ -19,7 +19,7 @@ from lra.models.families.performer import Performer
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
 from lra.models.transfer.weights import Origin, Parts, transfer
-from lra.runners.measures.transfer import Pretrained, Transfer, fine_tune
+from lra.runners.measures.transfer import PretrainedModel, Transfer, fine_tune
 from lra.runners.records import Interrupted, Measurement, Outcomes
 from lra.runners.training.evaluate import evaluate
 from lra.runners.training.loop import Item, Trainer
@@ -32,15 +32,15 @@ def build(mixer: Any, *, seed: int = 0, dropout: float = 0.0, length: int = 12) 
     return Backbone(config, facts, [mixer], seed=seed)
 
 
-def pretrained(steps: int = 60) -> Pretrained:
+def pretrained(steps: int = 60) -> PretrainedModel:
     model = build(SoftmaxAttention, seed=4)
     list(training(model, optim=replace(OPTIM, steps=steps)))
-    return Pretrained(model, Tiny())
+    return PretrainedModel(model, Tiny())
 
 
 def tuned(
     model: Backbone,
-    given: Pretrained | None,
+    given: PretrainedModel | None,
     folder: Path | None = None,
     **options: Any,
 ) -> Iterator[Item]:
@@ -153,7 +153,7 @@ def test_a_stop_signal_ends_the_scoring_of_the_source() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             return super().batches(*args, **options)
 
-    source = Pretrained(build(SoftmaxAttention), Stopping())
+    source = PretrainedModel(build(SoftmaxAttention), Stopping())
     with pytest.raises(Interrupted, match="before the first step"):
         list(tuned(build(LinearAttention), source))
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from lra.runners.storage import claims
-from lra.runners.storage.claims import Observer, ServerClock, living, take
+from lra.runners.storage.claims import Observer, ServerClock, living_holders, take_claim
 from lra.runners.storage.holders import Holder, alive, process_place, process_start
 from lra.runners.store import Store
 
@@ -117,12 +117,12 @@ def test_what_the_kernel_knows_of_a_holder(holder, lives):
 def test_a_process_that_was_killed_and_not_waited_for_holds_nothing(tmp_path):
     child = os.fork()
     if not child:
-        claims.take(tmp_path / "k")
+        claims.take_claim(tmp_path / "k")
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     try:
-        assert living(tmp_path) == {}
-        with take(tmp_path / "k") as claim:
+        assert living_holders(tmp_path) == {}
+        with take_claim(tmp_path / "k") as claim:
             assert claim is not None
     finally:
         os.waitpid(child, 0)
@@ -131,9 +131,9 @@ def test_a_process_that_was_killed_and_not_waited_for_holds_nothing(tmp_path):
 @pytest.mark.parametrize("data", [b"", b"{\r\n}", b"\xff\x00\r", b"[" * 100_000])
 def test_a_damaged_claim_is_taken_once_it_is_old(data: bytes, tmp_path) -> None:
     (tmp_path / "k").write_bytes(data)
-    assert take(tmp_path / "k") is None
+    assert take_claim(tmp_path / "k") is None
     os.utime(tmp_path / "k", (time.time() - 600,) * 2)
-    with take(tmp_path / "k") as claim:
+    with take_claim(tmp_path / "k") as claim:
         assert claim is not None
 
 
@@ -144,7 +144,7 @@ def test_what_a_process_put_aside_that_was_killed_over_it_goes_with_the_next(tmp
         if not child:
             if die:
                 claims.Path.unlink = lambda *_, **__: os._exit(0)
-            claims.take(tmp_path / "k")
+            claims.take_claim(tmp_path / "k")
             os._exit(0)
         os.waitpid(child, 0)
 
@@ -158,9 +158,9 @@ def test_what_a_process_put_aside_that_was_killed_over_it_goes_with_the_next(tmp
 
 @pytest.mark.skipif(not process_place(), reason="the system does not tell processes apart")
 def test_a_suspended_holder_keeps_its_claim(tmp_path):
-    with take(tmp_path / "k"):
+    with take_claim(tmp_path / "k"):
         os.utime(tmp_path / "k", (0, 0))
-        assert take(tmp_path / "k") is None
+        assert take_claim(tmp_path / "k") is None
 
 
 def test_a_store_tells_who_works_on_what(tmp_path):
@@ -179,7 +179,7 @@ def test_a_store_tells_who_works_on_what(tmp_path):
 
 def test_all_claims_of_a_process_have_one_thread(tmp_path):
     before = threading.active_count()
-    held = [take(tmp_path / str(number), touch_s=0.01) for number in range(50)]
+    held = [take_claim(tmp_path / str(number), touch_s=0.01) for number in range(50)]
     for claim in held:
         os.utime(claim.path, (0, 0))
     assert threading.active_count() <= before + 1
@@ -194,7 +194,7 @@ def test_all_claims_of_a_process_have_one_thread(tmp_path):
 
 
 def test_a_forked_process_leaves_its_parents_claims_alone(tmp_path):
-    with take(tmp_path / "k") as claim:
+    with take_claim(tmp_path / "k") as claim:
         child = os.fork()
         if not child:
             claim.release()
@@ -206,7 +206,7 @@ def test_a_forked_process_leaves_its_parents_claims_alone(tmp_path):
 def test_a_claim_that_could_not_be_given_back_is_once_the_folder_can_be_written(
     tmp_path, monkeypatch
 ):
-    claim = take(tmp_path / "k", touch_s=0.01)
+    claim = take_claim(tmp_path / "k", touch_s=0.01)
 
     def refuse(*_, **__):
         raise OSError(5, "Input/output error")
@@ -226,7 +226,7 @@ def test_who_comes_late_gives_back_what_another_has_taken(tmp_path):
     path.write_text("of the dead")
     first = Observer()
     left = first.left_behind(path, -1)
-    with take(path, stale_s=-1, observer=first) as claim:
+    with take_claim(path, stale_s=-1, observer=first) as claim:
         assert claim is not None
         text = path.read_text()
         assert not claims._put_aside(path, left.text)

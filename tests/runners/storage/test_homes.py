@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lra.runners.storage import claims, homes, mounts
-from lra.runners.storage.claims import Observer, is_stale, strangers, take
+from lra.runners.storage.claims import Observer, is_stale, strangers, take_claim
 from lra.runners.storage.homes import Home, mount_view
 from lra.runners.store import Store
 
@@ -140,11 +140,11 @@ def test_a_home_that_may_not_be_looked_at_is_told_by_its_inode(
 @pytest.mark.parametrize("told", [None, 3, {}, {"path": 1, "inode": 2}, {"path": "a\0", "inode": 2},
                                   {"path": "/a", "inode": True}])  # fmt: skip
 def test_a_claim_without_a_home_is_judged_as_before(told: object, tmp_path: Path) -> None:
-    claim = take(tmp_path / KEY)
+    claim = take_claim(tmp_path / KEY)
     assert claim is not None
     content = json.loads(claim.path.read_text())
     claim.path.write_text(json.dumps({**content, "home": told}))
-    assert take(tmp_path / KEY) is None
+    assert take_claim(tmp_path / KEY) is None
 
 
 def test_a_folder_whose_name_is_no_text_is_told_by_its_inode(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from lra.runners.records import DISTURBED, Measurement, Status
 from lra.runners.storage import index as indices
 from lra.runners.storage.formats import BadStore
 from lra.runners.storage.index import RowsIndex, statuses
-from lra.runners.storage.sealed import sealed
+from lra.runners.storage.sealed import seal
 from lra.runners.store import Store
 from tests.runners.storage.stored_cells import make_cell
 
@@ -99,7 +99,7 @@ def test_an_index_that_is_gone_torn_or_foreign_is_written_again(text, store, rea
         path.write_text(path.read_text().replace('"skipped"', '"ok"'))
     elif text == "foreign":
         foreign = {f"{cell(seed).key}/f00d": [[1], 2, "x"] for seed in range(MANY)}
-        path.write_bytes(sealed({"format": indices.FORMAT, "files": foreign}))
+        path.write_bytes(seal({"format": indices.FORMAT, "files": foreign}))
     else:
         path.write_bytes(text)
     said, true = answers(store)

@@ -46,9 +46,9 @@ def test_a_source_that_changed_is_parsed_whatever_its_time_says(
 ) -> None:
     source = tmp_path / "source.py"
 
-    def read() -> parsed_sources.Parsed:
+    def read() -> parsed_sources.ParsedSourceSource:
         parsed_sources._parsed.cache_clear()
-        return parsed_sources.parsed(source)
+        return parsed_sources.parse_source(source)
 
     source.write_text("import a  # one\n")
     before, status = read(), source.stat()

@@ -6,7 +6,7 @@ import pytest
 
 from lra.runners.records import Measurement, baseline_of
 from lra.runners.storage.formats import read_cell, read_rows_file
-from lra.runners.storage.schema_1 import described
+from lra.runners.storage.schema_1 import describe_cell
 from lra.runners.store import Store, read_rows
 from tests.runners.storage.stored_cells import ENVIRONMENT, make_cell
 
@@ -67,11 +67,11 @@ def test_published_rows_of_baselines_have_todays_name() -> None:
 
 def test_of_mappings_by_model_the_models_own_part_stays() -> None:
     shared = {"name": "approximation", "own_budgets": {}}
-    assert described({"model": "performer", "runner": RUNNER})["runner"] == {
+    assert describe_cell({"model": "performer", "runner": RUNNER})["runner"] == {
         **shared, "option": "features", "budgets": [16, 32], "target": {},
     }  # fmt: skip
-    assert described({"model": "yoso", "runner": RUNNER})["runner"] == {
+    assert describe_cell({"model": "yoso", "runner": RUNNER})["runner"] == {
         **shared, "option": "hashes", "budgets": [4], "target": {"mode": "expectation"},
     }  # fmt: skip
     other = {"model": "yoso", "runner": {"name": "train", "log_every_steps": 5}}
-    assert described(other)["runner"] == {"name": "train"}
+    assert describe_cell(other)["runner"] == {"name": "train"}

@@ -13,7 +13,7 @@ from lra.runners.records import Status
 from lra.runners.storage import atomic, claims
 from lra.runners.storage.atomic import fault_of
 from lra.runners.storage.audit import audit
-from lra.runners.storage.formats import BadStore, Damaged, Unreadable
+from lra.runners.storage.formats import BadStore, DamagedFile, Unreadable
 from lra.runners.storage.index import RowsIndex
 from lra.runners.store import Store, read_rows
 from tests.faulty_calls import FOREVER, PASSING, Faults
@@ -60,7 +60,7 @@ def test_an_error_that_stays_is_told_and_sets_nothing_aside(number, store, fault
     ):
         with pytest.raises(OSError, match=r"rows-.*|.*rows-") as caught:
             act()
-        assert not isinstance(caught.value, Damaged)
+        assert not isinstance(caught.value, DamagedFile)
         fault = fault_of(caught.value)
         assert fault is not None
         assert fault.may_pass

@@ -12,7 +12,7 @@ from lra.models.positions import LearnedPositions
 from lra.runners.records import Measurement
 from lra.runners.training.data_check import check_streams
 from lra.runners.training.optim import OptimConfig
-from lra.runners.training.recurrent_state import RecurrentStates, remembered
+from lra.runners.training.recurrent_state import RecurrentStates, remembered_tokens
 from lra.tasks.language.base import Regime
 from tests.runners.small_text import language_model, text_task
 from tests.runners.tiny_task import trainer_of, training
@@ -124,7 +124,7 @@ def test_softmax_trains_on_where_its_memory_is_full():
     """Five batches of 16 tokens through a memory of 20: losses of a window of 20 in each layer."""
     task, model = task_of(memory=20), model_of(SoftmaxAttention)
     batches = list(task.batches("train", batch_size=ROWS, seed=5))[:5]
-    streams = RecurrentStates(model, remembered(model.config, task, training=True))
+    streams = RecurrentStates(model, remembered_tokens(model.config, task, training=True))
     state, wanted = model.initial_state(ROWS, 20), []
     with torch.no_grad():
         for batch in batches:

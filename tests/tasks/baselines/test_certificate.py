@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from lra.tasks.baselines.certificate import certified, path_of
+from lra.tasks.baselines.certificate import certified_baselines, path_of
 from lra.tasks.classification.base import baseline
 from lra.tasks.classification.listops.task import ListOps, ListOpsSource
 
@@ -26,21 +26,21 @@ def task():
 
 
 def test_baselines_are_computed_once(task):
-    first = certified(task, "test")
-    again = certified(task, "test")
+    first = certified_baselines(task, "test")
+    again = certified_baselines(task, "test")
     assert task.computed == 1
     assert [(f.name, f.accuracy, f.sentence) for f in first] == [
         (f.name, f.accuracy, f.sentence) for f in again
     ]
     for one, other in zip(first, again, strict=True):
         assert one.outcomes.tolist() == other.outcomes.tolist()
-    certified(task, "validation")
-    certified(task, "test", again=True)
+    certified_baselines(task, "validation")
+    certified_baselines(task, "test", again=True)
     assert task.computed == 3
 
 
 def test_a_certificate_is_data_with_a_version_and_a_hash(task):
-    certified(task, "test")
+    certified_baselines(task, "test")
     content = json.loads(path_of(task, "test").read_text())
     assert content["certificate"] == 4
     assert (content["task"], content["data_hash"]) == ("listops", task.spec.data_hash)
@@ -58,12 +58,12 @@ def test_a_certificate_is_data_with_a_version_and_a_hash(task):
     ],
 )
 def test_what_does_not_fit_is_computed_again(task, spoil):
-    first = certified(task, "test")
+    first = certified_baselines(task, "test")
     path = path_of(task, "test")
     path.write_text(spoil(path.read_text()))
-    assert [baseline.accuracy for baseline in certified(task, "test")] == [
+    assert [baseline.accuracy for baseline in certified_baselines(task, "test")] == [
         f.accuracy for f in first
     ]
     assert task.computed == 2
-    assert certified(task, "test")
+    assert certified_baselines(task, "test")
     assert task.computed == 2

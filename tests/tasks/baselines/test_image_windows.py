@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra.tasks.baselines.image_windows import WINDOW, WindowNetwork, answers
+from lra.tasks.baselines.image_windows import WINDOW, WindowNetwork, window_answers
 from lra.tasks.baselines.seen import Pictures
 from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
 
@@ -16,7 +16,7 @@ def score(made):
         pictures, labels = made(seed)
         return Pictures(labels, lambda places: pictures[places])
 
-    return float(answers(read(0), read(1), classes=2).mean())
+    return float(window_answers(read(0), read(1), classes=2).mean())
 
 
 def test_an_answer_is_a_mean_over_windows():

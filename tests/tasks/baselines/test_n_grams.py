@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from lra.tasks.baselines.n_grams import answers, bags, runs
+from lra.tasks.baselines.n_grams import bags, n_gram_answers, runs
 from lra.tasks.baselines.seen import RealTokens, SeenExamples
 from lra.tasks.data.batching import Draw, random_words
 
@@ -34,7 +34,9 @@ def data(rows, labels, parts=1):
 
 
 def score(train, test, longest_run):
-    return float(answers(train, test, classes=2, longest_run=longest_run, name="test").mean())
+    return float(
+        n_gram_answers(train, test, classes=2, longest_run=longest_run, name="test").mean()
+    )
 
 
 def test_a_frequent_token_is_found_by_counting():
@@ -124,7 +126,9 @@ def test_features_of_two_texts_are_told_apart():
 
 def test_the_same_answers_again():
     train = data(noise(200, 20), np.arange(200) % 2)
-    first, second = (answers(train, train, classes=2, longest_run=2, name="t") for _ in range(2))
+    first, second = (
+        n_gram_answers(train, train, classes=2, longest_run=2, name="t") for _ in range(2)
+    )
     np.testing.assert_array_equal(first, second)
     bag = bags(train, np.arange(3), 2)
     torch.testing.assert_close(bag.sum(1), torch.full((3,), 39**0.5))

@@ -9,7 +9,7 @@ import torch
 from lra.composition.compose import group_file
 from lra.composition.named import named_task
 from lra.tasks.baselines import image_windows, n_grams
-from lra.tasks.baselines.certificate import certified, path_of
+from lra.tasks.baselines.certificate import certified_baselines, path_of
 from lra.tasks.baselines.seen import Pictures
 from lra.tasks.classification import gray
 from lra.tasks.classification.base import ClassificationTask
@@ -188,9 +188,9 @@ def views(monkeypatch):
 
     recorded(ClassificationTask, "seen")
     recorded(gray.GrayTask, "pictures")
-    monkeypatch.setattr(n_grams, "answers", estimate)
-    monkeypatch.setattr(image_windows, "answers", estimate)
-    monkeypatch.setattr(listops_oracle, "answers", oracle)
+    monkeypatch.setattr(n_grams, "n_gram_answers", estimate)
+    monkeypatch.setattr(image_windows, "window_answers", estimate)
+    monkeypatch.setattr(listops_oracle, "oracle_answers", oracle)
     return made, handed
 
 
@@ -315,7 +315,7 @@ def test_each_regime_has_a_certificate_of_its_own(name, seed, tmp_path, monkeypa
             lambda task, split, real=real: computed.append(1) or real(task, split),
         )
     for task in [*tasks, *source.sample(tasks, 3)]:
-        known, before = certified(task, "test"), len(computed)
+        known, before = certified_baselines(task, "test"), len(computed)
         fresh = task.baselines("test")
         assert [(f.name, f.accuracy, f.measures) for f in known] == [
             (f.name, f.accuracy, f.measures) for f in fresh
@@ -327,8 +327,10 @@ def test_each_regime_has_a_certificate_of_its_own(name, seed, tmp_path, monkeypa
 
 
 def tell_what_is_read(monkeypatch):
-    monkeypatch.setattr(image_windows, "answers", lambda train, data, **_: digits(data))
-    monkeypatch.setattr(n_grams, "answers", lambda train, data, **_: digits(data, data.lengths))
+    monkeypatch.setattr(image_windows, "window_answers", lambda train, data, **_: digits(data))
+    monkeypatch.setattr(
+        n_grams, "n_gram_answers", lambda train, data, **_: digits(data, data.lengths)
+    )
 
 
 def digits(data, lengths=()):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lra.tasks.classification.table import TableTask
-from lra.tasks.classification.table_files import read
+from lra.tasks.classification.table_files import table_records
 from lra.tasks.errors import BadData
 from tests.fuzz import cases
 
@@ -76,7 +76,7 @@ def test_values_are_read_as_they_stand(name, seed, tmp_path):
     also = () if name == "a.tsv" else ("\n", "\r\n", "\t", "\r", LONG)
     written, end = rows(source, also=also), source.choice(["\n", "\r\n"])
     FORMS[name](tmp_path / name, ("text", "label", "extra"), written, end)
-    found = [values for _, values in read(tmp_path / name, ["label", "text"])]
+    found = [values for _, values in table_records(tmp_path / name, ["label", "text"])]
     assert found == [(label, text) for text, label, _ in written]
 
 
@@ -112,7 +112,7 @@ def test_a_row_of_another_width_is_named(name, seed, tmp_path):
     lines[place] = source.choice(["", "alone", sep.join(("a", "b", "c"))])
     (tmp_path / name).write_text("\n".join(lines) + "\n")
     with pytest.raises(BadData, match=f"line {place + 1}: the number of fields is"):
-        list(read(tmp_path / name, ["text"]))
+        list(table_records(tmp_path / name, ["text"]))
 
 
 @pytest.mark.fuzz
@@ -124,7 +124,7 @@ def test_an_unbalanced_quote_in_csv_is_refused_with_its_line(seed, tmp_path):
     lines[place] = source.choice(['"open,x', '"clo"sed,x', '"a""b,x', '"', '"a" ,x'])
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(BadData, match=f"the row that begins in line {place + 1}: .*a quote"):
-        list(read(tmp_path / "a.csv", ["text", "label"]))
+        list(table_records(tmp_path / "a.csv", ["text", "label"]))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_an_unbalanced_quote_in_csv_is_refused_with_its_line(seed, tmp_path):
 def test_what_is_no_table_is_named(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadData, match=message):
-        list(read(tmp_path / name, ["text", "label"]))
+        list(table_records(tmp_path / name, ["text", "label"]))
 
 
 @pytest.mark.parametrize(
@@ -168,21 +168,23 @@ def test_what_is_no_table_is_named(name, content, message, tmp_path):
 def test_another_separator_is_named(tmp_path, name, text, sign):
     (tmp_path / name).write_bytes(text.encode())
     with pytest.raises(BadData, match=rf"{name}: {sign} separate its columns; save it as \.csv"):
-        list(read(tmp_path / name, ["text", "label"]))
+        list(table_records(tmp_path / name, ["text", "label"]))
     for header in ("text,a;b", "text"):
         (tmp_path / "t.csv").write_text(f"{header}\nx;y{',z' * header.count(',')}\n")
-        assert [row.values for row in read(tmp_path / "t.csv", ["text"])] == [("x;y",)]
+        assert [row.values for row in table_records(tmp_path / "t.csv", ["text"])] == [("x;y",)]
 
 
 def test_other_columns_may_come_twice(tmp_path):
     (tmp_path / "a.csv").write_text('more,text,more,label\n1,"a\nb",2,x\n')
-    assert [values for _, values in read(tmp_path / "a.csv", ["text", "label"])] == [("a\nb", "x")]
+    assert [values for _, values in table_records(tmp_path / "a.csv", ["text", "label"])] == [
+        ("a\nb", "x")
+    ]
 
 
 def test_numbers_of_json_are_spelled_as_in_the_file(tmp_path):
     lines = '{"text": 1.50, "label": 007}'.replace("007", "7"), '{"text": "a", "label": true}'
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    found = [values for _, values in read(tmp_path / "a.jsonl", ["text", "label"])]
+    found = [values for _, values in table_records(tmp_path / "a.jsonl", ["text", "label"])]
     assert found == [("1.50", "7"), ("a", "true")]
 
 
@@ -194,7 +196,7 @@ def test_classes_of_parquet_are_read_by_name(tmp_path):
     )
     made = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
     made.to_parquet(tmp_path / "a.parquet")
-    found = [values for _, values in read(tmp_path / "a.parquet", ["text", "label"])]
+    found = [values for _, values in table_records(tmp_path / "a.parquet", ["text", "label"])]
     assert found == [("a", "pos"), ("b", "neg")]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from lra.tasks.data.full_disk import StorageFull, full_disk_explained
 from lra.tasks.data.leftovers import STALE_S, sweep
-from lra.tasks.data.sources import data_root, lock, placing, put
+from lra.tasks.data.sources import data_root, lock, place_folder, write_whole
 from lra.tasks.diagnostics.induction import Induction
 
 REPOSITORY = Path(__file__).parents[3]
@@ -102,7 +102,7 @@ def wrapped(error, how):
 @pytest.mark.parametrize("how", ["bare", "cause", "context", "words", "group"])
 @pytest.mark.parametrize("writer", ["placing", "block"])
 def test_a_full_disk_is_explained_under_any_wrapping(tmp_path, number, how, writer):
-    held = placing(tmp_path / "f") if writer == "placing" else full_disk_explained(tmp_path)
+    held = place_folder(tmp_path / "f") if writer == "placing" else full_disk_explained(tmp_path)
     with (
         pytest.raises(StorageFull, match=r"while writing to .* free\).*set LRA_DATA") as caught,
         held,
@@ -157,7 +157,7 @@ def test_small_files_and_locks_meet_a_full_disk(monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(StorageFull, match="LRA_DATA"):
-        put(data_root() / "note", "x")
+        write_whole(data_root() / "note", "x")
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(StorageFull, match="LRA_DATA"), lock("name"):
         pass

@@ -12,13 +12,13 @@ import pytest
 
 from lra.conf.short_values import LONGEST, short_list, short_repr
 from lra.tasks.classification.listops.text import read_tsv
-from lra.tasks.classification.pairs import read as read_pairs
+from lra.tasks.classification.pairs import read_pairs
 from lra.tasks.classification.table import TableTask
-from lra.tasks.classification.table_files import read as read_table
+from lra.tasks.classification.table_files import table_records as read_table
 from lra.tasks.contract import check_disjoint, check_task
-from lra.tasks.data.lines import blocks
+from lra.tasks.data.lines import file_blocks
 from lra.tasks.errors import BadData
-from lra.tasks.proteins.fasta import read as read_fasta
+from lra.tasks.proteins.fasta import read_fasta
 
 TREES = "Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t9\n"
 
@@ -33,7 +33,7 @@ def table(path):
 
 def lines(path):
     with path.open("rb") as file:
-        return b"".join(block.text for block in blocks(file, "x"))
+        return b"".join(block.text for block in file_blocks(file, "x"))
 
 
 FORMS = {
@@ -156,4 +156,4 @@ def test_headers_are_not_printed_whole(tmp_path):
 
 
 def test_a_text_of_one_line_stays():
-    assert [block.text for block in blocks(io.BytesIO(b"a\rb\n"), "x")] == [b"a\rb\n"]
+    assert [block.text for block in file_blocks(io.BytesIO(b"a\rb\n"), "x")] == [b"a\rb\n"]

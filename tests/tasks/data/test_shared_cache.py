@@ -12,7 +12,7 @@ import pytest
 from lra.composition.catalogue import names
 from lra.composition.compose import group_file
 from lra.composition.named import named_task
-from lra.tasks.baselines.certificate import certified
+from lra.tasks.baselines.certificate import certified_baselines
 from lra.tasks.classification.base import baseline
 from lra.tasks.classification.listops.task import ListOps, ListOpsSource
 from lra.tasks.data import sources
@@ -81,7 +81,7 @@ class Quick(ListOps):
 def test_certificates(umask):
     task = Quick(source=ListOpsSource.sample)
     task.prepare()
-    certified(task, "test")
+    certified_baselines(task, "test")
     assert list(data_root().rglob("*certificate*"))
     follow(umask)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.tasks.data.sources import data_root, download, lock, placing
+from lra.tasks.data.sources import data_root, download, lock, place_folder
 from lra.tasks.data.unpacking import extract
 from lra.tasks.errors import BadData, NotPrepared
 
@@ -221,14 +221,14 @@ def test_extract_says_when_an_archive_is_damaged(tmp_path, name):
 
 def test_placing_is_all_or_nothing(tmp_path):
     def fail_midway():
-        with placing(tmp_path / "final") as folder:
+        with place_folder(tmp_path / "final") as folder:
             (folder / "half").write_text("x")
             raise RuntimeError("midway")
 
     with pytest.raises(RuntimeError, match="midway"):
         fail_midway()
     assert list(tmp_path.iterdir()) == []
-    with placing(tmp_path / "final") as folder:
+    with place_folder(tmp_path / "final") as folder:
         (folder / "whole").write_text("x")
         assert not (tmp_path / "final").exists()
     assert [path.name for path in tmp_path.rglob("*")] == ["final", "whole"]
@@ -237,7 +237,7 @@ def test_placing_is_all_or_nothing(tmp_path):
 def test_full_disk_says_what_to_do(tmp_path):
     with (
         pytest.raises(OSError, match=r"No space left.*LRA_DATA") as caught,
-        placing(tmp_path / "f"),
+        place_folder(tmp_path / "f"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.errno == errno.ENOSPC

@@ -7,7 +7,7 @@ from small_diagnostics import made
 from lra.tasks.data.batching import Draw, random_words
 from lra.tasks.diagnostics.base import NOT_ASKED, distinct, first_seen
 from lra.tasks.diagnostics.mqar import weighted_choice
-from lra.tasks.diagnostics.permutations import Group, even, table_of
+from lra.tasks.diagnostics.permutations import Group, is_even, table_of
 
 
 def test_baselines_by_hand():
@@ -119,9 +119,9 @@ def test_groups_are_groups(group):
 
 
 def test_even_permutations_are_products_of_two_swaps_at_a_time():
-    assert even((0, 1, 2))
-    assert even((1, 2, 0))
-    assert not even((1, 0, 2))
+    assert is_even((0, 1, 2))
+    assert is_even((1, 2, 0))
+    assert not is_even((1, 0, 2))
 
 
 def test_generators_are_all_that_a_row_holds():

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lra.tasks.data.lines import LineBlock, cut
+from lra.tasks.data.lines import LineBlock, text_blocks
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language import subwords
 from lra.tasks.language.characters import sample_text
@@ -24,12 +24,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def made(algorithm=Algorithm.bpe, size=300, text=TEXT, **options):
     model = Subwords(size=size, train="hash", algorithm=algorithm, **options)
-    model.make(lambda: cut(text, "train"))
+    model.make(lambda: text_blocks(text, "train"))
     return model
 
 
 def ids(model, text):
-    return np.concatenate([model.encode(block) for block in cut(text, "x")])
+    return np.concatenate([model.encode(block) for block in text_blocks(text, "x")])
 
 
 def strange_texts():
@@ -101,7 +101,7 @@ def test_learning_gives_the_same_in_another_process_with_other_threads():
         check=True,
         timeout=120,
     )
-    contents = [learnt(cut(TEXT, "x"), algorithm, 350)[0] for algorithm in Algorithm]
+    contents = [learnt(text_blocks(TEXT, "x"), algorithm, 350)[0] for algorithm in Algorithm]
     here = [hashlib.sha256(content).hexdigest() for content in contents]
     assert done.stdout.decode().split() == here
 

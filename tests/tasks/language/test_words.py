@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from lra.tasks.data import lines
-from lra.tasks.data.lines import LineBlock, blocks, cut
+from lra.tasks.data.lines import LineBlock, file_blocks, text_blocks
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language import vocabulary_cache
-from lra.tasks.language.words import Unknown, Words, ranked, split_words, token_type
+from lra.tasks.language.words import Unknown, Words, split_words, token_type, vocabulary_file
 
 TEXT = b" \n = A = \n \n b a b \xc3\xa9 b"
 
 
 def train():
-    return blocks(io.BytesIO(TEXT), "train.txt")
+    return file_blocks(io.BytesIO(TEXT), "train.txt")
 
 
 def words(size, **options):
@@ -60,16 +60,16 @@ def test_a_text_is_the_same_in_blocks_of_any_size(monkeypatch):
     assert len(whole) == 1
     assert b"".join(block.text for block in parts) == whole[0].text == TEXT + b"\n"
     assert [block.line for block in parts] == [1, 2, 3, 4]
-    assert b"".join(block.text for block in cut(TEXT, "x")) == TEXT
-    assert [block.line for block in cut(TEXT, "x")] == [1, 2, 3, 4]
+    assert b"".join(block.text for block in text_blocks(TEXT, "x")) == TEXT
+    assert [block.line for block in text_blocks(TEXT, "x")] == [1, 2, 3, 4]
 
 
 def test_no_utf8_and_no_text_are_refused(monkeypatch):
     monkeypatch.setattr(lines, "BLOCK_BYTES", 4)
     with pytest.raises(BadData, match=r"f\.txt: byte 8 is no UTF-8.*\\xff"):
-        list(blocks(io.BytesIO(b"abc\n\ndef\xff\n"), "f.txt"))
+        list(file_blocks(io.BytesIO(b"abc\n\ndef\xff\n"), "f.txt"))
     with pytest.raises(BadData, match=r"f\.txt is empty"):
-        list(blocks(io.BytesIO(b""), "f.txt"))
+        list(file_blocks(io.BytesIO(b""), "f.txt"))
 
 
 def test_the_type_of_ids():
@@ -105,7 +105,7 @@ def test_a_broken_manifest(manifest, message):
     made.make(train)
     (made._file.folder / "manifest.json").write_text(manifest)
     with pytest.raises(BadData, match=message):
-        vocabulary_cache.read(made._file)
+        vocabulary_cache.read_verified(made._file)
 
 
 def test_nothing_is_kept_of_an_interrupted_count():
@@ -118,11 +118,11 @@ def test_nothing_is_kept_of_an_interrupted_count():
         made.make(broken)
     assert not made.there()
     with pytest.raises(NotPrepared, match="lra data prepare"):
-        vocabulary_cache.read(made._file)
+        vocabulary_cache.read_verified(made._file)
 
 
 def test_a_vocabulary_is_made_once():
     words(7).make(train)
     made = words(7)
     made.make(lambda: pytest.fail("read again"))
-    assert ranked({}) == b"<eos> 0\n<unk> 0\n"
+    assert vocabulary_file({}) == b"<eos> 0\n<unk> 0\n"

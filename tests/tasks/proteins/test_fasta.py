@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from lra.tasks.errors import BadData
-from lra.tasks.proteins.fasta import ProteinRecord, accession, read
+from lra.tasks.proteins.fasta import ProteinRecord, accession, read_fasta
 from tests.fuzz import cases
 
 PLAIN = b">sp|P12345|NAME_ORG A protein OS=X\nMKTAY\nIAKQR\n>tr|Q1|N_O\nmsDL*\n"
@@ -31,7 +31,7 @@ def written(tmp_path, content, name="a.fasta"):
     ],
 )
 def test_what_real_files_contain(tmp_path, content):
-    assert list(read(written(tmp_path, content))) == RECORDS
+    assert list(read_fasta(written(tmp_path, content))) == RECORDS
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def test_what_real_files_contain(tmp_path, content):
 )
 def test_packed_files(tmp_path, ending, pack):
     path = written(tmp_path, pack(PLAIN), f"a.fasta{ending}")
-    assert list(read(path)) == RECORDS
+    assert list(read_fasta(path)) == RECORDS
     path.write_bytes(pack(PLAIN)[:-9])
     with pytest.raises(BadData, match="truncated, damaged"):
-        list(read(path))
+        list(read_fasta(path))
 
 
 def test_a_changed_byte_of_a_packed_file_is_damage_and_no_strange_residue(tmp_path):
@@ -53,22 +53,22 @@ def test_a_changed_byte_of_a_packed_file_is_damage_and_no_strange_residue(tmp_pa
         spoilt[drawn.randrange(20, len(whole) - 8)] ^= 1 << drawn.randrange(8)
         path.write_bytes(spoilt)
         with pytest.raises(BadData, match="the gzip stream breaks within"):
-            list(read(path))
+            list(read_fasta(path))
     path.write_bytes(gzip.compress(b">a\nMK1\n"))
     with pytest.raises(BadData, match="'1' at residue 3"):  # sound, and no protein
-        list(read(path))
+        list(read_fasta(path))
 
 
 def test_unusual_residues_stay_and_j_becomes_x(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
-        (record,) = read(written(tmp_path, b">a\nABJOUXZj\n"))
+        (record,) = read_fasta(written(tmp_path, b">a\nABJOUXZj\n"))
     assert record == ProteinRecord("a", b"ABXOUXZX")
     assert "2 J (L or I) read as X" in caplog.text
 
 
 def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
     content = b">e1\n>sp|P1|A\nMK\n>e2\n\n*\n>\n"
-    assert list(read(written(tmp_path, content))) == [ProteinRecord("P1", b"MK")]
+    assert list(read_fasta(written(tmp_path, content))) == [ProteinRecord("P1", b"MK")]
     assert "3 records without residues are left out, the first is record 1 (e1)" in caplog.text
 
 
@@ -89,7 +89,7 @@ def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
 )
 def test_everything_else_is_refused(tmp_path, content, message):
     with pytest.raises(BadData, match=message) as caught:
-        list(read(written(tmp_path, content)))
+        list(read_fasta(written(tmp_path, content)))
     assert "a.fasta" in str(caught.value)
 
 

@@ -8,23 +8,14 @@ import numpy as np
 import pytest
 import torch
 from datasets.exceptions import DatasetNotFoundError
-from written_proteins import (
-    MASKED,
-    STREAM,
-    every,
-    fasta,
-    masks,
-    prepared,
-    sequences,
-    stored,
-)
+from written_proteins import MASKED, STREAM, every, fasta, masks, prepared, sequences, stored
 
 from lra.composition.named import named_task
 from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
 from lra.models.backbone.model import Backbone
 from lra.models.families.softmax import SoftmaxAttention
 from lra.runners.training.evaluate import evaluate
-from lra.tasks.baselines.certificate import certified, path_of
+from lra.tasks.baselines.certificate import certified_baselines, path_of
 from lra.tasks.contract import check_task
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language.base import Regime
@@ -303,10 +294,10 @@ def test_an_evaluation_equals_a_direct_computation(file, options, batch_size):
 
 def test_certificates_tell_the_objectives_apart(file):
     causal, masked = prepared(path=file), prepared(path=file, **MASKED)
-    (first,), (second,) = certified(causal, "test"), certified(masked, "test")
+    (first,), (second,) = certified_baselines(causal, "test"), certified_baselines(masked, "test")
     assert first.measures != second.measures
     assert json.loads(path_of(masked, "test").read_text())["regime"] == "masked residues"
-    assert certified(causal, "test") == [first]
+    assert certified_baselines(causal, "test") == [first]
 
 
 def test_residues_of_ones_own_are_read_and_written(file):

@@ -8,7 +8,7 @@ import torch
 from lra.conf.processors import processors
 from lra.runners.measurement.witnesses import Counters
 from lra.runners.training.loop import cost_rows
-from lra.runners.training.parallel.crowding import crowded
+from lra.runners.training.parallel.crowding import crowding_reason
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -31,4 +31,4 @@ def test_times_of_a_training_whose_ranks_share_cores_are_marked(many: bool) -> N
         assert found[metric].startswith(why)
         assert bool(found[metric]) == many
     assert not found["parameters"]
-    assert crowded(ranks, torch.device("cuda")) == ""
+    assert crowding_reason(ranks, torch.device("cuda")) == ""

@@ -166,7 +166,7 @@ def test_baselines_are_those_of_the_first_token():
     assert majority.accuracy < root.accuracy < 1
     known = listops_oracle.habits(task.seen("train"))
     for depth in (1, 2, 3):
-        right = listops_oracle.answers(task.seen("test"), depth, known)
+        right = listops_oracle.oracle_answers(task.seen("test"), depth, known)
         assert found[f"oracle_depth_{depth}"].accuracy == right.mean()
     assert f"answers {best}" in majority.sentence
     assert "first token" in root.sentence

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from lra.tasks.baselines.seen import RealTokens, SeenExamples
-from lra.tasks.classification.listops.oracle import answers, guess, habits, nodes
+from lra.tasks.classification.listops.oracle import guess, habits, nodes, oracle_answers
 from lra.tasks.classification.listops.task import ListOps
 from lra.tasks.classification.listops.text import MAX, MIN, SM, encode, solve
 
@@ -65,6 +65,6 @@ def test_the_oracle_rises_to_certainty_with_its_depth():
     )  # fmt: skip
     task.prepare()
     data, known = task.seen("test"), habits(task.seen("train"))
-    scores = [float(answers(data, depth, known).mean()) for depth in range(5)]
+    scores = [float(oracle_answers(data, depth, known).mean()) for depth in range(5)]
     assert scores == sorted(scores)
     assert scores[-1] == 1.0

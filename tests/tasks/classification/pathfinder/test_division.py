@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from lra.tasks.classification.listops.task import ListOps, ListOpsSource
-from lra.tasks.classification.pathfinder.division import Division, divided
+from lra.tasks.classification.pathfinder.division import Division, divide_pictures
 from lra.tasks.classification.pathfinder.files import entries
 from lra.tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
 from lra.tasks.classification.retrieval import Retrieval
@@ -89,7 +89,7 @@ def test_too_few_pictures_for_three_splits(tmp_path):
     listed = entries(pictures(tmp_path / HARD), partial=True)[:4]
     for division in Division:
         with pytest.raises(BadData, match="4 pictures are too few"):
-            divided(listed, division, folder=HARD, seed=0)
+            divide_pictures(listed, division, folder=HARD, seed=0)
 
 
 def test_the_unpacked_archive_has_each_task_in_its_place(tmp_path):

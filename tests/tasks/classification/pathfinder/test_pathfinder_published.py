@@ -12,7 +12,7 @@ from lra.tasks.classification.pathfinder import disc_distance, ink as pathfinder
 from lra.tasks.classification.pathfinder.published import draw
 from lra.tasks.classification.pathfinder.styles import STYLES
 from lra.tasks.classification.pathfinder.task import Pathfinder
-from lra.tasks.classification.pathfinder.trace import Dash, joined, straightest
+from lra.tasks.classification.pathfinder.trace import Dash, is_one_snake, straightest
 from tests.tasks.classification.pathfinder.pathfinder_authors import AUTHORS, RECORDED
 from tests.tasks.classification.pathfinder.pathfinder_measures import (
     digest,
@@ -101,7 +101,7 @@ def test_labels_are_true(side, pictures):
             paths = [[*p, d] for p in paths for d in every if d.pivot == onward(p[-1])]
         ends = {path[-1].head == picture.marks[1] for path in paths}
         assert bool(picture.label) in ends
-        assert joined(picture) == bool(picture.label)
+        assert is_one_snake(picture) == bool(picture.label)
         assert bool(picture.label) in readings(picture)
         assert picture.snakes[0][-1].head != picture.snakes[1][-1].head
         clear += readings(picture) == {bool(picture.label)}
@@ -114,12 +114,12 @@ def test_a_wrong_label_or_a_torn_snake_is_noticed(pictures):
     picture = next(p for p in pictures if p.label == 1)
     first, second = picture.snakes[:2]
     marked = second if first[0].tail == picture.marks[0] else first
-    assert not joined(picture._replace(marks=(picture.marks[0], marked[-1].head)))
+    assert not is_one_snake(picture._replace(marks=(picture.marks[0], marked[-1].head)))
     torn = (first[:5] + first[6:], *picture.snakes[1:])
     with pytest.raises(ValueError, match="does not follow"):
-        joined(picture._replace(snakes=torn))
+        is_one_snake(picture._replace(snakes=torn))
     with pytest.raises(ValueError, match="no snake begins"):
-        joined(picture._replace(marks=((0, 0), picture.marks[1])))
+        is_one_snake(picture._replace(marks=((0, 0), picture.marks[1])))
 
 
 def test_dashes_that_share_a_pivot_can_be_read_both_ways(pictures):
@@ -143,9 +143,9 @@ def test_the_same_bytes_on_every_machine(side):
 
 def test_bytes_are_resampled_as_an_image_library_does():
     points = np.random.default_rng(0).integers(0, 256, (64, 64)).astype(np.uint8)
-    weights = pathfinder_ink.resampling(64, 32)
+    weights = pathfinder_ink.resampling_weights(64, 32)
     expected = Image.fromarray(points).resize((32, 32), Image.Resampling.LANCZOS)
-    np.testing.assert_array_equal(pathfinder_ink.resampled(weights, points, weights), expected)
+    np.testing.assert_array_equal(pathfinder_ink.resample(weights, points, weights), expected)
 
 
 def test_discs_are_found_in_the_pixels():
@@ -170,8 +170,8 @@ def test_a_baseline_that_sees_the_distance_of_the_discs_alone():
                 picture[9:12, middle - 1 : middle + 2] = 255
         return Pictures(labels, pictures.__getitem__)
 
-    assert disc_distance.answers(made(400, True), made(100, True), disc).all()
-    assert 30 < disc_distance.answers(made(400, False), made(100, False), disc).sum() < 70
+    assert disc_distance.distance_answers(made(400, True), made(100, True), disc).all()
+    assert 30 < disc_distance.distance_answers(made(400, False), made(100, False), disc).sum() < 70
 
 
 def test_what_is_measured():
