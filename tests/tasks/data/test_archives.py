@@ -205,11 +205,11 @@ def bombs(folder):
 
 
 READERS = {
-    "stream.xz": "from lra.tasks.language.characters import read; read(Path('stream.xz'))",
-    "stream.bz2": "from lra.tasks.language.characters import read; read(Path('stream.bz2'))",
-    "lines.bz2": "from lra.tasks.classification.pairs import read; "
-        "[*read(Path('stream.bz2'), longest=9)]",
-    "fasta.bz2": "from lra.tasks.proteins.fasta import read; [*read(Path('stream.bz2'))]",
+    "stream.xz": "from lra.tasks.language.characters import read_text as r; r(Path('stream.xz'))",
+    "stream.bz2": "from lra.tasks.language.characters import read_text as r; r(Path('stream.bz2'))",
+    "lines.bz2": "from lra.tasks.classification.pairs import read_pairs as r; "
+        "[*r(Path('stream.bz2'), longest=9)]",
+    "fasta.bz2": "from lra.tasks.proteins.fasta import read_fasta as r; [*r(Path('stream.bz2'))]",
     "member.tar.bz2": "from lra.tasks.classification.reviews import read_archive as r; "
         "r(Path('member.tar.bz2'))",
     "cifar.tar.bz2": "from lra.tasks.classification.images import read_cifar; "
@@ -220,8 +220,8 @@ READERS = {
         "extract(Path('member.tar.bz2'), Path('out').resolve())",
     "seek.tar": "from lra.tasks.classification.reviews import read_archive; "
         "read_archive(Path('seek.tar'))",
-    "deflate.zip": "from lra.tasks.language.characters import read; read(Path('deflate.zip'))",
-    "bzip2.zip": "from lra.tasks.language.characters import read; read(Path('bzip2.zip'))",
+    "deflate.zip": "from lra.tasks.language.characters import read_text as r; r(Path('deflate.zip'))",
+    "bzip2.zip": "from lra.tasks.language.characters import read_text as r; r(Path('bzip2.zip'))",
     "npz": "from lra.tasks.classification.images import read_cifar; read_cifar(Path('.'))",
     "parquet": "from lra.tasks.data.hub import check_folder; check_folder(Path('tables'))",
 }  # fmt: skip

@@ -16,9 +16,9 @@ from lra.tasks.diagnostics.induction import Induction
 
 REPOSITORY = Path(__file__).parents[3]
 WRITERS = {
-    "folder": "from lra.tasks.data.sources import placing\nheld = placing(root / 'one')",
-    "deeper": "from lra.tasks.data.sources import placing\n"
-        "held = placing(root / 'vocabularies' / 'one')",
+    "folder": "from lra.tasks.data.sources import place_folder\nheld = place_folder(root / 'one')",
+    "deeper": "from lra.tasks.data.sources import place_folder\n"
+        "held = place_folder(root / 'vocabularies' / 'one')",
     "file": "import lra.tasks.data.leftovers as it\n"
         "held = it.temporary_file(root / 'hashes' / 'x')",
     "scratch": "import lra.tasks.data.leftovers as it\nheld = it.temporary_folder(root / 'pg19')",
@@ -100,9 +100,9 @@ def wrapped(error, how):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("how", ["bare", "cause", "context", "words", "group"])
-@pytest.mark.parametrize("writer", ["placing", "block"])
+@pytest.mark.parametrize("writer", ["folder", "block"])
 def test_a_full_disk_is_explained_under_any_wrapping(tmp_path, number, how, writer):
-    held = place_folder(tmp_path / "f") if writer == "placing" else full_disk_explained(tmp_path)
+    held = place_folder(tmp_path / "f") if writer == "folder" else full_disk_explained(tmp_path)
     with (
         pytest.raises(StorageFull, match=r"while writing to .* free\).*set LRA_DATA") as caught,
         held,

@@ -86,10 +86,10 @@ def test_learning_from_pieces_equals_learning_by_the_library():
 
 def test_learning_gives_the_same_in_another_process_with_other_threads():
     code = (
-        "import hashlib, sys; from lra.tasks.data.lines import cut; "
+        "import hashlib, sys; from lra.tasks.data.lines import text_blocks; "
         "from lra.tasks.language.subwords import *\n"
         "text = sys.stdin.buffer.read()\n"
-        "made = (learnt(cut(text, 'x'), algorithm, 350)[0] for algorithm in Algorithm)\n"
+        "made = (learnt(text_blocks(text, 'x'), algorithm, 350)[0] for algorithm in Algorithm)\n"
         "print(*(hashlib.sha256(content).hexdigest() for content in made))"
     )
     done = subprocess.run(
