@@ -15,6 +15,7 @@ from lra.composition.run import Run
 from lra.errors import CommandError, ConfigError
 from lra.runners.measurement.parts import ModelCost, ModelPart, cost_by_part
 from lra.runners.store import Store
+from lra.runners.training.recurrent_state import remembered_tokens
 from lra.terminal.screen import flush_right, table
 
 SCHEMA = 1
