@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lra.composition.class_path import name_plugins
 from lra.composition.configuration import SWEEP_NAME, SWEEP_WORDS
 from lra.conf.short_values import LONGEST, short
 from lra.errors import near
@@ -47,10 +48,6 @@ class Parser(argparse.ArgumentParser):
         flags = [name.lstrip("-") for name in self._option_string_actions]
         meant = near(flag[1].lstrip("-"), flags, most=1) if flag else []
         message += "".join(f" (did you mean --{name}?)" for name in meant)
-        bare = re.match(r"unrecognized arguments: ([^-\s]\S*)", message)
-        if bare and "sweep" in flags:
-            of_rows = bare[1] == "example" or bare[1].endswith(".jsonl")
-            message = f"got {bare[1]}; wanted --{'rows' if of_rows else 'sweep'} {bare[1]}"
         self.exit(2, f"{self.prog}: {message}; {self.prog} --help says what it takes\n")
 
 
@@ -120,7 +117,5 @@ class _Plugin(argparse.Action):
         option_string: str | None = None,  # noqa: ARG002
     ) -> None:
         """Take one more."""
-        from lra.composition.class_path import name_plugins
-
         name_plugins([values])
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), values])

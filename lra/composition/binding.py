@@ -87,25 +87,7 @@ def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str)
     value that another one would have to stand for (1.7 for an int, 3 for text), and for what no
     result can hold: see `lra.composition.configuration.storable`.
     """
-    return copy.deepcopy(_bound(target, _Options(dict(node or {})), where))
-
-
-class _Options:
-    """Options that are equal where they are written alike: 1, 1.0, true and '1' are four values."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.options, self.text = options, repr(options)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Options) and self.text == other.text
-
-
-@lru_cache(maxsize=4096)
-def _bound(target: Callable[..., Any], options: _Options, where: str) -> dict[str, Any]:
-    parameters, values = schema(target), options.options
+    parameters, values = schema(target), node or {}
     for key in values:
         if key not in parameters:
             raise ConfigError(f"{where}: " + unknown("option", str(key), parameters))
@@ -120,7 +102,7 @@ def _bound(target: Callable[..., Any], options: _Options, where: str) -> dict[st
         except TypeError as error:
             raise ConfigError(_refusal(where, name, value, kind)) from error
     storable(plain(bound), where)  # a default of the user's own class, too
-    return bound
+    return copy.deepcopy(bound)
 
 
 def _typed(value: Any, kind: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -85,9 +84,8 @@ def locate(class_path: str, plugins: Sequence[str] = (), rooms: Sequence[str] = 
                 f"{class_path}.MyClass"
             )
         existing = [n for n, value in vars(module).items() if _is_choice(value, module.__name__)]
-        asked = f"class_path {class_path!r}"
-        message = f"{asked}: {unknown('class', name, existing)}"
-        raise ConfigError(_collision(asked, module_name) or message)
+        message = unknown("class", name, existing, way_out=_ways_out(module_name).strip())
+        raise ConfigError(f"class_path {class_path!r}: {message}")
     if not inspect.isclass(target) and not inspect.isfunction(target):
         raise ConfigError(
             f"class_path {class_path!r} is of type {type(target).__name__}; wanted a class or a "
@@ -115,8 +113,8 @@ def locate_module(
     try:
         return importlib.import_module(imported_name(name))
     except ModuleNotFoundError as error:
-        message = _collision(asked, name) or _missing(asked, imported_name(name), error)
-        raise ConfigError(message) from error
+        message = _missing(asked, imported_name(name), error)
+        raise ConfigError(message + _ways_out(name)) from error
     except StopSignal:  # by a signal, while it was imported
         raise
     except (Exception, SystemExit) as error:  # a package of the user's may raise anything
@@ -138,7 +136,7 @@ def check_place(name: str, plugins: Sequence[str], rooms: Sequence[str], asked: 
         way_out = f"; name your package: plugins=[{theirs}] with lra run, --plugin {theirs} with "
         way_out = "" if top in (*OURS, TOP) else f"{way_out}other verbs"
         outside = f"{asked} lies outside {', '.join(allowed)}{way_out}"
-        raise ConfigError(_collision(asked, name) or outside)
+        raise ConfigError(outside + _ways_out(name))
 
 
 def paths_in(node: Any, *keys: str) -> Iterator[str]:
@@ -161,8 +159,8 @@ def _present(class_path: str) -> str:
 def _check_plugin(name: str) -> None:
     if name in OURS or name == TOP:
         raise ConfigError(
-            _collision(f"plugins: {name}", f"{name}.my_module")
-            or f"plugins: {name!r} is the name of a package of lra itself, which is never replaced"
+            f"plugins: {name!r} is the name of a package of lra itself, which is never replaced."
+            + _ways_out(f"{name}.my_module")
         )
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(f"plugins: got {name!r}; wanted the name of a package, as in my_package")
@@ -185,24 +183,17 @@ def _packages_here() -> Iterator[str]:
             yield path.stem
 
 
-def _collision(asked: str, module: str) -> str:
-    """Return what to do where a user's own package has a name of ours; "" where none has.
-
-    Args:
-        asked: the key and its value, as messages begin.
-        module: that was asked for, and is not ours.
-    """
+def _ways_out(module: str) -> str:
+    """Return what to do with a package of the user's own that has a name of ours; "" for others."""
     room = module.partition(".")[0]
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # strangers are installed, too
-    places = [Path(entry) / room for entry in ("", *given)]
-    spec = find_spec(f"{TOP}.{room}") if room in OURS else None
-    ours = Path(spec.origin).parent if spec and spec.origin else None
-    if ours is None or not any(at.is_dir() and not at.samefile(ours) for at in places):
-        return ""
     return (
-        f"{asked}: {room!r} always means lra's own package, and here is another one of that name. "
-        f"Re-export yours under another: own_mixers.py beside it, with `from {module} import *`. "
-        f"Then own_mixers stands for {module}, with PYTHONPATH=. in the environment"
+        ""
+        if room not in OURS
+        else (
+            f" {room!r} always means lra's own package: re-export yours under another name, as "
+            f"own_mixers.py beside it, with `from {module} import *`. Then own_mixers stands for "
+            f"{module}, with PYTHONPATH=. in the environment"
+        )
     )
 
 

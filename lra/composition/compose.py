@@ -25,13 +25,15 @@ from lra.composition.task_name import check_name
 from lra.composition.yaml_text import load
 from lra.conf.rooms import stored_name
 from lra.errors import ConfigError, unknown
+from lra.models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
+from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.records import Memo
+from lra.runners.runner import Direction, Runner
+from lra.runners.training.optim import OptimConfig
 
 if TYPE_CHECKING:
     from lra.models.backbone.model import Backbone, BackboneConfig, StackFactory, TaskFacts
     from lra.models.mixer import MixerFactory
-    from lra.runners.runner import Runner
-    from lra.runners.training.optim import OptimConfig
     from lra.tasks.task import Task
 
 NO_OPTIONS = frozenset({"name", "about", "class_path", "section"})
@@ -173,7 +175,7 @@ def _check_task(kind: Any, class_path: str) -> None:
 
 def _runner(
     node: Mapping[str, Any], model: Mapping[str, Any], plugins: Sequence[str]
-) -> "tuple[Control, Runner]":
+) -> tuple[Control, Runner]:
     """Return what steers the sweep, and the runner's options for one model."""
     options = runner_class(node, plugins)
     steering = {f.name for f in fields(Control)}
@@ -203,8 +205,6 @@ def typed(
         memo: Of the sweep: what its runs share is made once.
     """
     from lra.models.backbone.model import BackboneConfig
-    from lra.runners.measurement.hardware import HardwareProfile
-    from lra.runners.training.optim import OptimConfig
 
     tasks, memo = {} if tasks is None else tasks, memo or Memo()
     check(config, memo)
@@ -268,7 +268,7 @@ def _task(
 
 
 def _check_training(
-    runner: "Runner", optim: "OptimConfig", backbone: "BackboneConfig", task: "Task"
+    runner: Runner, optim: OptimConfig, backbone: "BackboneConfig", task: "Task"
 ) -> None:
     """Raise ConfigError for options of a training that do not go together."""
     from lra.runners.training.config import TrainConfig, check_together
@@ -332,7 +332,6 @@ def build_model(
     from lra.models.backbone.model import Backbone
     from lra.models.backbone.requirements import check_order
     from lra.models.mixer import Idle, Unsupported
-    from lra.runners.runner import Direction
     from lra.runners.training.stages import TrainingStages, check_batch_parts
 
     mixers, stack, backbone = run.mixers, run.stack, run.backbone
@@ -379,9 +378,7 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
 
     A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
     """
-    from lra.models.backbone.choices import CAUSAL_HEADS
-    from lra.models.backbone.config import TOKEN_HEADS, Head, TaskFacts
-    from lra.runners.runner import Direction
+    from lra.models.backbone.config import TaskFacts
 
     spec = run.task.spec
     direction = run.runner.facing
@@ -422,7 +419,6 @@ def decoded(
     Raises:
         Unsupported: The model answers something else.
     """
-    from lra.models.backbone.config import Head
     from lra.models.backbone.encoder_decoder import encoder_decoder
     from lra.models.mixer import Unsupported
 

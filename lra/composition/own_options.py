@@ -19,7 +19,7 @@ What depends on an option is a table of its own, where other values have none:
       readout: {model.mixer.kernel: {dplr: "there C (1 - A^n) is learned"}}
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lra.composition.configuration import GROUPS, quote
@@ -51,51 +51,39 @@ def matching_options(
             lacks the task.
     """
     result: Tree = {}
-    level: list[Mapping[str, Any]] = [layer]
-    prefix = [f"{source}: " if source else ""]
+    level: list[tuple[str, Mapping[str, Any]]] = [(f"{source}: " if source else "", layer)]
     while level:
-        entries: list[Tree] = []
-        places = []
-        for tables, before in zip(level, prefix, strict=True):
-            for table, group in TABLES.items():
-                where, name = f"{before}{table}", chosen.get(group, "")
-                if of_names := _names(tables.get(table), group, name, names_of, where):
-                    if name in of_names:
-                        entries.append(_checked_entry(of_names[name], f"{where}.{name}"))
-                        places.append(f"{where}.{name}.")
-                    elif where == f"{source}: for_task" and source.startswith("+protocol="):
-                        raise ConfigError(
-                            f"{source} has no settings for task={name}; it has them for "
-                            f"{', '.join(map(str, of_names))}"
-                        )
-        for entry in entries:
+        level = [entry for each in level for entry in _entries(*each, chosen, names_of)]
+        for _, entry in level:
             result = merged(result, {k: v for k, v in entry.items() if k not in TABLES})
-        level, prefix = [*entries], places
     return result
 
 
-def _names(
-    entries: Any, group: str, name: str, names_of: Callable[[str], Sequence[str]], where: str
-) -> Tree:
-    """Return the entries of one table, each of them for an existing name."""
-    if not entries:
-        return {}
-    if not isinstance(entries, dict):
-        raise ConfigError(f"{where}: got {quote(entries)}; wanted a mapping of names, or {{}}")
-    for key in entries:
-        if key != name and key not in names_of(group):
-            raise ConfigError(f"{where}: " + unknown(group, str(key), names_of(group)))
-    return entries
-
-
-def _checked_entry(value: Any, where: str) -> Tree:
-    """Return one entry, each of its parts checked."""
-    entry = _mapping(value, where, "groups")
-    for part, options in entry.items():
-        if part not in (*GROUPS, *TABLES, *FURTHER_PARTS):
-            raise ConfigError(f"{where}: " + unknown("group", str(part), GROUPS))
-        _mapping(options, f"{where}.{part}", "options")
-    return entry
+def _entries(
+    before: str,
+    tables: Mapping[str, Any],
+    chosen: Mapping[str, str],
+    names_of: Callable[[str], Sequence[str]],
+) -> Iterator[tuple[str, Tree]]:
+    """Yield the entry of each table that is chosen, each of its parts checked, behind its place."""
+    for table, group in TABLES.items():
+        where, name = f"{before}{table}", chosen.get(group, "")
+        of_names = _mapping(tables.get(table) or {}, where, "names, or {}")
+        for key in of_names:
+            if key != name and key not in names_of(group):
+                raise ConfigError(f"{where}: " + unknown(group, str(key), names_of(group)))
+        if name in of_names:
+            entry = _mapping(of_names[name], f"{where}.{name}", "groups")
+            for part, options in entry.items():
+                if part not in (*GROUPS, *TABLES, *FURTHER_PARTS):
+                    raise ConfigError(f"{where}.{name}: " + unknown("group", str(part), GROUPS))
+                _mapping(options, f"{where}.{name}.{part}", "options")
+            yield f"{where}.{name}.", entry
+        elif of_names and where.startswith("+protocol=") and where.endswith(": for_task"):
+            raise ConfigError(
+                f"{before[:-2]} has no settings for task={name}; it has them for "
+                f"{', '.join(map(str, of_names))}"
+            )
 
 
 def _mapping(value: Any, where: str, of: str) -> Tree:

@@ -1,20 +1,16 @@
 """What cells of several processes cannot do: refused before anything runs."""
 
-from typing import TYPE_CHECKING
-
 from lra.composition.run import Run
 from lra.errors import ConfigError
-
-if TYPE_CHECKING:
-    from lra.runners.measurement.hardware import HardwareProfile
-    from lra.runners.runner import Runner
-    from lra.runners.training.optim import OptimConfig
+from lra.runners.measurement.hardware import HardwareProfile
+from lra.runners.runner import Runner
+from lra.runners.training.optim import OptimConfig
 
 
 def check_processes(
-    hardware: "HardwareProfile",
-    runner: "Runner",
-    optim: "OptimConfig",
+    hardware: HardwareProfile,
+    runner: Runner,
+    optim: OptimConfig,
     name: str,
 ) -> None:
     """Refuse several processes where they cannot do the work of one.
@@ -56,7 +52,7 @@ def check_one_number(first: Run, other: Run) -> None:
         )
 
 
-def _check_batches(runner: "Runner", optim: "OptimConfig", parts: int, sharded: bool) -> None:
+def _check_batches(runner: Runner, optim: OptimConfig, parts: int, sharded: bool) -> None:
     """Refuse a batch that leaves a process without a row, or with sharded weights an uneven one."""
     from lra.runners.training.config import TrainConfig
     from lra.runners.training.stages import TrainingStages

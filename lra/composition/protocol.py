@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache, reduce
 from typing import Any
 
-from lra.composition.catalogue import names, ours
+from lra.composition.catalogue import names, our_file
 from lra.composition.class_path import locate
 from lra.composition.giving_way import fitting
 from lra.composition.own_options import TABLES, by_option, matching_options, merged, nested
 from lra.composition.task_name import NONE
-from lra.composition.yaml_text import load
 from lra.models.idle import defaults
 from lra.runners.records import Memo
 from lra.runners.training.optim import OptimConfig, Statistics
@@ -104,8 +103,7 @@ def _gave_way(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]])
 
     Positions that gave way are no such option: those in their place change numbers.
     """
-    whole, model = _file("config"), config["model"]["name"]
-    own = _file(f"model/{model}") if model in _ours("model") else {}
+    whole, own = our_file("config"), our_file(f"model/{config['model']['name']}")
     usual = {f"model.backbone.{k}": v for k, v in whole["model"]["backbone"].items()} | _USUAL
     del usual["model.backbone.positions"]
     usual |= flat({k: own[k] for k in ("mixer", "stack") if k in own}, "model")
@@ -189,25 +187,21 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 @lru_cache(maxsize=512)
 def _published(protocol: str, scale: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
     """Return what files, protocol and scale give, and what the protocol alone sets."""
-
-    def file(group: str, name: str) -> Any:
-        return _file(f"{group}/{name}") if name in _ours(group) else {}
-
-    whole = _file("config")
+    whole = our_file("config")
     usual = {k: v for part in whole["defaults"] if isinstance(part, dict) for k, v in part.items()}
     chosen = {"task": task, "model": model, "runner": runner}
     layers, alone = dict[str, Any](), dict[str, Any]()
     for group, name in (("protocol", protocol), ("scale", scale)):
-        layer = file(group, name)
+        layer = our_file(f"{group}/{name}")
         source = f"+protocol={name}" if group == "protocol" else f"scale={name}"
         layers = merged(layers, merged(layer, matching_options(layer, chosen, _ours, source)))
         alone = layers if group == "protocol" else alone
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
-        {"model": file("model", model), "task": file("task", task)},
+        {"model": our_file(f"model/{model}"), "task": our_file(f"task/{task}")},
         {
-            "model": {"backbone": file("size", usual["size"])},
-            "optim": file("optim", usual["optim"]),
+            "model": {"backbone": our_file(f"size/{usual['size']}")},
+            "optim": our_file(f"optim/{usual['optim']}"),
         },
         layers,
     ):
@@ -222,12 +216,6 @@ def _ours(group: str) -> list[str]:
 
 
 _USUAL = {f"optim.{name}": value for name, value in defaults(OptimConfig).items()}
-
-
-@lru_cache(maxsize=256)
-def _file(path: str) -> Any:
-    """Return a file of ours, which stays as it is while a process runs."""
-    return load(ours() / f"{path}.yaml")
 
 
 def flat(node: Any, above: str) -> dict[str, Any]:

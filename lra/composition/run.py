@@ -6,14 +6,14 @@ from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lra.errors import ConfigError, unknown
+from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.records import DISTURBED, Status
+from lra.runners.runner import Runner
+from lra.runners.training.optim import OptimConfig
 
 if TYPE_CHECKING:
     from lra.models.backbone.model import BackboneConfig, StackFactory
     from lra.models.mixer import MixerFactory
-    from lra.runners.measurement.hardware import HardwareProfile
-    from lra.runners.runner import Runner
-    from lra.runners.training.optim import OptimConfig
     from lra.tasks.task import Task
 
 LONGEST_S = 1e9
@@ -130,9 +130,9 @@ class Run:
     task_name: str
     task: "Task"
     task_options: Mapping[str, Any]
-    hardware: "HardwareProfile"
-    optim: "OptimConfig"
-    runner: "Runner"
+    hardware: HardwareProfile
+    optim: OptimConfig
+    runner: Runner
     """Its options, typed."""
     control: Control
     logger: Logger

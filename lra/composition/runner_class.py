@@ -10,17 +10,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from lra.composition import catalogue
-from lra.composition.catalogue import choices, names, ours
+from lra.composition.catalogue import choices, names, our_file
 from lra.composition.class_path import NotNamed, check_place, locate, locate_module
 from lra.composition.yaml_text import load
 from lra.conf.rooms import imported_name
 from lra.errors import ConfigError, UnknownName, unknown
 from lra.runners.metrics import METRICS
+from lra.runners.records import Cell
+from lra.runners.runner import Runner
 
 if TYPE_CHECKING:
     from lra.reports.sections.section import SectionOf
-    from lra.runners.records import Cell
-    from lra.runners.runner import Runner
 
 REPORTS = ("reports",)
 """Our packages that hold sections of reports."""
@@ -28,7 +28,7 @@ MODES = {"modes": "[{}]", "qk": "{}"}
 """Options of our runners that choose a mode, and how one mode is written."""
 
 
-def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "type[Runner]":
+def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> type[Runner]:
     """Return the class of a runner.
 
     Args:
@@ -45,13 +45,11 @@ def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "type[
 
 
 @cache
-def _bundled_class(class_path: str) -> "type[Runner]":
+def _bundled_class(class_path: str) -> type[Runner]:
     return _located(class_path, ())
 
 
-def _located(class_path: str, plugins: Sequence[str]) -> "type[Runner]":
-    from lra.runners.runner import Runner
-
+def _located(class_path: str, plugins: Sequence[str]) -> type[Runner]:
     kind = locate(class_path, plugins)
     if not isinstance(kind, type) or not issubclass(kind, Runner):
         raise ConfigError(
@@ -72,13 +70,13 @@ def _located(class_path: str, plugins: Sequence[str]) -> "type[Runner]":
     return kind
 
 
-def runner_of(cell: "Cell") -> "type[Runner]":
+def runner_of(cell: Cell) -> type[Runner]:
     """Return the class of a cell's runner."""
     node = cell.config.get("runner") or {"name": cell.columns["runner"]}
     return runner_class(node, cell.config.get("plugins") or ())
 
 
-def mode_word(cell: "Cell") -> str:
+def mode_word(cell: Cell) -> str:
     """Return the word of the command line that leads to a cell's mode; "" where nobody says.
 
     Of our own runners it is known by their options: to import one brings torch. One of a package
@@ -86,7 +84,7 @@ def mode_word(cell: "Cell") -> str:
     """
     name, mode = str(cell.columns["runner"]), str(cell.columns["mode"])
     node = cell.config.get("runner") or {"name": name}
-    options = _options(str(node.get("name", name)))
+    options = our_file(f"runner/{node.get('name', name)}")
     if node.get("class_path", options.get("class_path")) == options.get("class_path"):
         for option, form in MODES.items():
             if option in options:
@@ -95,13 +93,6 @@ def mode_word(cell: "Cell") -> str:
         return runner_of(cell).word(mode)
     except NotNamed:
         return f"runner.modes=[{mode}]" if "modes" in node else ""
-
-
-@cache
-def _options(name: str) -> Mapping[str, Any]:
-    """Return what stands in the file of one of our runners; nothing for any other."""
-    file = ours() / "runner" / f"{name}.yaml"
-    return load(file) if file.is_file() else {}
 
 
 def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
@@ -113,7 +104,7 @@ def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str
     """
     metrics: dict[str, tuple[str, ...]] = {}
     for name, node, plugins in _runners(cells):
-        if name not in metrics and not _options(name):
+        if name not in metrics and not our_file(f"runner/{name}"):
             with suppress(ConfigError, UnknownName):
                 kind = runner_class(node, plugins)
                 metrics[name] = kind.tabled or (kind.outcome,)
@@ -179,13 +170,12 @@ def _runners(
         yield name, config.get("runner") or {"name": name}, config.get("plugins") or ()
 
 
-def bundled() -> "dict[str, type[Runner]]":
+def bundled() -> dict[str, type[Runner]]:
     """Return lra's own runners by name."""
     return {name: runner_class({"name": name}) for name in catalogue.bundled("runner")}
 
 
 def _class_path(name: str) -> str:
-    file = ours() / "runner" / f"{name}.yaml"
-    if not file.is_file():
+    if not (options := our_file(f"runner/{name}")):
         raise UnknownName(unknown("runner", name, names("runner")))
-    return cast(str, load(file)["class_path"])
+    return str(options["class_path"])

@@ -1,11 +1,9 @@
 """The names of tasks, under which their rows stand."""
 
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lra.composition.catalogue import names, ours
-from lra.composition.yaml_text import load
+from lra.composition.catalogue import names, our_file
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,9 +22,9 @@ def check_name(config: Mapping[str, Any], task: "Task") -> None:
     protocol, name = config["protocol"], config["task"]["name"]
     if name not in (tasks := names("task")):
         return
-    own = _class_path(name)
+    own = our_file(f"task/{name}").get("class_path")
     if (given := config["task"]["class_path"]) != own and given in {
-        _class_path(other) for other in tasks
+        our_file(f"task/{other}").get("class_path") for other in tasks
     }:
         raise ConfigError(
             f"task.name={name} is the name of another task ({own}), under which rows of {given} "
@@ -39,8 +37,3 @@ def check_name(config: Mapping[str, Any], task: "Task") -> None:
             f"+protocol={protocol} has its settings for task={name}, and these options of it make "
             f"{built}: choose task={built}, or leave the protocol out"
         )
-
-
-@cache
-def _class_path(task: str) -> str:
-    return str(load(ours() / f"task/{task}.yaml")["class_path"])

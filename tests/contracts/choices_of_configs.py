@@ -4,7 +4,6 @@ The type checks of the test run stand in front of a dataclass's constructor, and
 plain strings that this is about; without them the constructor is what users have.
 """
 
-import dataclasses
 import types
 from enum import StrEnum
 from pathlib import Path
@@ -60,14 +59,14 @@ BUILT = [*dict.fromkeys([*MODELS.values(), *TASKS.values(), *CONFIGS])]
 def choices_of(target):
     """Return the options of `target` that are a choice, or a list of choices."""
     found = {}
-    for option in dataclasses.fields(schema(target)):
-        kinds = [option.type]
-        if get_origin(option.type) in {Union, types.UnionType}:
-            kinds = [kind for kind in get_args(option.type) if kind is not type(None)]
+    for name, (hint, _) in schema(target).items():
+        kinds = [hint]
+        if get_origin(hint) in {Union, types.UnionType}:
+            kinds = [kind for kind in get_args(hint) if kind is not type(None)]
         several = get_origin(kinds[0]) is list
         kind = get_args(kinds[0])[0] if several else kinds[0]
         if isinstance(kind, type) and issubclass(kind, StrEnum):
-            found[option.name] = (kind, several)
+            found[name] = (kind, several)
     return found
 
 
@@ -104,8 +103,7 @@ def outcome(run):
 
 
 def allows_none(target, name):
-    (option,) = (f for f in dataclasses.fields(schema(target)) if f.name == name)
-    return type(None) in get_args(option.type)
+    return type(None) in get_args(schema(target)[name].kind)
 
 
 def refuse_unknown_names(case, *arguments):

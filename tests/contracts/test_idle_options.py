@@ -3,7 +3,6 @@
 Every family is built with each of its choices, and beside it with each value of every other option.
 """
 
-import dataclasses
 import inspect
 import re
 import types
@@ -101,8 +100,8 @@ def kinds_of(hint):
 def values_of(family):
     """Return the values to try of each option, its default left out."""
     found = {}
-    for option in dataclasses.fields(schema(family)):
-        name, (kind, *_) = option.name, kinds_of(option.type)
+    for name, (hint, _) in schema(family).items():
+        kind, *_ = kinds_of(hint)
         usual, small = defaults(family)[name], SMALL.get(name)
         member = get_args(kind)[0] if get_origin(kind) is list else kind
         if member is bool:

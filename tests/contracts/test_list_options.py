@@ -4,7 +4,7 @@ Found by introspection, so that an option of a new runner, task or family is cov
 """
 
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -34,11 +34,10 @@ def list_options() -> Iterator[tuple[str, str, Any]]:
             parts = (node, node.get("mixer") or {}, node.get("stack") or {})
             paths += [str(part["class_path"]) for part in parts if "class_path" in part]
     for path in dict.fromkeys(paths):
-        for entry in fields(schema(located(path))):
-            kinds = (entry.type, *get_args(entry.type))
-            for kind in kinds:
+        for name, (hint, _) in schema(located(path)).items():
+            for kind in (hint, *get_args(hint)):
                 if get_origin(kind) in (list, dict):
-                    yield path, entry.name, kind
+                    yield path, name, kind
 
 
 OPTIONS = [*list_options()]
@@ -74,7 +73,7 @@ def test_there_are_such_options() -> None:
 @pytest.mark.parametrize(("path", "name", "kind"), OPTIONS)
 def test_no_other_value_is_taken_for_a_list(path: str, name: str, kind: Any) -> None:
     known = schema(located(path))
-    needed = {e.name: "x" for e in fields(known) if e.default is e.default_factory is MISSING}
+    needed = {key: "x" for key, (_, default) in known.items() if default is MISSING}
     for value in wrong(kind):
         with pytest.raises(ConfigError, match=rf"^node\.{name}") as refused:
             bind(located(path), {**needed, name: value}, "node")

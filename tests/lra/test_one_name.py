@@ -215,4 +215,3 @@ def test_a_misspelt_place_of_ours_is_answered_with_near_ones(tmp_path):
     done = attempt(tmp_path, HOME, "-P", "-m", "lra", "verify", "models.families.linaer:X")
     assert done.returncode == 2
     assert "did you mean 'linear'" in done.stderr
-    assert "own_mixers" not in done.stderr
