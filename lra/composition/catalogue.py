@@ -50,7 +50,7 @@ def ours() -> Path:
 
 
 @lru_cache(maxsize=512)
-def our_file(path: str) -> Mapping[str, Any]:
+def our_file(path: str) -> dict[str, Any]:
     """Return GROUP/NAME of lra's own, which stays while a process runs; empty where none is."""
     file = ours() / f"{path}.yaml"
     return load(file) if file.is_file() else {}
