@@ -8,7 +8,7 @@ from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from lra.composition.own_options import TABLES, Tree
-from lra.conf.short_values import short, short_list
+from lra.conf.short_values import LONGEST_REASON, short
 from lra.errors import ConfigError, near
 from lra.runners.records import Memo
 
@@ -122,5 +122,5 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
     matches = [each for each in alike if each.startswith(f"{group}.")]
     matches = matches or [f"{above}.{each}".lstrip(".") for each in beside] or alike
     hint = f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
-    hint += f" Known here: {short_list(siblings)}." if siblings else ""
+    hint += f" Known here: {short(', '.join(siblings), LONGEST_REASON)}." if siblings else ""
     return f"unknown key {key!r}{hint} `lra run --cfg job` prints every key of the configuration."

@@ -175,22 +175,6 @@ def test_a_text_that_looks_like_a_reference_reaches_the_task() -> None:
     assert bind(target, {"train": text, "others": [text, "b"]}, "task")["others"] == task["labels"]
 
 
-@pytest.mark.parametrize(
-    "word",
-    ["hydra/launcher=submitit_slurm", "hydra/launcher=joblib", "hydra/sweeper=optuna",
-     "hydra.launcher.timeout_min=60", "hydra.launcher._target_=os.system", "+hydra/launcher=ray",
-     "hydra.sweeper._target_=os.system", "hydra.sweeper.n_trials=3"],
-)  # fmt: skip
-@pytest.mark.parametrize("verb", ["run", "run -m", "submit", "plan", "show --cost"])
-def test_launchers_and_sweepers_of_others_are_refused_by_name(
-    verb: str, word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, err = said([*verb.split(), "model=linear", word], capsys)
-    assert code == 2
-    assert err.startswith(f"lra: {word}: lra starts its cells itself")
-    assert len(err.splitlines()) == 1
-
-
 def test_long_words_are_named_by_their_beginning(capsys: pytest.CaptureFixture[str]) -> None:
     long, several = "x" * 9000, ",".join(map(str, range(2000)))
     for argv in (

@@ -220,7 +220,8 @@ READERS = {
         "extract(Path('member.tar.bz2'), Path('out').resolve())",
     "seek.tar": "from lra.tasks.classification.reviews import read_archive; "
         "read_archive(Path('seek.tar'))",
-    "deflate.zip": "from lra.tasks.language.characters import read_text as r; r(Path('deflate.zip'))",
+    "deflate.zip": "from lra.tasks.language.characters import read_text as r; "
+        "r(Path('deflate.zip'))",
     "bzip2.zip": "from lra.tasks.language.characters import read_text as r; r(Path('bzip2.zip'))",
     "npz": "from lra.tasks.classification.images import read_cifar; read_cifar(Path('.'))",
     "parquet": "from lra.tasks.data.hub import check_folder; check_folder(Path('tables'))",
