@@ -183,22 +183,6 @@ def test_interval_p_and_what_is_detectable_have_one_level(make: SimpleNamespace)
     assert len(seen) == 4
 
 
-def test_over_tasks_a_seed_counts_once() -> None:
-    """Coverage of the interval over tasks, where results of one seed go together."""
-    from lra.reports.comparison.pairs import _over
-
-    rng, inside = np.random.default_rng(0), []
-    for _ in range(2000):
-        by_seed = rng.normal(0, 1, 4)
-        groups = [
-            {("seed", s): (float(by_seed[s] + rng.normal(0, scale)), 0.0) for s in range(4)}
-            for scale in (0.1, 1.0, 3.0)
-        ]
-        line = _over("all", groups, "tasks")
-        inside.append(line.difference.interval.low <= 0 <= line.difference.interval.high)
-    assert np.mean(inside) == pytest.approx(0.95, abs=0.02)
-
-
 def test_one_seed_at_several_tasks_flips_their_signs(make: SimpleNamespace) -> None:
     tasks = ["listops", "text", "image", "retrieval", "pathx"]
     rows = [

@@ -32,18 +32,6 @@ def test_the_paired_t_test_is_that_of_scipy(pairs: int) -> None:
     assert (ours.p < 0.05) == (not ours.interval.low <= 0 <= ours.interval.high)
 
 
-@pytest.mark.parametrize("pairs", [2, 3, 6])
-def test_coverage_and_uniform_p_without_a_difference(pairs: int) -> None:
-    rng = np.random.default_rng(20 + pairs)
-    common = rng.normal(0, 3, (TRIALS, pairs))  # what both models of a seed share
-    x, y = common + rng.normal(0, 1, common.shape), common + rng.normal(0, 0.2, common.shape)
-    results = [mean_difference([*a], [*b]) for a, b in zip(x, y, strict=True)]
-    p = np.array([result.p for result in results])
-    inside = [r.interval is not None and r.interval.low <= 0 <= r.interval.high for r in results]
-    assert np.mean(inside) == pytest.approx(0.95, abs=4 * math.sqrt(0.05 * 0.95 / TRIALS))
-    assert stats.kstest(p, "uniform").pvalue > 0.01
-
-
 @pytest.mark.parametrize("level", [0.95, 1 - 0.05 / 3])
 @pytest.mark.parametrize("pairs", [2, 3, 5, 10])
 def test_the_detectable_difference_is_detected_as_often_as_promised(
@@ -75,7 +63,7 @@ def test_without_spread_there_is_no_test(first: list[float], second: list[float]
     assert found.mean == pytest.approx(first[0] - second[0])
 
 
-def test_sign_flips_are_those_of_scipy_and_exact_under_the_null() -> None:
+def test_sign_flips_are_those_of_scipy() -> None:
     rng = np.random.default_rng(3)
     for size in (2, 5, 8):
         values = rng.normal(0.5, 1, size)
@@ -87,10 +75,6 @@ def test_sign_flips_are_those_of_scipy_and_exact_under_the_null() -> None:
     assert (sign_flip_p([1.0] * 6), sign_flip_p([0.3])) == (2 / 64, 1.0)
     assert sign_flip_p([0.1, 0.2, -0.3]) == 1.0  # though their sum is 5e-17
     assert sign_flip_p([0.0, 0.0]) == 1.0
-    skewed = rng.laplace(0, [1, 1, 2, 3, 5, 8, 13], (TRIALS, 7))
-    p = np.array([sign_flip_p([*values]) for values in skewed])
-    for level in (2 / 128, 6 / 128, 0.25):
-        assert (p <= level).mean() == pytest.approx(level, abs=4 * math.sqrt(level / TRIALS))
     many = rng.normal(0.3, 1, MOST_FLIPPED)
     longer = [*many, 1e-12]
     assert sign_flip_p(longer) == pytest.approx(sign_flip_p([*many]), abs=0.02)
@@ -103,24 +87,14 @@ def test_the_interval_of_two_shares_is_newcombes() -> None:
         found = share_difference_interval(first, second)
         assert [found.low, found.high] == pytest.approx(wanted, abs=5e-5)
         assert found.source == Uncertainty.examples
-    rng = np.random.default_rng(0)
-    for true in ((0.3, 0.25), (0.97, 0.9)):
-        shares = rng.binomial(400, true, (TRIALS, 2)) / 400
-        intervals = [share_difference_interval((x, 400), (y, 400)) for x, y in shares]
-        inside = [i.low <= true[0] - true[1] <= i.high for i in intervals]
-        assert np.mean(inside) == pytest.approx(0.95, abs=0.02)
 
 
-def test_holm_keeps_the_share_of_families_with_an_error() -> None:
-    """Sorted: 4 x 0.005, then 3 x 0.01, then 2 x 0.03 and 0.04, never falling."""
+def test_holm_steps_down_and_never_falls() -> None:
+    """Sorted: 4 x 0.005, then 3 x 0.01, then 2 x 0.03 and 0.04."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.7, 0.6]) == [1.0, 1.0]
     assert holm([0.04]) == [0.04]
     assert holm([]) == []
-    rng = np.random.default_rng(1)
-    families = rng.uniform(size=(TRIALS, 6))
-    wrong = np.mean([min(holm([*family])) <= 0.05 for family in families])
-    assert wrong == pytest.approx(0.05, abs=4 * math.sqrt(0.05 / TRIALS))
 
 
 def test_an_interval_at_the_level_of_holm_leaves_out_0_where_holm_rejects() -> None:
