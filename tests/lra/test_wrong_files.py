@@ -18,8 +18,8 @@ from fuzz import cases
 
 from lra.cli import main
 from lra.cluster.local import LocalEngine
-from lra.cluster.plan import BadPlan, PlanTitles, StoredPlan, plan_folder
-from lra.cluster.progress_of import Watcher, sweep_lines, worker_lines
+from lra.cluster.plan import BadPlan, StoredPlan, plan_folder
+from lra.cluster.progress_of import Watcher, sweep_lines
 from lra.cluster.state import WorkerState
 from lra.cluster.submissions import submissions
 from lra.runners.measurement.hardware import HardwareProfile
@@ -246,15 +246,6 @@ def every_value(content: bytes) -> Iterator[dict[str, Any]]:
             number += 1
             yield whole
         node[key] = was
-
-
-def watched(plan: Path) -> list[str]:
-    opened = StoredPlan(plan)
-    try:
-        standing = Watcher(opened).look()
-        return [*sweep_lines(standing, PlanTitles(opened), 9), *worker_lines(standing, 9)]
-    finally:
-        opened.close()
 
 
 def reader(name: str, here: Path) -> Callable[[Path], object]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 LENGTH = 256
 """Of every sequence: a fourth of the shortest task's, so that comparisons stay fast."""
@@ -85,16 +85,6 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
     raise KeyError(name)
 
 
-def answer(model: nn.Module, task: str) -> np.ndarray:
-    """Return the logits of a model of ours."""
-    inputs, keep = pixels(task), None
-    if not model.facts.scalars:
-        inputs = tokens(task)
-        keep = inputs != 0
-    with torch.no_grad():
-        return model.predict(inputs, keep)[0].numpy()
-
-
 def apart(found: np.ndarray, theirs: np.ndarray) -> float:
     """Return the largest difference of logits, relative to the largest logit."""
     return float(np.abs(found - theirs).max() / np.abs(theirs).max())
@@ -143,11 +133,6 @@ def text(task: str, ids: Tensor) -> str:
     if task == "listops":
         return " ".join(SYMBOLS[each - 1] for each in real)
     return "".join(chr(each - 1) for each in real)
-
-
-def pixels(task: str) -> Tensor:
-    """Return real numbers [ROWS, 1, LENGTH] in place of ids."""
-    return torch.randn((ROWS, 1, LENGTH), generator=generator(task), dtype=torch.float64)
 
 
 def grey(task: str) -> Tensor:
