@@ -1,29 +1,20 @@
-#!/usr/bin/env python3
 """A real SLURM on this one machine, for tests: a controller and several nodes, each a slurmd.
 
 For a machine or container that can be thrown away, Debian 12 or Ubuntu 24.04, as root. It needs
-`apt-get install slurm-wlm munge`, or `start --install`, which calls just that. It writes nothing
-into /etc: all files lie in one folder, whose `slurm.conf` the commands of SLURM find by
-SLURM_CONF. Nodes claim more cores than there are, so that a pool of workers can be tried.
-
-    python tests/slurm/single_node.py start            # prints: export SLURM_CONF=...
-    python tests/slurm/single_node.py lose n2          # its slurmd and all of its jobs, by SIGKILL
-    python tests/slurm/single_node.py back n2
-    python tests/slurm/single_node.py stop
+`apt-get install slurm-wlm munge`. It writes nothing into /etc: all files lie in one folder, whose
+`slurm.conf` the commands of SLURM find by SLURM_CONF. Nodes claim more cores than there are, so
+that a pool of workers can be tried.
 
 Partitions: `main` (all nodes, no limit), `short` (two minutes), `low` (requeued, after ten seconds
 of grace, where `high` wants its nodes) and `high`. The last node is a large one; the GPUs that it
-names are names alone. Standard library alone: it also runs where lra is not installed.
+names are names alone.
 """
 
-import argparse
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -150,10 +141,6 @@ class SingleNode:
         if controller:
             _end(controller, signal.SIGTERM)
 
-    def running(self) -> bool:
-        """Tell whether the controller of this folder runs."""
-        return _pid(self.folder / "slurmctld.pid") is not None
-
     def nodes(self) -> list[str]:
         """Return the names of all nodes."""
         if not self.conf.exists():
@@ -213,14 +200,6 @@ def why_not() -> str | None:
     if lacking:
         return f"no {', '.join(lacking)} here: apt-get install {' '.join(PACKAGES)}"
     return None
-
-
-def install() -> None:
-    """Install the packages, by apt-get."""
-    calm = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *PACKAGES]
-    for words in (["apt-get", "update"], command):
-        subprocess.run(words, env=calm, check=True)
 
 
 def _which(name: str) -> str | None:
@@ -288,44 +267,3 @@ def _end(pid: int, how: signal.Signals) -> None:
             time.sleep(0.05)
     except OSError:
         return
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=("start", "stop", "lose", "back"))
-    parser.add_argument("node", nargs="?", help="for lose and back")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "lra-slurm")
-    parser.add_argument("--nodes", type=int, default=4)
-    parser.add_argument("--cpus", type=int, default=8, help="that a small node claims to have")
-    parser.add_argument("--memory-mb", type=int, default=16_000, help="likewise")
-    parser.add_argument("--arrays", type=int, default=1001, help="MaxArraySize")
-    parser.add_argument("--install", action="store_true", help="apt-get install first")
-    given = parser.parse_args(argv)
-    slurm = SingleNode(given.folder.resolve())
-    try:
-        if given.what == "start":
-            if given.install:
-                install()
-            slurm.start(
-                nodes=given.nodes, cpus=given.cpus, memory_mb=given.memory_mb, arrays=given.arrays
-            )
-            print(f"export SLURM_CONF={slurm.conf}")
-        elif given.what == "stop":
-            slurm.stop()
-        elif given.node not in slurm.nodes():
-            raise SlurmFault(f"{given.what}: got {given.node!r}; nodes: {', '.join(slurm.nodes())}")
-        elif given.what == "lose":
-            slurm.lose(given.node)
-        else:
-            slurm.back(given.node)
-    except (SlurmFault, subprocess.CalledProcessError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Sweeps on a real SLURM, whose nodes are lost, whose time is over, and which takes them away.
 
-It starts a SLURM of its own (`single_node.py`), or uses the one that runs already.
+It starts a SLURM of its own: `single_node.py`.
 """
 
 import json
@@ -61,18 +61,11 @@ ONE = [WorkerGroup(name="all", count=1, resources=Resources(memory_bytes=2**30, 
 def slurm() -> Iterator[SingleNode]:
     """A SLURM with four nodes."""
     one = SingleNode(Path(tempfile.gettempdir()) / "lra-slurm")
-    there = one.running()
-    if not there:
-        one.start(nodes=4, cpus=8, memory_mb=16_000, arrays=4)
-    before = os.environ.get("SLURM_CONF")
-    os.environ["SLURM_CONF"] = str(one.conf)
-    yield one
-    if before is None:
-        del os.environ["SLURM_CONF"]
-    else:
-        os.environ["SLURM_CONF"] = before
-    if not there:
-        one.stop()
+    one.start(nodes=4, cpus=8, memory_mb=16_000, arrays=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(one.conf))
+        yield one
+    one.stop()
 
 
 def until(seen: Callable[[], bool], seconds: float = 120) -> None:
