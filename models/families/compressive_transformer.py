@@ -130,16 +130,19 @@ class CompressiveTransformer(SegmentRecurrence):
         inputs, rows, seen, *used = cast(tuple[Tensor, ...], flow.state)
         waiting = self.rate - 1
         memory, held = inputs.shape[1] - waiting, rows.shape[1]
-        context = torch.cat((rows.to(x.dtype), inputs[:, waiting:].to(x.dtype), x), dim=1)
-        given_up = (seen - memory).clamp(min=0)
-        vacant = none_if_full(
-            memory - seen.clamp(max=memory) + held - (given_up // self.rate).clamp(max=held)
-        )
-        segment = Segment((context,), vacant, None)
-        q = self.split(self.q_proj(x))
-        k, v = (self.split(layer(context)) for layer in (self.k_proj, self.v_proj))
-        placed = self.placed(q, k, vacant)
-        y = self.merge(self.read(*placed, v, segment))
+        if not used and self.begins(x, seen, memory):
+            y = self.forward(x, layout)
+        else:
+            context = torch.cat((rows.to(x.dtype), inputs[:, waiting:].to(x.dtype), x), dim=1)
+            given_up = (seen - memory).clamp(min=0)
+            vacant = none_if_full(
+                memory - seen.clamp(max=memory) + held - (given_up // self.rate).clamp(max=held)
+            )
+            segment = Segment((context,), vacant, None)
+            q = self.split(self.q_proj(x))
+            k, v = (self.split(layer(context)) for layer in (self.k_proj, self.v_proj))
+            placed = self.placed(q, k, vacant)
+            y = self.merge(self.read(*placed, v, segment))
         every = torch.cat((inputs, x.to(inputs.dtype)), dim=1)
         counted = None
         if used:

@@ -63,6 +63,12 @@ def _vacant(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, " b"] | None:
     return none_if_full((memory - seen).clamp(min=0))
 
 
+def begins(seen: Int[Tensor, " b"], length: int) -> bool:
+    """Tell whether it is known that nothing came before a segment of several tokens."""
+    # Elsewhere than on a CPU a look would wait for the device.
+    return length > 1 and seen.device.type == "cpu" and not bool(seen.any())
+
+
 def none_if_full(empty: Int[Tensor, " b"]) -> Int[Tensor, " b"] | None:
     """Return how many remembered rows hold nothing, or None where it is known that none does."""
     # Elsewhere than on a CPU a look would wait for the device.

@@ -69,8 +69,17 @@ class SegmentRecurrence(MultiHead):
             keys_values = tuple(self.split(layer(x)) for layer in (self.k_proj, self.v_proj))
             segment = segment_memory.append_segment(flow.state, keys_values)
             k, v = segment.context
+            if self.begins(x, cast(tuple[Tensor, ...], flow.state)[-1], k.shape[2] - x.shape[1]):
+                k, v = keys_values
+                y = cast(Core, self.core)(*self.placed(q, k, None), v, layout)
+                return flow._replace(x=self.merge(y), state=segment.state)
         q, k = self.placed(q, k, segment.empty)
         return flow._replace(x=self.merge(self.read(q, k, v, segment)), state=segment.state)
+
+    def begins(self, x: Float[Tensor, "b l d"], seen: Int[Tensor, " b"], memory: int) -> bool:
+        """Tell whether a stream in evaluation begins with x, which is read as without a state."""
+        alike = not (self.same_length and x.shape[1] > memory)
+        return alike and not self.training and segment_memory.begins(seen, x.shape[1])
 
     def split_first(self, x: Float[Tensor, "l b d"]) -> Float[Tensor, "b h l k"]:
         """Fold the width of all heads into heads, of rows whose first axis is the length."""

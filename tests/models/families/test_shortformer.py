@@ -1,10 +1,14 @@
 """Shortformer against its equations, and its cache against tokens read anew."""
 
+import pytest
 import torch
 
+from lra.models.contract.counting import count_operations
+from lra.models.families.compressive_transformer import CompressiveTransformer
 from lra.models.families.sdpa import SDPA
 from lra.models.families.shortformer import Shortformer
-from lra.models.mixer import Layout, Positions, Site
+from lra.models.families.transformer_xl import TransformerXL
+from lra.models.mixer import Flow, Layout, Positions, Site
 from tests.attention import builder, drawn, streamed
 
 WIDTH, HEADS = 12, 3
@@ -35,3 +39,31 @@ def test_without_positions_the_cache_is_a_set() -> None:
     torch.testing.assert_close(*now(build(positions=Positions.none)), atol=1e-13, rtol=0)
     one, other = now(build())
     assert (one - other).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("memory", [40, 20])
+@pytest.mark.parametrize(
+    ("family", "positions"),
+    [
+        (Shortformer, Positions.position_infused),
+        (TransformerXL, Positions.transformer_xl),
+        (CompressiveTransformer, Positions.transformer_xl),
+    ],
+)
+def test_a_prompt_costs_what_it_costs_without_a_state(family, positions, memory: int) -> None:
+    mixer = builder(family, causal=True, positions=positions, moved=0.3)()
+    x = drawn(2, 33, WIDTH)
+    begun = Flow(x[:, :32], mixer.initial_state(2, memory))
+    read = mixer.extend(begun, Layout())
+    cut = family is TransformerXL and memory < 32  # each token sees `memory` keys and no more
+    if not cut:
+        torch.testing.assert_close(read.x, mixer(x[:, :32], Layout()), atol=1e-13, rtol=0)
+        alone = count_operations(lambda: mixer(x[:, :32], Layout()))
+        assert count_operations(lambda: mixer.extend(begun, Layout())) < 1.3 * alone
+    if memory > 32:
+        after = mixer.extend(Flow(x[:, 32:], read.state), Layout())
+        torch.testing.assert_close(after.x, mixer(x, Layout())[:, 32:], atol=1e-13, rtol=0)
+    else:
+        pieces, _ = streamed(mixer, x[:, :32], 1, memory)
+        assert torch.allclose(pieces[:, :memory], read.x[:, :memory], atol=1e-13)
+        assert not cut or torch.allclose(pieces, read.x, atol=1e-13)
