@@ -57,7 +57,7 @@ LEGEND = {
     "GiB": "memory of a training step at its peak; !: more than there is",
     "step": "time of a training step: forecast, or with a note as measured; OOM: out of memory",
     "prefill": "forecast time of reading one text",
-    "token": "forecast time of one token more, from counted work as step and prefill",
+    "token": "forecast time of one token more, counted as prefill; rows of runner=decode are apart",
     "state": "bytes (K, M, G: 1024-fold) of one text behind all tokens: float32, as runner=decode "
     "holds it in any precision",
     "x sdpa": "measured time of a training step over that of exact attention; in parentheses: of "

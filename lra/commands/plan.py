@@ -201,62 +201,9 @@ def _write_csv(lines: list[dict[str, Any]]) -> None:
 
 def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
     """Print a table, what needs a word, and the totals."""
-    from lra.composition.task_name import NONE
-    from lra.terminal.console import print_table
-    from lra.terminal.screen import flush_right
-
-    several = len({line["runner"] for line in lines}) > 1
-    gpu = any(line["gpu_hours_to_do"] for line in lines)
-    references = any(line["reference"] for line in lines)
-    under = any(line["protocol"] != NONE for line in lines)
-    kinds, gpu_hours = ["runner"] if several else [], ["GPU-h"] if gpu else []
-    head = [
-        "model",
-        "task",
-        *(["protocol"] if under else []),
-        *kinds,
-        "mode",
-        "length",
-        "seeds",
-        "done",
-        "steps",
-        "step",
-        "each",
-    ]
-    head += ["to do", *gpu_hours, "parameters", "limit", "memory", "fits"]
-    head += [*(["reference", "its memory", "it fits"] if references else []), "options"]
-    rows, notes = [head], dict[str, list[str]]()
-    for line in lines:
-        note = line["reason"]
-        mark = ""
-        if note:
-            notes.setdefault(note, []).append(line["model"])
-            mark = f" [{[*notes].index(note) + 1}]"
-        rows.append(
-            [
-                line["model"],
-                line["task"],
-                *([line["protocol"]] if under else []),
-                *([line["runner"]] if several else []),
-                str(line["mode"]),
-                f"{line['length']:,}",
-                str(len(line["seeds"])),
-                str(line["done"]),
-                "" if line["steps"] is None else f"{line['steps']:,}",
-                "?" if line["step_s"] is None else _short_time(line["step_s"]),
-                "?" if line["hours"] is None else _short_time(line["hours"] * HOUR),
-                "?" if line["hours_to_do"] is None else _short_time(line["hours_to_do"] * HOUR),
-                *([f"{line['gpu_hours_to_do'] or 0.0:.2f}"] if gpu else []),
-                "?" if line["parameters"] is None else f"{line['parameters']:,}",
-                _gib(line["room_bytes"]),
-                _gib(line["need_bytes"]),
-                FITS[line["fits"]],
-                *(_of_reference(line) if references else []),
-                f"{line['options']}{mark}",
-            ]
-        )
-    words = {column for column, title in enumerate(head) if title in LEFT}
-    print_table(flush_right(rows, but=words), indent="", header=True)
+    notes = [*dict.fromkeys(line["reason"] for line in lines if line["reason"])]
+    if lines:
+        _print_table(lines, notes)
     if notes:
         print()
     for number, note in enumerate(notes, 1):
@@ -273,20 +220,60 @@ def _gib(size: float | None) -> str:
     return "?" if size is None else f"{size / GIB:.2f} GiB"
 
 
-def _of_reference(line: dict[str, Any]) -> list[str]:
-    if not line["reference"]:
-        return ["", "", ""]
-    return [
-        line["reference"], _gib(line["reference_need_bytes"]), FITS[line["reference_fits"]]
-    ]  # fmt: skip
+def _print_table(lines: list[dict[str, Any]], notes: Sequence[str]) -> None:
+    """Print the columns that tell anything."""
+    from lra.composition.task_name import NONE
+    from lra.terminal.console import print_table
+    from lra.terminal.screen import flush_right
+
+    rows = [_entries(line, notes) for line in lines]
+    absent = {
+        *(["protocol"] if all(line["protocol"] == NONE for line in lines) else []),
+        *(["runner"] if len({line["runner"] for line in lines}) < 2 else []),
+        *([] if any(line["gpu_hours_to_do"] for line in lines) else ["GPU-h"]),
+        *([] if any(line["reference"] for line in lines) else OF_REFERENCES),
+    }
+    head = [title for title in rows[0] if title not in absent]
+    words = {column for column, title in enumerate(head) if title in LEFT}
+    table = [head, *([row[title] for title in head] for row in rows)]
+    print_table(flush_right(table, but=words), indent="", header=True)
 
 
+def _entries(line: dict[str, Any], notes: Sequence[str]) -> dict[str, str]:
+    """Return what stands in a line of the table, by the titles of the columns."""
+    beside = line["reference"]
+    return {
+        **{title: str(line[title]) for title in ("model", "task", "protocol", "runner", "mode")},
+        "length": f"{line['length']:,}",
+        "seeds": str(len(line["seeds"])),
+        "done": str(line["done"]),
+        "steps": "" if line["steps"] is None else f"{line['steps']:,}",
+        "step": _short_time(line["step_s"], 1.0),
+        "each": _short_time(line["hours"], HOUR),
+        "to do": _short_time(line["hours_to_do"], HOUR),
+        "GPU-h": f"{line['gpu_hours_to_do'] or 0.0:.2f}",
+        "parameters": "?" if line["parameters"] is None else f"{line['parameters']:,}",
+        "limit": _gib(line["room_bytes"]),
+        "memory": _gib(line["need_bytes"]),
+        "fits": FITS[line["fits"]],
+        "reference": beside,
+        "its memory": _gib(line["reference_need_bytes"]) if beside else "",
+        "it fits": FITS[line["reference_fits"]] if beside else "",
+        "options": line["options"]
+        + (f" [{notes.index(line['reason']) + 1}]" if line["reason"] else ""),
+    }
+
+
+OF_REFERENCES = ("reference", "its memory", "it fits")
 LEFT = frozenset({"model", "task", "protocol", "runner", "mode", "reference", "options"})
 """Columns of words."""
 
 
-def _short_time(seconds: float) -> str:
+def _short_time(number: float | None, unit_s: float) -> str:
     """Return a time of any size in a few letters."""
+    if number is None:
+        return "?"
+    seconds = number * unit_s
     if seconds <= 0:
         return "-"
     for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0)):
