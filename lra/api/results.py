@@ -50,27 +50,26 @@ def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFr
         >>> sorted(rows["metric"].unique())[:2]
         ['accuracy', 'bandwidth']
     """
-    from lra.reports.labels import labels_of
-
-    found = rows_of(Path(path), sweep)
-    return found.assign(split=[labels_of(each).get("split", "") for each in found["labels"]])
+    return rows_of(Path(path), sweep)
 
 
 def rows_of(
     path: Path, sweep: str | None = None, cells: Collection[str] | None = None
 ) -> "pd.DataFrame":
     """Return stored rows, of some cells where these are named; see `rows`."""
+    from lra.reports.labels import labels_of
     from lra.results.rows import published_with_names, stored_rows
 
+    left_out: list[str] = []
     if (file := file_at(path, sweep)) is not None:
         frame = published_with_names(file)
         if frame.empty:
             raise FileNotFoundError(f"{file} holds no rows")
-        return frame
-    frame, _, left_out = stored_rows(path, sweep, cells)
+    else:
+        frame, _, left_out = stored_rows(path, sweep, cells)
     for line in left_out:
         warnings.warn(f"left out: {line}", DamagedCell, stacklevel=4)
-    return frame
+    return frame.assign(split=[labels_of(each).get("split", "") for each in frame["labels"]])
 
 
 def file_at(path: Path, sweep: str | None, hint: str = "") -> Path | None:

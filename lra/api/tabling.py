@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from lra.api.plain_errors import plainly
 from lra.api.prepared_rows import (
@@ -59,7 +59,7 @@ class ResultTable:
         import pandas as pd
 
         table = self.table
-        columns = dict[tuple[str, str], list[Any]]()
+        columns: dict[tuple[str, str], Sequence[str | float]] = {}
         for number, column in enumerate(table.columns):
             entries = [row.entries[number] for row in table.rows]
             words = text or column.words
