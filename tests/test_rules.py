@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -326,6 +327,57 @@ def test_class_names_are_unique():
                 found.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
     assert len(found) > 300, "the classes were not found"
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+IRREGULAR = frozenset(
+    "begun built chosen done drawn found given gone held hidden kept known left lost made own said "
+    "seen sent shown spelt spent taken told torn written".split()
+)
+NOUNS = frozenset({"need", "seed", "speed"})
+PARTICIPLES_LEFT = {"models": 57, "tasks": 34, "runners": 54, "lra/composition": 21}
+"""How many a room has at most, of functions, classes and files; others have none."""
+PROTOCOL = frozenset({"main", "parser", "section"})
+"""Names that many modules have to have."""
+OFTEN = {"read": 12, "empty": 8, "answers": 6, "blocks": 5, "append": 4}
+"""Further names that more than three modules have, and how many at most."""
+
+
+def is_participle(name):
+    """Tell whether a name is a participle alone, of which nobody sees what is."""
+    return name in IRREGULAR or (name not in NOUNS and re.fullmatch("[a-z]+ed", name) is not None)
+
+
+def public_names(file):
+    """Yield what a module defines for others; itself first."""
+    yield file.stem
+    for node in parsed(file).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def test_no_participle_alone_is_a_name():
+    names = ("kept", "ranked", "seed", "rank_columns")
+    assert [*filter(is_participle, names)] == ["kept", "ranked"]
+    found = {}
+    for file in sources("conf", *SHIPPED):
+        path = str(file.relative_to(ROOT))
+        room = next((room for room in PARTICIPLES_LEFT if path.startswith(f"{room}/")), "")
+        names = [name for name in public_names(file) if is_participle(name.lower())]
+        found.setdefault(room, []).extend(f"{path}: {name}" for name in names)
+    assert found.pop("") == []
+    counts = {room: len(names) for room, names in found.items()}
+    assert all(counts[room] <= PARTICIPLES_LEFT[room] for room in counts), counts
+
+
+def test_no_function_is_defined_often():
+    names = Counter(
+        node.name
+        for file in sources("conf", *SHIPPED)
+        for node in parsed(file).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    )
+    often = {name: count for name, count in names.items() if name not in PROTOCOL and count > 3}
+    assert {name: count for name, count in often.items() if count > OFTEN.get(name, 3)} == {}
 
 
 def test_every_module_opens_with_a_docstring():
