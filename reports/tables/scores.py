@@ -242,17 +242,17 @@ def differing_positions(rows: pd.DataFrame) -> str:
     """Say which models have other positions than most, unless their names do; "" where none has."""
     if "positions" not in rows:
         return ""
-    known = rows[(rows["baseline"] == "") & (rows["positions"] != "")]
-    by_name = known.groupby("name")["positions"].agg(lambda each: " or ".join(sorted({*each})))
-    usual = by_name.mode().get(0, "")
-    told = {name for name, options in zip(known["name"], known["options"], strict=True)
-            if "backbone.positions" in options}  # fmt: skip
-    others = by_name[(by_name != usual) & ~by_name.index.isin(told)]
-    texts = [
-        f"{kind} of {', '.join(model_order([*names]))}"
-        for kind, names in others.groupby(others).groups.items()
-    ]
-    return f" Positions differ: {'; '.join(texts)}; {usual} of most." if texts else ""
+    told = ["backbone.positions" in options for options in rows["options"]]
+    known = rows.assign(told=told)[(rows["baseline"] == "") & (rows["positions"] != "")]
+    texts = []
+    for task, part in known.groupby("task"):
+        usual = part.drop_duplicates("name")["positions"].mode().get(0, "")
+        others = part[(part["positions"] != usual) & ~part["told"]]
+        texts += [
+            f"{kind} of {', '.join(model_order([*names]))} at {task} ({usual} of most)"
+            for kind, names in others.groupby("positions")["name"]
+        ]
+    return f" Positions differ: {'; '.join(texts)}." if texts else ""
 
 
 def behind_means(entries: Sequence[Entry]) -> str:

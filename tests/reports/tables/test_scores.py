@@ -163,7 +163,13 @@ def test_positions_that_differ_are_named_below() -> None:
     assert "Positions" not in table(with_backbones(rows, cells)).caption
     cells["gla"] = {"identity": {"backbone": {"positions": "rotary"}}}
     found = table(with_backbones(rows, cells)).caption
-    assert "Positions differ: rotary of gla; learned of most." in found
+    assert "Positions differ: rotary of gla at listops (learned of most)." in found
+    text = make.frame(
+        *(make.accuracy(model, 0, 0.5, cell=f"t{model}", task="text") for model in models)
+    )
+    cells |= {f"t{m}": {"identity": {"backbone": {"positions": "rotary"}}} for m in models}
+    found = table(with_backbones(pd.concat([rows, text]), cells)).caption
+    assert "Positions differ: rotary of gla at listops (learned of most)." in found
     assert "Positions" not in table(rows).caption  # of a file without configurations
 
 
