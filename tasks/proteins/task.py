@@ -90,7 +90,7 @@ LENGTHS = {ProteinForm.single: 1024, ProteinForm.concatenated: 8192}
 """As published."""
 
 
-class TestSplit(StrEnum):
+class JudgedSplit(StrEnum):
     """What the test split is."""
 
     hashed = auto()
@@ -142,7 +142,7 @@ class Proteins(RowsTask, LanguageTask):
         column: str = "Sequence",
         families: str | None = None,
         held_out_families: list[str] = [],  # noqa: B006
-        test: TestSplit = TestSplit.hashed,
+        test: JudgedSplit = JudgedSplit.hashed,
         validation_fraction: float = 0.05,
         test_fraction: float = 0.05,
         duplicates: Duplicates = Duplicates.drop,
@@ -169,7 +169,7 @@ class Proteins(RowsTask, LanguageTask):
             duplicates=duplicates,
         )
         self.objective, self.form, self.test = objective, form, test
-        if self.test is TestSplit.families and families is None:
+        if self.test is JudgedSplit.families and families is None:
             raise ValueError("test=families needs a table of families: name it by task.families")
         length = LENGTHS[self.form] if max_length is None else max_length
         check_lengths("Proteins", max_length=length, bucket_batches=bucket_batches)
@@ -215,7 +215,7 @@ class Proteins(RowsTask, LanguageTask):
         text = "masked residues" if self.objective is Objective.masked else "next residue"
         if self.form is ProteinForm.concatenated:
             text = f"concatenated, {self.regime_text}"
-        return f"{text}, held-out families" if self.test is TestSplit.families else text
+        return f"{text}, held-out families" if self.test is JudgedSplit.families else text
 
     @property
     def folder(self) -> Path:
@@ -242,7 +242,7 @@ class Proteins(RowsTask, LanguageTask):
 
     def split(self, name: str) -> RaggedRows:
         """Return what is stored of a split; the test split is the one that `test` says."""
-        if name == "test" and self.test is TestSplit.families:
+        if name == "test" and self.test is JudgedSplit.families:
             return self.store().splits[FAMILIES]
         return super().split(name)
 

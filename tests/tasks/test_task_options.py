@@ -16,7 +16,7 @@ from lra.tasks.language.wikitext import Units, WikiText, WikiTextSource
 from lra.tasks.language.wikitext_files import WikiTextForm
 from lra.tasks.language.words import Unknown
 from lra.tasks.proteins.data import ProteinSource
-from lra.tasks.proteins.task import ProteinForm, Proteins, TestSplit
+from lra.tasks.proteins.task import JudgedSplit, ProteinForm, Proteins
 from tests.tasks.proteins.written_proteins import MASKED, STREAM
 
 REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
@@ -26,7 +26,6 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"train_examples": 0}, r"train_examples=0 \(wanted at least 1\)"),
         ({"data_seed": -1, "processes": -2}, "data_seed=-1 .* processes=-2"),
         ({"bucket_batches": 0}, "bucket_batches=0"),
-        ({"source": ListOpsSource.sample, "write_tsv": True}, "set source=generated"),
         ({"max_depth": 2}, "longest tree of max_depth=2"),
     ],
     Pathfinder: [
@@ -87,7 +86,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"revision": "a" * 40}, "belongs to source=datasets"),
         ({"source": ProteinSource.datasets, "path": "x", "families": "y"}, "needs the accessions"),
         ({"held_out_families": ["PF00001"]}, "needs a table"),
-        ({"test": TestSplit.families}, r"name it by task\.families"),
+        ({"test": JudgedSplit.families}, r"name it by task\.families"),
         ({"families": "x", "held_out_families": ["zinc"]}, "as in PF18369: got 'zinc'"),
         ({"validation_fraction": 0.5}, "between 0 and 0.5: got 0.5"),
         ({"max_length": 0}, "max_length=0"),

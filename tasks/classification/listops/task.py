@@ -15,8 +15,6 @@ trials, with limits of its own; numbers on it say `sample`. No licence is needed
 the official files belong to google-research/long-range-arena (Apache-2.0).
 """
 
-import shutil
-from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum, auto
 from functools import cached_property, partial
@@ -31,24 +29,20 @@ from lra.tasks.classification.listops import oracle as listops_oracle
 from lra.tasks.classification.listops.text import (
     FILES,
     FOLDER,
-    HEADER,
     VOCABULARY,
     VOCABULARY_VERSION,
     decode,
     holds_trees,
-    official_lines,
     read_split,
 )
 from lra.tasks.classification.listops.trees import Limits, distinct_trees
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.data import arena
-from lra.tasks.data.bars import tqdm
 from lra.tasks.data.batching import Draw, check_lengths, permutation
 from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.published import MARK, check_partial, check_whole, named_path
-from lra.tasks.data.sources import CHUNK_BYTES, data_root, lock, place_folder, remembered_sha256
-from lra.tasks.data.storage import PreparedStore, RaggedRows, from_rows, open_store
-from lra.tasks.data.workers import in_order
+from lra.tasks.data.sources import data_root, remembered_sha256
+from lra.tasks.data.storage import PreparedStore, RaggedRows, from_rows
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
@@ -89,7 +83,6 @@ class ListOps(ClassificationTask):
             difficulty, since the answer stays the first tree's.
         data_seed: Seed of the generated trees (of the data, not of a run).
         processes: Processes that generate; 0 = every core. Cannot change the data.
-        write_tsv: Also write the official TSV files, in the folder `tsv` of the prepared data.
         check_answers: Evaluate every TSV tree and refuse a wrong target.
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
@@ -103,7 +96,7 @@ class ListOps(ClassificationTask):
 
     usual_share: ClassVar[float] = 0.1
     incidental: ClassVar[frozenset[str]] = frozenset(
-        {"path", "partial", "processes", "write_tsv", "check_answers"}
+        {"path", "partial", "processes", "check_answers"}
     )
     """Options that change no number: not part of a result's identity."""
     _longest: int | None = None
@@ -125,7 +118,6 @@ class ListOps(ClassificationTask):
         filler: int = 0,
         data_seed: int = 0,
         processes: int = 0,
-        write_tsv: bool = False,
         check_answers: bool = True,
         padded_length: int | None = None,
         bucket_batches: int | None = 16,
@@ -166,20 +158,15 @@ class ListOps(ClassificationTask):
         ]
         if wrong:
             raise ValueError(f"ListOps: got {', '.join(wrong)}")
-        if write_tsv and self.source is not ListOpsSource.generated:
+        if filler and self.source is not ListOpsSource.generated:
             raise ValueError(
-                f"task.write_tsv writes generated trees: got source={source}; set source=generated"
-            )
-        if filler and (write_tsv or self.source is not ListOpsSource.generated):
-            raise ValueError(
-                f"task.filler={filler} belongs to generated trees without TSV files: got "
-                f"source={source}, write_tsv={write_tsv}"
+                f"task.filler={filler} belongs to generated trees: got source={source}"
             )
         self.filler = filler
         self.path = named_path(path) if path is not None else None
         self.max_length = max_length if self.path else self.limits.max_length + filler
-        self.processes, self.write_tsv = processes, write_tsv
-        self.check_answers, self.bucket_batches = check_answers, bucket_batches
+        self.processes, self.check_answers = processes, check_answers
+        self.bucket_batches = bucket_batches
         self.padded_length = padded_length
         check_lengths(
             "ListOps",
@@ -224,8 +211,8 @@ class ListOps(ClassificationTask):
         if not path.is_file():
             raise NotPrepared(
                 f"{path} is missing: task.path must name a folder with {', '.join(FILES.values())} "
-                f"(folder {FOLDER} of {arena.ABOUT}, or the folder `tsv` that task.write_tsv=true "
-                "makes), or the unpacked archive; or set task.source=generated"
+                f"(folder {FOLDER} of {arena.ABOUT}), or the unpacked archive; or set "
+                "task.source=generated"
             )
         return path
 
@@ -291,15 +278,6 @@ class ListOps(ClassificationTask):
             **generated,
         )
 
-    def prepare(self) -> None:
-        """Make the data ready; with `write_tsv`, the TSV files as well."""
-        super().prepare()
-        if self.write_tsv and not self.tsv_folder.is_dir():
-            with lock(f"{self.folder.name}-tsv"):
-                if not self.tsv_folder.is_dir():
-                    sizes = {split: self.examples(split) for split in SPLITS}
-                    write_tsv(self.folder, self.tsv_folder, sizes, self.processes)
-
     def store(self) -> PreparedStore:
         """Return the opened data; BadData where a prepared tree is longer than `max_length`."""
         opened = super().store()
@@ -312,11 +290,6 @@ class ListOps(ClassificationTask):
                 "answer"
             )
         return opened
-
-    @property
-    def tsv_folder(self) -> Path:
-        """Where `write_tsv` puts the official files."""
-        return self.folder / "tsv"
 
     def _generate(self) -> dict[str, RaggedRows]:
         number = sum(self.numbers)
@@ -388,48 +361,3 @@ class ListOps(ClassificationTask):
                 for depth in listops_oracle.DEPTHS
             ),
         ]
-
-
-LINES_AT_ONCE = 500
-
-
-def write_tsv(store: Path, target: Path, sizes: Mapping[str, int], processes: int) -> None:
-    """Write the files of all splits, or nothing.
-
-    Args:
-        store: Folder of the prepared trees.
-        target: Folder of the files.
-        sizes: Trees of each split.
-        processes: 0 = every core.
-    """
-    with place_folder(target) as folder:
-        for split, name in FILES.items():
-            number = sizes[split]
-            jobs = (
-                (
-                    store,
-                    split,
-                    range(first, min(first + LINES_AT_ONCE, number)),
-                    folder / f"{name}.{first}",
-                )
-                for first in range(0, number, LINES_AT_ONCE)
-            )
-            with (
-                (folder / name).open("wb") as file,
-                tqdm(desc=name, total=number, unit="line", disable=None) as bar,
-            ):
-                file.write(HEADER + b"\n")
-                least = 4 * LINES_AT_ONCE
-                for path in in_order(_write_lines, jobs, processes if number > least else 1):
-                    with path.open("rb") as part:
-                        shutil.copyfileobj(part, file, CHUNK_BYTES)
-                    path.unlink()
-                    bar.update(LINES_AT_ONCE)
-
-
-def _write_lines(job: tuple[Path, str, range, Path]) -> Path:
-    """Write some lines to a file of their own: cheaper than sending them to the parent."""
-    folder, split, rows, path = job
-    part = open_store(folder).splits[split].take(np.array(rows))
-    path.write_bytes(official_lines(part.tokens, part.offsets, part.targets))
-    return path

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int, Shaped, UInt8
+from jaxtyping import Shaped, UInt8
 
 from lra.conf.short_values import short_repr
 from lra.tasks.data.bars import tqdm
@@ -103,48 +103,6 @@ def solve(tokens: Sequence[int] | Shaped[np.ndarray, " t"]) -> int:
     if open_operators or len(arguments[0]) != 1:
         raise BadData(f"wanted exactly one closed tree: got {short_repr(decode(tokens))}")
     return arguments[0][0]
-
-
-def arities(tokens: Tokens) -> Int[np.ndarray, " t"]:
-    """Return the number of arguments at every operator of concatenated trees, 0 elsewhere."""
-    closes = tokens == CLOSE
-    opens = (tokens >= FIRST_OPERATOR) & ~closes
-    steps = opens.astype(np.int8) - closes.astype(np.int8)
-    depth = np.cumsum(steps, dtype=np.int16) - opens
-    nodes = np.flatnonzero(~closes)
-    # By depth, then position: the arguments of one operator follow those of the one before it, and
-    # the first argument stands right behind its operator.
-    order = nodes[np.argsort(depth[nodes], kind="stable")]
-    rank = np.empty(len(tokens) + 1, np.int64)
-    rank[order] = np.arange(len(order))
-    parents = order[opens[order]]
-    counts = np.zeros(len(tokens), np.int64)
-    counts[parents] = np.diff(rank[parents + 1], append=len(order))
-    return counts
-
-
-def official_lines(
-    tokens: Tokens, offsets: Int[np.ndarray, " n_plus_1"], targets: Targets
-) -> bytes:
-    """Return the TSV lines (without header) of concatenated trees."""
-    counts = arities(tokens)
-    operators = range(FIRST_OPERATOR, CLOSE)
-    most = int(counts.max(initial=0))
-    pieces = [b""] + [b"%d ) " % digit for digit in range(10)]
-    # The piece of an operator: a pair for each argument and for the bracket, then its name.
-    for n in range(most + 1):
-        pieces += [b"( " * (n + 1) + VOCABULARY[i].encode() + b" " for i in operators]
-    # A bracket ends its own tree and, as the argument of another operator, a pair of that one.
-    pieces.append(b"] ) ) ")
-    ids = tokens.astype(np.int64) + 4 * counts
-    ids[tokens == CLOSE] = len(pieces) - 1
-    bounds = offsets.tolist()
-    words = list(map(pieces.__getitem__, ids.tolist()))
-    lines = []
-    for start, end, target in zip(bounds, bounds[1:], targets.tolist(), strict=False):
-        # The root is nobody's argument: its last pair does not exist.
-        lines.append(b"%b\t%d\n" % (b"".join(words[start:end])[:-3], target))
-    return b"".join(lines)
 
 
 def read_split(path: Path, *, max_length: int, check_answers: bool) -> RaggedRows:

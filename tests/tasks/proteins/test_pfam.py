@@ -6,7 +6,7 @@ from written_proteins import fasta, prepared, sequences, stored
 
 from lra.tasks.errors import BadData
 from lra.tasks.proteins import pfam
-from lra.tasks.proteins.task import Proteins, TestSplit
+from lra.tasks.proteins.task import JudgedSplit, Proteins
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_held_out_families_are_in_no_other_split(file, tmp_path, caplog):
     families = table(tmp_path / "pfam.tsv", rows)
     options = {"families": families, "held_out_families": ["PF00002", "PF00001"]}
     with caplog.at_level(logging.INFO):
-        task = prepared(path=str(folder), test=TestSplit.families, **options)
+        task = prepared(path=str(folder), test=JudgedSplit.families, **options)
     assert sorted(stored(task, "test")) == sorted([texts[0], texts[1], "MKWWWWMK"])
     rest = prepared(path=str(folder), **options)
     assert rest.folder == task.folder

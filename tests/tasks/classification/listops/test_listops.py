@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lra.tasks.classification.listops import oracle as listops_oracle, trees as listops_trees
+from lra.tasks.classification.listops import oracle as listops_oracle
 from lra.tasks.classification.listops.task import ListOps, ListOpsSource
-from lra.tasks.classification.listops.text import VOCABULARY, encode, solve
+from lra.tasks.classification.listops.text import FILES, VOCABULARY, decode, solve
 from lra.tasks.contract import fingerprint
 from lra.tasks.data import storage as ragged
 from lra.tasks.errors import BadData, NotPrepared
@@ -54,7 +54,7 @@ def test_identity_is_the_options_alone_and_needs_no_data():
     assert not one.folder.exists()
     one.prepare()
     assert one.folder.is_dir()
-    assert one.spec == small(processes=3, write_tsv=True, bucket_batches=4).spec
+    assert one.spec == small(processes=3, bucket_batches=4).spec
     hashes = {small(**{name: SMALL[name] + 1}).spec.data_hash for name in SMALL}
     assert len({one.spec.data_hash, small(data_seed=1).spec.data_hash, *hashes}) == 9
     assert one.spec.vocabulary == len(VOCABULARY) == 16
@@ -81,16 +81,15 @@ def test_rare_trees_are_spread_over_the_splits():
     assert max(shares) < 0.1
 
 
-def test_tsv_round_trip(tmp_path):
-    task = small(write_tsv=True)
+def test_trees_of_official_files_are_those_generated(tmp_path):
+    task = small()
     task.prepare()
-    folder = task.folder / "tsv"
-    names = ["basic_test.tsv", "basic_train.tsv", "basic_val.tsv"]
-    assert sorted(path.name for path in folder.iterdir()) == names
-    first = (folder / "basic_val.tsv").read_text().splitlines()
-    assert first[0] == "Source\tTarget"
-    assert len(first) == 51
-    assert encode(first[1].split("\t")[0]).tobytes() == rows(task, "validation")[0]
+    folder = tmp_path / "tsv"
+    folder.mkdir()
+    for split, name in FILES.items():
+        data = zip(rows(task, split), task.split(split).targets, strict=True)
+        lines = [f"{decode(np.frombuffer(row, np.uint8))}\t{target}" for row, target in data]
+        (folder / name).write_text("\n".join(["Source\tTarget", *lines]) + "\n")
     read = ListOps(source=ListOpsSource.tsv, path=str(folder), partial=True, max_length=60)
     before = read.spec
     assert before.source == "tsv (a part)"
@@ -104,16 +103,6 @@ def test_tsv_round_trip(tmp_path):
         file.write("5\t5\n")
     edited = ListOps(source=ListOpsSource.tsv, path=str(folder), partial=True)
     assert edited.spec.data_hash != before.data_hash
-
-
-def test_tsv_can_be_asked_for_later():
-    task = small()
-    task.prepare()
-    tokens = task.folder / "train.tokens.npy"
-    written = tokens.stat().st_mtime_ns
-    small(write_tsv=True).prepare()
-    assert (task.folder / "tsv" / "basic_train.tsv").is_file()
-    assert tokens.stat().st_mtime_ns == written
 
 
 def test_tsv_faults_name_the_file(tmp_path):
@@ -262,16 +251,3 @@ def test_killed_while_writing(monkeypatch):
     task.prepare()
     task.verify()
     assert not list(task.folder.parent.glob(f".{task.folder.name}.*"))
-
-
-def test_tsv_lines_do_not_depend_on_processes(monkeypatch):
-    monkeypatch.setattr("lra.tasks.classification.listops.task.LINES_AT_ONCE", 40)
-    monkeypatch.setattr(listops_trees, "SERIAL_S", 0.0)
-    alone, shared = small(processes=1, write_tsv=True), small(processes=2, write_tsv=True)
-    alone.prepare()
-    before = (alone.tsv_folder / "basic_train.tsv").read_bytes()
-    for path in alone.tsv_folder.iterdir():
-        path.unlink()
-    alone.tsv_folder.rmdir()
-    shared.prepare()
-    assert (shared.tsv_folder / "basic_train.tsv").read_bytes() == before

@@ -5,10 +5,8 @@ from lra.tasks.classification.listops.text import (
     HEADER,
     IDS,
     VOCABULARY,
-    arities,
     decode,
     encode,
-    official_lines,
     read_tsv,
     solve,
 )
@@ -60,20 +58,9 @@ def test_unknown_word_is_named():
         encode("[MEAN 1 2 ]")
 
 
-def test_official_form_of_several_trees_at_once():
-    rows = [encode(text) for text in OFFICIAL]
-    offsets = np.cumsum([0, *map(len, rows)])
-    targets = np.array([solve(row) for row in rows], np.uint8)
-    lines = official_lines(np.concatenate(rows), offsets, targets).decode().splitlines()
-    assert lines == [f"{official}\t{solve(encode(text))}" for text, official in OFFICIAL.items()]
+def test_official_form_of_trees() -> None:
     for text, official in OFFICIAL.items():
         np.testing.assert_array_equal(encode(official), encode(text))
-
-
-def test_arities_of_nested_trees():
-    counts = arities(np.concatenate([encode("[MAX 2 [MIN 4 7 1 ] ]"), encode("[SM 1 2 3 4 ]")]))
-    assert counts[counts > 0].tolist() == [2, 3, 4]
-    assert np.flatnonzero(counts).tolist() == [0, 2, 8]
 
 
 def write(folder, *lines):
