@@ -7,8 +7,6 @@ from torch import nn
 from lra.models.backbone.adaptive import AdaptiveEmbedding, TiedAdaptiveHead
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Unsupported
-from lra.models.transfer.weights import transfer
 from tests.attention import drawn
 
 VOCABULARY, WIDTH, CUTOFFS = 40, 16, [10, 25]
@@ -79,32 +77,6 @@ def model(**changes) -> Backbone:
     }  # fmt: skip
     facts = TaskFacts(head=Head.language_modelling, vocabulary=VOCABULARY, classes=1, max_length=8)
     return Backbone(BackboneConfig(**options), facts, [SoftmaxAttention], seed=0)
-
-
-def test_tables_count_once_in_a_tied_model() -> None:
-    tied, untied = model(), model(tied_embeddings=False)
-    tables, maps = 10 * 16 + 15 * 8 + 15 * 4, 16 * (16 + 8 + 4)
-    count = [sum(p.numel() for p in each.parameters()) for each in (tied, untied)]
-    stack = sum(p.numel() for p in tied.stack.parameters())
-    assert count[0] == stack + tables + maps + 2 * WIDTH
-    head = 12 * 16 + 8 * (16 + 15) + 4 * (16 + 15)
-    assert count[1] == stack + tables + maps + head
-    tokens = TARGET[None, None, :8]
-    outcome = tied(tokens, TARGET[None, 4:])
-    outcome.nll.mean().backward()
-    assert all(p.grad is not None for p in tied.parameters())
-
-
-def test_weights_go_over_between_models_of_the_same_groups() -> None:
-    one, other = model(), model(depth=2)
-    with torch.no_grad():
-        other.embedding.weight.zero_()
-    transfer(one, other)
-    tokens = TARGET[None, None, :8]
-    torch.testing.assert_close(one.predict(tokens)[0], other.predict(tokens)[0])
-    plain = model(embedding="full", tied_embeddings=False)
-    with pytest.raises(Unsupported, match="has them in groups, this model in one table"):
-        transfer(one, plain)
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,13 @@ from lra.models.backbone.model import (
     BackboneConfig,
     FeedForward,
     Head,
-    Padding,
     Residual,
     TaskFacts,
 )
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.families.tlb import TemporalLatentBottleneck
-from lra.models.mixer import Flow, Layout, Unsupported
+from lra.models.mixer import Flow, Layout
 
 FACTS = TaskFacts(head=Head.language_modelling, vocabulary=7, classes=0, max_length=9)
-ANSWERED_ONCE = TaskFacts(head=Head.classification, vocabulary=7, classes=2, max_length=9)
 
 
 def build(**options: object) -> Backbone:
@@ -69,42 +66,6 @@ def test_a_stack_is_its_formula(
             y = norm(y, block.network_norm, epsilon) if after else y
     y = y if after else norm(y, stack.norm, epsilon)
     torch.testing.assert_close(stack(Flow(x), Layout()).x, y)
-
-
-def test_padding_that_enters_as_zeros_keeps_its_residual() -> None:
-    stack = build(residual=Residual.post_norm, padding=Padding.zeroed, depth=1).stack
-    x = torch.randn(1, 4, 8, dtype=torch.float64)
-    keep = torch.tensor([[True, True, True, False]])
-    (block,) = stack.blocks
-    y = stack.norm(x)
-    mixed = block.mixer(y * keep[..., None], Layout())
-    y = block.mixer_norm(y + mixed)
-    y = block.network_norm(y + block.network(y))
-    torch.testing.assert_close(stack(Flow(x), Layout(keep=keep)).x, y)
-
-
-def test_a_state_passes_through_post_norm_blocks() -> None:
-    model = build(residual=Residual.post_norm)
-    tokens = torch.tensor([[[1, 2, 3, 4, 5, 6, 0, 1, 2]]])
-    whole, _ = model.predict(tokens)
-    state, pieces = model.initial_state(1, 9), []
-    for piece in tokens.split([4, 1, 4], dim=-1):
-        logits, state = model.predict(piece, state=state)
-        pieces.append(logits)
-    torch.testing.assert_close(torch.cat(pieces, 1), whole)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"residual": Residual.post_norm}, "residual must be pre_norm, got post_norm"),
-        ({"norm": "rms"}, "norm must be layer, got rms"),
-    ],
-)
-def test_a_stack_of_its_own_takes_none_of_them(options: dict[str, object], words: str) -> None:
-    config = BackboneConfig(pooling="mean", **options)
-    with pytest.raises(Unsupported, match=words):
-        Backbone(config, ANSWERED_ONCE, [], stack=TemporalLatentBottleneck, seed=0)
 
 
 @pytest.mark.parametrize(

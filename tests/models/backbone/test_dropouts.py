@@ -95,18 +95,6 @@ def test_softmax_dropout_is_of_what_rare_groups_read(tied):
     assert torch.equal(head.judge(x[None], target[None])[0], plain.judge(x[None], target[None])[0])
 
 
-def test_a_tied_head_answers_for_no_position():
-    """As where each best guess of a batch is a frequent word, and nothing is left to compare."""
-    head = model_of(**ADAPTIVE).head.eval()
-    assert head(torch.empty(0, 8, dtype=torch.float64)).shape == (0, 40)
-    with torch.no_grad():
-        head.groups.zero_()
-        head.embedding.tables[0].copy_(torch.eye(10, 8))
-    nll, hit = head.judge(torch.eye(8, dtype=torch.float64)[None, :4], torch.arange(4)[None])
-    assert nll.shape == (1, 4)
-    assert bool(hit.all())
-
-
 def test_pieces_of_a_dropped_head_are_computed_again_with_the_same_masks(monkeypatch):
     """The gradient is that of the loss that was computed: found by a finite difference."""
     head = model_of(softmax_dropout=SHARE, **ADAPTIVE).head

@@ -86,15 +86,6 @@ def test_answers_see_the_source_and_what_stands_before_them(options) -> None:
             assert moved[row, cut:length].nonzero().flatten().add(cut).tolist() == wanted
 
 
-def test_sources_of_one_length_need_no_mask() -> None:
-    model = model_for(FNet, vary=False)
-    tokens = torch.randint(VOCABULARY, (2, 1, SOURCE + TARGET))
-    target = torch.zeros(2, SOURCE + TARGET, dtype=torch.long)
-    outcome = model(tokens, target, layout=Layout(prefix=torch.full((2,), SOURCE)))
-    outcome.nll[:, SOURCE:].sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
 @pytest.mark.parametrize(
     ("family", "options", "message"),
     [
@@ -117,24 +108,3 @@ def test_it_has_no_state_and_needs_its_prefix() -> None:
         model.predict(tokens, keep)
     with pytest.raises(ValueError, match="pass stack=encoder_decoder"):
         Backbone(model.config, model.facts, [SDPA], seed=0)
-
-
-def test_all_right_under_teacher_forcing_is_what_greedy_decoding_writes() -> None:
-    """The two agree for targets that are greedy's own, and for none that differ from it."""
-    model = model_for(SoftmaxAttention, vary=False)
-    generator = torch.Generator().manual_seed(7)
-    source = torch.randint(1, VOCABULARY, (4, SOURCE), generator=generator)
-    prefix = Layout(prefix=torch.full((4,), SOURCE))
-    written = torch.zeros(4, 0, dtype=torch.long)
-    for _ in range(TARGET):
-        read = torch.cat((source, torch.zeros(4, 1, dtype=torch.long), written), dim=1)
-        logits, _ = model.predict(read[:, None], layout=prefix)
-        written = torch.cat((written, logits[:, -1:].argmax(-1)), dim=1)
-    for change in [None, *range(TARGET)]:
-        asked = written.clone()
-        if change is not None:
-            asked[:, change] = (asked[:, change] + 1) % VOCABULARY
-        read = torch.cat((source, torch.zeros(4, 1, dtype=torch.long), asked[:, :-1]), dim=1)
-        target = torch.cat((source, asked), dim=1)
-        right = model(read[:, None], target, layout=prefix).hit[:, SOURCE:].all(1)
-        assert right.tolist() == [change is None] * 4

@@ -40,20 +40,6 @@ def test_vectors_and_answers(averaging, tied):
     assert all(gradient.abs().sum() > 0 for gradient in gradients)
 
 
-def test_vectors_have_the_size_that_they_have_elsewhere(averaging):
-    wide = {"width": 64, "heads": 1, "embedding_width": 48}
-    for head in (Head.classification, Head.language_modelling):
-        model = build(averaging, head, **wide).float()
-        assert 0.5 < model.embedding(tokens()[:, 0]).std().item() < 1.5
-
-
-def test_a_head_of_two_streams_goes_to_the_narrow_table(averaging):
-    options = {"residual": "reversible", "reversible_output": "concat", "embedding_width": NARROW}
-    model = build(averaging, Head.language_modelling, **options)
-    assert model.head.inward.weight.shape == (NARROW, 2 * WIDTH)
-    assert model.predict(tokens())[0].shape == (3, 12, VOCABULARY)
-
-
 def test_other_parts_are_drawn_alike(averaging):
     plain, narrow = build(averaging), build(averaging, embedding_width=NARROW)
     for name, here in narrow.named_parameters():

@@ -3,15 +3,11 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from lra.models.backbone.networks import FeedForward, GatedMaps, GroupedLinear, network_of
-from lra.models.compression.linear_maps import linear_maps
-from lra.models.contract.counting import count_operations
+from lra.models.backbone.networks import FeedForward, GroupedLinear, network_of
 from lra.models.families.softmax import SoftmaxAttention
 from tests.attention import drawn
-from tests.models.backbone.small_backbones import build, tokens
 
 WIDTH, INNER, ROWS = 8, 12, 5
 GATED = FeedForward.swiglu
@@ -47,15 +43,6 @@ def test_it_is_the_paper(groups, bias):
     torch.testing.assert_close(here, there, atol=1e-11, rtol=0)
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-def test_the_width_is_the_inner_one(groups):
-    network = network_of(WIDTH, INNER, 0.0, kind=GATED, groups=groups)
-    found = sum(each.numel() for each in network.parameters())
-    assert found == 3 * WIDTH * INNER // groups + 2 * INNER + WIDTH
-    x = torch.zeros(ROWS, WIDTH)
-    assert count_operations(lambda: network(x)) == 2 * ROWS * 3 * WIDTH * INNER // groups
-
-
 def test_every_map_is_drawn_by_xaviers_rule_without_biases():
     torch.manual_seed(0)
     network = network_of(64, 96, 0.0, kind=GATED)
@@ -64,30 +51,6 @@ def test_every_map_is_drawn_by_xaviers_rule_without_biases():
         assert 0.97 * bound < layer.weight.abs().max() <= bound
         assert not layer.bias.any()
     assert not torch.equal(network[0].gate.weight, network[0].value.weight)
-
-
-def test_dropout_is_behind_the_product():
-    network = network_of(WIDTH, INNER, 0.5, kind=GATED)
-    x = torch.randn(ROWS, WIDTH)
-    torch.manual_seed(1)
-    seen = network(x)
-    torch.manual_seed(1)
-    assert torch.equal(seen, network[2](F.dropout(network[0](x), 0.5)))
-
-
-@pytest.mark.parametrize("residual", ["pre_norm", "post_norm", "reversible"])
-def test_blocks_of_each_kind_have_it(averaging, residual):
-    """In pieces too, and with groups: no answer moves."""
-    model = build(averaging, feed_forward=GATED, residual=residual)
-    assert isinstance(model.stack.blocks[0].network[0], GatedMaps)
-    pieces = build(averaging, feed_forward=GATED, residual=residual, feed_forward_chunks=3)
-    for seen, wanted in zip(pieces.predict(tokens()), model.predict(tokens()), strict=True):
-        torch.testing.assert_close(seen, wanted)
-    assert {
-        "stack.blocks.0.network.0.gate",
-        "stack.blocks.0.network.0.value",
-        "stack.blocks.0.network.2",
-    } <= {*linear_maps(model)}
 
 
 def test_llama_2_7b_has_as_many_parameters_as_published():

@@ -8,7 +8,6 @@ import torch
 from lra.models.backbone.generation import (
     GREEDY,
     TokenSampling,
-    advance,
     begin,
     generate,
     next_logits,
@@ -20,7 +19,6 @@ from lra.models.families.reformer import Reformer
 from lra.models.families.sliding_window import SlidingWindow
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Unsupported
-from lra.models.state import size_bytes
 
 VOCABULARY = 13
 RECORDED = [26, 24, 22, 26, 23, 25, 19, 21, 23, 21, 22, 19]
@@ -85,18 +83,6 @@ def test_a_model_without_a_state_writes_by_recomputing() -> None:
         generate(made, [prompt], steps=2)
     (found,) = generate(made, [prompt], steps=4, recompute=True)
     assert found.tolist() == literal(made, prompt, 4)
-
-
-def test_a_point_can_be_advanced_again_and_its_state_keeps_its_size() -> None:
-    made, (prompt,) = model(SoftmaxAttention), prompts(5)
-    point = begin(made, prompt[None], memory=10)
-    _, after = advance(made, point, GREEDY, None)
-    once, further = advance(made, after, GREEDY, None)
-    again, _ = advance(made, after, GREEDY, None)
-    assert torch.equal(once, again)
-    assert after.unread.shape == further.unread.shape == (1, 1)
-    # two layers of keys and values of 10 slots in float64, and counts: two of slots, one of tokens
-    assert size_bytes(after.state) == size_bytes(further.state) == 2 * 2 * 10 * 16 * 8 + 3 * 8
 
 
 def test_the_head_is_asked_of_the_last_position_alone() -> None:

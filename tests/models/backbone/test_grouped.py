@@ -60,12 +60,6 @@ def test_a_network_in_groups_and_one_group_is_the_usual_one(averaging):
     )
 
 
-def test_under_autocast_it_is_in_its_type():
-    layer = GroupedLinear(8, 16, 2)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert layer(torch.zeros(2, 8)).dtype == torch.bfloat16
-
-
 @pytest.mark.parametrize("groups", [3, 16])
 def test_groups_divide_both_widths(groups):
     with pytest.raises(ValueError, match=f"got feed_forward_groups={groups}, width=8, feed_"):

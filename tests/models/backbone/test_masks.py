@@ -97,21 +97,6 @@ def test_a_model_answers_from_what_the_mask_allows_and_nothing_else(name: str, f
                 assert (moved[place] > 0) == ((place, changed) in reached), (row, place, changed)
 
 
-@pytest.mark.parametrize(
-    "positions", [Positions.learned, Positions.sinusoidal, Positions.rotary, Positions.alibi]
-)
-def test_packed_documents_are_answered_as_if_each_were_alone(positions: Positions) -> None:
-    model = model_for("document", positions=positions)
-    document = FACTS["document"][1]["document"]
-    tokens = torch.randint(11, (3, 1, LENGTH), generator=torch.Generator().manual_seed(2))
-    whole, _ = model.predict(tokens, layout=Layout(document=document))
-    for row, number in [(0, 7), (0, 2), (0, 5), (1, 4), (2, 1)]:
-        own = document[row] == number
-        alone = tokens[row : row + 1, :, own]
-        found, _ = model.predict(alone, layout=Layout(document=document[row : row + 1, own]))
-        torch.testing.assert_close(whole[row, own], found[0], atol=1e-12, rtol=0)
-
-
 def test_what_cannot_be_honoured_is_refused_with_a_way_out() -> None:
     wanted = r"LinearAttention does not honour a prefix .* sdpa, or model.backbone.decoder_depth=2"
     with pytest.raises(Unsupported, match=wanted):

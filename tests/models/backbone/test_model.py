@@ -8,17 +8,13 @@ from torch import Tensor, nn
 
 from lra.models.backbone.model import (
     Backbone,
-    FeedForward,
     Head,
     Interaction,
     Pooling,
     Positions,
 )
-from lra.models.backbone.placing import encoded_at, sinusoid_like
-from lra.models.mixer import Flow, Layout, Site, Traits, Unsupported
-from lra.models.state import detach, join, select
+from lra.models.mixer import Flow, Layout, Site, Unsupported
 from tests.models.backbone.small_backbones import (
-    CLASSES,
     CONFIG,
     KEEP,
     LENGTH,
@@ -28,42 +24,6 @@ from tests.models.backbone.small_backbones import (
     tokens,
 )
 from tests.models.ops.linear.test_feature_calls import Calls
-
-
-@pytest.mark.parametrize("pooling", list(Pooling))
-@pytest.mark.parametrize("positions", [Positions.none, Positions.learned, Positions.sinusoidal])
-def test_classification_judges_each_example(averaging, pooling, positions):
-    model = build(averaging, pooling=pooling, positions=positions)
-    target = torch.tensor([0, 4, 2])
-    outcome = model(tokens(), target, KEEP[:, None])
-    logits, state = model.predict(tokens(), KEEP[:, None])
-    assert logits.shape == (3, CLASSES)
-    assert state is None
-    assert outcome.state is None
-    torch.testing.assert_close(outcome.nll, -logits.log_softmax(-1)[range(3), target])
-    assert torch.equal(outcome.hit, logits.argmax(-1) == target)
-
-
-@pytest.mark.parametrize("pooling", [Pooling.cls, Pooling.mean, Pooling.last])
-def test_padding_changes_nothing(averaging, pooling):
-    model = build(averaging, pooling=pooling)
-    padded, _ = model.predict(tokens(), KEEP[:, None])
-    other, _ = model.predict(tokens().masked_fill(~KEEP[:, None], 9), KEEP[:, None])
-    short, _ = model.predict(tokens()[1:2, :, :7])
-    assert torch.equal(padded, other)
-    torch.testing.assert_close(padded[1:2], short)
-
-
-def test_mean_over_padded_divides_by_the_padded_length(averaging):
-    seen: list[Tensor] = []
-    outputs = {}
-    for pooling in (Pooling.mean, Pooling.mean_over_padded):
-        model = build(averaging, pooling=pooling)
-        model.head.hidden.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
-        model.predict(tokens(), KEEP[:, None])
-        outputs[pooling] = seen.pop()
-    share = KEEP.sum(1, keepdim=True) / LENGTH
-    torch.testing.assert_close(outputs[Pooling.mean] * share, outputs[Pooling.mean_over_padded])
 
 
 def test_the_cls_vector_stands_first_and_is_learned(averaging):
@@ -86,20 +46,6 @@ def test_the_cls_vector_stands_first_and_is_learned(averaging):
         model.cls.add_(1.0).mul_(torch.arange(8))
     after, _ = model.predict(tokens())
     assert not torch.allclose(before, after)
-
-
-def test_cls_is_never_padding(averaging):
-    layouts: list[Layout] = []
-
-    class Watching(averaging):
-        def extend(self, flow: Flow, layout: Layout) -> Flow:
-            layouts.append(layout)
-            return super().extend(flow, layout)
-
-    build(Watching).predict(tokens(), KEEP[:, None])
-    assert torch.equal(layouts[0].keep, torch.cat((torch.ones(3, 1, dtype=bool), KEEP), 1))
-    build(Watching).predict(tokens())
-    assert layouts[-1].keep is None
 
 
 @pytest.mark.parametrize("interaction", list(Interaction))
@@ -143,20 +89,6 @@ def test_training_does_not_ask_what_is_right(averaging):
         assert model.eval()(tokens(), target, KEEP[:, None]).hit.shape == target.shape
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_language_model_judges_each_position(averaging, tied):
-    model = build(averaging, Head.language_modelling, tied_embeddings=tied)
-    target = tokens(length=LENGTH)[:, 0].flip(1)
-    outcome = model(tokens(), target)
-    logits, _ = model.predict(tokens())
-    assert logits.shape == (3, LENGTH, VOCABULARY)
-    wanted = -logits.log_softmax(-1).gather(-1, target[..., None]).squeeze(-1)
-    torch.testing.assert_close(outcome.nll, wanted)
-    assert torch.equal(outcome.hit, logits.argmax(-1) == target)
-    assert not model.has_cls
-    assert (model.head.weight is model.embedding.weight) is tied
-
-
 def test_a_stream_beyond_learned_positions_is_refused(averaging):
     model = build(averaging, Head.language_modelling)
     _, state = model.predict(tokens(), state=model.initial_state(3, 99))
@@ -165,27 +97,6 @@ def test_a_stream_beyond_learned_positions_is_refused(averaging):
     endless = build(averaging, Head.language_modelling, positions=Positions.sinusoidal)
     _, state = endless.predict(tokens(), state=endless.initial_state(3, 99))
     assert endless.predict(tokens(length=1), state=state)[1][0].tolist() == [LENGTH + 1] * 3
-
-
-def test_streams_can_be_reordered_and_stand_at_different_places(averaging):
-    model = build(averaging, Head.language_modelling)
-    whole, _ = model.predict(tokens())
-    _, early = model.predict(tokens()[:1, :, :3], state=model.initial_state(1, LENGTH))
-    _, late = model.predict(tokens()[1:2, :, :8], state=model.initial_state(1, LENGTH))
-    mixed = select(join(early, late), torch.tensor([1, 0]))
-    following = torch.stack((tokens()[1, :, 8:11], tokens()[0, :, 3:6]))
-    logits, _ = model.predict(following, state=mixed)
-    torch.testing.assert_close(logits, torch.stack((whole[1, 8:11], whole[0, 3:6])))
-
-
-def test_history_carries_gradients_until_detached(averaging):
-    model = build(averaging, Head.language_modelling)
-    first, second = tokens().split([6, 6], dim=-1)
-    state = model(first, first[:, 0], state=model.initial_state(3, LENGTH)).state
-    assert state[1][0][0].requires_grad
-    outcome = model(second, second[:, 0], state=detach(state))
-    assert not detach(state)[1][0][0].requires_grad
-    outcome.nll.sum().backward()
 
 
 def test_states_belong_to_language_models(averaging):
@@ -227,27 +138,6 @@ def test_penalties_are_summed_and_shared_modules_pay_once(averaging):
     }
 
 
-def test_one_factory_per_layer(averaging):
-    class Other(averaging):
-        pass
-
-    model = Backbone(CONFIG, facts(), [averaging, Other], seed=0)
-    assert [type(block.mixer).__name__ for block in model.stack.blocks] == ["Averaging", "Other"]
-    with pytest.raises(ValueError, match="1 for all layers or depth=2 of them: got 3"):
-        Backbone(CONFIG, facts(), [averaging] * 3, seed=0)
-
-
-def test_attention_dropout_is_reported_where_it_acts(averaging):
-    class Weighted(averaging):
-        def __init__(self, site: Site) -> None:
-            super().__init__(site)
-            self.traits = dataclasses.replace(self.traits, weight_dropout=True)
-
-    config = dataclasses.replace(CONFIG, attention_dropout=0.1)
-    model = Backbone(config, facts(), [averaging, Weighted], seed=0)
-    assert model.effective_attention_dropout == (0.0, 0.1)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -284,35 +174,3 @@ def test_a_causal_mixer_has_no_cls_vector_before_all_tokens(averaging, head):
         changed = tokens(parts).clone()
         changed[:, :, 0] = (changed[:, :, 0] + 1) % VOCABULARY
         assert not torch.allclose(model.predict(tokens(parts))[0], model.predict(changed)[0])
-
-
-def test_a_mixer_that_refuses_the_task_is_not_caught(averaging):
-    class Encoder(averaging):
-        def __init__(self, site: Site) -> None:
-            if site.causal:
-                raise Unsupported("Encoder looks both ways")
-            super().__init__(site)
-
-    with pytest.raises(Unsupported, match="both ways"):
-        build(Encoder, Head.language_modelling)
-
-
-def test_traits_and_missing_networks(averaging):
-    model = build(averaging, feed_forward=FeedForward.none)
-    assert model.traits == [Traits(sees_order=False)] * 2
-    assert not [name for name, _ in model.named_parameters() if "network" in name]
-
-
-def test_runs_under_bfloat16(averaging):
-    model = build(averaging, Head.language_modelling).float()
-    with torch.autocast("cpu", torch.bfloat16):
-        outcome = model(tokens(), tokens()[:, 0])
-    assert outcome.nll.dtype == torch.float32
-    assert outcome.nll.isfinite().all()
-
-
-def test_codes_of_positions_are_added_to_the_tokens():
-    x = torch.randn(2, 5, 8)
-    codes = sinusoid_like(torch.arange(5)[None], x)
-    placed = encoded_at(x, sinusoid_like, None, cls=False, document=None)
-    torch.testing.assert_close(placed, x + codes)

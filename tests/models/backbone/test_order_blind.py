@@ -11,7 +11,6 @@ from lra.models.backbone.requirements import check_order
 from lra.models.families.fnet import FNet
 from lra.models.families.identity import Identity
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.families.tlb import TemporalLatentBottleneck
 from lra.models.mixer import Unsupported
 from tests.models.backbone.small_backbones import CONFIG, facts, tokens
 
@@ -68,13 +67,6 @@ def test_a_language_model_sees_order_by_what_it_hides():
     blind = BackboneConfig(positions=Positions.none, order_blind=True)
     found = idle_for_task(blind, facts(Head.language_modelling))
     assert "without a task whose answers look both ways" in found["order_blind"]
-
-
-def test_a_stack_of_its_own_says_what_it_sees():
-    options = {"stack": TemporalLatentBottleneck, "pooling": Pooling.mean}
-    checked([], **options)
-    with pytest.raises(Unsupported, match="TemporalLatentBottleneck tells it"):
-        checked([], **options, order_blind=True)
 
 
 @pytest.mark.parametrize("pooling", [Pooling.first, Pooling.last])

@@ -14,17 +14,12 @@ from lra.models.backbone.attention_weights import readable
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.backbone.pooled import PoolMode, even_blocks, pool_pairs, pooled_length, pooled_mask
 from lra.models.families.cosformer import Cosformer
-from lra.models.families.fnet import FNet
 from lra.models.families.funnel import Funnel
-from lra.models.families.linear import LinearAttention
 from lra.models.families.local import LocalAttention
-from lra.models.families.lstm import LSTM
-from lra.models.families.luna import Luna
 from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.families.tlb import TemporalLatentBottleneck
 from lra.models.mixer import Flow, Layout, Unsupported
-from lra.models.transfer.weights import Parts, transfer
 
 FUNNEL = {
     "depth": 5, "pool_blocks": 3, "residual": "post_norm", "positions": "transformer_xl",
@@ -179,71 +174,9 @@ def test_answers_are_read_from_what_is_real(pooling):
         torch.testing.assert_close(found[1:2], model.predict(ids[1:2, :, :8])[0])
 
 
-PRE_NORM = {"depth": 3, "pool_blocks": 3}
-
-
-@pytest.mark.parametrize(("mixer", "options"), [
-    (FNet, {"padding": "zeroed"}), (Luna, {}), (LSTM, {"feed_forward": "none"}),
-    (LocalAttention, {}), (Cosformer, {}),
-])  # fmt: skip
-def test_any_family_stands_in_it_with_pooled_keys(mixer, options):
-    model = build(mixer, **PRE_NORM | options, pool_query_only=False).train()
-    ids = tokens()
-    loss = model(ids, torch.tensor([0, 1, 2])).nll.sum()
-    loss.backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.stack.parameters())
-    with pytest.raises(Unsupported, match=r"pool_query_only=true; set it to false, or choose"):
-        build(mixer, **PRE_NORM | options)
-
-
-@pytest.mark.parametrize("mixer", [SDPA, SoftmaxAttention, LinearAttention])
-def test_families_of_cross_attention_take_longer_keys(mixer):
-    """And a first layer that sees them answers otherwise than one of pooled keys."""
-    longer, shorter = (build(mixer, **PRE_NORM, pool_query_only=query) for query in (True, False))
-    ids = tokens()
-    assert not torch.allclose(longer.predict(ids)[0], shorter.predict(ids)[0])
-
-
-@pytest.mark.parametrize(
-    "options", [{"activation_checkpointing": True}, {"feed_forward_chunks": 3}]
-)
-def test_layers_computed_again_give_the_same_gradients(options):
-    losses = []
-    for changes in ({}, options):
-        model = build(Funnel, Head.masked_modelling, **FUNNEL | changes).train()
-        loss = model(tokens(), tokens()[:, 0]).nll.sum()
-        losses.append(torch.autograd.grad(loss, [*model.parameters()]))
-    for one, other in zip(*losses, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_layers_of_a_block_share_where_that_is_said():
-    model = build(Funnel, **FUNNEL | {"depth": 6, "pool_repeats": [1, 2, 2]})
-    first, second, *rest = model.stack.blocks
-    assert first is not second
-    assert rest == [rest[0], rest[0], rest[2], rest[2]]
-    assert len(model.blocks) == 4
-
-
-def test_weights_of_a_model_with_a_decoder_go_into_one_without():
-    source = build(Funnel, Head.masked_modelling, **FUNNEL, initial_deviation=0.3)
-    target = build(Funnel, **FUNNEL, pooling="mean", seed=1)
-    report = transfer(source, target, parts=Parts.blocks)
-    assert any(key.startswith("stack.blocks.6.") for key in report.unused)
-    for number, block in enumerate(target.stack.blocks):
-        assert torch.equal(block.network[0].weight, source.stack.blocks[number].network[0].weight)
-
-
 def test_weights_of_pools_are_not_read_as_those_of_tokens():
     with pytest.raises(Unsupported, match="weights of a layer over a pooled sequence"):
         readable(build(Funnel, **FUNNEL).stack)
-
-
-def test_facts_of_tokens_are_refused():
-    stack = build(Funnel, **FUNNEL).stack
-    x = torch.zeros(1, 5, CONFIG.width, dtype=torch.float64)
-    with pytest.raises(Unsupported, match="does not support document"):
-        stack(Flow(x), Layout(document=torch.zeros(1, 5, dtype=torch.long)))
 
 
 @pytest.mark.parametrize(("changes", "words"), [
@@ -329,25 +262,6 @@ def test_parameters_are_those_of_the_released_models():
     assert counted(12, pool_blocks=3, pool_repeats=())[1] == 115_611_648
     found = counted(12, Head.masked_modelling, pool_blocks=3)[1]
     assert found == 130_973_184 - 14 * 2 * 768
-
-
-def test_three_quarters_of_the_quadratic_work_go_where_a_sequence_is_long():
-    """Of three layers that see n, n over n / 2 and n / 2 over n / 4 tokens."""
-    at = {"heads": 1, "positions": "none", "feed_forward": "none", "order_blind": False}
-    ratios = []
-    for length in (256, 4096):
-        known = TaskFacts(head=Head.classification, vocabulary=3, classes=2, max_length=length)
-        flops = []
-        for blocks in (1, 3):
-            config = BackboneConfig(depth=3, width=8, pooling="mean", pool_blocks=blocks, **at)
-            with torch.device("meta"):
-                model = Backbone(config, known, [SoftmaxAttention], seed=0)
-                ids = torch.zeros(1, 1, length, dtype=torch.long)
-                with FlopCounterMode(display=False) as counter, torch.no_grad():
-                    model.run(ids, None, None)
-            flops.append(counter.get_total_flops())
-        ratios.append(flops[1] / flops[0])
-    assert ratios[1] == pytest.approx((1 + 1 / 2 + 1 / 8) / 3, abs=0.005)
 
 
 def test_what_it_is_compared_with_keeps_its_length():

@@ -77,9 +77,3 @@ def test_what_looks_at_other_positions_keeps_them(pooling: Pooling, options: Any
     net = model(pooling, facts, **options)
     assert not net.reads_first
     assert net.run(TOKENS, None, None, to_answer=True).x.shape[1] > 1
-
-
-def test_who_asks_for_the_output_gets_every_position() -> None:
-    net = model(Pooling.first)
-    assert net.run(TOKENS, KEEP, None).x.shape[1] == 20
-    assert net.run(TOKENS, KEEP, None, to_answer=True).x.shape[1] == 1

@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lra.models.backbone.attention_weights import readable
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, Residual, TaskFacts
 from lra.models.families.identity import Identity
 from lra.models.families.luna import Luna
@@ -62,25 +61,6 @@ def test_equals_layers_with_copies_of_the_weights(groups: int, residual: Residua
             torch.testing.assert_close(parameter.grad, sum(copies), atol=1e-11, rtol=0)
 
 
-def test_the_first_group_is_drawn_as_the_first_layer() -> None:
-    shared, plain = build([SoftmaxAttention], 2), build([SoftmaxAttention], None)
-    for layer, drawn in ((0, 0), (1, 0), (2, 1), (3, 1)):
-        here = shared.stack.blocks[layer].state_dict()
-        there = plain.stack.blocks[drawn].state_dict()
-        assert all(torch.equal(here[name], there[name]) for name in there)
-
-
-@pytest.mark.parametrize("mixer", [SoftmaxAttention, Performer, Luna])
-def test_layers_have_states_of_their_own(mixer) -> None:
-    model = build([mixer], 1, Head.language_modelling)
-    whole: Tensor = model.predict(TOKENS)[0]
-    state, pieces = model.initial_state(3, 12), []
-    for piece in TOKENS.split([5, 1, 6], dim=-1):
-        logits, state = model.predict(piece, state=state)
-        pieces.append(logits)
-    torch.testing.assert_close(torch.cat(pieces, 1), whole)
-
-
 def test_an_option_by_layer_has_a_value_for_each_group() -> None:
     def windows(values: list[int]):
         return lambda site: SlidingWindow(site, window=values)
@@ -105,11 +85,3 @@ def test_what_cannot_be_shared_is_refused() -> None:
     plain, shared = build([SoftmaxAttention], None), build([SoftmaxAttention], 1)
     with pytest.raises(Unsupported, match="layer_groups"):
         transfer(plain, shared)
-
-
-def test_layers_of_one_module_are_not_told_apart() -> None:
-    cores, reasons = readable(build([SoftmaxAttention], 1).stack)
-    assert not cores
-    assert len(reasons) == 4
-    cores, _ = readable(build([SoftmaxAttention], None).stack)
-    assert len(cores) == 4
