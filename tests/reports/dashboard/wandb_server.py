@@ -45,15 +45,10 @@ class WandbServer:
     def __init__(self) -> None:
         self.url = ""
         self.known_key = True
-        self.hangs = False
-        """Whether it takes requests and answers none."""
         self.broken = False
         """Whether it answers everything with an error."""
-        self.refuses = False
-        """Whether it answers everything with 401."""
         self.dies_after = ""
         """The query after which it is broken."""
-        self.queries: list[str] = []
         self.runs: dict[str, dict[str, Any]] = {}
         """The last that was said of each run: name, config and the rest."""
         self.history: dict[str, dict[int, dict[str, Any]]] = {}
@@ -62,7 +57,6 @@ class WandbServer:
         self.summaries: dict[str, dict[str, Any]] = {}
         self.views: dict[str, dict[str, Any]] = {}
         """What was last saved under each name."""
-        self.released = threading.Event()
 
     def served(self) -> list[ServedRun]:
         """Return every run."""
@@ -86,9 +80,7 @@ class WandbServer:
 
     def answer(self, query: str, variables: dict[str, Any]) -> Any:
         named = re.search(r"(?:query|mutation)\s+(\w+)", query)
-        self.queries.append(named.group(1) if named else query[:60])
-        if self.queries[-1] == self.dies_after:
-            self.broken = True
+        self.broken |= named is not None and named.group(1) == self.dies_after
         if "upsertView" in query:
             view = {"id": f"id-of-{variables['name']}", "name": variables["name"]}
             self.views[view["name"]] = variables
@@ -160,13 +152,8 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if server.hangs:
-                server.released.wait(60)
-            if server.hangs or server.broken:
+            if server.broken:
                 self.send_error(500)
-                return
-            if server.refuses:
-                self.reply({"errors": [{"message": "not allowed"}]}, status=401)
                 return
             if self.path.endswith("/graphql"):
                 said = json.loads(body)
@@ -183,9 +170,9 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.reply({})
 
-        def reply(self, found: Any, status: int = 200) -> None:
+        def reply(self, found: Any) -> None:
             data = json.dumps(found).encode()
-            self.send_response(status)
+            self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -215,7 +202,6 @@ def wandb_server() -> Iterator[WandbServer]:
     try:
         yield server
     finally:
-        server.released.set()
         http.shutdown()
         http.server_close()
         thread.join()
