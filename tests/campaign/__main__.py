@@ -1,12 +1,10 @@
 """`python -m tests.campaign`: faults at random, applied and counted; figures at the end.
 
-Each part is kept in OUT as soon as it ends: a campaign that was stopped goes on with the next part,
-and one part alone is asked for with --only. Without --out, a temporary folder is used.
+One part alone is asked for with --only. Without --out, a temporary folder is used.
 """
 
 import argparse
 import importlib
-import json
 import os
 import shutil
 import sys
@@ -49,16 +47,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _one(name: str, chosen: argparse.Namespace, out: Path) -> Found:
-    """Run a part, or read what it found before with the same settings."""
+    """Run a part."""
     folder = out / name
-    asked = {key: getattr(chosen, key) for key in ("seed", "cases")}
-    asked["short"] = chosen.short
-    kept = out / f"{name}.json"
-    if kept.is_file() and not chosen.again:
-        before = Found(**json.loads(kept.read_text()))
-        if before.settings == asked and not before.wrong and not before.left_out:
-            print(f"{name}: kept from before ({before.seconds:.0f} s)", flush=True)
-            return before
+    asked = {key: getattr(chosen, key) for key in ("seed", "cases", "short")}
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     begun = time.monotonic()
@@ -76,7 +67,6 @@ def _one(name: str, chosen: argparse.Namespace, out: Path) -> Found:
     except Exception:  # noqa: BLE001 - the other parts are to run, and this one is wrong
         found = Found(name, wrong=[traceback.format_exc()])
     found.settings, found.seconds = asked, round(time.monotonic() - begun, 1)
-    kept.write_text(json.dumps(found.as_json(), indent=1) + "\n")
     say(f"{sum(found.faults.values()):,} faults, {found.checks:,} checks, {len(found.wrong)} wrong")
     if not found.wrong:
         shutil.rmtree(folder, ignore_errors=True)
@@ -90,7 +80,6 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--cases", type=int, default=400, help="of each generated kind")
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
     parser.add_argument("--out", type=Path, help="folder for what happens and the figures")
-    parser.add_argument("--again", action="store_true", help="also parts that are kept in OUT")
     parser.add_argument("--short", action="store_true", help="few faults of each kind: a minute")
     parser.add_argument("--publish", type=Path, metavar="PAGE", help="write the figures into PAGE")
     return parser

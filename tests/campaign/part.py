@@ -1,7 +1,6 @@
 """What every part of the campaign is given, and what it has found."""
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -50,7 +49,6 @@ class Found:
     """Why the part did not run."""
     seconds: float = 0.0
     settings: dict[str, Any] = field(default_factory=dict)
-    begun: float = field(default_factory=time.monotonic)
 
     def check(self, holds: object, sentence: str) -> bool:
         """Note one comparison; `sentence` says what is wrong where it does not hold."""
@@ -61,6 +59,4 @@ class Found:
 
     def as_json(self) -> dict[str, Any]:
         """Return what is kept."""
-        kept = asdict(self)
-        del kept["begun"]
-        return kept | {"faults": dict(sorted(self.faults.items()))}
+        return asdict(self) | {"faults": dict(sorted(self.faults.items()))}
