@@ -1,6 +1,4 @@
-"""Adaptive spans against loops, trimmed against untrimmed, and what their loss does."""
-
-from itertools import pairwise
+"""Adaptive spans against their released code, what they cost, and what their loss does."""
 
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ import torch
 from lra.models.contract.counting import count_operations
 from lra.models.families.adaptive_span import AdaptiveSpan
 from lra.models.mixer import Layout, Site
-from lra.models.ops.span_attention import band_to_square, span_attention, square_to_band
 from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.groups import parameter_groups
 from tests.attention import builder, drawn
@@ -47,14 +44,6 @@ def test_large_scores_at_the_end_of_a_ramp_weigh_nothing(scale: float) -> None:
     assert wanted.abs().max() < mixer.core.limit * most
 
 
-def test_trimmed_is_untrimmed(monkeypatch) -> None:
-    mixer, x = build([0.01, 0.02, 0.03], span=200), drawn(2, 230, WIDTH)
-    assert mixer.core.window() == 64
-    found = mixer(x, Layout())
-    monkeypatch.setattr(type(mixer.core), "window", lambda core: core.limit)
-    torch.testing.assert_close(found, mixer(x, Layout()), atol=1e-12, rtol=0)
-
-
 def test_operations_fall_with_the_longest_span() -> None:
     x, counts = drawn(1, 1536, WIDTH), []
     for longest in (1.0, 0.4, 0.05):  # windows of 512, 256 and 64
@@ -84,28 +73,6 @@ def test_layers_have_one_table() -> None:
     site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True)
     one, other = (AdaptiveSpan(site, span=SPAN) for _ in range(2))
     assert one.core.table is other.core.table
-
-
-@pytest.mark.parametrize("block", [1, 3, 7, 16])
-def test_blocks_change_nothing(block: int) -> None:
-    q, k, v = (drawn(2, 3, length, 4, seed=length) for length in (13, 18, 18))
-    table, mask = drawn(6, 4), drawn(3, 6, seed=2).abs()
-    visible = drawn(2, 18, seed=5) > -0.7
-    for behind in (6, 3):
-        given = (q, k, v, table, mask)
-        wanted = span_attention(*given, behind=behind, visible=visible, block=13)
-        found = span_attention(*given, behind=behind, visible=visible, block=block)
-        torch.testing.assert_close(found, wanted, atol=1e-13, rtol=0)
-
-
-def test_band_and_square() -> None:
-    band = torch.arange(1.0, 13.0).view(3, 4)
-    square = band_to_square(band, 3)
-    assert square.tolist() == [
-        [1, 2, 3, 4, 0, 0, 0], [0, 5, 6, 7, 8, 0, 0], [0, 0, 9, 10, 11, 12, 0],
-    ]  # fmt: skip
-    assert torch.equal(square_to_band(square, 4), band)
-    assert all(a.shape == b.shape for a, b in pairwise([band, square_to_band(square, 4)]))
 
 
 @pytest.mark.parametrize("case", released.CASES)

@@ -1,4 +1,4 @@
-"""ConvBERT's mixed attention against its equations, token by token and tap by tap."""
+"""The sizes of ConvBERT's released models."""
 
 from pathlib import Path
 
@@ -7,22 +7,7 @@ import torch
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.convbert import MixedAttention
-from lra.models.mixer import Layout, Positions
 from lra.runners.measurement.parts import cost_by_part
-from tests.attention import builder, drawn
-
-LENGTH = 11
-built = builder(MixedAttention, heads=4, max_length=32, kernel=5)
-
-
-def test_positions_turn_queries_of_attention_alone():
-    turned = built(positions=Positions.rotary, own_head_width=4)
-    plain, x = built(own_head_width=4), drawn(1, LENGTH, 12)
-    with torch.no_grad():
-        for mixer in (turned, plain):
-            mixer.attention.out_proj.weight.zero_()
-    torch.testing.assert_close(turned(x, Layout()), plain(x, Layout()))
-
 
 VOCABULARY, POSITIONS = 30_522, 512
 PUBLISHED = [

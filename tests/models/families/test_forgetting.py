@@ -1,13 +1,12 @@
-"""Forgetting attention against its paper, written out."""
+"""Forgetting attention over long sequences, and where its gates start."""
 
 import torch
 
-from lra.models.families.forgetting import Forgetting, fading_attention, levels
+from lra.models.families.forgetting import Forgetting, fading_attention
 from lra.models.mixer import Site
-from tests.attention import builder, drawn
+from tests.attention import drawn
 
 LENGTH, WIDTH, HEADS = 13, 12, 3
-built = builder(Forgetting, causal=True, moved=0.3)
 
 
 def test_far_from_the_first_token_nothing_is_lost():
@@ -18,13 +17,6 @@ def test_far_from_the_first_token_nothing_is_lost():
     wanted = fading_attention(q, k, v, g, causal=True)
     seen = fading_attention(q.float(), k.float(), v.float(), g.float(), causal=True)
     assert (seen - wanted).abs().max() < 2e-5
-
-
-def test_levels_are_sums_from_a_token_outwards():
-    g = torch.tensor([[[1.0, 2.0, 4.0, 8.0]]])
-    assert levels(g, 0).tolist() == [[[0, 2, 6, 14]]]
-    assert levels(g, 2).tolist() == [[[-6, -4, 0, 8]]]
-    assert levels(g, 3).tolist() == [[[-14, -12, -8, 0]]]
 
 
 def test_gates_start_at_a_half_or_at_times():

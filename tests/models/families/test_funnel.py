@@ -1,4 +1,4 @@
-"""Funnel's attention, against a literal form of the paper's appendix A.2."""
+"""Funnel's attention of pooled queries, against a literal form of the paper's appendix A.2."""
 
 import pytest
 import torch
@@ -33,22 +33,6 @@ def test_fewer_queries_over_twice_as_many_keys(queries: int, step: int, cls: boo
     source_places = [first_key + step * j for j in range(keys)]
     wanted = of_row(mixer, x[0], source[0], places, source_places, cls=cls)
     agree(found[0], wanted, mixer, x, source)
-
-
-def test_a_step_counts_tokens_and_not_pools() -> None:
-    mixer, x = built(cls=True), drawn(1, 5, WIDTH).requires_grad_()
-    found = mixer.attend(x, Layout(), x, Layout(), At(Spacing(-3, 4), Spacing(-3, 4)))
-    place = [-3, 1, 5, 9, 13]
-    agree(found[0], of_row(mixer, x[0], x[0], place, place, cls=True), mixer, x)
-
-
-def test_the_cls_vector_has_no_distance() -> None:
-    """What it gets is the same wherever the tokens stand; what they get is not."""
-    mixer, x = built(cls=True), drawn(1, 5, WIDTH)
-    moved = mixer.attend(x, Layout(), x, Layout(), At(Spacing(0, 3), Spacing(0, 3)))
-    here = mixer(x, Layout())
-    torch.testing.assert_close(moved[:, 0], here[:, 0], atol=1e-12, rtol=0)
-    assert (moved[:, 1:] - here[:, 1:]).abs().max() > 1e-3
 
 
 def test_queries_off_the_steps_of_keys_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Hyena against its equations and the released layer: values, gradients, streams."""
+"""Hyena against the released layer, and how it learns."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from lra.models.families.hyena import Hyena
 from lra.models.mixer import Layout, Site
 from lra.models.tuning import Tuning
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, drawn, streamed
+from tests.attention import builder
 from tests.literal.convolutions import (
     implicit_positions,
 )
@@ -61,23 +61,6 @@ def test_it_is_the_released_layer(case, length):
     for name, value in {"y": y, **dict(zip(leaves, gradients, strict=True))}.items():
         wanted = torch.from_numpy(STORED[stored + name]).view_as(value)
         torch.testing.assert_close(value.detach(), wanted, atol=1e-9, rtol=1e-8)
-
-
-@pytest.mark.parametrize("bands", [1, 2, 5])
-def test_the_table_starts_as_written(bands):
-    table = built(bands=bands).kernel.positions
-    torch.testing.assert_close(table, implicit_positions(LONGEST, bands), atol=2e-6, rtol=0)
-
-
-@pytest.mark.parametrize("memory", [1, 3])
-def test_a_short_memory_shows_the_last_inputs_of_each_convolution(memory):
-    mixer, x = built(causal=True, convolution=1), drawn(1, 50, WIDTH)
-    assert not mixer.traits.summarises
-    outputs, _ = streamed(mixer, x, [27, 1, 22], memory)  # further than the kernel
-    wanted = mixer(x[:, -memory:], Layout())[:, -1]
-    torch.testing.assert_close(outputs[:, -1], wanted, atol=1e-10, rtol=0)
-    assert built(causal=True).traits.summarises
-    assert built(causal=True, convolution=1, order=3).traits.summarises
 
 
 def test_parameters_are_as_many_as_the_released_layer_has():

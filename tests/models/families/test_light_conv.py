@@ -1,4 +1,4 @@
-"""LightConv against its sum over taps, fairseq and a depthwise convolution."""
+"""LightConv against fairseq, and its dropout."""
 
 from types import SimpleNamespace
 
@@ -7,14 +7,13 @@ import torch
 from torch.nn import functional as F
 
 from lra.models.families.light_conv import LightConv
-from lra.models.mixer import Layout, Site
+from lra.models.mixer import Layout
 from tests.attention import drawn
 from tests.literal.convolutions import convolution
 from tests.literal.heads import joined
 from tests.literal.light_conv import values
 from tests.models.families.convolution_cases import (
     LENGTH,
-    SITE,
     as_released,
     built,
 )
@@ -35,8 +34,3 @@ def test_taps_of_every_token_are_dropped_by_themselves():
     z = values(mixer, x, SimpleNamespace(glu=True, keep=None))
     wanted = mixer.out_proj(joined(convolution(z, F.dropout(taps, 0.5), 2)))
     torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
-
-
-def test_layers_have_kernels_of_their_own():
-    sites = [Site(**SITE, layer=layer, depth=3) for layer in range(3)]
-    assert [LightConv(site, kernel=[3, 7, 15]).taps for site in sites] == [3, 7, 15]

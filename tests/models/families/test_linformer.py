@@ -1,4 +1,4 @@
-"""Linformer against its maps written out as matrices, and against full attention."""
+"""Linformer's maps: how many, how they are drawn, what they cost."""
 
 from functools import partial
 
@@ -109,27 +109,6 @@ def test_frozen_draws_come_from_the_site_and_stay() -> None:
     assert large.std().item() == pytest.approx(50**-0.5, rel=0.01)
     assert abs(large.mean().item()) < 1e-3
     assert not torch.equal(large[0], large[1])
-
-
-def test_one_map_in_all_layers_is_one_module() -> None:
-    shared: dict = {}
-    layers = torch.nn.ModuleList(
-        Linformer(site(layer=i, depth=2, shared=shared), sharing=Sharing.layerwise)
-        for i in range(2)
-    )
-    assert layers[0].core.length_map is layers[1].core.length_map
-    x = drawn(1, LENGTH, 12).float()
-    weight = layers[0].core.length_map.keys
-    apart = [torch.autograd.grad(layer(x, Layout()).sum(), weight)[0] for layer in layers]
-    sum(layer(x, Layout()) for layer in layers).sum().backward()
-    torch.testing.assert_close(weight.grad, apart[0] + apart[1])
-
-
-def test_each_layer_has_its_own_number_of_slots() -> None:
-    options = {"projected_length": [9, 5]}
-    for layer, slots in enumerate(options["projected_length"]):
-        mixer = Linformer(site(layer=layer, depth=2, max_length=LENGTH), **options)
-        assert mixer.core.length_map.values.shape == (1, slots, LENGTH)
 
 
 def test_the_lra_form_has_16_slots_one_map_and_no_mask() -> None:

@@ -1,4 +1,4 @@
-"""LSTM against the gates of its definition and PyTorch's layer; what regularises it."""
+"""What regularises the LSTM, and where it answers."""
 
 import pytest
 import torch
@@ -18,21 +18,6 @@ built = builder(LSTM, **SITE)
 
 def weights_of(mixer, cell):
     return [*mixer.cells[cell].lstm.parameters()]
-
-
-def test_it_is_pytorchs_bidirectional_layer_on_packed_rows():
-    mixer, peer = built(), nn.LSTM(8, 4, batch_first=True, bidirectional=True).double()
-    with torch.no_grad():
-        for theirs, ours in zip(
-            peer.parameters(), [*weights_of(mixer, 0), *weights_of(mixer, 1)], strict=True
-        ):
-            theirs.copy_(ours)
-    lengths = torch.tensor([LENGTH, 6])
-    keep = torch.arange(LENGTH) < lengths[:, None]
-    x = drawn(2, LENGTH, 8)
-    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
-    wanted, _ = nn.utils.rnn.pad_packed_sequence(peer(packed)[0], batch_first=True)
-    torch.testing.assert_close(mixer(x, Layout(keep=keep)), wanted, atol=1e-12, rtol=0)
 
 
 def language_model(**options) -> Backbone:

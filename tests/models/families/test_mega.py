@@ -1,4 +1,4 @@
-"""Mega against its equations, token by token, and against the released modules."""
+"""Mega against the released modules, inside blocks, and what it costs."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from lra.models.families import mega
 from lra.models.families.mega import Mega
 from lra.models.mixer import Flow, Layout, Site
 from lra.runners.training.optimisers.groups import tunings
-from tests.attention import builder, drawn, streamed
+from tests.attention import builder, drawn
 from tests.literal.mega import equations
 from tests.models.families.released import mega as released
 
@@ -48,24 +48,6 @@ def test_scores_of_a_long_sequence_are_never_there_at_once():
         x = torch.empty(1, length, 16, requires_grad=True)
     trace = Tracer("cpu").trace(lambda: mixer(x, Layout()).sum().backward())
     assert trace.peak_bytes < 4 * length**2  # a float32 for each pair of tokens
-
-
-@pytest.mark.parametrize("attention", ["softmax", "laplace"])
-def test_without_chunks_a_stream_sees_the_last_tokens_of_its_memory(attention):
-    """Keys, that is; the average has all of the past."""
-    mixer, x, memory = built(causal=True, attention=attention), drawn(2, 17, WIDTH), 3
-    found, _ = streamed(mixer, x, [5, 1, 11], memory)
-    torch.testing.assert_close(found[:, :memory], mixer(x[:, :memory], Layout()))
-    assert (found[:, memory:] - mixer(x, Layout())[:, memory:]).abs().amax(-1).min() > 1e-6
-    with torch.no_grad():
-        mixer.average.gamma.zero_()  # so that tokens out of sight say nothing
-        loud = x.clone()
-        loud[:, :8] = 50.0
-        found, wanted = (
-            streamed(mixer, tokens, [5, 1, 11], memory)[0][:, 8 + memory - 1 :]
-            for tokens in (loud, x)
-        )
-    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("kind", [TransformerBlock, PostNormBlock])
@@ -160,19 +142,6 @@ def test_averages_are_the_released_ones(case):
     names = ["x", *(name for name, _ in parts.named_parameters())]
     for name, gradient in zip(names, gradients, strict=True):
         torch.testing.assert_close(gradient, wanted[name], atol=1e-10, rtol=1e-10)
-
-
-def test_a_stream_of_averages_is_the_released_one():
-    parts = mega.MovingAverage(released.WIDTH, released.STATES, 1, None).double()
-    filled(parts, of_average(parts, shapes_of("one-sided")))
-    state = torch.zeros(released.ROWS, released.WIDTH, released.STATES, dtype=torch.float64)
-    outputs = []
-    for piece in released.tokens().split(released.PIECES, dim=1):
-        y, state = parts(piece, state)
-        outputs.append(F.silu(y))
-    y = torch.cat(outputs, dim=1)
-    torch.testing.assert_close(y, stored("stream", "y"), atol=1e-10, rtol=0)
-    torch.testing.assert_close(state, stored("stream", "state"), atol=1e-10, rtol=0)
 
 
 def released_block(case):

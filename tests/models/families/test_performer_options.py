@@ -1,4 +1,4 @@
-"""Performer: the authors' stabiliser, the maximum over keys, kernels without projection, lra."""
+"""Performer: the maximum over keys, what is a mean, the lra variant."""
 
 import pytest
 import torch
@@ -41,23 +41,7 @@ def test_a_global_maximum_leaks_and_says_so():
     assert not running.traits.selection_leak
 
 
-def test_later_keys_get_no_gradient_through_a_global_maximum():
-    mixer = make(True, features=11, **REFERENCE)
-    q, k, v = inputs(mixer, 20)
-    out = mixer.core(q, k, v, Layout())
-    for gradient in torch.autograd.grad(out[:, :, :9].sum(), (q, k, v)):
-        assert gradient[:, :, :9].any()
-        assert not gradient[:, :, 9:].any()
-
-
 # kernels without projection
-
-
-def test_an_unprojected_mixer_has_nothing_to_redraw():
-    mixer = make(kernel=Kernel.relu, projected=False)
-    before = {name: value.clone() for name, value in mixer.state_dict().items()}
-    mixer.after_step(mixer.redraw_every, torch.Generator())
-    assert all(torch.equal(value, before[name]) for name, value in mixer.state_dict().items())
 
 
 @pytest.mark.parametrize("kernel", list(Kernel))
@@ -68,16 +52,6 @@ def test_only_positive_weights_are_called_a_mean(kernel):
         assert not make(kernel=kernel, renormalise=False).traits.row_stochastic
     if kernel in {Kernel.relu, Kernel.abs}:
         assert not make(kernel=kernel, feature_epsilon=0.0).traits.row_stochastic
-
-
-def test_a_row_whose_signed_weights_sum_to_nothing_is_zero():
-    mixer = make(kernel=Kernel.identity, projected=False, feature_epsilon=0.0)
-    q, k, v = inputs(mixer, 6)
-    with torch.no_grad():
-        k.zero_()
-    out = mixer.core(q, k, v, Layout())
-    assert not out.any()
-    assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), (q, k, v)))
 
 
 # the code of the Long Range Arena

@@ -1,10 +1,10 @@
-"""QRNN against its equations, token by token: values, gradients, zoneout."""
+"""QRNN's zoneout."""
 
 import pytest
 import torch
 
 from lra.models.families.qrnn import QRNN, PoolingGates
-from lra.models.mixer import Layout, Site
+from lra.models.mixer import Layout
 from tests.attention import builder, drawn
 from tests.literal.qrnn import equations
 
@@ -28,11 +28,3 @@ def test_zoned_out_cells_stay_as_they_were(pooling):
     assert mixer.traits.training_noise
     found = mixer.eval()(x, Layout())
     torch.testing.assert_close(found, equations(mixer.cells[0], x, taken=0.6), atol=1e-12, rtol=0)
-
-
-def test_layers_have_kernels_of_their_own():
-    kernels = [
-        QRNN(Site(**SITE, layer=layer, depth=3), kernel=[2, 1, 1]).cells[0].kernel
-        for layer in range(3)
-    ]
-    assert kernels == [2, 1, 1]

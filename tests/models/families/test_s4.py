@@ -1,4 +1,4 @@
-"""S4, S4D and DSS against their recurrences, channel by channel: values, gradients, states."""
+"""S4, S4D and DSS against their released code; sizes, dropout, precision, learning rates."""
 
 import math
 
@@ -94,12 +94,6 @@ def test_a_long_kernel_in_float32_has_no_error_of_phases(kernel):
             for dtype in (torch.float32, torch.float64)
         )
     assert (rounded - exact).norm() < (3e-5 if kernel == "diagonal" else 8e-6) * exact.norm()
-
-
-def test_strong_decays_and_long_rows_stay_finite_in_float32():
-    mixer = built(states=64, max_length=4096, step_min=0.001, step_max=1000.0).float()
-    mixer(drawn(1, 4096, 6).float(), Layout()).sum().backward()
-    assert all(parameter.grad.isfinite().all() for parameter in mixer.parameters())
 
 
 def test_dynamics_learn_slowly_and_do_not_decay():

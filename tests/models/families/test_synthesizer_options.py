@@ -1,4 +1,4 @@
-"""The Synthesizer's options, what it shares and keeps, and what it refuses."""
+"""What the Synthesizer shares and keeps."""
 
 import pytest
 import torch
@@ -10,31 +10,10 @@ from tests.attention import drawn
 from tests.models.families.synthesizer_forms import (
     COMMON,
     EACH,
-    HEADS,
-    LONGEST,
     MIXTURES,
     WIDTH,
     built,
 )
-
-
-def test_alpha_is_learned_by_component_and_head_and_starts_even():
-    site = Site(width=WIDTH, heads=HEADS, max_length=LONGEST)
-    mixer = Synthesizer(site, components=MIXTURES[0])
-    assert mixer.alpha.shape == (2, HEADS, 1, 1)
-    assert not mixer.alpha.any()
-    mixer(drawn(2, 18, WIDTH).float(), Layout()).square().sum().backward()
-    assert mixer.alpha.grad.abs().min() > 0
-
-
-def test_a_fixed_table_is_drawn_once_and_never_trained():
-    mixer, again = built(Component.fixed_random), built(Component.fixed_random)
-    assert "table" in dict(mixer.named_buffers())
-    assert "table" in mixer.state_dict()
-    assert torch.equal(mixer.table, again.table)
-    assert mixer.traits.random_draws
-    assert not built(Component.random).traits.random_draws
-    assert 0.9 < mixer.table.std().item() < 1.1
 
 
 def count(components, batch: int, length: int = 256) -> tuple[int, float]:

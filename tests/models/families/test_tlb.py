@@ -1,4 +1,4 @@
-"""The recurrence against a loop from its definition, and what it may and may not depend on."""
+"""The recurrence against a loop from its definition, padding, and what it refuses."""
 
 from dataclasses import replace
 from functools import partial
@@ -114,14 +114,6 @@ def test_it_has_the_activation_epsilon_and_projections_of_the_backbone() -> None
         build(replace(FRAME, feed_forward=FeedForward.none))
 
 
-def test_the_order_of_chunks_counts_and_neighbours_in_the_batch_do_not() -> None:
-    stack, x = build(), drawn(2, 10, 16)
-    y = stack(Flow(x), Layout()).x
-    turned = stack(Flow(torch.cat((x[:, 5:], x[:, :5]), dim=1)), Layout()).x
-    assert (turned - y).abs().max() > 1e-3
-    torch.testing.assert_close(stack(Flow(x[:1]), Layout()).x[0], y[0], atol=1e-12, rtol=0)
-
-
 def test_every_parameter_learns_and_gradients_stop_where_asked() -> None:
     x = drawn(1, 20, 16).requires_grad_()
     stack = build()
@@ -135,19 +127,6 @@ def test_every_parameter_learns_and_gradients_stop_where_asked() -> None:
     (cut(Flow(z), Layout()).x * weights).sum().backward()
     assert not z.grad[:, :10].any()
     assert z.grad[:, 10:15].abs().max() > 1e-6
-
-
-@pytest.mark.parametrize("head", [Head.classification, Head.pair])
-def test_inside_the_model(head: Head) -> None:
-    facts = TaskFacts(head=head, vocabulary=9, classes=4, max_length=23, padded=True)
-    make = partial(TemporalLatentBottleneck, state_tokens=3, chunk=5)
-    model = Backbone(FRAME, facts, [], stack=make, seed=0).double().eval()
-    parts = 2 if head is Head.pair else 1
-    tokens = torch.randint(0, 9, (2, parts, 23))
-    keep = (torch.arange(23) < 11).expand(2, parts, 23)
-    padded, _ = model.predict(tokens, keep)
-    short, _ = model.predict(tokens[..., :11])
-    torch.testing.assert_close(padded, short, atol=1e-12, rtol=0)
 
 
 def test_what_it_cannot_do_is_refused_with_the_way_out() -> None:

@@ -1,9 +1,8 @@
-"""Transformer-XL against loops and its released code, and cut in any way."""
+"""Transformer-XL against its released code; clamps and biases."""
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from lra.models.families.transformer_xl import SameLength, TransformerXL
@@ -67,49 +66,7 @@ def model(**changes) -> Backbone:
     ).double()  # fmt: skip
 
 
-def logits(model: Backbone, tokens: Tensor, sizes: list[int], memory: int) -> Tensor:
-    state, out = model.initial_state(len(tokens), memory), []
-    for piece in tokens.split(sizes, dim=1):
-        y, state = model.predict(piece[:, None], state=state)
-        out.append(y)
-    return torch.cat(out, dim=1)
-
-
 TOKENS = torch.randint(0, 11, (4, 24), generator=torch.Generator().manual_seed(3))
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_segments_are_one_pass_while_memory_holds_all(training: bool) -> None:
-    whole = model().train(training)
-    wanted, _ = whole.predict(TOKENS[:, None])
-    for sizes in ([8, 8, 8], [1] * 24, [5, 1, 18]):
-        found = logits(whole, TOKENS, sizes, 24)
-        torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
-    # 6 tokens of memory: two segments of 3 and the memory of the first still hold all
-    short = logits(model(same_length=SameLength.never), TOKENS, [3] * 8, 6)
-    torch.testing.assert_close(short[:, :9], wanted[:, :9], atol=1e-12, rtol=0)
-    assert (short[:, 9:] - wanted[:, 9:]).abs().max() > 1e-3
-
-
-def test_of_the_same_length_any_cut_gives_the_same() -> None:
-    one = model(clamp=5).eval()
-    found = [logits(one, TOKENS, [size] * (24 // size), 12) for size in (1, 8, 24)]
-    for other in found[1:]:
-        torch.testing.assert_close(found[0], other, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("positions", [p for p in Positions if p.value in build().traits.positions])
-def test_any_positions_inside_are_read_along_segments(positions: Positions) -> None:
-    mixer, x, cuts = build(positions).train(), drawn(2, 12, WIDTH), [5, 1, 6]
-    found, _ = streamed(mixer, x, cuts, 12)
-    torch.testing.assert_close(found, mixer(x, Layout()), atol=1e-12, rtol=0)
-    # evaluation remembers keys and values, with the same numbers, when memory has to forget, too
-    for memory in (12, 4):
-        mixer = build(positions, same_length=SameLength.always)
-        projected, again = (
-            streamed(mixer.train(training), x, cuts, memory)[0] for training in (False, True)
-        )
-        torch.testing.assert_close(projected, again, atol=1e-12, rtol=0)
 
 
 def test_clamps_of_training_and_evaluation() -> None:

@@ -5,10 +5,6 @@ from torch import Tensor
 
 from lra.models.families.performer import Performer, draw_projection
 from tests.attention import builder
-from tests.literal.features import (
-    performer_features,
-    weighted_mean,
-)
 from tests.models.ops.linear.feature_forms import WIDTH
 
 FEATURES = 11
@@ -16,12 +12,6 @@ FEATURES = 11
 
 def projection(features: int = FEATURES, width: int = WIDTH, *, seed: int = 1, **options) -> Tensor:
     return draw_projection(features, width, torch.Generator().manual_seed(seed), **options)
-
-
-def dense(q, k, v, W, kernel, *, keep=None, causal=False):
-    """The paper's estimate, with the whole matrix of weights."""
-    phi_q, phi_k = (performer_features(x, W, kernel) for x in (q, k))
-    return weighted_mean(phi_q @ phi_k.mT, v, keep=keep, causal=causal)
 
 
 def make(causal: bool = False, **options) -> Performer:
