@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, NamedTuple, NoReturn, Protocol, runtime_checkable
+from typing import IO, Any, BinaryIO, NamedTuple, NoReturn
 
 from lra.conf.short_values import short_repr
 from lra.tasks.data.sources import CHUNK_BYTES
@@ -267,7 +267,7 @@ EXTENDED = frozenset(
 )  # fmt: skip
 
 
-def walked_tar(archive: Path, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+def _walk_tar(archive: Path, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     """Yield the members of a tar, files with their content, in its order and to its very end."""
     with archive.open("rb") as file:
         start = file.read(6)
@@ -309,7 +309,7 @@ def tar_members(
     # Contents are read here: what a caller reads is outside the reach of this explanation.
     budget = Budget(archive, most)
     with damage_explained(archive):
-        for member, file in walked_tar(archive, Budget(archive)):
+        for member, file in _walk_tar(archive, Budget(archive)):
             path = PurePosixPath(member.name)
             if file is not None and wanted(path):
                 budget.take(member.size)
@@ -319,19 +319,10 @@ def tar_members(
 # --- zip -----------------------------------------------------------------------------------------
 
 
-@runtime_checkable
-class Readable(Protocol):
-    """What bytes are read from."""
-
-    def read(self, n: int = -1, /) -> bytes:
-        """Return at most `n` bytes; none at the end."""
-        ...
-
-
 class _Member(RawIOBase):
     """A file of a zip."""
 
-    def __init__(self, file: Readable, at_once: int) -> None:
+    def __init__(self, file: BufferedIOBase | IO[bytes], at_once: int) -> None:
         super().__init__()
         self.file, self.at_once = file, at_once
 

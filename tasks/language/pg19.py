@@ -13,7 +13,6 @@ The public text is 11 GB: books are read one at a time and never held together.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from enum import StrEnum, auto
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,7 @@ from jaxtyping import Int
 from lra.tasks.data.lines import LineBlock, text_blocks
 from lra.tasks.data.prepared import GENERATED, MISSING, identity_of
 from lra.tasks.data.published import check_partial, given_path, named_path, source_name
-from lra.tasks.data.sources import data_root, folder_identity, remembered_sha256
+from lra.tasks.data.sources import data_root, folder_identity
 from lra.tasks.data.storage import RaggedRows
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language import pg19_files as files
@@ -56,9 +55,9 @@ class PG19(TokenisedTask):
 
     Args:
         source: files, datasets or sample.
-        path: files: the folder of train/, validation/ and test/ with ID.txt, or a tar of it;
-            datasets: a folder of parquet files with the column `text`. Not given: the folder
-            downloads/pg19 of the cache, or the hub.
+        path: files: the folder of train/, validation/ and test/ with ID.txt; datasets: a folder of
+            parquet files with the column `text`. Not given: the folder downloads/pg19 of the
+            cache, or the hub.
         partial: Whether the books are a part of the corpus.
         errors: What becomes of bytes that are no UTF-8: strict (an error) or replace.
         subword_vocabulary: Number of ids, the end of a book among them. Not given: that of
@@ -71,7 +70,7 @@ class PG19(TokenisedTask):
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "tokenizer"})
     """Options that change no number: the content of what they name is part of the data hash."""
     _opened: Any = None
-    """Folder or data set, while `make` reads it."""
+    """Data set of the hub, once `make` reads it."""
 
     def __init__(
         self,
@@ -169,11 +168,10 @@ class PG19(TokenisedTask):
             return f"sample {VERSION}"
         if self.source is PG19Source.datasets and self.path is None:
             return f"{files.HUB_NAME}@{files.HUB_REVISION}"
-        if self._location.is_file() and self.source is PG19Source.files:
-            return remembered_sha256(self._location)
         if self._location.is_dir():
             return folder_identity(self._location)
-        raise NotPrepared(f"{self._location} is missing; {files.instructions(self._location)}")
+        how = "is no folder" if self._location.exists() else "is missing"
+        raise NotPrepared(f"{self._location} {how}; {files.instructions(self._location)}")
 
     @property
     def _location(self) -> Path:
@@ -186,15 +184,14 @@ class PG19(TokenisedTask):
 
     def make(self) -> None:
         """Read the books and store their ids."""
-        with ExitStack() as held:
-            if self.source is PG19Source.files:
-                self._opened = held.enter_context(files.open_splits(self._location))
-            elif self.source is PG19Source.datasets:
-                self._opened = files.load_hub(self.path)
-            self.write_encoded(
-                licence=GENERATED if self.source is PG19Source.sample else files.LICENCE,
-                end_of_book=self.vocabulary - 1,
-            )
+        if self.source is PG19Source.files:
+            files.check_splits(self._location)
+        elif self.source is PG19Source.datasets:
+            self._opened = files.load_hub(self.path)
+        self.write_encoded(
+            licence=GENERATED if self.source is PG19Source.sample else files.LICENCE,
+            end_of_book=self.vocabulary - 1,
+        )
 
     def books(self, split: str) -> Iterator[Book]:
         """Yield the books of a split, from `make`."""
@@ -203,7 +200,7 @@ class PG19(TokenisedTask):
         if self.source is PG19Source.datasets:
             where = f"{self.spec.source}, {split}"
             return files.read_hub(self._opened[split], where, self.errors)
-        return files.read_books(self._opened, split, self.errors)
+        return files.read_books(self._location, split, self.errors)
 
     def text(self, split: str) -> Iterator[LineBlock]:
         """Yield the text of a split."""

@@ -1,8 +1,7 @@
-"""PG-19's books: folders or a tar of ID.txt, rows of the hub, and a sample of the same form."""
+"""PG-19's books: folders of ID.txt, rows of the hub, and a sample of the same form."""
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,10 +9,8 @@ from typing import Any, NamedTuple
 from lra.conf.short_values import short_repr
 from lra.tasks.data import hub
 from lra.tasks.data.bars import tqdm
-from lra.tasks.data.leftovers import temporary_folder
 from lra.tasks.data.lines import check_encoding, check_utf8, without_byte_order_mark
 from lra.tasks.data.sources import data_root
-from lra.tasks.data.unpacking import extract
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language.characters import sample_text
 from lra.tasks.task import SPLITS
@@ -28,8 +25,6 @@ LICENCE = (
 BOOKS = {"train": 28_602, "validation": 50, "test": 100}
 """Rae et al. 2019, arXiv:1911.05507, table 2, as are the words."""
 WORDS = {"train": 1_973_136_207, "validation": 3_007_061, "test": 6_966_499}
-INNER = "pg19"
-"""Folder that an archive may hold the three folders in."""
 NUMBER = re.compile(r"(\d+)/?$")
 SAMPLE_BYTES = 300_000
 SAMPLE_BOOKS = {"train": 16, "validation": 2, "test": 2}
@@ -57,33 +52,17 @@ def instructions(path: Path) -> str:
     books = ", ".join(f"{split}/ID.txt ({number:,} books)" for split, number in BOOKS.items())
     return (
         f"put {books} from {BUCKET}/ (about 11 GB; single files whose hashes are not published) "
-        f"into {path}, or a tar of them, or name their path by task.path; a part of them needs "
+        f"into {path}, or name their folder by task.path; a part of them needs "
         f"task.partial=true; task.source=datasets fetches {HUB_NAME} through `datasets`, "
         f"task.source=sample is a trial; {LICENCE}"
     )
 
 
-@contextmanager
-def open_splits(path: Path) -> Iterator[Path]:
-    """Yield the folder of the three splits; a tar is unpacked for as long, inside the cache.
-
-    Raises:
-        NotPrepared: There is none.
-        BadData: The archive is damaged.
-    """
-    if path.is_file():
-        with temporary_folder(data_root() / "pg19") as temporary:
-            yield _inside(extract(path, temporary / "books"), path)
-    else:
-        yield _inside(path, path)
-
-
-def _inside(folder: Path, path: Path) -> Path:
-    for candidate in (folder, folder / INNER):
-        if all((candidate / split).is_dir() for split in SPLITS):
-            return candidate
-    wanted = ", ".join(f"{split}/" for split in SPLITS)
-    raise NotPrepared(f"{path} has no folders {wanted}; {instructions(path)}")
+def check_splits(folder: Path) -> None:
+    """Raise `NotPrepared` where a folder lacks one of a split."""
+    if not all((folder / split).is_dir() for split in SPLITS):
+        wanted = ", ".join(f"{split}/" for split in SPLITS)
+        raise NotPrepared(f"{folder} has no folders {wanted}; {instructions(folder)}")
 
 
 def read_books(folder: Path, split: str, errors: DecodingErrors) -> Iterator[Book]:

@@ -1,10 +1,7 @@
 """One cache for many users: the umask alone says who may read and write what is prepared."""
 
-import io
 import os
 import stat
-import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,6 @@ from lra.tasks.classification.base import baseline
 from lra.tasks.classification.listops.task import ListOps, ListOpsSource
 from lra.tasks.data import sources
 from lra.tasks.data.sources import data_root, lock, remembered_sha256
-from lra.tasks.data.unpacking import extract
 
 LARGE = ("pathfinder64", "pathx", "path256")
 """Slow to draw; `pathfinder` is of the same class."""
@@ -92,22 +88,6 @@ def test_remembered_hashes_and_locks(umask, tmp_path, monkeypatch):
     remembered_sha256(tmp_path / "file")
     with lock("name"):
         follow(umask)
-
-
-def test_what_is_unpacked(umask, tmp_path):
-    """Archives say who may read their members, and mean the machine they were made on."""
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
-        for name, mode in (("folder", 0o700), ("folder/private", 0o600), ("program", 0o755)):
-            member = tarfile.TarInfo(name)
-            member.mode = mode
-            member.type = tarfile.DIRTYPE if name == "folder" else tarfile.REGTYPE
-            member.size = 0 if name == "folder" else 7
-            tar.addfile(member, io.BytesIO(b"content"))
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
-        packed.writestr("folder/private", "content")
-    for name in ("a.tar.gz", "a.zip"):
-        extract(tmp_path / name, data_root() / f"of-{name}")
-    follow(umask)
 
 
 def test_a_remembered_hash_that_nobody_else_may_read_is_computed_again(tmp_path, monkeypatch):

@@ -1,20 +1,16 @@
 import errno
 import hashlib
-import io
 import os
 import socket
 import subprocess
 import sys
-import tarfile
 import threading
-import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from lra.tasks.data.sources import data_root, download, lock, place_folder
-from lra.tasks.data.unpacking import extract
 from lra.tasks.errors import BadData, NotPrepared
 
 CONTENT = bytes(range(256)) * 400
@@ -144,79 +140,6 @@ def test_a_mirror_is_asked_where_the_first_place_fails(server, tmp_path, caplog)
     final.unlink()
     with pytest.raises(NotPrepared, match=r"127.0.0.1:8/.*by hand"):
         download("http://127.0.0.1:9/", final, **facts, mirrors=["http://127.0.0.1:8/"])
-
-
-def tar(path, members):
-    with tarfile.open(path, f"w:{path.suffix[1:]}") as packed:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            if content is None:
-                info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
-            info.size = len(content or b"")
-            packed.addfile(info, io.BytesIO(content or b""))
-    return path
-
-
-@pytest.mark.parametrize("kind", ["gz", "xz"])
-def test_extract_tar(tmp_path, kind):
-    archive = tar(tmp_path / f"a.tar.{kind}", {"one/x.txt": b"x", "y.txt": b"yy"})
-    folder = extract(archive, tmp_path / "out")
-    assert (folder / "one" / "x.txt").read_bytes() == b"x"
-    archive.unlink()
-    assert extract(archive, tmp_path / "out") == folder
-
-
-def test_extract_zip(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
-        packed.writestr("one/x.txt", "x")
-    assert (extract(tmp_path / "a.zip", tmp_path / "out") / "one" / "x.txt").read_text() == "x"
-
-
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        ({"../evil": b"x"}, "would land outside"),
-        ({"link": None}, "is a link or a device"),
-        (None, "would land outside"),  # of a zip
-    ],
-)
-def test_extract_refuses_what_leaves_the_folder(tmp_path, members, message):
-    archive = tmp_path / ("a.tar.gz" if members else "a.zip")
-    if members:
-        tar(archive, {"fine": b"x", **members})
-    else:
-        with zipfile.ZipFile(archive, "w") as packed:
-            packed.writestr("../evil", "x")
-    with pytest.raises(BadData, match=message):
-        extract(archive, tmp_path / "in" / "out")
-    assert not (tmp_path / "in" / "evil").exists()
-    assert list((tmp_path / "in").iterdir()) == []
-
-
-@pytest.mark.parametrize("kind", ["a.tar.gz", "a.zip"])
-def test_extract_refuses_what_swells(tmp_path, kind):
-    content = bytes(40_000_000)
-    if kind.endswith("zip"):
-        with zipfile.ZipFile(tmp_path / kind, "w", zipfile.ZIP_DEFLATED) as packed:
-            packed.writestr("x", content)
-    else:
-        tar(tmp_path / kind, {"x": content})
-    with pytest.raises(BadData, match=r"more than 200 times its [\d,]+ bytes"):
-        extract(tmp_path / kind, tmp_path / "in" / "out")
-    assert list((tmp_path / "in").iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["a.tar.gz", "a.txt"])
-def test_extract_says_when_an_archive_is_damaged(tmp_path, name):
-    path = tmp_path / name
-    if name.endswith("txt"):
-        path.write_text("no archive at all")
-    else:
-        tar(path, {"x": os.urandom(100_000)})
-        path.write_bytes(path.read_bytes()[:50_000])
-    with pytest.raises(BadData, match=r"truncated, damaged or of an unknown kind"):
-        extract(path, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_placing_is_all_or_nothing(tmp_path):

@@ -1,5 +1,4 @@
 import shutil
-import tarfile
 
 import numpy as np
 import pytest
@@ -60,22 +59,6 @@ def test_books_come_by_number_each_with_its_end(folder):
     assert task.describe("train", 0) == task.decode(np.asarray(task.split("train").tokens[:8]))
 
 
-@pytest.mark.parametrize("inner", ["", "pg19/"])
-def test_an_archive_reads_the_same_and_leaves_nothing(folder, tmp_path, inner):
-    plain = part(folder)
-    plain.prepare()
-    packed = tmp_path / "books.tar.xz"
-    with tarfile.open(packed, "w:xz") as archive:
-        for name in ("test", "train", "validation"):
-            archive.add(folder / name, f"{inner}{name}")
-    task = part(packed)
-    task.prepare()
-    for split in SPLITS:
-        assert task.split(split).tokens.tolist() == plain.split(split).tokens.tolist()
-        assert task.split(split).offsets.tolist() == plain.split(split).offsets.tolist()
-    assert list(task.folder.parent.glob(".pg19-*")) == []
-
-
 def test_rows_of_a_data_set_are_books(folder, tmp_path):
     import pyarrow
     import pyarrow.parquet
@@ -123,15 +106,6 @@ def test_files_that_are_no_books(folder):
         part(folder).prepare()
     with pytest.raises(NotPrepared, match=r"downloads/pg19 is missing; put train/.*Apache-2\.0"):
         PG19().prepare()
-
-
-def test_a_damaged_archive(folder, tmp_path):
-    packed = tmp_path / "books.tar.xz"
-    with tarfile.open(packed, "w:xz") as archive:
-        archive.add(folder, ".")
-    packed.write_bytes(packed.read_bytes()[:-40])
-    with pytest.raises(BadData, match="truncated, damaged"):
-        part(packed).prepare()
 
 
 def test_a_whole_corpus_has_the_published_books_and_words(folder, monkeypatch):
