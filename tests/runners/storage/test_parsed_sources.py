@@ -46,7 +46,7 @@ def test_a_source_that_changed_is_parsed_whatever_its_time_says(
 ) -> None:
     source = tmp_path / "source.py"
 
-    def read() -> parsed_sources.ParsedSourceSource:
+    def read() -> parsed_sources.ParsedSource:
         parsed_sources._parsed.cache_clear()
         return parsed_sources.parse_source(source)
 
