@@ -74,12 +74,12 @@ def check_sparsity(sparsity: float) -> None:
         )
 
 
-def cubic(step: int, *, final: float, begin: int, end: int, initial: float = 0.0) -> float:
-    """Return s_t: `initial` until step `begin`, `final` from step `end` on."""
+def cubic(step: int, *, final: float, begin: int, end: int) -> float:
+    """Return s_t: 0 until step `begin`, `final` from step `end` on."""
     if step >= end:
         return final
     left = 1.0 if step <= begin else 1.0 - (step - begin) / (end - begin)
-    return final + (initial - final) * left**3
+    return final - final * left**3
 
 
 class MagnitudePruning(nn.Module):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from lra.models.backbone.model import Backbone
 from lra.models.backbone.stack import family
-from lra.models.compression.canonical import SWEEPS, decompose_heads
+from lra.models.compression.canonical import decompose_heads
 from lra.models.compression.head_importance import attention_layers, heads_of
 from lra.models.mixer import Positions, Site, Unsupported
 from lra.models.multi_head import MultiHead
@@ -46,7 +46,6 @@ def share_heads(
     make: Make,
     *,
     families: tuple[type, ...],
-    sweeps: int = SWEEPS,
 ) -> dict[int, tuple[int, float]]:
     """Put shared heads in the place of a model's layers of softmax attention.
 
@@ -55,7 +54,6 @@ def share_heads(
         share: Shared columns, as a share of the columns of all heads; 1 is exact.
         make: Builds a mixer.
         families: Whose layers are softmax attention.
-        sweeps: Of the decomposition, at most.
 
     Returns:
         By layer, the shared columns and the relative error of the products.
@@ -76,7 +74,7 @@ def share_heads(
     for at, mixer in layers.items():
         heads, width = heads_of(mixer), mixer.key_width
         rank = max(1, round(share * heads * width))
-        scores, error = shared_scores(mixer, rank, sweeps=sweeps)
+        scores, error = shared_scores(mixer, rank)
         site = Site(
             width=model.config.width,
             heads=heads,
@@ -107,14 +105,14 @@ def check_share(share: float) -> None:
         )
 
 
-def shared_scores(mixer: MultiHead, rank: int, *, sweeps: int) -> tuple[SharedScores, float]:
+def shared_scores(mixer: MultiHead, rank: int) -> tuple[SharedScores, float]:
     """Return a layer's scores through so many shared columns, and the error of their products."""
     heads, width = heads_of(mixer), mixer.key_width
     q, k = (
         layer.weight.detach().double().view(heads, width, -1)
         for layer in (mixer.q_proj, mixer.k_proj)
     )
-    decomposition = decompose_heads(q, k, rank, sweeps=sweeps)
+    decomposition = decompose_heads(q, k, rank)
     # Each factor of a term gets a part of its weight: a gradient then moves all alike.
     weight = decomposition.mixing.norm(dim=0).clamp_min(1e-12)
     content = torch.zeros(heads, q.shape[-1], dtype=q.dtype, device=q.device)

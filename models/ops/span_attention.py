@@ -107,9 +107,9 @@ def band_to_square(band: Float[Tensor, "*n r w"], size: int) -> Float[Tensor, "*
     return wide.view(*band.shape[:-2], rows, window + size)
 
 
-def window_of(longest: float, ramp: int, limit: int, step: int = 64) -> int:
-    """Return the window up to the end of the ramp of the longest span, a multiple of `step`."""
-    return min(limit, -(-(math.ceil(longest) + ramp + 1) // step) * step)
+def window_of(longest: float, ramp: int, limit: int) -> int:
+    """Return the window up to the end of the ramp of the longest span, a multiple of 64."""
+    return min(limit, -(-(math.ceil(longest) + ramp + 1) // 64) * 64)
 
 
 def empty_slots(

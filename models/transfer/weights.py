@@ -96,12 +96,12 @@ class TransferReport:
     """Number of the target's parameters, shared ones once, by where they come from."""
 
 
-def weights_of(model: Backbone, name: str = "the source") -> Weights:
+def weights_of(model: Backbone) -> Weights:
     """Return a model's weights as what another one may start from; nothing is copied yet."""
     tensors = {key: value.detach() for key, value in model.state_dict().items()}
     buffers = frozenset(tensors) - {key for key, _ in _parameters(model)}
     return Weights(
-        name=name,
+        name="the source",
         tensors=tensors,
         options={key: getattr(model.config, key) for key in WEIGHT_OPTIONS},
         input_scale=model.input_scale,

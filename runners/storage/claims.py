@@ -331,9 +331,9 @@ _reader = Observer(server=ServerClock(ask=None))
 """Writes nothing, and takes this machine's clock for the server's."""
 
 
-def living_holders(folder: Path, stale_s: float = STALE_S) -> dict[str, Holder]:
+def living_holders(folder: Path) -> dict[str, Holder]:
     """Return who holds the claims in a folder, by the names of the claims: see `Observer`."""
-    return _observer.living(folder, stale_s)
+    return _observer.living(folder)
 
 
 def is_stale(path: Path) -> bool:

@@ -37,17 +37,16 @@ Seen = dict[str, Source | None]
 """Sources by dotted name; None where a name is no module."""
 
 
-def fingerprint(modules: Iterable[str], digits: int = 12) -> str:
-    """Return the first hexadecimal digits of the hash of all sources that `modules` reach.
+def fingerprint(modules: Iterable[str]) -> str:
+    """Return the first 12 hexadecimal digits of the hash of all sources that `modules` reach.
 
     Args:
         modules: dotted module names, e.g. the modules of a mixer, a task and a runner.
-        digits: length of the result.
 
     Raises:
         ModuleNotFoundError: one of the modules has no source file on the path.
     """
-    return summary(digests(modules), digits)
+    return summary(digests(modules))
 
 
 def digests(modules: Iterable[str], seen: Seen | None = None) -> dict[str, str]:
@@ -63,12 +62,12 @@ def digests(modules: Iterable[str], seen: Seen | None = None) -> dict[str, str]:
     return {name: source.digest for name, source in sorted(_reached(modules, seen).items())}
 
 
-def summary(hashes: Mapping[str, str], digits: int = 12) -> str:
-    """Return the first hexadecimal digits of the hash of all `hashes`, which `digests` returned."""
+def summary(hashes: Mapping[str, str]) -> str:
+    """Return 12 hexadecimal digits of the hash of all `hashes`, which `digests` returned."""
     text = hashlib.sha256()
     for name, digest in hashes.items():
         text.update(f"{name}\0{digest}\n".encode())
-    return text.hexdigest()[:digits]
+    return text.hexdigest()[:12]
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -64,10 +64,12 @@ def read_bytes(path: Path, most: int = plain_files.MOST_BYTES) -> bytes:
         raise DamagedFile(f"{path}: cannot be read ({error.strerror}); move it away") from error
 
 
-def read_object(path: Path, most: int = plain_files.MOST_JSON) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a side file. Raises `BadStore`."""
     try:
-        return plain_files.typed_object(plain_files.parse_json(read_bytes(path, most)), {})
+        return plain_files.typed(
+            plain_files.parse_json(read_bytes(path, plain_files.MOST_JSON)), {}
+        )
     except plain_files.NoJson as error:
         raise DamagedFile(f"{path}: {error}; {_AGAIN}") from error
 
