@@ -125,12 +125,6 @@ def _source_of(name: str, path: Path) -> Source:
     return Source(path, read.digest, _imports(read.statements, name, path.name == "__init__.py"))
 
 
-def source_file(module: str) -> Path | None:
-    """Return the source file of a module on the path, without importing it; None for none."""
-    path = _path(module)
-    return path if path and path.is_file() else None
-
-
 def source_digest(module: str) -> str | None:
     """Return the hash of a module's source, as `digests` has it; None where there is none."""
     path = _path(module)
