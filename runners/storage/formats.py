@@ -67,9 +67,8 @@ def read_bytes(path: Path, most: int = plain_files.MOST_BYTES) -> bytes:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a side file. Raises `BadStore`."""
     try:
-        return plain_files.typed(
-            plain_files.parse_json(read_bytes(path, plain_files.MOST_JSON)), {}
-        )
+        found = plain_files.parse_json(read_bytes(path, plain_files.MOST_JSON))
+        return plain_files.typed_object(found, {})
     except plain_files.NoJson as error:
         raise DamagedFile(f"{path}: {error}; {_AGAIN}") from error
 
