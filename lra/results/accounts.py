@@ -60,7 +60,7 @@ def published_accounts(
 
     Args:
         rows: as published.
-        cells: as `lra.commands.report.published_cells` returns them.
+        cells: as `lra.results.rows.published_cells` returns them.
     """
     models = rows[rows["model"].map(baseline_of).isna()]
     first = pd.concat([models, rows]).drop_duplicates("cell")[["cell", *CELL_COLUMNS]]
