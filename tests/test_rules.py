@@ -114,7 +114,7 @@ SHELF = "reports/published/quickstart-epyc-2026-11-29.jsonl"
 ANSWERS = (
     ("--version", "--help", "list", "list models", "clean", "completion bash"),
     ("run --help", "list --help", "data --help", "doctor --help", "verify --help", "show --help",
-     "report --help", "list performer", "omegaconf"),
+     "report --help", "list performer"),
     ("data prepare listops source=sample",
      "data prepare mqar train_examples=8 validation_examples=8 test_examples=8", "hydra",
      "numpy", "omegaconf"),

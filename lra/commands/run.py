@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from lra import cli
 from lra.composition.class_path import named_plugins
-from lra.composition.hydra_entry import entries
 from lra.execution.preload import ready
 from lra.runners.isolation import isolate
 from lra.sweep.agent import check_words
@@ -15,6 +14,8 @@ from lra.terminal.volume import volume_of
 
 def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
+    from lra.composition.hydra_entry import entries
+
     volume, argv = volume_of(argv)
     ready(volume)
     check_words(argv)

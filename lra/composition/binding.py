@@ -25,7 +25,7 @@ MISSING_TEXT = "???"
 """What a configuration has in the place of a value that is still to be given."""
 
 
-class Option(NamedTuple):
+class OptionSpec(NamedTuple):
     """A parameter of a constructor."""
 
     kind: Any
@@ -43,7 +43,7 @@ def parameters(target: Callable[..., Any]) -> set[str]:
 
 
 @lru_cache(maxsize=1024)
-def schema(target: Callable[..., Any]) -> Mapping[str, Option]:
+def schema(target: Callable[..., Any]) -> Mapping[str, OptionSpec]:
     """Return the keyword parameters of `target` by name. Raises ConfigError for any other."""
     call = target.__init__ if inspect.isclass(target) else target
     try:
@@ -54,7 +54,7 @@ def schema(target: Callable[..., Any]) -> Mapping[str, Option]:
         ) from error
     if is_dataclass(target):
         return {
-            f.name: Option(
+            f.name: OptionSpec(
                 hints[f.name], f.default if f.default_factory is MISSING else f.default_factory()
             )
             for f in fields(target)
@@ -69,7 +69,7 @@ def schema(target: Callable[..., Any]) -> Mapping[str, Option]:
                 "keyword-only and annotated: the constructor is the schema of its YAML"
             )
         default = parameter.default
-        options[name] = Option(hints[name], MISSING if default is parameter.empty else default)
+        options[name] = OptionSpec(hints[name], MISSING if default is parameter.empty else default)
     return MappingProxyType(options)
 
 
