@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lra.composition.catalogue import choices, groups
 from lra.composition.class_path import locate
-from lra.composition.option_types import BACKBONE, CLASSES, CONTROL, described
+from lra.composition.option_types import BACKBONE, CLASSES, CONTROL, class_options
 from lra.composition.yaml_text import load
 
 FILE = Path(__file__).resolve().parents[2] / "conf" / "options.json"
@@ -26,7 +26,7 @@ def text() -> str:
     """Return the file: a line for each option."""
     entries = []
     for path in sorted(class_paths()):
-        options = described(locate(path, (), ROOMS)).items()
+        options = class_options(locate(path, (), ROOMS)).items()
         lines = [f'  "{name}": {json.dumps(each, ensure_ascii=False)}' for name, each in options]
         entries.append(f'"{path}": {{\n' + ",\n".join(lines) + "\n}")
     return "{\n" + ",\n".join(entries) + "\n}\n"

@@ -103,7 +103,7 @@ def task(
         (4, 1)
     """
     from lra.composition.hydra_entry import hydra_left_alone
-    from lra.composition.named import named_task
+    from lra.composition.lookup import named_task
     from lra.tasks.data.full_disk import full_disk_explained
     from lra.tasks.data.sources import data_root
 

@@ -152,7 +152,7 @@ def verify(
     """
     folders = [] if config_dir is None else [Path(config_dir)]
     if isinstance(mixer, str):
-        from lra.composition.named import resolve
+        from lra.composition.lookup import resolve
 
         name, factory = mixer, resolve(mixer, options, folders, plugins)
     else:

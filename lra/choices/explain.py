@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lra.composition.catalogue import OF_SUBMIT, ours, read, words
+from lra.composition.catalogue import OF_SUBMIT, ours, read_entry, words
 from lra.composition.option_types import (
     BACKBONE,
     CLASSES,
@@ -177,7 +177,7 @@ def print_choices(
     if as_json:
         records = [
             {
-                **asdict(read(file)),
+                **asdict(read_entry(file)),
                 "options": [asdict(option) for option in choice_options(file)],
                 "shared": [asdict(option) for option in shared_options(file)],
                 "sets": sets(file),
@@ -196,7 +196,7 @@ def print_choices(
 
 def choice_lines(file: Path, word: str, *, everything: bool) -> Iterator[str]:
     """Yield the text of one choice."""
-    entry = read(file)
+    entry = read_entry(file)
     option_lines = _long_lines if everything else _short_lines
     yield f"{word}={entry.name}: {entry.summary}"
     about = load(file).get("about") or {}

@@ -114,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
 def build(arguments: argparse.Namespace) -> "Task":
     """Build the task that the command line names, with its options read as `lra run` does."""
     from lra.composition.compose import build_task
-    from lra.composition.named import task_node
+    from lra.composition.lookup import task_node
 
     places = (arguments.config_dir, arguments.plugin)
     node, plugins = task_node(arguments.task, arguments.overrides, *places)

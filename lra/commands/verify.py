@@ -5,7 +5,7 @@ from typing import Any
 
 from lra.api.verifying import count_findings, finding_lines, run_checks
 from lra.composition.arguments import Parser, add_plugin_words, whole
-from lra.composition.named import resolve
+from lra.composition.lookup import resolve
 from lra.composition.yaml_text import parse
 from lra.terminal.console import print_table
 

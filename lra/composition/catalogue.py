@@ -56,7 +56,7 @@ def our_file(path: str) -> dict[str, Any]:
     return load(file) if file.is_file() else {}
 
 
-def bundled(group: str) -> list[str]:
+def our_names(group: str) -> list[str]:
     """Return lra's own choices of `group`."""
     return sorted(file.stem for file in (ours() / group).glob("*.yaml"))
 
@@ -85,10 +85,10 @@ def choices(group: str, config_dirs: Iterable[Path] = ()) -> list[Path]:
 
 def entries(group: str, config_dirs: Iterable[Path] = ()) -> list[CatalogueEntry]:
     """Read every choice of `group`, sorted by name; the user's own files win over ours."""
-    return [read(file) for file in choices(group, config_dirs)]
+    return [read_entry(file) for file in choices(group, config_dirs)]
 
 
-def read(file: Path) -> CatalogueEntry:
+def read_entry(file: Path) -> CatalogueEntry:
     """Read the line that describes one choice: its `about`, or else its opening comment."""
     node = load(file)
     about = node.get("about") or {}

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lra.composition.catalogue import words as groups
 from lra.composition.own_options import TABLES
-from lra.composition.words import as_text, reading
+from lra.composition.words import as_text, read_word
 from lra.composition.yaml_text import BadYaml
 from lra.conf.short_values import LONGEST_REASON, short
 from lra.errors import ConfigError
@@ -58,7 +58,7 @@ def _wanted(word: str, group: str) -> str:
         return NO_PLUGINS
     if word.startswith("~") and name:
         return "" if f"{name}.".startswith(tuple(f"{each}." for each in MAPPINGS)) else TAKEN
-    read = reading(word)
+    read = read_word(word)
     if not name.strip() or not equals or (read is None and not KEY.fullmatch(key)):
         return SHAPE
     if read is None:
@@ -71,7 +71,7 @@ def _wanted(word: str, group: str) -> str:
 
 
 @contextmanager
-def explained(words: Sequence[str]) -> Iterator[None]:
+def refusing_by_word(words: Sequence[str]) -> Iterator[None]:
     """Turn whatever is raised while Hydra composes words into a ConfigError."""
     try:
         yield

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lra.composition.binding import GIVEN, bind, make, parameters, plain
-from lra.composition.catalogue import bundled, names, roots
+from lra.composition.catalogue import names, our_names, roots
 from lra.composition.class_path import (
     ROOMS,
     locate as locate,  # noqa: PLC0414  # handed on
@@ -133,7 +133,7 @@ def bundled_family(name: str, where: str) -> dict[str, Any]:
     A reference is a part of a cell's key by its name alone, and what a file of the user's own says
     may change while its name stays.
     """
-    if name not in (existing := bundled("model")):
+    if name not in (existing := our_names("model")):
         way_out = (
             "Layers of another model, and references, are families of lra itself: one of your own "
             "is measured by itself, as model=NAME"
@@ -343,7 +343,7 @@ def build_model(
     task_facts = given_facts or facts(run, max_length)
     if backbone.decoder_depth and name == "model":
         exact, _ = other_family("sdpa", "model", {})
-        stack, mixers = decoded(mixers, task_facts, exact), []
+        stack, mixers = decoder_stack(mixers, task_facts, exact), []
     try:
         model = Backbone(backbone, task_facts, mixers, stack=stack, seed=run.seed)
     except ValueError as error:
@@ -406,7 +406,7 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
     )
 
 
-def decoded(
+def decoder_stack(
     mixers: "Sequence[MixerFactory]", task_facts: "TaskFacts", exact: "MixerFactory"
 ) -> "StackFactory":
     """Return what makes an encoder-decoder of an encoder's mixers.

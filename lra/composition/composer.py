@@ -44,11 +44,11 @@ from lra.composition.own_options import (
     Tree,
     by_option,
     matching_options,
-    merged,
-    nested,
+    merge_trees,
+    tree_at,
     without,
 )
-from lra.composition.put import is_plain, put
+from lra.composition.placement import is_plain, put
 from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
 
@@ -241,7 +241,9 @@ class Composer:
         files = self._files([word for word in words if word not in of_tables])
         layers = [(source_of(file), reduce(without, gone, self._layer(file))) for file in files]
         chosen = chosen_names([layer for _, layer in layers])
-        tree = self._merged([merged(layer, self._refined(layer, chosen, s)) for s, layer in layers])
+        tree = self._merged(
+            [merge_trees(layer, self._refined(layer, chosen, s)) for s, layer in layers]
+        )
         if of_tables:
             before = self._merged([self._layer(file) for file in files])
             reduce(partial(put, self.memo), of_tables, before)  # refuses what has no place
@@ -265,14 +267,14 @@ class Composer:
             read = self.files.find(str(file.config_path))
             # Of each command its own: who asked may change what it got.
             values = {} if read is None else copy.deepcopy(read.values)
-            layer = nested(file.package, values) if file.package else values
+            layer = tree_at(file.package, values) if file.package else values
             self._layers[place] = {key: node for key, node in layer.items() if key != "hydra"}
         return self._layers[place]
 
     def _merged(self, layers: Sequence[Tree]) -> Tree:
         """Return layers merged as OmegaConf does it, each over those before it."""
         if all(map(is_plain, layers)):
-            return reduce(merged, layers, {})
+            return reduce(merge_trees, layers, {})
         return cast(Tree, OmegaConf.to_container(OmegaConf.merge(*layers)))
 
     def _settled(self, tree: Tree, words: Sequence[str]) -> Tree:
@@ -297,7 +299,7 @@ class Composer:
                 return tree
         above = parts["optim"] if isinstance(parts["optim"], dict) else {}
         for path, optim in parts.items():
-            warmup = warm_up.clipped(optim, above, words, path)
+            warmup = warm_up.cut_warm_up(optim, above, words, path)
             if warmup is None:
                 continue
             before = {**above, **optim}["warmup_steps"]
@@ -305,7 +307,7 @@ class Composer:
             if path == "optim":
                 above = {**above, "warmup_steps": warmup}
             head, _, rest = f"{path}.warmup_steps".partition(".")
-            layed = partial(merged, tree[head], nested(rest, warmup))
+            layed = partial(merge_trees, tree[head], tree_at(rest, warmup))
             tree = {**tree, head: self.memo.of((path, warmup), (tree[head],), layed)}
         return tree
 

@@ -43,7 +43,7 @@ def package_of(file: Path) -> str:
     return next(owners, "")
 
 
-def chosen(config: Mapping[str, Any]) -> list[str]:
+def chosen_packages(config: Mapping[str, Any]) -> list[str]:
     """Return the packages that a composed configuration names in a `class_path` or a `section`."""
     paths = paths_in(config, "class_path", "section")
     return sorted({path.partition(".")[0] for path in paths} & {*extensions()})

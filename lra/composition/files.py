@@ -153,6 +153,6 @@ class Files:
 
 
 @cache
-def bundled() -> Files:
+def our_files() -> Files:
     """Return our own files, which stay as they are while a process runs."""
     return Files()

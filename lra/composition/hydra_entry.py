@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from hydra.version import VersionBase
 
-from lra.composition import giving_way, protocol
+from lra.composition import protocol, unread_options
 from lra.composition.class_path import check_named, name_plugins
 from lra.composition.combinations import (
     expand,
@@ -30,15 +30,15 @@ from lra.composition.combinations import (
     with_settings,
     with_trained,
 )
-from lra.composition.complaints import NO_PLUGINS, check_words, explained
+from lra.composition.complaints import NO_PLUGINS, check_words, refusing_by_word
 from lra.composition.composer import Composer
 from lra.composition.configuration import check, long_forms
-from lra.composition.extensions import chosen, extensions
-from lra.composition.files import Files, bundled
-from lra.composition.printed import explain, print_configurations
+from lra.composition.display import explain, print_configurations
+from lra.composition.extensions import chosen_packages, extensions
+from lra.composition.files import Files, our_files
 from lra.composition.run import Composed, Searched
 from lra.composition.selection import expand_sets
-from lra.composition.words import as_text, legible, reading
+from lra.composition.words import as_text, legible, read_word
 from lra.conf.short_values import short
 from lra.errors import ConfigError
 from lra.runners.records import Memo
@@ -76,7 +76,7 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
     check_words(words, folders)
     configurations: list[Composed] = []
     try:
-        with explained(words):
+        with refusing_by_word(words):
             of_hydra = [word for word in words if _of_hydra(word)]
             flags.overrides = [word for word in words if word not in of_hydra]
             if flags.multirun:
@@ -157,7 +157,7 @@ def files_of(config_dir: str | None, searched: Sequence[Path] = ()) -> Files:
     """Return our files, those of a folder, of installed packages and of further folders."""
     own = [] if config_dir is None else [Path(config_dir)]
     others = [*own, *extensions().values(), *searched]
-    return Files(others) if others else bundled()
+    return Files(others) if others else our_files()
 
 
 def _of_hydra(word: str) -> bool:
@@ -168,7 +168,7 @@ def _of_hydra(word: str) -> bool:
 def _searched(of_hydra: Sequence[str]) -> list[Path]:
     """Return the folders that `hydra.searchpath=[file:///some/folder]` names."""
     for word in of_hydra:
-        read = reading(word) if word.startswith(PATH) else None
+        read = read_word(word) if word.startswith(PATH) else None
         named = [] if read is None else read.value()
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
             raise ConfigError(
@@ -343,18 +343,18 @@ def _composed(
     pairs = list[tuple[Any, Any]]()
     place = {} if config_dir is None else {"config_dir": config_dir}
     for number, words in enumerate(with_progress(runs, "composing combination")):
-        with explained(words):
+        with refusing_by_word(words):
             tree = composer.resolved(words, number)
         tree = {key: value for key, value in tree.items() if key != "search"}
         if isinstance(tree.get("plugins"), str):  # one name needs no brackets
             tree = {**tree, "plugins": [tree["plugins"]]}
-        if packages := [name for name in chosen(tree) if name not in tree["plugins"]]:
+        if packages := [name for name in chosen_packages(tree) if name not in tree["plugins"]]:
             tree = {**tree, "plugins": [*tree["plugins"], *packages]}
         check(tree, memo)
         see_plugins(tree["plugins"])
-        pairs.append((tree, giving_way.fitting(tree, words, memo) if models else tree))
+        pairs.append((tree, unread_options.without_unread(tree, words, memo) if models else tree))
         tree = pairs[-1][1]
         at = {**place, "folder": here} if place or tree["plugins"] else place
         composed.append(Composed(tree, tuple(words), at))
-    composer.notes |= dict.fromkeys(giving_way.notes(pairs))
+    composer.notes |= dict.fromkeys(unread_options.notes(pairs))
     return composed

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, get_args
 
-from lra.composition.binding import schema
 from lra.composition.catalogue import ours
 from lra.composition.class_path import locate, named_plugins
 from lra.composition.spelling import is_union, type_phrase
@@ -63,11 +62,13 @@ def parameters(class_path: str) -> dict[str, Parameter]:
     if (options := _recorded().get(stored_name(class_path))) is not None:
         return {name: Parameter(*option) for name, option in options.items()}
     package = class_path.partition(".")[0]
-    return described(locate(class_path, [package])) if package in named_plugins() else {}
+    return class_options(locate(class_path, [package])) if package in named_plugins() else {}
 
 
-def described(target: Callable[..., Any]) -> dict[str, Parameter]:
+def class_options(target: Callable[..., Any]) -> dict[str, Parameter]:
     """Return the options of a class, function or dataclass in order, as it says them itself."""
+    from lra.composition.binding import schema  # which a list of what is ours does without
+
     lineage = target.__mro__[-2::-1] if isinstance(target, type) else [target]
     meanings: dict[str, str] = {}
     for each in lineage:

@@ -55,7 +55,7 @@ def matching_options(
     while level:
         level = [entry for each in level for entry in _entries(*each, chosen, names_of)]
         for _, entry in level:
-            result = merged(result, {k: v for k, v in entry.items() if k not in TABLES})
+            result = merge_trees(result, {k: v for k, v in entry.items() if k not in TABLES})
     return result
 
 
@@ -114,18 +114,18 @@ def without(layer: Tree, path: Sequence[str]) -> Tree:
     return {**layer, head: without(below, rest)} if isinstance(below, dict) else layer
 
 
-def nested(key: str, value: Any) -> Tree:
+def tree_at(key: str, value: Any) -> Tree:
     """Return the mapping in which a value lies at a dotted key."""
     for part in reversed(key.split(".")):
         value = {part: value}
     return dict(value)
 
 
-def merged(tree: Tree, layer: Tree) -> Tree:
+def merge_trees(tree: Tree, layer: Tree) -> Tree:
     """Return one mapping with another on top; parts that only one has are shared."""
     result = dict(tree)
     for key, value in layer.items():
         below = result.get(key)
         both = isinstance(value, dict) and isinstance(below, dict)
-        result[key] = merged(below, value) if both else value  # type: ignore[arg-type]
+        result[key] = merge_trees(below, value) if both else value  # type: ignore[arg-type]
     return result

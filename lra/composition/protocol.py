@@ -13,9 +13,9 @@ from typing import Any
 
 from lra.composition.catalogue import names, our_file
 from lra.composition.class_path import locate
-from lra.composition.giving_way import fitting
-from lra.composition.own_options import TABLES, by_option, matching_options, merged, nested
+from lra.composition.own_options import TABLES, by_option, matching_options, merge_trees, tree_at
 from lra.composition.task_name import NONE
+from lra.composition.unread_options import without_unread
 from lra.models.idle import defaults
 from lra.runners.records import Memo
 from lra.runners.training.optim import OptimConfig, Statistics
@@ -110,8 +110,8 @@ def _gave_way(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]])
     unread = {k: theirs for k, (theirs, now) in changed.items() if k in usual and now == usual[k]}
     if not unread:
         return set()
-    back = reduce(merged, (nested(key, value) for key, value in unread.items()), dict(config))
-    found = fitting(back, (), Memo())
+    back = reduce(merge_trees, (tree_at(key, value) for key, value in unread.items()), dict(config))
+    found = without_unread(back, (), Memo())
     now = flat(found["model"], "model") | flat(found["optim"], "optim")
     return {key for key in unread if now.get(key) == usual[key]}
 
@@ -194,7 +194,9 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
     for group, name in (("protocol", protocol), ("scale", scale)):
         layer = our_file(f"{group}/{name}")
         source = f"+protocol={name}" if group == "protocol" else f"scale={name}"
-        layers = merged(layers, merged(layer, matching_options(layer, chosen, _ours, source)))
+        layers = merge_trees(
+            layers, merge_trees(layer, matching_options(layer, chosen, _ours, source))
+        )
         alone = layers if group == "protocol" else alone
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
@@ -205,7 +207,7 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
         },
         layers,
     ):
-        tree = merged(tree, part)
+        tree = merge_trees(tree, part)
     return tree, alone
 
 

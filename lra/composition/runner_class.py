@@ -170,9 +170,9 @@ def _runners(
         yield name, config.get("runner") or {"name": name}, config.get("plugins") or ()
 
 
-def bundled() -> dict[str, type[Runner]]:
+def our_runners() -> dict[str, type[Runner]]:
     """Return lra's own runners by name."""
-    return {name: runner_class({"name": name}) for name in catalogue.bundled("runner")}
+    return {name: runner_class({"name": name}) for name in catalogue.our_names("runner")}
 
 
 def _class_path(name: str) -> str:

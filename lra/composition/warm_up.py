@@ -28,7 +28,9 @@ def by_hand(option: str, words: Sequence[str]) -> bool:
     return False
 
 
-def clipped(optim: Any, above: Mapping[str, Any], words: Sequence[str], path: str) -> int | None:
+def cut_warm_up(
+    optim: Any, above: Mapping[str, Any], words: Sequence[str], path: str
+) -> int | None:
     """Return the warm-up to put in the place of one that is longer than the steps.
 
     Args:

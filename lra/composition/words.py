@@ -26,16 +26,16 @@ _OF_A_MAPPING = re.compile(r"([\w./ -]+:)(.+)", re.ASCII)
 def legible(word: str) -> str:
     """Return a word with quotes around the texts that need them, or as it is."""
     key, equals, value = word.partition("=")
-    if not equals or _PLAIN.fullmatch(value) or reading(word) is not None:
+    if not equals or _PLAIN.fullmatch(value) or read_word(word) is not None:
         return word
     for ends in ("", "()"):  # round brackets are within a text, or else those of a call
         quoted = f"{key}={_with_quotes(value, ends)}"
-        if reading(quoted) is not None:
+        if read_word(quoted) is not None:
             return quoted
     return word
 
 
-def reading(word: str) -> Override | None:
+def read_word(word: str) -> Override | None:
     """Return a word as Hydra reads it; None where it does not."""
     try:
         (override,) = OverridesParser.create().parse_overrides([word])

@@ -14,7 +14,7 @@ import pytest
 from lra import conf
 from lra.composition.binding import schema
 from lra.composition.compose import locate
-from lra.composition.runner_class import bundled
+from lra.composition.runner_class import our_runners
 from lra.composition.yaml_text import load
 from lra.models.backbone.model import BackboneConfig, Head, TaskFacts
 from lra.models.mixer import Site, Unsupported
@@ -50,7 +50,7 @@ CAUSAL_ALONE = {
 }
 TASKS = {name: locate(node["class_path"]) for name, node in nodes("task").items()}
 CONFIGS = [
-    *bundled().values(),
+    *our_runners().values(),
     HardwareProfile, OptimConfig, BackboneConfig, TaskFacts, Site,
 ]  # fmt: skip
 BUILT = [*dict.fromkeys([*MODELS.values(), *TASKS.values(), *CONFIGS])]

@@ -14,7 +14,7 @@ from lra.composition.binding import defaults
 from lra.composition.catalogue import names
 from lra.composition.class_path import locate
 from lra.composition.compose import build_task, group_file
-from lra.composition.runner_class import bundled
+from lra.composition.runner_class import our_runners
 from lra.tasks.data.prepared import MISSING
 from lra.tasks.errors import NotPrepared
 
@@ -36,7 +36,7 @@ def today() -> dict[str, dict[str, Any]]:
         task = locate(str(group_file("task", name)["class_path"]))
         found[f"task {name}"] = {**_facts(name, task), "defaults": dict(defaults(task))}
     configs = {"backbone": BackboneConfig, "optim": OptimConfig}
-    configs |= {f"runner {name}": kind for name, kind in bundled().items()}
+    configs |= {f"runner {name}": kind for name, kind in our_runners().items()}
     for name, config in configs.items():
         version = getattr(config, "version", 1)
         found[name] = {"version": version, "defaults": dict(defaults(config))}

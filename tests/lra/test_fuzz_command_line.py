@@ -17,8 +17,8 @@ from fuzz import cases
 from lra import cli
 from lra.composition.catalogue import names
 from lra.composition.composer import Composer
-from lra.composition.files import bundled
-from lra.composition.put import keys_of
+from lra.composition.files import our_files
+from lra.composition.placement import keys_of
 from lra.execution import in_memory
 from tests import lra_process
 from tests.lra_process import HOME
@@ -221,7 +221,7 @@ def named(key: str) -> tuple[str, ...]:
 
 @cache
 def keys_under(words: tuple[str, ...]) -> list[str]:
-    return [*keys_of(Composer(bundled()).compose(words))]
+    return [*keys_of(Composer(our_files()).compose(words))]
 
 
 def values(draw: random.Random) -> Case:

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from lra.composition.binding import defaults
-from lra.composition.option_types import described
+from lra.composition.option_types import class_options
 from lra.models.mixer import Count, Family, Need, Positive, Share, Site, Unsupported, Whole, options
 
 
@@ -64,7 +64,7 @@ def test_the_constructor_is_the_schema() -> None:
     assert dict(defaults(Small)) == {
         "bias": True, "features": 4, "least": 0, "rate": 1.0, "share": 0.0, "kind": "plain",
     }  # fmt: skip
-    read = described(Small)
+    read = class_options(Small)
     assert [*read] == NAMES
     assert (read["features"].type, read["features"].meaning) == (
         "whole number, or null",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lra.composition.named import named_task
+from lra.composition.lookup import named_task
 from lra.tasks.classification.listops import task as listops
 from lra.tasks.classification.listops.task import ListOps
 from lra.tasks.language.base import Regime

@@ -153,7 +153,7 @@ def test_statistics_of_lengths_and_labels():
 
 
 def test_a_task_that_cannot_spell_shows_its_ids():
-    from lra.composition.named import named_task
+    from lra.composition.lookup import named_task
 
     task = named_task("listops", SMALL)
     task.prepare()
@@ -224,7 +224,7 @@ def test_options_are_read_as_lra_run_reads_them(word):
     """The same values, and the same words of complaint."""
     from lra.composition.compose import typed
     from lra.composition.hydra_entry import entries
-    from lra.composition.named import named_task
+    from lra.composition.lookup import named_task
     from lra.errors import ConfigError
 
     def ran():

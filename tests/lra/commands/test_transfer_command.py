@@ -88,7 +88,7 @@ def test_a_source_of_a_shorter_task(tmp_path: Path) -> None:
 
 def weights(path: Path, scale: float = 1.0) -> Path:
     """A file with GPT-2's names in the size of the runs above; listops has 18 tokens."""
-    from lra.composition.named import named_task
+    from lra.composition.lookup import named_task
 
     vocabulary = named_task("listops", ["source=sample"]).spec.vocabulary
     generator = torch.Generator().manual_seed(0)

@@ -7,7 +7,7 @@ import torch
 import lra
 from lra.cli import main
 from lra.commands.verify import options
-from lra.composition.named import resolve
+from lra.composition.lookup import resolve
 from tests.lra_process import HOME, python
 
 GOOD = '''

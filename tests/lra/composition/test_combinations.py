@@ -18,9 +18,9 @@ from omegaconf import OmegaConf
 
 from lra.composition.combinations import MOST, expand
 from lra.composition.composer import Composer
-from lra.composition.files import Files, bundled
+from lra.composition.files import Files, our_files
 from lra.composition.hydra_entry import entries
-from lra.composition.put import by_omegaconf
+from lra.composition.placement import by_omegaconf
 from lra.errors import ConfigError
 
 COMPOSER = "lra.composition.composer"
@@ -65,7 +65,7 @@ def line(draw: random.Random, groups: Sequence[str], words: Sequence[str]) -> li
 
 def few(words: Sequence[str]) -> bool:
     """Return whether the values of a line's words make few combinations."""
-    composer = Composer(bundled())
+    composer = Composer(our_files())
     try:
         return len(expand([composer.parse(word) for word in words])) <= MOST_COMBINATIONS
     finally:
@@ -171,7 +171,7 @@ def counted(monkeypatch: Any, place: str, call: Callable[..., Any]) -> list[Any]
 def test_combinations_share_what_they_have_in_common(monkeypatch: Any) -> None:
     """Files are merged once for each choice of them, however many values are swept."""
     merged = counted(monkeypatch, f"{COMPOSER}.Composer._of_files", Composer._of_files)
-    slowly = counted(monkeypatch, "lra.composition.put.by_omegaconf", by_omegaconf)
+    slowly = counted(monkeypatch, "lra.composition.placement.by_omegaconf", by_omegaconf)
     swept = entries(["-m", "model=linear,softmax", "seed=range(0,50)", "optim.steps=1,2"])
     assert (len(swept), len(merged), len(slowly)) == (200, 2, 0)
     first, other = swept[0].config, swept[2].config
@@ -215,10 +215,10 @@ OWN = (
 
 def test_hydra_is_asked_once(monkeypatch: Any) -> None:
     """It says once, with its own part, which files there are and in which order."""
-    bundled.cache_clear()
+    our_files.cache_clear()
     own_parts = counted(monkeypatch, f"{COMPOSER}.compose", hydra.compose)
     assert len(entries(["-m", "model=reformer,tlb", "task=image,listops", "size=small"])) == 4
-    assert (len(bundled().lists), len(own_parts)) == (1, 1)
+    assert (len(our_files().lists), len(own_parts)) == (1, 1)
 
 
 def test_files_of_ones_own_are_merged_as_hydra_merges_them(

@@ -21,7 +21,7 @@ from lra.composition.compose import (
     typed,
 )
 from lra.composition.hydra_entry import entries
-from lra.composition.named import named_task
+from lra.composition.lookup import named_task
 from lra.composition.run import Control
 from lra.errors import ConfigError
 from lra.sweep.cells import plan

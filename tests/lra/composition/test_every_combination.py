@@ -15,7 +15,7 @@ import torch
 from lra.composition.binding import defaults
 from lra.composition.compose import build_model, facts, group_file, locate, typed
 from lra.composition.hydra_entry import entries
-from lra.composition.runner_class import bundled
+from lra.composition.runner_class import our_runners
 from lra.composition.yaml_text import load
 from lra.models.backbone.config import TOKEN_HEADS, Softmax
 from lra.runners.records import Memo
@@ -28,7 +28,7 @@ def nodes(group):
 
 
 PROTOCOLS = {None: {"for_task": nodes("task")}, **nodes("protocol")}
-MODELS, RUNNERS = nodes("model"), bundled()
+MODELS, RUNNERS = nodes("model"), our_runners()
 STREAMS = {"enwik8", "text8", "wikitext103", "wikitext2", "pg19", "corpus"}
 BESIDE = ("softmax", "linear", "fnet", "tlb")
 """Models that are tried beside its own under a protocol."""

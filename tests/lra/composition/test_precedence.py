@@ -15,7 +15,7 @@ from lra.cli import main
 from lra.composition.catalogue import names
 from lra.composition.compose import typed
 from lra.composition.hydra_entry import entries
-from lra.composition.own_options import TABLES, matching_options, merged
+from lra.composition.own_options import TABLES, matching_options, merge_trees
 from lra.composition.run import Composed
 from lra.errors import ConfigError
 from lra.sweep.cells import Lookups, plan
@@ -146,7 +146,7 @@ def test_a_sweep_prints_every_combination_with_its_words(
 def test_a_long_sweep_prints_its_beginning(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lra.composition.printed.MOST", 2)
+    monkeypatch.setattr("lra.composition.display.MOST", 2)
     assert main(["run", "-m", "seed=range(0,5)", "--cfg", "job"]) == 0
     out = capsys.readouterr().out
     assert len([*yaml.safe_load_all(out)]) == 2
@@ -294,7 +294,7 @@ def test_own_options_are_put_in_their_places() -> None:
         layer: dict[str, Any] = {"optim": {"steps": 1}, "model": {"a": 1, "b": {"c": 2}}}
         layer |= tables(draw, some, [*TABLES])
         chosen = {group: draw.choice(some[group]) for group in some}
-        refined = merged(layer, matching_options(layer, chosen, names, "a test"))
+        refined = merge_trees(layer, matching_options(layer, chosen, names, "a test"))
         wanted = literal(layer, chosen)
         if any(isinstance(value, dict) and not value for value in wanted.values()):
             wanted = {key: value for key, value in wanted.items() if value != {}}

@@ -7,8 +7,8 @@ import pytest
 from lra.composition import protocol
 from lra.composition.catalogue import choices
 from lra.composition.compose import typed
-from lra.composition.giving_way import OF_FILE
 from lra.composition.hydra_entry import entries
+from lra.composition.unread_options import OF_FILE
 from lra.composition.yaml_text import load
 from lra.sweep.cells import marks
 

@@ -5,16 +5,16 @@ import pytest
 from lra.composition.catalogue import words
 from lra.composition.complaints import MAPPINGS, check_words
 from lra.composition.composer import Composer
-from lra.composition.files import bundled
+from lra.composition.files import our_files
 from lra.composition.hydra_entry import entries
-from lra.composition.put import keys_of
+from lra.composition.placement import keys_of
 from lra.errors import ConfigError
 
 MAPPED = tuple(f"{mapping}." for mapping in MAPPINGS)
 
 
 def test_every_option_and_every_choice_stays() -> None:
-    every = keys_of(Composer(bundled()).compose([]))
+    every = keys_of(Composer(our_files()).compose([]))
     keys = [key for key in every if not f"{key}.".startswith(MAPPED)]
     for key in (*keys, *words(), "nope", "optim.nope", "model@x", "optim=adamw"):
         with pytest.raises(ConfigError, match="nothing is taken away") as caught:

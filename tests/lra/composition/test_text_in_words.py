@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from lra.cli import main
 from lra.composition.binding import bind
 from lra.composition.hydra_entry import entries
-from lra.composition.words import as_text, legible, reading
+from lra.composition.words import as_text, legible, read_word
 
 FOREIGN = re.compile(
     r"mismatched input|extraneous|NoViable|no viable|token recognition|<EOF>|Traceback|is a bug"
@@ -76,7 +76,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_what_the_grammar_does_not_know_is_text(typed: str, value: object) -> None:
     word = legible(f"task.train={typed}")
-    found = reading(word)
+    found = read_word(word)
     assert found is not None
     assert found.value() == value
     assert legible(word) == word
@@ -86,7 +86,7 @@ def test_what_the_grammar_does_not_know_is_text(typed: str, value: object) -> No
     "typed", ["a[1].csv", "a{1}.csv", "it's.csv", "a(b", "(a", "a]", "'a'b", "a,,é", "[a", "é\\=b"]
 )
 def test_what_it_has_a_meaning_for_is_not_taken_unseen(typed: str) -> None:
-    assert reading(legible(f"task.train={typed}")) is None
+    assert read_word(legible(f"task.train={typed}")) is None
 
 
 def test_values_of_a_sweep_are_texts_each() -> None:
@@ -104,7 +104,7 @@ def test_any_text_survives_its_quotes() -> None:
     draw = random.Random(11)
     for _ in range(cases(300)):
         text = "".join(draw.choices(LETTERS + PIECES, k=draw.randint(0, 6))).strip(" \t")
-        found = reading(f"task.train={as_text(text)}")
+        found = read_word(f"task.train={as_text(text)}")
         assert found is not None, ascii(text)
         if "\ud800" not in text and text != "???":
             assert OmegaConf.create({"x": found.value()})["x"] == text, ascii(text)
@@ -150,7 +150,7 @@ def test_any_value_is_read_or_answered_with_what_is_read(
         elif len(err.splitlines()) > MOST_LINES or len(err) > MOST_CHARACTERS:
             fault = "too long"
         for typed in proposed(err):
-            if reading(typed) is None or "have a meaning" in said([*words, typed], capsys)[1]:
+            if read_word(typed) is None or "have a meaning" in said([*words, typed], capsys)[1]:
                 fault = f"no way out: {typed!a}"
         if fault:
             faults.append(f"{fault}\n{words} {ascii(f'{key}={value}')[:200]}\n{err[:1500]}")

@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from lra.composition.named import named_task
+from lra.composition.lookup import named_task
 from lra.errors import UnknownName
 from lra.reports.rows import prepare
 from lra.results.evidence import DIGEST, SHELF, Provenance, evidence_of

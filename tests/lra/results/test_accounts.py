@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.composition.runner_class import bundled, mode_word
+from lra.composition.runner_class import mode_word, our_runners
 from lra.results.accounts import published_accounts, stored_accounts
 from lra.results.rows import publish, published_cells, published_with_names, stored_rows
 from lra.runners.records import CELL_COLUMNS, Cell, Measurement
@@ -75,7 +75,7 @@ def test_published_rows_say_the_same(store: Store, tmp_path: Path) -> None:
 
 
 def test_the_word_of_a_mode_is_that_of_the_runners_class() -> None:
-    for name, kind in bundled().items():
+    for name, kind in our_runners().items():
         if kind.by_length:
             assert mode_word(cell_of(name, "one")) == kind.word("one"), name
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_sweeps import TINY, run
 
-from lra.composition.runner_class import bundled, runner_class, sections
+from lra.composition.runner_class import our_runners, runner_class, sections
 from lra.errors import ConfigError, UnknownName
 from lra.runners.store import Store, read_rows
 
@@ -165,7 +165,7 @@ def test_what_is_no_runner_is_refused() -> None:
 
 
 def test_every_runner_of_lra_says_what_it_is() -> None:
-    kinds = bundled()
+    kinds = our_runners()
     assert {name for name, kind in kinds.items() if kind.by_length} >= {
         "approximation", "decode", "parallel", "scaling",
     }  # fmt: skip

@@ -9,7 +9,7 @@ from fuzz import cases
 from small_sweeps import TINY
 
 from lra.composition.hydra_entry import entries
-from lra.composition.runner_class import bundled
+from lra.composition.runner_class import our_runners
 from lra.runners.records import CELL_COLUMNS, Cell
 from lra.sweep import cell_list
 from lra.sweep.overview import overview
@@ -31,7 +31,7 @@ def made(
     length: int = 8,
     seed: int = 0,
 ) -> Cell:
-    mode = "step" if bundled()[runner].by_length else runner
+    mode = "step" if our_runners()[runner].by_length else runner
     columns = dict.fromkeys(CELL_COLUMNS, "") | {
         "runner": runner, "mode": mode, "model": model, "task": task, "length": length,
         "seed": seed, "threads": 1,

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from lra.composition.named import named_task
+from lra.composition.lookup import named_task
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
 from lra.models.families.linear import LinearAttention
 from lra.models.families.sdpa import SDPA

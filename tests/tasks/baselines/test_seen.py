@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lra.composition.compose import group_file
-from lra.composition.named import named_task
+from lra.composition.lookup import named_task
 from lra.tasks.baselines import image_windows, n_grams
 from lra.tasks.baselines.certificate import certified_baselines, path_of
 from lra.tasks.baselines.seen import Pictures

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra.composition.named import named_task
+from lra.composition.lookup import named_task
 from lra.tasks.classification.objectives import InputObjective, spec_of, unilm_ranks
 from lra.tasks.classification.text import Text, TextSource
 from lra.tasks.task import Kind

@@ -8,7 +8,7 @@ import pytest
 
 from lra.composition.catalogue import names
 from lra.composition.compose import group_file
-from lra.composition.named import named_task
+from lra.composition.lookup import named_task
 from lra.tasks.baselines.certificate import certified_baselines
 from lra.tasks.classification.base import baseline
 from lra.tasks.classification.listops.task import ListOps, ListOpsSource

@@ -10,7 +10,7 @@ import torch
 from datasets.exceptions import DatasetNotFoundError
 from written_proteins import MASKED, STREAM, every, fasta, masks, prepared, sequences, stored
 
-from lra.composition.named import named_task
+from lra.composition.lookup import named_task
 from lra.models.backbone.config import BackboneConfig, Head, TaskFacts
 from lra.models.backbone.model import Backbone
 from lra.models.families.softmax import SoftmaxAttention

@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from lra.composition.composer import Composer
-from lra.composition.giving_way import fitting
+from lra.composition.unread_options import without_unread
 from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
 
@@ -60,7 +60,7 @@ def explain(composer: Composer, what: str, runs: Sequence[Sequence[str]]) -> Non
 def _fitted(composer: Composer, words: Sequence[str]) -> dict[str, Any]:
     """Return the configuration of one run, and of a search."""
     tree = composer.compose(words)
-    return tree | fitting({k: v for k, v in tree.items() if k != "search"}, words, Memo())
+    return tree | without_unread({k: v for k, v in tree.items() if k != "search"}, words, Memo())
 
 
 def _document(composer: Composer, flags: argparse.Namespace, words: Sequence[str]) -> str:

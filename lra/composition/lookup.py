@@ -10,7 +10,7 @@ from lra.composition.binding import bind
 from lra.composition.catalogue import names
 from lra.composition.class_path import locate, name_plugins
 from lra.composition.compose import bound_mixer, build_task, group_file, mixer_factory
-from lra.composition.extensions import chosen
+from lra.composition.extensions import chosen_packages
 from lra.conf.rooms import ROOMS, TOP
 from lra.errors import ConfigError, UnknownName, unknown
 
@@ -102,7 +102,7 @@ def resolve(
         if "mixer" not in model:
             raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
         node: dict[str, Any] = model["mixer"]
-        plugins = [*plugins, *chosen(model)]
+        plugins = [*plugins, *chosen_packages(model)]
         name_plugins(plugins)
         factory, _ = mixer_factory({**node, **options}, plugins, mixer)
         return factory

@@ -21,7 +21,7 @@ from lra.composition.compose import (
     idle_options,
     typed,
 )
-from lra.composition.own_options import Tree, merged, nested
+from lra.composition.own_options import Tree, merge_trees, tree_at
 from lra.composition.run import Run
 from lra.composition.warm_up import by_hand
 from lra.errors import ConfigError
@@ -38,7 +38,7 @@ OF_FILE = ("pooling", "positions")
 """Options of the backbone that go back to what the family's file says, which changes numbers."""
 
 
-def fitting(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
+def without_unread(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
     """Return a configuration in which what nothing reads has given way.
 
     Args:
@@ -47,7 +47,7 @@ def fitting(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
         memo: Of the sweep: what follows from equal parts is found once.
     """
     while found := _found(config, words, memo):
-        config = reduce(merged, (nested(key, value) for key, value in found.items()), config)
+        config = reduce(merge_trees, (tree_at(key, value) for key, value in found.items()), config)
     return config
 
 
@@ -55,7 +55,7 @@ def notes(pairs: Sequence[tuple[Tree, Tree]]) -> list[str]:
     """Return a sentence for each option that gave way to another value, which changes numbers.
 
     Args:
-        pairs: A configuration of each run, before and after `fitting`.
+        pairs: A configuration of each run, before and after `without_unread`.
     """
     families: dict[tuple[str, str, str], dict[str, None]] = {}
     for before, after in pairs:
