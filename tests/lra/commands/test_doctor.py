@@ -6,6 +6,9 @@ import pytest
 from lra.commands import doctor
 from lra.machine import probes
 from lra.machine.probes import ProbeResult
+from lra.runners.isolation import isolate
+from lra.runners.isolation.isolate import Ending
+from lra.runners.records import Status
 from tests.reports.dashboard.wandb_server import KEY, wandb_server
 
 
@@ -84,36 +87,25 @@ def test_a_folder_that_takes_files_and_one_that_cannot_be_made(tmp_path):
     assert bad.way_out
 
 
-def test_a_cell_runs_in_a_process_of_its_own():
-    report = probes.cell_process()
-    assert report.works, report.detail
-    assert str(os.getpid()) not in report.detail.split()
-
-
-def test_a_memory_limit_stops_a_child():
-    report = probes.memory_limit()
-    assert report.works, report.detail
-
-
-@pytest.mark.parametrize("probe", [probes.memory_trace, probes.half_precision])
-def test_what_torch_does_is_tried(probe):
+@pytest.mark.parametrize(
+    "probe",
+    [probes.cell_process, probes.memory_limit, probes.memory_trace, probes.half_precision,
+     probes.wandb_offline, pytest.param(probes.compiler, marks=pytest.mark.compile)],
+)  # fmt: skip
+def test_what_is_tried_works_here(probe):
     report = probe()
     assert report.works, report.detail
+    assert str(os.getpid()) not in report.detail.split()  # of a cell: it has a process of its own
 
 
-@pytest.mark.compile
-def test_compilation_is_tried():
-    report = probes.compiler()
-    assert report.works, report.detail
+def crashed(monkeypatch, reason):
+    """Let every child of a probe end so."""
+    ending = Ending(Status.crashed, reason)
+    monkeypatch.setattr(isolate, "run", lambda *args, **options: ending)
 
 
 def test_a_missing_compiler_is_told(monkeypatch):
-    from lra.runners.isolation import isolate
-    from lra.runners.isolation.isolate import Ending
-    from lra.runners.records import Status
-
-    ending = Ending(Status.crashed, "InvalidCxxCompiler: no working compiler")
-    monkeypatch.setattr(isolate, "run", lambda *args, **options: ending)
+    crashed(monkeypatch, "InvalidCxxCompiler: no working compiler")
     monkeypatch.setenv("CXX", "no-such-compiler")
     report = probes.compiler()
     assert not report.works
@@ -122,12 +114,7 @@ def test_a_missing_compiler_is_told(monkeypatch):
 
 
 def test_a_child_that_dies_is_a_failure_of_the_essential_check(monkeypatch):
-    from lra.runners.isolation import isolate
-    from lra.runners.isolation.isolate import Ending
-    from lra.runners.records import Status
-
-    ending = Ending(Status.crashed, "killed by signal 9")
-    monkeypatch.setattr(isolate, "run", lambda *args, **options: ending)
+    crashed(monkeypatch, "killed by signal 9")
     report = probes.cell_process()
     assert not report.works
     assert "killed by signal 9" in report.detail
@@ -148,11 +135,6 @@ def test_the_key_of_an_account_is_tried_and_never_printed(monkeypatch, tmp_path)
     assert not unknown.works
     assert "did not recognize an account" in unknown.detail
     assert KEY not in str(unknown)
-
-
-def test_wandb_writes_offline():
-    report = probes.wandb_offline()
-    assert report.works, report.detail
 
 
 def test_the_hub_is_not_asked_where_it_is_switched_off(monkeypatch):

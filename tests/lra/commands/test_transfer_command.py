@@ -138,21 +138,11 @@ def test_a_file_counts_by_its_content(tmp_path: Path, capsys) -> None:
     assert not any("safetensors" in json.dumps(each) for each in identities)
 
 
-def test_a_file_of_another_width_is_a_row(tmp_path: Path) -> None:
-    path = weights(tmp_path / "one" / "tiny.safetensors")
-    words = ("runner.source=null", f"runner.weights={path}", "model=linear")
-    assert run(tmp_path / "r", *words) == 1
-    (row,) = read_rows(tmp_path / "r").itertuples()
-    assert row.status == "unsupported"
-    assert "feed_forward=gelu_tanh: this model has gelu" in row.reason
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (("runner.pretraining={optim:{stepz:6}}",), "stepz"),
         (("runner.pretraining={runner:{}}",), "wanted options of optim and task"),
-        (("runner.source=null", "runner.weights=nowhere.safetensors"), "there is no file nowhere"),
         (("runner.source=sofmax",), "softmax"),
     ],
 )
