@@ -180,9 +180,16 @@ def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
         (["linear", "--wrap"], "--wrap is for a class that is no mixer: got the name 'linear'"),
         (["their_layers:Blank", "--wrap", "bias=1"], "Arguments of the constructor stand before"),
         (["their_layers/there.py:A", "--wrap"], "wanted a family of lra, or their_layers.there:A"),
+        (["lineer"], "unknown model 'lineer': did you mean 'linear'"),
+        (["linear", "chunks=8"], "unknown option 'chunks': did you mean 'chunk'?"),
+        (["linear", "chunk=many"], "'many'"),
+        (["linear", "chunk"], "wanted option=value"),
+        (["their_mixers:Maen"], "did you mean 'Mean'?"),
+        (["no_such_package:Mixer"], "no package 'no_such_package'"),
+        (["their_mixers:Mean", "scale=tall"], "tall"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_wrapped_is_answered(layers, capsys, words, complaint):
+def test_what_cannot_be_built_or_wrapped_is_answered(layers, capsys, words, complaint):
     assert main(["verify", *words]) == 2
     text = capsys.readouterr().err
     assert complaint in text
@@ -192,25 +199,6 @@ def test_what_cannot_be_wrapped_is_answered(layers, capsys, words, complaint):
 def test_a_family_of_ours_is_named_alone(capsys):
     assert main(["verify", "identity", "--max-length", "64", "--width", "16"]) == 0
     assert "identity: " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["lineer"], "unknown model 'lineer': did you mean 'linear'"),
-        (["linear", "chunks=8"], "unknown option 'chunks': did you mean 'chunk'?"),
-        (["linear", "chunk=many"], "'many'"),
-        (["linear", "chunk"], "wanted option=value"),
-        (["their_mixers:Maen"], "did you mean 'Mean'?"),
-        (["no_such_package:Mixer"], "no package 'no_such_package'"),
-        (["their_mixers:Mean", "scale=tall"], "tall"),
-    ],
-)
-def test_a_slip_is_answered(folder, capsys, words, complaint):
-    assert main(["verify", *words]) == 2
-    text = capsys.readouterr().err
-    assert complaint in text
-    assert "Traceback" not in text
 
 
 def test_a_folder_of_the_users_does_not_take_the_place_of_ours(folder):
