@@ -7,7 +7,7 @@ import pytest
 
 from lra.composition.configuration import LARGEST, OPTIONAL, SWEEP_NAME, TOP, check, quote, storable
 from lra.composition.hydra_entry import entries
-from lra.composition.put import unknown_key
+from lra.composition.placement import unknown_key
 from lra.errors import ConfigError
 from lra.runners import store
 

@@ -29,10 +29,3 @@ def test_a_memory_is_whole_blocks_that_hold_the_last_tokens(memory, blocks):
         state, n = flow.state, piece.shape[1]
         torch.testing.assert_close(flow.x, wanted[:, :n], atol=1e-12, rtol=0)
         wanted = wanted[:, n:]
-
-
-def test_a_stream_has_no_documents():
-    mixer = built(causal=True, block=4)
-    document = torch.zeros(1, 3, dtype=torch.int64)
-    with pytest.raises(ValueError, match="reset rows where documents begin"):
-        mixer.extend(Flow(drawn(1, 3, WIDTH), mixer.initial_state(1, 9)), Layout(document=document))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lra.models.families.multires_conv import MultiresConv
-from lra.models.mixer import Flow, Layout
+from lra.models.mixer import Layout
 from lra.runners.training.optimisers.groups import tunings
 from tests.attention import builder, drawn
 from tests.models.families.released import long_convolutions as released
@@ -60,10 +60,3 @@ def test_taps_are_no_matrices():
     names = {parameter: name for name, parameter in mixer.named_parameters()}
     matrices = {names[parameter] for parameter, tuning in tunings(mixer) if tuning.matrix}
     assert matrices == {"out_proj.weight", "out_proj.bias"}
-
-
-def test_a_stream_is_one_document():
-    mixer, x = built(causal=True), drawn(2, 3, WIDTH)
-    flow = Flow(x, mixer.initial_state(2, 8))
-    with pytest.raises(ValueError, match="pass document=None"):
-        mixer.extend(flow, Layout(document=torch.zeros(2, 3, dtype=torch.int64)))

@@ -2,19 +2,16 @@
 
 import math
 
-import pytest
 import torch
 from torch import Tensor
 
 from lra.models.families.softmax import SoftmaxAttention
 from lra.models.mixer import Flow, Layout, Positions
-from lra.models.ops import kv_cache
 from lra.models.ops.exact import visibility
 from lra.models.positions import alibi_slopes
 from lra.models.state import reset
-from tests.attention import builder, drawn, site
+from tests.attention import builder, drawn
 
-DOCUMENT = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [5, 5, 5, 5, 5, 5, 5]])
 PREFIX = torch.tensor([3, 0])
 
 
@@ -61,14 +58,3 @@ def test_rows_of_different_age_slide_by_themselves() -> None:
         torch.testing.assert_close(y[:1], young, atol=1e-12, rtol=0)
         full = window(mixer, x, Positions.none)[1:, 17:]
         torch.testing.assert_close(y[1:], full, atol=1e-12, rtol=0)
-
-
-def test_a_memory_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least the newest: got 0"):
-        kv_cache.empty_cache((2, 3, 0, 4, 4), drawn(1))
-
-
-def test_extend_refuses_what_the_memory_cannot_know() -> None:
-    mixer = SoftmaxAttention(site(causal=True)).double()
-    with pytest.raises(ValueError, match="reset rows where documents begin"):
-        mixer.extend(Flow(drawn(2, 7, 12), mixer.initial_state(2, 12)), Layout(document=DOCUMENT))
