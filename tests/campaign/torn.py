@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lra.runners.isolation.descendants import below
+from lra.runners.isolation.descendants import processes_below
 from lra.runners.storage.formats import BadStore
 from lra.runners.store import UnknownCell, read_outcomes, read_rows
 from tests.campaign.part import Found, Settings
@@ -109,7 +109,7 @@ def _sweep(
 
 
 def _kill(pid: int) -> bool:
-    for each in (pid, *below(pid)):
+    for each in (pid, *processes_below(pid)):
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
     return True

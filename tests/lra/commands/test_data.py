@@ -8,7 +8,7 @@ import pytest
 from lra.cli import main
 from lra.commands import data
 from lra.tasks import contract
-from lra.terminal.progress import told
+from lra.terminal.progress import still_running
 from tests.lra_process import HOME
 
 SMALL = (
@@ -65,7 +65,7 @@ def test_checks_that_last_are_told(capsys, monkeypatch):
         return contract.TaskFinding("baselines", True, "none here")
 
     monkeypatch.setattr(contract, "check_baselines", long)
-    monkeypatch.setattr("lra.commands.data.told", partial(told, first_s=0.1))
+    monkeypatch.setattr("lra.commands.data.still_running", partial(still_running, first_s=0.1))
     assert main(["data", "prepare", "listops", *SMALL]) == 0
     assert main(["data", "verify", "listops", *SMALL]) == 0
     assert re.match(r"checking listops: \d\.\d s so far\n", capsys.readouterr().err)
