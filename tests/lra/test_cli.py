@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lra import cli
+from lra.tasks.errors import BadData, NotPrepared
 from tests import lra_process
 from tests.lra_process import HOME
 
@@ -83,41 +84,28 @@ def failing(error):
     return main
 
 
-def test_an_actionable_error_is_one_message(monkeypatch, capsys):
-    from lra.tasks.task import NotPrepared
-
-    fake_verb(monkeypatch, failing(NotPrepared("text is not here: lra data prepare text")))
-    monkeypatch.delenv("LRA_DEBUG", raising=False)
-    assert cli.main(["list"]) == 2
-    assert capsys.readouterr().err == "lra: text is not here: lra data prepare text\n"
-
-
-def test_debugging_adds_the_traceback(monkeypatch, capsys):
-    from lra.tasks.task import BadData
-
-    fake_verb(monkeypatch, failing(BadData("line 3 is torn")))
-    monkeypatch.setenv("LRA_DEBUG", "1")
-    assert cli.main(["list"]) == 2
+@pytest.mark.parametrize(
+    "case",
+    [
+        (NotPrepared("text is not here: lra data prepare text"), "0", 2,
+         "lra: text is not here: lra data prepare text\n"),
+        (FileNotFoundError(2, "No such file", "/absent"), "0", 2, "lra: No such file: /absent\n"),
+        (KeyboardInterrupt(), "0", 130, "interrupted\n"),
+        (BadData("line 3 is torn"), "1", 2, "lra: line 3 is torn\n"),
+        (KeyError("steps"), "0", 1, "this is a bug"),
+    ],
+)  # fmt: skip
+def test_what_a_verb_raises_is_one_message_and_of_a_bug_its_traceback(case, monkeypatch, capsys):
+    error, debug, code, said = case
+    fake_verb(monkeypatch, failing(error))
+    monkeypatch.setenv("LRA_DEBUG", debug)
+    assert cli.main(["list"]) == code
     text = capsys.readouterr().err
-    assert "Traceback" in text
-    assert text.endswith("lra: line 3 is torn\n")
-
-
-def test_a_file_error_names_file_and_reason(monkeypatch, capsys, tmp_path):
-    def main(argv):
-        (tmp_path / "absent").read_text()
-
-    fake_verb(monkeypatch, main)
-    assert cli.main(["list"]) == 2
-    assert capsys.readouterr().err == f"lra: No such file or directory: {tmp_path / 'absent'}\n"
-
-
-def test_a_bug_keeps_its_traceback(monkeypatch, capsys):
-    fake_verb(monkeypatch, failing(KeyError("steps")))
-    assert cli.main(["list"]) == 1
-    text = capsys.readouterr().err
-    assert "Traceback" in text
-    assert "this is a bug" in text
+    if debug == "1" or code == 1:
+        assert "Traceback" in text
+        assert said in text
+    else:
+        assert text == said
 
 
 def test_a_value_error_from_a_package_is_a_bug_and_from_our_code_a_message(monkeypatch, capsys):
@@ -151,12 +139,6 @@ def test_too_little_memory_is_no_bug(error, monkeypatch, capsys):
     assert cli.main(["list"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"lra: not enough memory ({error}): what was written stays.")
-
-
-def test_an_interrupt_leaves_with_130(monkeypatch, capsys):
-    fake_verb(monkeypatch, failing(KeyboardInterrupt()))
-    assert cli.main(["list"]) == 130
-    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_reader_that_left_is_no_error(tmp_path):
