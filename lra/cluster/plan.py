@@ -42,7 +42,7 @@ from lra.conf.plain_files import (
 from lra.conf.system_errors import lexists, persistent
 from lra.errors import near
 from lra.runners.records import Cell
-from lra.runners.storage.sealed import NotSealed, digest_of, unseal
+from lra.runners.storage.seals import NotSealed, digest_of, unseal
 from lra.sweep.sweep import SweepCells
 
 SCHEMA = 2

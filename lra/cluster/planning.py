@@ -27,7 +27,7 @@ from lra.runners.measurement.hardware import Device
 from lra.runners.records import canonical, digest
 from lra.runners.storage.atomic import write_whole
 from lra.runners.storage.claims import take_claim
-from lra.runners.storage.sealed import digest_of, seal
+from lra.runners.storage.seals import digest_of, seal
 from lra.sweep.cell_list import turn_of
 from lra.sweep.estimate import Forecasts
 from lra.sweep.identity import version

@@ -14,7 +14,7 @@ from lra.runners.isolation.progress import Progress
 from lra.runners.storage.atomic import make_folder
 from lra.runners.storage.holders import Holder, alive, process_place, process_start
 from lra.runners.storage.homes import Home
-from lra.runners.storage.sealed import NotSealed, read_sealed, seal
+from lra.runners.storage.seals import NotSealed, read_sealed, seal
 
 EVERY_S = 10.0
 """Between two writings while a cell only goes on."""

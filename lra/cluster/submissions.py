@@ -13,7 +13,7 @@ from lra.cluster.engine import ChosenEngine, StartedJobs, WorkerGroup
 from lra.conf.plain_files import Types
 from lra.runners.storage.atomic import make_folder, write_whole
 from lra.runners.storage.homes import Home
-from lra.runners.storage.sealed import NotSealed, read_sealed, seal
+from lra.runners.storage.seals import NotSealed, read_sealed, seal
 
 FOLDER = "submissions"
 _NOTE: Types = {"cluster": str, "options": dict, "ids": list, "mark": str, "place": dict}

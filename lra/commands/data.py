@@ -162,8 +162,8 @@ def main(argv: list[str]) -> int:
 def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     """Make the data ready, sweep what killed processes left, and say what there is now."""
     from lra.tasks.data.leftovers import sweep
-    from lra.tasks.data.prepared import StoredTask
     from lra.tasks.data.sources import data_root
+    from lra.tasks.data.stored_task import StoredTask
     from lra.tasks.task import remarks_of
 
     sweep(data_root())
@@ -193,7 +193,7 @@ def _source(task: "Task") -> str:
 
 def sizes(task: "Task") -> Mapping[str, int]:
     """Return the number of examples by split: as known beforehand, or counted when prepared."""
-    from lra.tasks.data.prepared import StoredTask
+    from lra.tasks.data.stored_task import StoredTask
     from lra.tasks.task import SPLITS
 
     if isinstance(task, StoredTask) and not task.spec.sizes:
@@ -315,7 +315,7 @@ def look(task: "Task", split: str, sample: int) -> Lengths:
     import numpy as np
 
     from lra.tasks.classification.base import ClassificationTask
-    from lra.tasks.data.prepared import StoredTask
+    from lra.tasks.data.stored_task import StoredTask
 
     labels: Counter[int] = Counter()
     if isinstance(task, StoredTask):

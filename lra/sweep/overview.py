@@ -17,7 +17,7 @@ from lra.sweep.forecast import Forecast
 from lra.sweep.planned_cells import is_done, known_ending
 from lra.sweep.sweep import PlannedCell, Sweep
 from lra.sweep.trainings import missing_weights
-from lra.tasks.data.prepared import StoredTask
+from lra.tasks.data.stored_task import StoredTask
 
 TO_DO, REFUSED = "to do", "refused"
 """States of cells without rows; a refused one becomes a row with the reason."""

@@ -15,7 +15,7 @@ from lra.sweep.identity import is_reference
 from lra.sweep.sweep import PlannedCell
 from lra.sweep.titles import title
 from lra.sweep.trainings import missing_weights
-from lra.tasks.data.prepared import MISSING
+from lra.tasks.data.stored_task import MISSING
 from lra.terminal.progress import PARTS
 
 TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})

@@ -19,7 +19,7 @@ from lra.conf.plain_files import Types, typed_object
 from lra.conf.short_values import short
 from lra.errors import ConfigError, unknown
 from lra.runners.storage.atomic import make_folder, write_whole
-from lra.runners.storage.sealed import seal, unseal
+from lra.runners.storage.seals import seal, unseal
 from lra.tuning.space import Dimension, dimension, draw_points, grid_points, values_at
 
 SCHEMA = 1

@@ -39,9 +39,9 @@ from lra.models.backbone.heads import (
     TokenHead,
     groups_of,
 )
+from lra.models.backbone.length_pooling import Cut, PooledStack, PostNormPooledStack
 from lra.models.backbone.networks import ACTIVATIONS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
-from lra.models.backbone.pooled import Cut, PooledStack, PostNormPooledStack
 from lra.models.backbone.reversible import ReversibleStack
 from lra.models.backbone.stack import (
     PlainBlock,

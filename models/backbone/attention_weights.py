@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lra.models.backbone.pooled import PooledStack
+from lra.models.backbone.length_pooling import PooledStack
 from lra.models.backbone.stack import Stack, family
 from lra.models.mixer import Layout, Unsupported
 from lra.models.multi_head import Core, MultiHead

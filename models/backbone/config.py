@@ -19,9 +19,9 @@ from lra.models.backbone.choices import (
     StreamsOut as StreamsOut,  # noqa: PLC0414  # handed on
 )
 from lra.models.backbone.heads import ORDERLESS, Interaction, Pooling
+from lra.models.backbone.length_pooling import PoolMode, check_blocks, even_blocks
 from lra.models.backbone.networks import ACTIVATIONS, FeedForward
 from lra.models.backbone.norms import NORM_EPSILON, NormKind
-from lra.models.backbone.pooled import PoolMode, check_blocks, even_blocks
 from lra.models.idle import Need, defaults, format_value, idle
 from lra.models.mixer import Positions, check_least, check_share
 

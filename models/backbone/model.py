@@ -51,9 +51,9 @@ from lra.models.backbone.heads import (
     judge,
     pool,
 )
+from lra.models.backbone.length_pooling import check_pooled_mixer, pooled_length, poolings
 from lra.models.backbone.networks import FeedForward
 from lra.models.backbone.norms import NormKind
-from lra.models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from lra.models.backbone.requirements import checked_mixer, query_for
 from lra.models.backbone.seeding import SeedWatch, derive, draw_on_cpu, redraw
 from lra.models.backbone.stack import Stack, TransformerBlock

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from torch import nn
 
+from lra.models.backbone.length_pooling import PooledStack
 from lra.models.backbone.model import Backbone
-from lra.models.backbone.pooled import PooledStack
 from lra.models.backbone.stack import Stack, family
 from lra.models.mixer import Penalised, Unsupported
 

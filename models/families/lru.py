@@ -32,8 +32,8 @@ from torch.nn import functional as F
 from lra.models.mixer import Count, Growth, Positive, Site, Tuning, options
 from lra.models.ops.recurrent.layer import directions
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
+from lra.models.ops.state_space.float32_parameters import Float32Parameters
 from lra.models.ops.state_space.layer import StateSpace, read_shared
-from lra.models.ops.state_space.unrounded import Float32Parameters
 
 
 class GatedMap(StrEnum):

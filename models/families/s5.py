@@ -38,9 +38,9 @@ from lra.models.mixer import Growth, Need, Positive, Share, Site, Tuning, option
 from lra.models.ops.recurrent.layer import BOTH_WAYS, directions
 from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 from lra.models.ops.state_space.discretisation import Discretisation, check_steps, discretise
+from lra.models.ops.state_space.float32_parameters import Float32Parameters
 from lra.models.ops.state_space.hippo import legs_vectors
 from lra.models.ops.state_space.layer import StateSpace, read_shared
-from lra.models.ops.state_space.unrounded import Float32Parameters
 
 HIGHEST_REAL = -1e-4
 """Of an eigenvalue under `clip_eigenvalues`."""

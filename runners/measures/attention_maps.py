@@ -31,7 +31,7 @@ from lra.runners.measures.attention.kernels import Kernels
 from lra.runners.measures.attention.locality import Locality
 from lra.runners.measures.attention.reading import WeightReading, pass_batch
 from lra.runners.measures.attention.spectrum import Spectrum, projection_rows
-from lra.runners.measures.trained import TrainedRunner
+from lra.runners.measures.trained_runner import TrainedRunner
 from lra.runners.records import Measurement, Status
 from lra.runners.runner import Passes, Work
 from lra.runners.training.prefetch import first_of, to_device

@@ -27,7 +27,7 @@ from lra.runners.isolation.progress import so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.attention.mass import recorded_masses, recurrent_mixers
-from lra.runners.measures.trained import TrainedRunner
+from lra.runners.measures.trained_runner import TrainedRunner
 from lra.runners.records import Measurement
 from lra.runners.runner import Passes, Work
 from lra.runners.training.prefetch import to_device

@@ -43,9 +43,9 @@ from lra.runners.isolation.progress import phase, phase_prefix
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measurement.timing import Timing
 from lra.runners.measures.compression.collaborative import with_shared_heads
-from lra.runners.measures.compression.measured import CompressedModel, VariantMeasurement
+from lra.runners.measures.compression.variants import CompressedModel, VariantMeasurement
 from lra.runners.measures.train import train
-from lra.runners.measures.trained import TrainedRunner
+from lra.runners.measures.trained_runner import TrainedRunner
 from lra.runners.records import Measurement
 from lra.runners.runner import Work
 from lra.runners.training.config import TrainConfig

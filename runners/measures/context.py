@@ -31,7 +31,7 @@ from lra.runners.isolation.progress import phase_prefix, so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile
 from lra.runners.measures.extrapolate import fit_weights
-from lra.runners.measures.trained import TrainedRunner
+from lra.runners.measures.trained_runner import TrainedRunner
 from lra.runners.records import Measurement, Status, digest
 from lra.runners.runner import Passes, Work
 from lra.runners.training.recurrent_state import remembered_tokens

@@ -29,7 +29,7 @@ from lra.runners.isolation.progress import phase, phase_prefix, so_far
 from lra.runners.measurement.device import autocast
 from lra.runners.measurement.hardware import HardwareProfile, Precision
 from lra.runners.measures.passes import size
-from lra.runners.measures.trained import TrainedRunner
+from lra.runners.measures.trained_runner import TrainedRunner
 from lra.runners.records import Diverged, Interrupted, Measurement
 from lra.runners.runner import Passes, Work
 from lra.runners.training.data_check import check_streams

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, cast
 import torch
 
 from lra.conf.choices import by_name
+from lra.models.backbone.length_pooling import PooledStack
 from lra.models.backbone.model import Backbone
-from lra.models.backbone.pooled import PooledStack
 from lra.models.backbone.stack import Stack, family
 from lra.models.mixer import Unsupported
 from lra.runners.measures.attention.pattern import patterns

@@ -26,7 +26,7 @@ from lra.runners.storage.formats import (
     rows_files,
     unreadable,
 )
-from lra.runners.storage.sealed import NotSealed, read_sealed, seal
+from lra.runners.storage.seals import NotSealed, read_sealed, seal
 
 FORMAT = 3
 """3: says what was disturbed. 2: with a digest of itself. 1: without."""

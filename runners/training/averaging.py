@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lra.runners.training.parallel.parted import local_part
+from lra.runners.training.parallel.shards import local_part
 
 
 class WeightAverage:

@@ -48,8 +48,8 @@ from lra.runners.training.optim import OptimConfig
 from lra.runners.training.pace import Pace
 from lra.runners.training.parallel.crowding import crowding_reason
 from lra.runners.training.parallel.gradients import PartLoss, shard
-from lra.runners.training.parallel.parted import gather_tree
 from lra.runners.training.parallel.ranks import Ranks
+from lra.runners.training.parallel.shards import gather_tree
 from lra.runners.training.parallel.state import Together, rank_seed, restore_random
 from lra.runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
 from lra.runners.training.recurrent_state import RecurrentStates, remembered_tokens

@@ -11,7 +11,7 @@ from lra.models.backbone.config import BackboneConfig
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import State
 from lra.models.state import detach, join, map_state, reset, select
-from lra.runners.training.parallel.parted import full_tensor
+from lra.runners.training.parallel.shards import full_tensor
 from lra.tasks.task import Task
 
 

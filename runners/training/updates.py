@@ -11,7 +11,7 @@ from lra.runners.training.averaging import TriggeredAverage, WeightAverage
 from lra.runners.training.optim import OptimConfig, Schedule
 from lra.runners.training.optimisers.build import build_optimiser, set_rates
 from lra.runners.training.optimisers.groups import tunings
-from lra.runners.training.parallel.parted import full_tensor
+from lra.runners.training.parallel.shards import full_tensor
 from lra.runners.training.schedules import Plateau, learning_rate, momentum
 
 

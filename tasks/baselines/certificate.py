@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from lra.conf.plain_files import MOST_BYTES, read_json, typed_object
-from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.sources import write_whole
+from lra.tasks.data.stored_task import identity_of
 from lra.tasks.task import Baseline, TaskSpec
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from lra.tasks.baselines.seen import Pictures
+from lra.tasks.baselines.seen_examples import Pictures
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.batching import Draw, permutation
 

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float32, Int, UInt64
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from lra.tasks.baselines.seen import RealTokens, SeenExamples
+from lra.tasks.baselines.seen_examples import RealTokens, SeenExamples
 from lra.tasks.data.bars import tqdm
 from lra.tasks.data.batching import Draw, permutation
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 
-from lra.tasks.baselines.seen import RealTokens, SeenExamples, real_tokens
+from lra.tasks.baselines.seen_examples import RealTokens, SeenExamples, real_tokens
 from lra.tasks.classification.objectives import (
     HIDING,
     Hiding,

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from lra.conf.choices import by_name
-from lra.tasks.baselines.seen import Pictures
+from lra.tasks.baselines.seen_examples import Pictures
 from lra.tasks.classification.base import ClassificationTask, baseline
 from lra.tasks.data.storage import RaggedRows
 from lra.tasks.task import Baseline, Batch

@@ -26,10 +26,10 @@ from lra.tasks.classification.gray import Encoding, GrayTask, rows_of
 from lra.tasks.classification.images import Hub, Images
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.data.batching import Draw, permutation, random_words
-from lra.tasks.data.prepared import GRAY_LEVELS, identity_of
-from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
+from lra.tasks.data.published_data import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, path_identity
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import GRAY_LEVELS, identity_of
 from lra.tasks.errors import BadData
 from lra.tasks.task import Kind, TaskSpec
 

@@ -27,10 +27,10 @@ from lra.tasks.classification.objectives import InputObjective, MaskedReplacemen
 from lra.tasks.classification.pairs import CitationPair
 from lra.tasks.data import arena
 from lra.tasks.data.batching import Piece, check_lengths
-from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
-from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
+from lra.tasks.data.published_data import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, remembered_sha256
 from lra.tasks.data.storage import RaggedRows, from_rows
+from lra.tasks.data.stored_task import BYTES, GENERATED, identity_of
 from lra.tasks.task import SPLITS, Kind, TaskSpec
 
 VERSION = 1

@@ -33,9 +33,9 @@ from lra.tasks.classification.table_files import (
     text_bytes,
 )
 from lra.tasks.data.batching import check_lengths
-from lra.tasks.data.prepared import BYTES, identity_of
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import RaggedRows, from_rows
+from lra.tasks.data.stored_task import BYTES, identity_of
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import SPLITS, Kind, TaskSpec
 

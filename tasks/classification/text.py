@@ -47,10 +47,10 @@ from lra.tasks.classification.reviews import (
 )
 from lra.tasks.data.batching import Piece, check_lengths
 from lra.tasks.data.held_out import held_out
-from lra.tasks.data.prepared import BYTES, GENERATED, identity_of
-from lra.tasks.data.published import check_partial, check_whole, given_path, source_name
+from lra.tasks.data.published_data import check_partial, check_whole, given_path, source_name
 from lra.tasks.data.sources import data_root, download, path_identity
 from lra.tasks.data.storage import RaggedRows, from_rows
+from lra.tasks.data.stored_task import BYTES, GENERATED, identity_of
 from lra.tasks.task import Kind, TaskSpec
 
 VERSION = 1

@@ -7,7 +7,7 @@ from jaxtyping import Int
 
 from lra.tasks.data.batching import Draw, Piece, collate, plan_epoch
 from lra.tasks.data.masking import words_of
-from lra.tasks.data.prepared import StoredTask
+from lra.tasks.data.stored_task import StoredTask
 from lra.tasks.task import Batch
 
 

@@ -23,10 +23,10 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from lra.tasks.data.batching import Draw, random_words
-from lra.tasks.data.prepared import GENERATED, identity_of
 from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import GENERATED, identity_of
 from lra.tasks.data.tokens import tally
 from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
 from lra.tasks.tensors import Tensor

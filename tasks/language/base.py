@@ -22,8 +22,8 @@ from jaxtyping import Int
 from lra.conf.choices import by_name
 from lra.tasks.data.batching import check_ranks
 from lra.tasks.data.overlap import Sequences
-from lra.tasks.data.prepared import StoredTask
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import StoredTask
 from lra.tasks.data.tokens import tally, unigram_baseline
 from lra.tasks.errors import BadData
 from lra.tasks.language.windows import (

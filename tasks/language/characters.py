@@ -21,10 +21,10 @@ from jaxtyping import Integer
 
 from lra.tasks.data import archives, hub
 from lra.tasks.data.batching import Draw, random_words
-from lra.tasks.data.prepared import GENERATED, identity_of
-from lra.tasks.data.published import check_partial, given_path, source_name
+from lra.tasks.data.published_data import check_partial, given_path, source_name
 from lra.tasks.data.sources import data_root, download, folder_identity, remembered_sha256
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import GENERATED, identity_of
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language.base import LanguageTask, Regime
 from lra.tasks.task import SPLITS, TaskSpec

@@ -37,16 +37,16 @@ from jaxtyping import Float, Int
 
 from lra.conf.short_values import short_repr
 from lra.tasks.data.lines import LineBlock
-from lra.tasks.data.prepared import identity_of
-from lra.tasks.data.published import named_path
+from lra.tasks.data.published_data import named_path
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import identity_of
 from lra.tasks.errors import BadData
 from lra.tasks.language import corpus_files as files
 from lra.tasks.language.alphabets import Bytes, CharacterSet
 from lra.tasks.language.base import Regime
 from lra.tasks.language.subwords import Algorithm, Subwords
-from lra.tasks.language.tokenised import TokenisedTask, end, piece
+from lra.tasks.language.tokenised_task import TokenisedTask, end, piece
 from lra.tasks.language.words import Unknown, Words, token_type
 from lra.tasks.task import TaskSpec
 

@@ -22,16 +22,16 @@ import numpy as np
 from jaxtyping import Int
 
 from lra.tasks.data.lines import LineBlock, text_blocks
-from lra.tasks.data.prepared import GENERATED, MISSING, identity_of
-from lra.tasks.data.published import check_partial, given_path, named_path, source_name
+from lra.tasks.data.published_data import check_partial, given_path, named_path, source_name
 from lra.tasks.data.sources import data_root, folder_identity
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import GENERATED, MISSING, identity_of
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language import pg19_files as files
 from lra.tasks.language.base import Regime
 from lra.tasks.language.pg19_files import Book, DecodingErrors
 from lra.tasks.language.subwords import Algorithm, Subwords
-from lra.tasks.language.tokenised import TokenisedTask, end, log, piece
+from lra.tasks.language.tokenised_task import TokenisedTask, end, log, piece
 from lra.tasks.task import TaskSpec
 
 VERSION = 2

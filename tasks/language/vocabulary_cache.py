@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.conf.plain_files import NoFile, NoJson, read_bytes, read_json, typed_object
-from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.sources import data_root, lock, place_folder
+from lra.tasks.data.stored_task import identity_of
 from lra.tasks.errors import BadData, NotPrepared
 
 FORMAT = 1

@@ -23,15 +23,15 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from lra.tasks.data.lines import LineBlock
-from lra.tasks.data.prepared import GENERATED, identity_of
-from lra.tasks.data.published import check_partial, given_path, named_path, source_name
+from lra.tasks.data.published_data import check_partial, given_path, named_path, source_name
 from lra.tasks.data.sources import data_root, folder_identity
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import GENERATED, identity_of
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language import wikitext_files as files
 from lra.tasks.language.base import Regime
 from lra.tasks.language.subwords import Algorithm, Subwords
-from lra.tasks.language.tokenised import TokenisedTask, end, piece
+from lra.tasks.language.tokenised_task import TokenisedTask, end, piece
 from lra.tasks.language.wikitext_files import WikiTextCorpus, WikiTextForm
 from lra.tasks.language.words import Unknown, Words, count_words, split_words, vocabulary_file
 from lra.tasks.task import SPLITS, TaskSpec

@@ -8,9 +8,15 @@ from pathlib import Path
 
 from lra.conf.choices import ByName
 from lra.conf.short_values import short_repr
-from lra.tasks.data.prepared import GENERATED
-from lra.tasks.data.published import check_partial, check_whole, given_path, named_path, source_name
+from lra.tasks.data.published_data import (
+    check_partial,
+    check_whole,
+    given_path,
+    named_path,
+    source_name,
+)
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import GENERATED
 from lra.tasks.errors import NotPrepared
 from lra.tasks.proteins import pfam
 from lra.tasks.proteins.fasta import ProteinRecord

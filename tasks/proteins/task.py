@@ -38,10 +38,10 @@ from jaxtyping import Int, Integer
 
 from lra.tasks.data.batching import check_lengths
 from lra.tasks.data.masking import draw_tokens
-from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import identity_of
 from lra.tasks.data.tokens import unigram_baseline
 from lra.tasks.language.base import LanguageTask, Regime, count_tokens
 from lra.tasks.proteins.alphabet import (

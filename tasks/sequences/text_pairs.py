@@ -24,10 +24,10 @@ from lra.conf.bounds import check_least
 from lra.conf.short_values import short
 from lra.tasks.classification.split_files import SplitFiles
 from lra.tasks.classification.table_files import table_records, text_bytes
-from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.rows import RowsTask
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import RaggedRows, from_rows
+from lra.tasks.data.stored_task import identity_of
 from lra.tasks.data.tokens import tally, unigram_baseline
 from lra.tasks.errors import BadData
 from lra.tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec

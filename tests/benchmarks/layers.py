@@ -46,7 +46,7 @@ from lra.models.families.transformer_xl import SameLength, TransformerXL
 from lra.models.mixer import Flow, Layout, MixerFactory, Positions, Site
 from lra.models.ops.convolution.dynamic import dynamic_convolution
 from lra.models.ops.convolution.layer import TapSoftmax
-from lra.models.ops.convolution.shared import shared_convolution
+from lra.models.ops.convolution.shared_kernel import shared_convolution
 from lra.reports.figures.drawing import style
 from lra.reports.figures.layout import arrange, sheet
 from tests.benchmarks.frame import Rows, append, command_line, interleaved, quartiles, ratios

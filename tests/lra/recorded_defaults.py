@@ -15,7 +15,7 @@ from lra.composition.catalogue import names
 from lra.composition.class_path import locate
 from lra.composition.compose import build_task, group_file
 from lra.composition.runner_class import our_runners
-from lra.tasks.data.prepared import MISSING
+from lra.tasks.data.stored_task import MISSING
 from lra.tasks.errors import NotPrepared
 
 RECORD = Path(__file__).with_suffix(".json")

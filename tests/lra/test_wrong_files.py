@@ -28,7 +28,7 @@ from lra.runners.records import Measurement, Outcomes
 from lra.runners.storage import index
 from lra.runners.storage.claims import living_holders
 from lra.runners.storage.formats import BadStore, read_cell, read_object
-from lra.runners.storage.sealed import DIGEST, seal
+from lra.runners.storage.seals import DIGEST, seal
 from lra.runners.store import Store, read_rows
 from lra.tasks.data.storage import from_rows, open_store, write_store
 from lra.tasks.errors import BadData, NotPrepared

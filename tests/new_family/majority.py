@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from lra.tasks.classification.base import ClassificationTask
-from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.sources import data_root
 from lra.tasks.data.storage import from_rows
+from lra.tasks.data.stored_task import identity_of
 from lra.tasks.task import SPLITS, Kind, TaskSpec
 
 

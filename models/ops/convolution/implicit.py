@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.ops.numerics import full_precision
-from lra.models.ops.state_space.unrounded import Float32Parameters
+from lra.models.ops.state_space.float32_parameters import Float32Parameters
 
 LOWEST = 1e-4
 """The lowest of the frequencies f; the highest is B - 1."""

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lra.models.ops.convolution.shared import shared_convolution
+from lra.models.ops.convolution.shared_kernel import shared_convolution
 
 
 class ValueConvolution(nn.Module):

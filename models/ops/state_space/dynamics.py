@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from lra.models.ops.convolution.long import long_convolution
 from lra.models.ops.state_space.discretisation import Discretisation, discretise
+from lra.models.ops.state_space.float32_parameters import Float32Parameters
 from lra.models.ops.state_space.kernels import polynomial, power, vandermonde
 from lra.models.ops.state_space.low_rank import LowRank, low_rank_state_space
-from lra.models.ops.state_space.unrounded import Float32Parameters
 
 
 def state_space(

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lra.models.ops.convolution.long import long_convolution
+from lra.models.ops.state_space.float32_parameters import Float32Parameters
 from lra.models.ops.state_space.kernels import exponential, polynomial, power
-from lra.models.ops.state_space.unrounded import Float32Parameters
 
 
 class MovingAverage(Float32Parameters):

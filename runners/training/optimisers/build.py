@@ -11,7 +11,7 @@ from lra.runners.training.optimisers.adagrad import ClippedAdagrad
 from lra.runners.training.optimisers.groups import parameter_groups
 from lra.runners.training.optimisers.lamb import Lamb
 from lra.runners.training.optimisers.lion import Lion
-from lra.runners.training.parallel.parted import is_sharded
+from lra.runners.training.parallel.shards import is_sharded
 
 Groups = list[dict[str, Any]]
 ADAM = ("step", "exp_avg", "exp_avg_sq")

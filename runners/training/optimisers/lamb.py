@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from lra.runners.training.optimisers.moved import moved_groups
+from lra.runners.training.optimisers.moved_weights import moved_groups
 
 
 class Lamb(torch.optim.Optimizer):

@@ -19,7 +19,7 @@ from lra.models.state import detach
 from lra.runners.training.learned_spans import LearnsSpans
 from lra.runners.training.objective import objective
 from lra.runners.training.optim import OptimConfig, Optimiser
-from lra.runners.training.parallel.enclosed import EnclosedBuffer, HeardOf
+from lra.runners.training.parallel.message_buffer import EnclosedBuffer, HeardOf
 from lra.runners.training.prefetch import masks_of
 from lra.tasks.task import Batch
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lra.runners.measurement.hardware import Device, HardwareProfile
-from lra.runners.training.parallel.enclosed import EnclosedBuffer
+from lra.runners.training.parallel.message_buffer import EnclosedBuffer
 from lra.runners.training.prefetch import rows_of
 from lra.tasks.task import Batch
 

@@ -16,8 +16,8 @@ from lra.models.backbone.model import Backbone
 from lra.models.mixer import State
 from lra.models.state import join, map_state, select
 from lra.runners.training.parallel.gradients import PartLoss, SynchronisedLoss
-from lra.runners.training.parallel.parted import gather_tree, like
 from lra.runners.training.parallel.ranks import Ranks
+from lra.runners.training.parallel.shards import gather_tree, like
 from lra.runners.training.parallel.traffic import Traffic
 from lra.runners.training.resume import RANKS
 from lra.runners.training.updates import WeightUpdates

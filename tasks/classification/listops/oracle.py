@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from lra.tasks.baselines.seen import SeenExamples
+from lra.tasks.baselines.seen_examples import SeenExamples
 from lra.tasks.classification.listops.text import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, OPERATIONS
 
 FIT_TREES = 4000

@@ -39,10 +39,10 @@ from lra.tasks.classification.listops.trees import Limits, distinct_trees
 from lra.tasks.classification.objectives import InputObjective, MaskedReplacement
 from lra.tasks.data import arena
 from lra.tasks.data.batching import Draw, check_lengths, permutation
-from lra.tasks.data.prepared import identity_of
-from lra.tasks.data.published import MARK, check_partial, check_whole, named_path
+from lra.tasks.data.published_data import MARK, check_partial, check_whole, named_path
 from lra.tasks.data.sources import data_root, remembered_sha256
 from lra.tasks.data.storage import PreparedStore, RaggedRows, from_rows
+from lra.tasks.data.stored_task import identity_of
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import SPLITS, Baseline, Kind, TaskSpec
 

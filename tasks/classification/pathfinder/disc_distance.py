@@ -8,7 +8,7 @@ more frequent label.
 import numpy as np
 from jaxtyping import Bool, Float64, Int, UInt8
 
-from lra.tasks.baselines.seen import Pictures
+from lra.tasks.baselines.seen_examples import Pictures
 from lra.tasks.data.batching import Draw, permutation
 
 FIT_EXAMPLES = 20_000

@@ -18,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 
 from lra.tasks.data import arena
 from lra.tasks.data.bars import tqdm
-from lra.tasks.data.published import check_whole
+from lra.tasks.data.published_data import check_whole
 from lra.tasks.errors import BadData, NotPrepared
 
 log = logging.getLogger(__name__)

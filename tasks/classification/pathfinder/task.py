@@ -38,17 +38,17 @@ from lra.tasks.classification.pathfinder import (
     disc_distance,
     files as pathfinder_files,
     ink as pathfinder_ink,
-    published as pathfinder_published,
+    published_pictures as pathfinder_published,
     trace as pathfinder_trace,
 )
 from lra.tasks.classification.pathfinder.division import Division, divide_pictures
 from lra.tasks.classification.pathfinder.styles import STYLES, Style
 from lra.tasks.data import arena
 from lra.tasks.data.bars import tqdm
-from lra.tasks.data.prepared import GENERATED, GRAY_LEVELS, identity_of
-from lra.tasks.data.published import MARK, check_partial, named_path
+from lra.tasks.data.published_data import MARK, check_partial, named_path
 from lra.tasks.data.sources import data_root, folder_identity
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import GENERATED, GRAY_LEVELS, identity_of
 from lra.tasks.data.workers import in_order
 from lra.tasks.task import SPLITS, Baseline, Kind, TaskSpec
 

@@ -14,7 +14,7 @@ from lra.cluster.engine import engine_of
 from lra.cluster.local import LocalEngine, job_id
 from lra.cluster.plan import StoredPlan, plan_folder
 from lra.cluster.state import WorkerState
-from lra.runners.storage.sealed import DIGEST, seal, unseal
+from lra.runners.storage.seals import DIGEST, seal, unseal
 from lra.runners.store import Store
 from tests.lra.sweep.small_sweeps import TINY
 

@@ -22,7 +22,7 @@ from lra.cluster.local import LocalEngine
 from lra.cluster.plan import HEAD, StoredPlan, plan_folder
 from lra.cluster.submissions import jobs_of
 from lra.runners.measurement.hardware import cpu_name
-from lra.runners.storage.sealed import DIGEST, seal
+from lra.runners.storage.seals import DIGEST, seal
 from lra.runners.store import Store, read_rows
 from tests.lra.cluster.shared_sweeps import ended, until, work
 from tests.lra.sweep.small_sweeps import BRIEF, TINY, run, settled

@@ -17,7 +17,7 @@ from lra.composition.class_path import NotNamed, check_named, locate, named_plug
 from lra.composition.compose import build_task, typed
 from lra.errors import ConfigError
 from lra.execution.executor import Executor
-from lra.runners.storage.sealed import seal
+from lra.runners.storage.seals import seal
 from lra.runners.store import Store
 from lra.sweep.sweep import SweepOutcome
 from lra.tuning.record import record_file

@@ -141,7 +141,7 @@ def test_a_time_left_grows_old_with_its_message() -> None:
 def test_making_data_is_a_phase_of_its_own() -> None:
     sweep = Sweep(1)
     with sweep.board.preparing("listops"):
-        logging.getLogger("lra.tasks.data.prepared").info("preparing listops in x")
+        logging.getLogger("lra.tasks.data.stored_task").info("preparing listops in x")
         sweep.wait(12)
     with sweep.board.preparing("text"):
         pass

@@ -17,7 +17,7 @@ from lra.cluster.plan import HEAD, BadPlan, StoredPlan, plan_folder
 from lra.cluster.progress_of import early_endings
 from lra.cluster.state import WorkerState, read_states
 from lra.cluster.worker import Worker
-from lra.runners.storage.sealed import DIGEST, digest_of, seal, unseal
+from lra.runners.storage.seals import DIGEST, digest_of, seal, unseal
 from lra.runners.store import Store
 from lra.tasks.data.bars import tqdm
 from lra.terminal.console import complain

@@ -10,7 +10,7 @@ import pytest
 from lra.cli import main
 from lra.composition.hydra_entry import entries
 from lra.errors import ConfigError
-from lra.runners.storage.sealed import seal
+from lra.runners.storage.seals import seal
 from lra.tuning.declaration import declared_search
 from lra.tuning.record import Arm, Record, SearchOptions, read_record, record_file
 

@@ -11,8 +11,14 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from lra.models.backbone.attention_weights import readable
+from lra.models.backbone.length_pooling import (
+    PoolMode,
+    even_blocks,
+    pool_pairs,
+    pooled_length,
+    pooled_mask,
+)
 from lra.models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
-from lra.models.backbone.pooled import PoolMode, even_blocks, pool_pairs, pooled_length, pooled_mask
 from lra.models.families.cosformer import Cosformer
 from lra.models.families.funnel import Funnel
 from lra.models.families.local import LocalAttention

@@ -9,7 +9,7 @@ from lra.runners.records import DISTURBED, Measurement, Status
 from lra.runners.storage import index as indices
 from lra.runners.storage.formats import BadStore
 from lra.runners.storage.index import RowsIndex, statuses
-from lra.runners.storage.sealed import seal
+from lra.runners.storage.seals import seal
 from lra.runners.store import Store
 from tests.runners.storage.stored_cells import make_cell
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from lra.tasks.baselines.image_windows import WINDOW, WindowNetwork, window_answers
-from lra.tasks.baselines.seen import Pictures
+from lra.tasks.baselines.seen_examples import Pictures
 from lra.tasks.classification.pixels import Dataset, Pixels, PixelSource
 
 

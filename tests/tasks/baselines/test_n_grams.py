@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from lra.tasks.baselines.n_grams import bags, n_gram_answers, runs
-from lra.tasks.baselines.seen import RealTokens, SeenExamples
+from lra.tasks.baselines.seen_examples import RealTokens, SeenExamples
 from lra.tasks.data.batching import Draw, random_words
 
 

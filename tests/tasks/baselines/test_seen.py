@@ -10,7 +10,7 @@ from lra.composition.compose import group_file
 from lra.composition.lookup import named_task
 from lra.tasks.baselines import image_windows, n_grams
 from lra.tasks.baselines.certificate import certified_baselines, path_of
-from lra.tasks.baselines.seen import Pictures
+from lra.tasks.baselines.seen_examples import Pictures
 from lra.tasks.classification import gray
 from lra.tasks.classification.base import ClassificationTask
 from lra.tasks.classification.listops import oracle as listops_oracle

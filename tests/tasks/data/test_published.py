@@ -10,7 +10,7 @@ from lra.tasks.classification.pathfinder import files as pathfinder_files, task 
 from lra.tasks.classification.pixels import Dataset, Pixels
 from lra.tasks.classification.retrieval import Retrieval
 from lra.tasks.classification.text import Text
-from lra.tasks.data.published import MARK, check_whole
+from lra.tasks.data.published_data import MARK, check_whole
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.language.characters import CharacterCorpus, Characters
 from lra.tasks.language.pg19 import PG19

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lra.models.ops.convolution.dynamic import dynamic_convolution
-from lra.models.ops.convolution.shared import shared_convolution
+from lra.models.ops.convolution.shared_kernel import shared_convolution
 from tests.attention import compare, drawn
 from tests.literal.convolutions import convolution as literal
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lra.tasks.baselines.seen import RealTokens, SeenExamples
+from lra.tasks.baselines.seen_examples import RealTokens, SeenExamples
 from lra.tasks.classification.listops.oracle import guess, habits, nodes, oracle_answers
 from lra.tasks.classification.listops.task import ListOps
 from lra.tasks.classification.listops.text import MAX, MIN, SM, encode, solve

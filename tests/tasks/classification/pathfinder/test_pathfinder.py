@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lra.tasks.classification.pathfinder.published import draw
+from lra.tasks.classification.pathfinder.published_pictures import draw
 from lra.tasks.classification.pathfinder.styles import STYLES
 from lra.tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
 from lra.tasks.errors import BadData, NotPrepared
@@ -135,6 +135,6 @@ def test_no_archive_says_what_to_fetch(tmp_path):
 
 
 def test_impossible_pictures_end_with_a_reason(monkeypatch):
-    monkeypatch.setattr("lra.tasks.classification.pathfinder.published.PICTURE_TRIES", 3)
+    monkeypatch.setattr("lra.tasks.classification.pathfinder.published_pictures.PICTURE_TRIES", 3)
     with pytest.raises(ValueError, match=r"no room for two snakes of 200 dashes.*task\.contour"):
         draw(replace(STYLES[32], contour=200), 0, 0)

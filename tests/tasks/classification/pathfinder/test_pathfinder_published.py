@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lra.tasks.baselines.seen import Pictures
+from lra.tasks.baselines.seen_examples import Pictures
 from lra.tasks.classification.pathfinder import disc_distance, ink as pathfinder_ink
-from lra.tasks.classification.pathfinder.published import draw
+from lra.tasks.classification.pathfinder.published_pictures import draw
 from lra.tasks.classification.pathfinder.styles import STYLES
 from lra.tasks.classification.pathfinder.task import Pathfinder
 from lra.tasks.classification.pathfinder.trace import Dash, is_one_snake, straightest

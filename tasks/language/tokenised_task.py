@@ -17,8 +17,8 @@ from jaxtyping import Integer
 
 from lra.tasks.data.lines import LineBlock
 from lra.tasks.data.overlap import RUN_BYTES
-from lra.tasks.data.prepared import identity_of
 from lra.tasks.data.storage import RaggedRows
+from lra.tasks.data.stored_task import identity_of
 from lra.tasks.errors import BadData
 from lra.tasks.language.base import LanguageTask
 from lra.tasks.language.words import Words, token_type
