@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lra.reports.names import FAITHFUL, TUNED, UNTUNED, display_name, fit_value, last_words
-from lra.reports.style import Names, in_force
+from lra.reports.style import Names, current_style
 from lra.runners.records import baseline_of
 
 RUN_MARKS = ("protocol", "scale", "changed")
@@ -74,7 +74,7 @@ def columns_in_words(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     changes: dict[tuple[Any, ...], set[str]] = {}
     for place, changed in zip(places, marks["changed"], strict=True):
         changes.setdefault(place, set()).add(changed)
-    short = in_force().style.names is Names.short
+    short = current_style().style.names is Names.short
     unnamed = {place: _shared(texts) if short else set() for place, texts in changes.items()}
     plain = [
         departures_of(
@@ -84,7 +84,7 @@ def columns_in_words(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     ]
     starts = [(f"from {entry['start']}",) if "start" in entry else () for entry in labels]
     departures = list(map(tuple.__add__, plain, starts))
-    in_force().shorten(
+    current_style().shorten(
         (family, told, words)
         for (_, family, told), words, name in zip(parts, departures, baselines, strict=True)
         if not name
@@ -128,7 +128,7 @@ def departures_of(
     words += [labels.get(mark, "") for mark in marks if mark != "changed"]
     changed = [key for key in names_in(labels.get("changed", "")) if key not in unnamed]
     if "changed" in marks and changed:
-        if in_force().style.names is Names.short:
+        if current_style().style.names is Names.short:
             changed = [last_words(key) for key in changed]
         words.append(f"changed: {fit_value(', '.join(changed))}")
     return tuple(filter(None, words))
@@ -138,7 +138,7 @@ def _name(parts: tuple[str, str, Mapping[str, str]], departures: Sequence[str]) 
     model, family, options = parts
     if baseline_of(model):
         return display_name(model, {}, departures)
-    return in_force().name(family, options, departures)
+    return current_style().name(family, options, departures)
 
 
 def name_with(row: Mapping[Any, Any], *further: str, without: Collection[str] = ()) -> str:
@@ -150,4 +150,4 @@ def name_with(row: Mapping[Any, Any], *further: str, without: Collection[str] = 
         without: options that it does not name, by dotted name.
     """
     options = {name: value for name, value in row["options"].items() if name not in without}
-    return in_force().name(row["family"], options, row["departures"], further)
+    return current_style().name(row["family"], options, row["departures"], further)

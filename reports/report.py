@@ -31,7 +31,7 @@ from lra.reports.sections.section import (
     split_off_lone,
 )
 from lra.reports.stems import fit_stem
-from lra.reports.style import DEFAULT, Captions, ReportStyle, in_force, using
+from lra.reports.style import DEFAULT, Captions, ReportStyle, current_style, using
 from lra.reports.tables.latex_tables import to_latex
 from lra.reports.tables.table import Table, to_csv, to_markdown
 
@@ -67,7 +67,7 @@ class _Draft:
         file = fit_stem(file)
         (self.folder / f"{file}.md").write_text(to_markdown(table), encoding="utf-8")
         (self.folder / f"{file}.csv").write_text(to_csv(table), encoding="utf-8")
-        form = in_force().style.tables
+        form = current_style().style.tables
         (self.folder / f"{file}.tex").write_text(to_latex(table, form, file), encoding="utf-8")
         if form.captions is Captions.short and table.caption:
             caption = self.folder / f"{file}.caption.txt"
@@ -214,7 +214,7 @@ def _drafted(
     metrics: Mapping[str, Sequence[str]] = NONE,
 ) -> tuple[pd.DataFrame, _Draft]:
     """Write tables and figures in the style in force; return them with the rows, prepared."""
-    frame, hidden = in_force().select(prepare(rows))
+    frame, hidden = current_style().select(prepare(rows))
     models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
     by_kind = names_by_group(frame, groups)
     draft = _Draft(folder, looks(models), by_kind, left_out=hidden)

@@ -16,7 +16,7 @@ from lra.reports.statistics.intervals import (
     median_interval,
 )
 from lra.reports.stems import stem
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 from lra.runners.records import COLUMNS, Status, shown_source
 
 MARKS: dict[str, str] = {
@@ -247,7 +247,7 @@ class ComparableRows:
     """How the setting differs from the others, in words; empty where there is only one."""
 
 
-def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[ComparableRows]:
+def by_setting(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[ComparableRows]:
     """Split rows by the columns that must agree; file suffixes name only what differs."""
     texts = {}
     for column in columns:
@@ -447,8 +447,8 @@ def model_order(names: Sequence[str]) -> list[str]:
     """
 
     def place(name: str) -> tuple[int, int, str]:
-        plain = in_force().plain(name)
+        plain = current_style().plain(name)
         first = _FIRST.index(plain) if plain in _FIRST else len(_FIRST)
-        return in_force().rank(name), first, name
+        return current_style().rank(name), first, name
 
     return sorted(set(names), key=place)

@@ -420,7 +420,7 @@ def _meant(name: str, names: Iterable[str]) -> str:
 _IN_FORCE: ContextVar[StyleInForce | None] = ContextVar("style", default=None)
 
 
-def in_force() -> StyleInForce:
+def current_style() -> StyleInForce:
     """Return the style in force."""
     return _IN_FORCE.get() or StyleInForce(DEFAULT)
 
@@ -428,9 +428,9 @@ def in_force() -> StyleInForce:
 @contextmanager
 def using(style: ReportStyle) -> Iterator[StyleInForce]:
     """Put a style in force, for this thread."""
-    in_force = StyleInForce(style)
-    token = _IN_FORCE.set(in_force)
+    current_style = StyleInForce(style)
+    token = _IN_FORCE.set(current_style)
     try:
-        yield in_force
+        yield current_style
     finally:
         _IN_FORCE.reset(token)

@@ -19,7 +19,7 @@ from lra.composition.yaml_text import load
 from lra.reports.figures.drawing import looks, style
 from lra.reports.figures.panels import scaling_figure
 from lra.reports.figures.scaling import scaling_data
-from lra.reports.rows import EQUAL, CostPoint, cost_points, cost_rows, prepare, settings
+from lra.reports.rows import EQUAL, CostPoint, by_setting, cost_points, cost_rows, prepare
 from lra.reports.stems import stem as file_stem
 from lra.reports.tables.costs import crossover_table, efficiency_table, growth_table, modes
 from lra.reports.tables.scores import accuracy_table, splits
@@ -279,7 +279,7 @@ def measured(name: str, files: Sequence[tuple[Path, pd.DataFrame]], folder: Path
         scored += scores(frame[frame["model"] == name], name)
         # the reference with the positions of all others is in the rows of these
         timed = frame if own_positions else frame[frame["model"].isin([name, "sdpa"])]
-        for part in settings(cost_rows(timed)) if (timed["model"] == name).any() else []:
+        for part in by_setting(cost_rows(timed)) if (timed["model"] == name).any() else []:
             points = cost_points(part.rows)
             way = "causal" if part.rows["causal"].all() else "bidirectional"
             for mode in modes(points):
@@ -410,7 +410,7 @@ def index(
 def recorded(source: Path, frame: pd.DataFrame) -> str:
     """Return what a file of published rows holds, and its command, as a line of a list."""
     ways = {True: "causal", False: "bidirectional"}
-    held = ", ".join(ways[bool(part.rows["causal"].all())] for part in settings(cost_rows(frame)))
+    held = ", ".join(ways[bool(part.rows["causal"].all())] for part in by_setting(cost_rows(frame)))
     held = held or f"accuracy, {', '.join(sorted(set(frame['task'])))}"
     (command,) = [f": `{COMMANDS[s]}`" for s in COMMANDS if source.stem.startswith(f"{s}-")] or [""]
     return f"- `{source.name}`, {held}{command}"

@@ -83,7 +83,7 @@ def only_setting(frame: "pd.DataFrame") -> tuple[str, "list[CostPoint]"]:
     Raises:
         ConfigError: There are no such rows, or their settings differ.
     """
-    from lra.reports.rows import COST_SETTING, cost_points, cost_rows, settings
+    from lra.reports.rows import COST_SETTING, by_setting, cost_points, cost_rows
 
     timed = cost_rows(frame)
     if timed.empty:
@@ -91,7 +91,7 @@ def only_setting(frame: "pd.DataFrame") -> tuple[str, "list[CostPoint]"]:
             f"no costs by length among the rows, which are of {_runners(frame)}: "
             "`lra run -m runner=scaling` measures some"
         )
-    parts = settings(timed)
+    parts = by_setting(timed)
     if len(parts) > 1:
         column = next(c for c in COST_SETTING if timed[c].nunique(dropna=False) > 1)
         values = sorted(map(str, timed[column].unique()))

@@ -83,11 +83,11 @@ class Search:
         Raises:
             ValueError: There is none of the kind.
         """
-        from lra.reports.style import in_force
+        from lra.reports.style import current_style
 
         with styled_rows(self.rows, style) as frame:
             part = _part(frame, kind, TABLES)
-            return ResultTable(part.table, in_force().style.tables)
+            return ResultTable(part.table, current_style().style.tables)
 
     def figure(self, kind: str = "tuning", *, style: "str | Path | None" = None) -> "Figure":
         """Draw the first page of a figure of the report: `tuning` (curves) or `sensitivity`.

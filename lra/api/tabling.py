@@ -157,7 +157,7 @@ def table(
         >>> round(growth.to_pandas()["training step, time", "exponent"]["sdpa"])
         2
     """
-    from lra.reports.style import in_force
+    from lra.reports.style import current_style
 
     if kind not in KINDS:
         raise ConfigError(unknown("table", str(kind), KINDS))
@@ -166,7 +166,7 @@ def table(
         result = _build(frame, kind, mode=mode, split=split, runner=runner)
         if result is None:
             raise none_of(f"numbers for {kind!r}", frame)
-        return ResultTable(result, in_force().style.tables)
+        return ResultTable(result, current_style().style.tables)
 
 
 def _build(
@@ -198,14 +198,14 @@ def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
 
 
 def _metrics(frame: "pd.DataFrame", runner: str | None) -> "Table":
-    from lra.reports.rows import FINAL_SETTING, settings
+    from lra.reports.rows import FINAL_SETTING, by_setting
     from lra.reports.sections.generic import generic_table
 
     runner = one_of("runner", runner, sorted(map(str, frame["runner"].unique())))
     final = frame[(frame["runner"] == runner) & frame["step"].isna()]
     if final.empty:
         raise none_of(f"final numbers of runner={runner}", frame)
-    parts = settings(final, FINAL_SETTING)
+    parts = by_setting(final, FINAL_SETTING)
     if len(parts) > 1:
         column = next(c for c in FINAL_SETTING if final[c].nunique(dropna=False) > 1)
         raise ConfigError(

@@ -21,7 +21,7 @@ from lra.composition.compose import facts, group_file
 from lra.composition.run import Run
 from lra.models.backbone.choices import CAUSAL_HEADS, TOKEN_HEADS, Head
 from lra.reports.arena.literature import printed_scores
-from lra.reports.rows import cost_points, cost_rows, prepare, settings
+from lra.reports.rows import by_setting, cost_points, cost_rows, prepare
 from lra.reports.tables.scores import ACCURACY, LANGUAGE, Score, accuracy_table
 from lra.results.rows import stored_rows
 from lra.runners.records import Status
@@ -185,18 +185,17 @@ def evidence_of(
 def _times(place: str, frame: "pd.DataFrame") -> Iterator[Evidence]:
     """Yield the times of training steps over those of exact attention."""
     timed = cost_rows(frame)
-    for part in settings(timed) if len(timed) else ():
+    for part in by_setting(timed) if len(timed) else ():
         first = part.rows.iloc[0]
         about = f"{first['device']}, {first['precision']}"
-        origin = Provenance(
-            "", about, place, _device(str(first["hardware"])), bool(first["causal"])
-        )
+        device, causal = _device(str(first["hardware"])), bool(first["causal"])
+        origin = Provenance(task="", about=about, place=place, device=device, causal=causal)
         families = dict(zip(part.rows["name"], part.rows["family"], strict=True))
         for point in cost_points(part.rows):
             ratio = point.time_ratio.get(REFERENCE)
             if point.mode != MODE or ratio is None or ratio.value is None:
                 continue
-            if point.model == families[point.model]:
+            if point.model == families[point.model]:  # a family as its file has it, no variant
                 yield Evidence(origin, point.model, point.length, ratio.value)
 
 

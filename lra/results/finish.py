@@ -7,7 +7,7 @@ import pandas as pd
 
 from lra.composition.protocol import first_look
 from lra.composition.spelling import in_results
-from lra.reports.rows import cost_points, cost_rows, prepare, settings
+from lra.reports.rows import by_setting, cost_points, cost_rows, prepare
 from lra.reports.sections import tuning
 from lra.reports.sections.arena import undrawn
 from lra.reports.sections.best_on_validation import best_on_validation
@@ -84,7 +84,7 @@ def conclusions(rows: pd.DataFrame) -> Iterator[Table | str]:
     for _, table in score_tables(frame):
         yield table
     timed = cost_rows(frame)
-    for part in settings(timed) if not timed.empty else ():
+    for part in by_setting(timed) if not timed.empty else ():
         crossing = crossover_table(cost_points(part.rows))
         if crossing is not None:
             yield crossing

@@ -9,7 +9,7 @@ from lra.reports.arena.literature import published_bubble
 from lra.reports.arena.rules import BATCH, EXACT, LENGTHS, place
 from lra.reports.arena.scores import ArenaScores
 from lra.reports.rows import CostPoint, Value
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 
 RULE = "five_tasks"
 """The average that is drawn, as in the paper."""
@@ -77,7 +77,7 @@ def _published(protocol: str, family: str, length: int) -> dict[str, object] | N
     if average.percent is None or steps is None or gigabytes is None:
         return None
     return {
-        "model": f"{in_force().family_name(family)}, published",
+        "model": f"{current_style().family_name(family)}, published",
         "family": family,
         "average": RULE,
         "examples_per_second": BATCH * steps,

@@ -6,7 +6,14 @@ from dataclasses import replace
 from lra.reports.arena.literature import cost_source, published_cost
 from lra.reports.arena.rules import BATCH, COSTED, LENGTHS, place
 from lra.reports.arena.runs import ProtocolRuns
-from lra.reports.rows import ComparableRows, CostPoint, Value, cost_points, cost_rows, settings
+from lra.reports.rows import (
+    ComparableRows,
+    CostPoint,
+    Value,
+    by_setting,
+    cost_points,
+    cost_rows,
+)
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import (
     REFERENCES,
@@ -36,7 +43,7 @@ def arena_points(runs: ProtocolRuns) -> Iterator[tuple[ComparableRows, list[Cost
     """
     rows = runs.rows[(runs.rows["task"] == COSTED) & (runs.rows["mode"] == MODE)]
     timed = cost_rows(rows.assign(name=rows["line"]))
-    for part in settings(timed) if len(timed) else ():
+    for part in by_setting(timed) if len(timed) else ():
         points = [
             point
             for point in cost_points(part.rows)

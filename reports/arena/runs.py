@@ -9,7 +9,7 @@ import pandas as pd
 from lra.reports.arena.rules import BEST_OF_LENGTHS, COSTED
 from lra.reports.labels import departures_of, names_in
 from lra.reports.stems import stem
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 
 SHARED = "shared"
 """Value of the label `settings` of a model that the protocol's source did not train."""
@@ -90,4 +90,4 @@ def _line(row: Mapping[Any, Any]) -> str:
     # each number says which keys: presets may change others for every task
     further = ["changed"] if row["unlike"] and "scale" not in labels else []
     further += [f"from {labels['start']}"] if "start" in labels else []
-    return in_force().name(row["family"], options, departures_of(labels), further)
+    return current_style().name(row["family"], options, departures_of(labels), further)

@@ -9,7 +9,7 @@ from lra.reports.arena.rules import AVERAGES, BEST_OF_LENGTHS, TASKS, AverageRul
 from lra.reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
 from lra.reports.rows import DAGGER
 from lra.reports.statistics.intervals import LEVEL
-from lra.reports.style import Spread, in_force
+from lra.reports.style import Spread, current_style
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.ranking import RANKS, rank_columns
@@ -91,7 +91,7 @@ def _column_number(scores: ArenaScores, index: int) -> str:
 def _with_basis(entry: Entry, usual: str) -> Entry:
     """Add what the interval of a score accounts for, where that is unusual."""
     basis = entry.facts.get("basis", usual)
-    without_intervals = in_force().style.tables.spread in (Spread.deviation, Spread.none)
+    without_intervals = current_style().style.tables.spread in (Spread.deviation, Spread.none)
     return (
         entry
         if basis == usual or without_intervals

@@ -19,7 +19,7 @@ from lra.reports.arena.rules import (
 from lra.reports.arena.runs import SHARED, ProtocolRuns
 from lra.reports.rows import AMBIGUOUS, DAGGER, MISSING, as_text
 from lra.reports.statistics.intervals import Interval, wilson_interval
-from lra.reports.style import Spread, in_force
+from lra.reports.style import Spread, current_style
 from lra.reports.tables.scores import ACCURACY, CHANCE, entry, final_scores
 from lra.reports.tables.table import Entry
 from lra.runners.records import Status, baseline_model, is_oracle
@@ -192,7 +192,13 @@ def _arena_line(row: Mapping[Hashable, Any]) -> ArenaLine:
 
 
 def _order(line: ArenaLine) -> tuple[Any, ...]:
-    return (in_force().rank(line.name), place(line.family), line.changed, line.start, line.name)
+    return (
+        current_style().rank(line.name),
+        place(line.family),
+        line.changed,
+        line.start,
+        line.name,
+    )
 
 
 def _best_of(rows: pd.DataFrame) -> Entry:
@@ -230,7 +236,7 @@ def _brief(rows: pd.DataFrame) -> Entry:
     basis = f"{seeds} of {seeds + lost} seeds" if lost else f"{seeds} seeds"
     if seeds == 1 and score.facts["examples"]:
         basis = f"{basis if lost else 'one seed'}, {score.facts['examples']:,} examples"
-    long = in_force().style.tables.spread is Spread.long
+    long = current_style().style.tables.spread is Spread.long
     text = _percent(score.value) + bounds(score.interval) if long else score.text
     facts = {**score.facts, "basis": basis}
     if "shared" in rows and rows["shared"].any():

@@ -392,15 +392,15 @@ def _has(keyed: Mapping[Key, Any], varying: Sequence[str]) -> str:
 def _further(
     rows: Sequence[tuple[Row, Row]],
     settings: Mapping[str, Mapping[str, str]],
-    about: tuple[str, ...],
+    asked: tuple[str, ...],
 ) -> list[str]:
-    """Say in which settings the sides differ beyond what was asked for."""
+    """Say in which settings the sides differ whose names begin with nothing of `asked`."""
     differing: dict[str, str] = {}
     for a, b in rows:
         x, y = settings[str(a["cell"])], settings[str(b["cell"])]
-        # what one lacks is of another version or family; a protocol stands for all that it sets
+        # what one side lacks is of its family alone; the protocol, which sets much, comes first
         for key in sorted(x.keys() & y.keys(), key=lambda name: (name != "protocol", name)):
-            if x[key] != y[key] and not key.startswith(about):
+            if x[key] != y[key] and not key.startswith(asked):
                 differing.setdefault(key, f"{key} ({x[key]}, {y[key]})")
     if not differing:
         return []

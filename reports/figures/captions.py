@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lra.reports.style import Surrounding, in_force
+from lra.reports.style import Surrounding, current_style
 from lra.reports.tables.latex import escape_latex, prose
 
 
@@ -41,7 +41,7 @@ def panel_titles(panels: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
         panels: task of each, and facts about it.
     """
     tasks = [task for task, _ in panels]
-    if Surrounding.subtitle not in in_force().style.beside or len(set(tasks)) < len(tasks):
+    if Surrounding.subtitle not in current_style().style.beside or len(set(tasks)) < len(tasks):
         return [f"{task} ({facts})" if facts else task for task, facts in panels], ""
     facts = "; ".join(f"{task}: {words}" for task, words in panels if words)
     return tasks, facts

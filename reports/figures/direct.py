@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from lra.reports.figures.words import NAMES, points, wrap
+from lra.reports.figures.words import NAMES, font_size, wrap
 
 _SHARE = 0.6
 """Of a plot's width: the widest name, beyond which it is broken."""
@@ -87,7 +87,7 @@ class _Ends(NamedTuple):
             for line in axes.get_lines()
             if (label := str(line.get_label())) in labels and (end := _end(axes, line)) is not None
         }
-        size, widest = points("legend", NAMES), max(_NARROWEST, _SHARE * plot[0])
+        size, widest = font_size("legend", NAMES), max(_NARROWEST, _SHARE * plot[0])
         order = sorted(ends, key=lambda label: (ends[label][1][1], label))
         texts = [wrap(label, widest, size) for label in order]
         heights = np.array([_LINE * size / 72 * len(lines) / plot[1] for lines in texts])
@@ -110,7 +110,7 @@ class _Ends(NamedTuple):
         for line, (across, up), text, place in ends:
             axes.annotate(
                 "\n".join(text), (1.0, float(place)), xycoords="axes fraction", xytext=(_AWAY, 0),
-                textcoords="offset points", size=points("legend", NAMES), color=line.get_color(),
+                textcoords="offset points", size=font_size("legend", NAMES), color=line.get_color(),
                 va="center", ha="left", linespacing=1.05, annotation_clip=False,
             )  # fmt: skip
             leader = Line2D(

@@ -24,7 +24,7 @@ from lra.reports.figures.processes import submit
 from lra.reports.figures.titles import title_points
 from lra.reports.rows import model_order
 from lra.reports.stems import fit_stem
-from lra.reports.style import Format, in_force
+from lra.reports.style import Format, current_style
 from lra.reports.tables.table import csv_text
 
 FORMATS = (*Format,)
@@ -72,15 +72,15 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
     models have strong colours and solid lines, and all others next to them pale ones. What the
     style in force says of a model takes precedence.
     """
-    plain = {name: in_force().plain(name) for name in models}
-    led = {name: found for name in models if (found := in_force().led_to(name))}
+    plain = {name: current_style().plain(name) for name in models}
+    led = {name: found for name in models if (found := current_style().led_to(name))}
     colored = plain | {name: family for name, (family, _) in led.items()}
     places = _places([*dict.fromkeys([*plain.values(), *colored.values()])])
     every = {
         name: _look(places[plain[name]])._replace(color=_look(places[colored[name]]).color)
         for name in models
     }
-    strong = [name for name in model_order([*every]) if in_force().highlighted(name)]
+    strong = [name for name in model_order([*every]) if current_style().highlighted(name)]
     if strong:
         every = {name: look._replace(color=_pale(look.color)) for name, look in every.items()}
     slots = [*dict.fromkeys(colored[name] for name in strong)]
@@ -121,7 +121,7 @@ def _places(models: Sequence[str]) -> dict[str, int]:
 
 def _look(number: int) -> Look:
     turn, slot = divmod(number, _SLOTS)
-    colors = in_force().style.palette or PALETTE
+    colors = current_style().style.palette or PALETTE
     return Look(
         colors[slot % len(colors)],
         _MARKERS[(slot + 5 * turn) % _SLOTS],
@@ -130,7 +130,7 @@ def _look(number: int) -> Look:
 
 
 def _styled(look: Look, name: str) -> Look:
-    model_style = in_force().look(name)
+    model_style = current_style().look(name)
     return Look(
         look.color if model_style.color is None else model_style.color,
         look.marker if model_style.marker is None else model_style.marker,
@@ -141,7 +141,7 @@ def _styled(look: Look, name: str) -> Look:
 @contextmanager
 def style() -> Iterator[None]:
     """Draw and save in the style in force, on any machine, whatever the user's matplotlibrc."""
-    look = in_force().style
+    look = current_style().style
     settings: dict[Any, Any] = dict(rcParamsDefault)
     settings |= _house() | look.matplotlib | {"font.family": look.font.family, "backend": "agg"}
     with rc_context(settings):
@@ -216,7 +216,7 @@ _METADATA: dict[Format, dict[str, str | None]] = {
 
 def _pictures(figure: Figure, folder: Path, stem: str) -> list[Path]:
     # the report's page shows the SVG
-    forms = [f for f in FORMATS if f in in_force().style.formats or f is Format.svg]
+    forms = [f for f in FORMATS if f in current_style().style.formats or f is Format.svg]
     paths = {form: folder / f"{stem}.{form}" for form in forms}
 
     def draw() -> None:

@@ -22,8 +22,8 @@ from lra.reports.figures.captions import Caption
 from lra.reports.figures.direct import name_ends
 from lra.reports.figures.drawing import ReportFigure, new_figure
 from lra.reports.figures.legends import legend_alone, legend_below, wrap_title
-from lra.reports.figures.words import NOTES, SUBTITLE, TITLE, points, width_of, wrap
-from lra.reports.style import Surrounding, in_force
+from lra.reports.figures.words import NOTES, SUBTITLE, TITLE, font_size, width_of, wrap
+from lra.reports.style import Surrounding, current_style
 
 EDGE = 0.08
 """Inches between what is drawn and the figure's border."""
@@ -80,7 +80,7 @@ def sheet(
     if panels == 1 and across > 1:
         plot = (1.35 * plot[0], 1.2 * plot[1])
     across = max(1, min(across, panels))
-    if (whole := in_force().style.inches()) is not None:
+    if (whole := current_style().style.inches()) is not None:
         across, plot = _plot_grid(whole, plot, across, rows=rows, lines=lines)
     figure = new_figure(*(3 * side for side in plot))
     axes = tuple(figure.add_axes((0, 0, 1, 1), label=str(number)) for number in range(panels))
@@ -93,7 +93,7 @@ def _plot_grid(
     whole: float, plot: tuple[float, float], across: int, *, rows: bool, lines: bool
 ) -> tuple[int, tuple[float, float]]:
     """Return how many plots fit side by side, and the size of each."""
-    ends = _ENDS if lines and in_force().style.direct_labels else 0.0
+    ends = _ENDS if lines and current_style().style.direct_labels else 0.0
 
     def plot_width(count: int) -> float:
         return (whole - 2 * EDGE - GAP * (count - 1)) / count - _AXIS - ends
@@ -102,7 +102,7 @@ def _plot_grid(
         across -= 1
     wide = max(_THIN, plot_width(across))
     high = (wide + ends) * plot[1] / plot[0]
-    if (aspect := in_force().style.aspect) is not None:
+    if (aspect := current_style().style.aspect) is not None:
         high = wide * aspect
     elif wide + ends > plot[0]:  # one plot across a whole page needs no half of its height
         high = min(high, max(plot[1], _SHARE * whole))
@@ -135,7 +135,7 @@ def arrange(
         legend_title: its heading.
         notes: sentences below.
     """
-    figure, outside = grid.figure, in_force().style.beside
+    figure, outside = grid.figure, current_style().style.beside
     out = Caption(
         title=title if Surrounding.title in outside else "",
         subtitle=subtitle if Surrounding.subtitle in outside else "",
@@ -146,15 +146,15 @@ def arrange(
     notes = () if out.notes else notes
     for axes in grid.axes:
         _resize(axes)
-    if in_force().style.direct_labels:
+    if current_style().style.direct_labels:
         handles = name_ends(grid.axes, handles, grid.plot)
     columns, rows = _measured(grid)
     width = sum(left + grid.plot[0] + right for left, right in columns)
     width += GAP * (len(columns) - 1) + 2 * EDGE
-    spare = max(0.0, (0.0 if in_force().style.inches() else NARROWEST) - width)
+    spare = max(0.0, (0.0 if current_style().style.inches() else NARROWEST) - width)
     width += spare
     inner = width - 2 * EDGE
-    sizes = points("title", TITLE), points("subtitle", SUBTITLE), points("notes", NOTES)
+    sizes = font_size("title", TITLE), font_size("subtitle", SUBTITLE), font_size("notes", NOTES)
     head = [(line, sizes[0], "bold", "black") for line in wrap(title, inner, sizes[0], bold=True)]
     head += [(line, sizes[1], "normal", "0.35") for line in wrap(subtitle, inner, sizes[1])]
     if handles and Surrounding.legend in outside:
@@ -189,7 +189,7 @@ def arrange(
 
 def _resize(axes: Axes) -> None:
     """Give the letters around a plot the sizes of the style in force, where it says any."""
-    font = in_force().style.font
+    font = current_style().style.font
     if font.panel_titles is not None:
         axes.set_title(axes.get_title(loc="left"), loc="left", size=font.panel_titles)
     if font.labels is not None:
@@ -204,7 +204,7 @@ def _measured(grid: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float,
 
     What stands there depends on the width of a plot by its ticks alone: twice is enough.
     """
-    whole = in_force().style.inches()
+    whole = current_style().style.inches()
     for axes in grid.axes if whole is not None else ():
         label = axes.xaxis.label  # one that is wider than its plot would make the plot narrower
         lines = wrap(label.get_text(), grid.plot[0], float(label.get_fontsize()))

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
 from lra.reports.figures.drawing import new_figure
-from lra.reports.figures.words import NAMES, NOTES, drawable, points, width_of, wrap
+from lra.reports.figures.words import NAMES, NOTES, drawable, font_size, width_of, wrap
 
 _LINES = 6
 """Of one name."""
@@ -23,7 +23,7 @@ _TITLES: WeakKeyDictionary[Axes, tuple[str, float | None]] = WeakKeyDictionary()
 
 def legend_below(figure: Figure, handles: Sequence[Artist], title: str, width: float) -> Legend:
     """Return a legend of as many columns as fit; names that are too long for one are wrapped."""
-    size = points("legend", NAMES)
+    size = font_size("legend", NAMES)
     names = [str(handle.get_label()) for handle in handles]
     widest = max(width_of(drawable(name), size) for name in names)
     columns = max(1, min(4, len(names), int(width / (widest + _HANDLE + 0.1))))
@@ -49,7 +49,7 @@ def legend_alone(handles: Sequence[Artist], title: str, width: float) -> Figure:
 
 def panel_legend(axes: Axes, handles: Sequence[Artist], width: float) -> None:
     """Name the lines of one plot above it, and its title above these."""
-    figure, size = axes.figure, points("notes", NOTES)
+    figure, size = axes.figure, font_size("notes", NOTES)
     assert isinstance(figure, Figure)
     labels = [
         "\n".join(wrap(str(h.get_label()), width - _HANDLE, size, most=_LINES)) for h in handles

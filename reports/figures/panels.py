@@ -26,7 +26,7 @@ from lra.reports.figures.scaling import (
     without_zeros,
 )
 from lra.reports.rows import model_order
-from lra.reports.style import Surrounding, in_force
+from lra.reports.style import Surrounding, current_style
 from lra.reports.tables.costs import describe_pass
 
 AT_MOST = 10
@@ -50,7 +50,7 @@ _GREYS = {
 
 def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the models of each panel, by its title; empty panels are left out."""
-    left = [name for name in names if in_force().plain(name) not in BACKGROUND]
+    left = [name for name in names if current_style().plain(name) not in BACKGROUND]
     by_title: dict[str, list[str]] = {}
     for title, members in groups.items():
         present = [name for name in left if name in members]
@@ -69,7 +69,7 @@ def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[st
 
 def references(names: Sequence[str]) -> list[str]:
     """Return the models of `BACKGROUND` among these, by the names that are printed."""
-    by_plain = {in_force().plain(name): name for name in names}
+    by_plain = {current_style().plain(name): name for name in names}
     return [by_plain[name] for name in BACKGROUND if name in by_plain]
 
 
@@ -124,7 +124,7 @@ def scaling_figure(
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     models, small = list(dict.fromkeys(data["model"])), groups is not None
     by_panel = {"": models} if groups is None else panels(models, groups)
-    untitled = small and Surrounding.title not in in_force().style.beside
+    untitled = small and Surrounding.title not in current_style().style.beside
     across, along = names or (
         "sequence length (tokens)", "" if untitled else QUANTITIES.get(quantity, quantity),
     )  # fmt: skip
@@ -133,7 +133,7 @@ def scaling_figure(
     drawn, grey = without_zeros(data), references(models) if small else []
     # in small panels each has a legend above it, unless lines are named at their ends or elsewhere
     above = small and not (
-        in_force().style.direct_labels or Surrounding.legend in in_force().style.beside
+        current_style().style.direct_labels or Surrounding.legend in current_style().style.beside
     )
     handles: list[Line2D] = []
     with style():
@@ -142,7 +142,7 @@ def scaling_figure(
             axes = grid.axes[number]
             set_axes(axes, data, quantity, crosses=crosses)
             greys = [
-                draw_line(axes, drawn[drawn["model"] == n], _GREYS[in_force().plain(n)], n)
+                draw_line(axes, drawn[drawn["model"] == n], _GREYS[current_style().plain(n)], n)
                 for n in grey
             ]
             order = by_last_value(data, members)

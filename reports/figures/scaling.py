@@ -17,7 +17,7 @@ from lra.reports.figures.words import drawable
 from lra.reports.rows import DIAMOND, MARKS, PROCESSOR, UNCERTAIN, CostPoint, Value, model_order
 from lra.reports.statistics.intervals import percentiles
 from lra.reports.statistics.power_law import FEWEST, UNRESOLVED, PowerLaw, bounds
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 from lra.reports.tables.costs import fit_values
 
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
@@ -104,7 +104,7 @@ def _spread(cost: Value, fit: PowerLaw | None) -> dict[str, Any]:
 
 def after_names() -> str:
     """Return what follows the names in a legend; nothing where the style leaves it out."""
-    exponents = in_force().style.exponents
+    exponents = current_style().style.exponents
     return "after each name: exponent of length [95 % interval]" if exponents else ""
 
 
@@ -120,7 +120,7 @@ def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """
 
     def rank(name: str) -> tuple[int, float, str]:
-        place = in_force().rank(name)
+        place = current_style().rank(name)
         points = data[(data["model"] == name) & data["value"].notna()]
         if points.empty:
             return (place, -np.inf, name)
@@ -153,7 +153,9 @@ def draw_line(
         markevery=max(1, len(sound) // 10),
         markerfacecolor="white" if look.marker in "sDv" else look.color,
         markeredgecolor=look.color,
-        label=legend_name(_label(name, good) if exponent and in_force().style.exponents else name),
+        label=legend_name(
+            _label(name, good) if exponent and current_style().style.exponents else name
+        ),
         zorder=3,
         linestyle=(0, look.dashes) if look.dashes else "-",
     )

@@ -7,7 +7,7 @@ from functools import cache
 
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 
 TITLE, SUBTITLE, NAMES, NOTES = 9.5, 7.5, 7.2, 6.8
 """Points, where the style in force says nothing else."""
@@ -15,9 +15,9 @@ _SLACK = 1.03
 """Letters are a little wider at other resolutions."""
 
 
-def points(part: str, usual: float) -> float:
+def font_size(part: str, usual: float) -> float:
     """Return the size of a part's letters: what the style in force says, or `usual`."""
-    size: float | None = getattr(in_force().style.font, part)
+    size: float | None = getattr(current_style().style.font, part)
     return usual if size is None else size
 
 
@@ -53,7 +53,7 @@ def _widths(line: str, size: float, bold: bool) -> Callable[[int], float]:
 
 def width_of(text: str, size: float, *, bold: bool = False) -> float:
     """Return inches, as the sum of the letters' advances: quicker than setting the text."""
-    families = tuple(in_force().style.font.family)
+    families = tuple(current_style().style.font.family)
     return sum(_advance(letter, bold, families) for letter in text) * size / 72 * _SLACK
 
 
@@ -76,7 +76,7 @@ def _charmap(family: str) -> frozenset[int]:
 
 
 def _has(letter: str) -> bool:
-    return any(ord(letter) in _charmap(family) for family in in_force().style.font.family)
+    return any(ord(letter) in _charmap(family) for family in current_style().style.font.family)
 
 
 def drawable(text: str) -> str:

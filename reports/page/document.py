@@ -20,9 +20,9 @@ from lra.reports.page.markup import render, script_json
 from lra.reports.rows import (
     MARKS,
     as_text,
+    by_setting,
     cost_points,
     cost_rows,
-    settings,
     short,
     values,
 )
@@ -293,7 +293,7 @@ def busy_machine(frame: pd.DataFrame) -> str:
     timed = cost_rows(frame)
     if timed.empty or not (timed["disturbed"] != "").any():
         return ""
-    return busy([point for part in settings(timed) for point in cost_points(part.rows)])
+    return busy([point for part in by_setting(timed) for point in cost_points(part.rows)])
 
 
 def provenance(frame: pd.DataFrame) -> list[str]:

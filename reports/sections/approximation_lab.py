@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.reports.rows import COST_SETTING, Value, model_order, settings, short
+from lra.reports.rows import COST_SETTING, Value, by_setting, model_order, short
 from lra.reports.sections.section import TablePart
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.stems import stem
@@ -178,7 +178,7 @@ def _time_entry(lines: pd.DataFrame, *, speed: bool) -> Entry:
 def section(rows: pd.DataFrame) -> Iterator[TablePart]:
     """Yield the table of every setting and mode."""
     measured = rows[rows["runner"] == RUNNER]
-    parts = settings(measured, COST_SETTING) if len(measured) else []
+    parts = by_setting(measured, COST_SETTING) if len(measured) else []
     for part in parts:
         data = approximation_data(part.rows)
         where = f" ({part.title})" if len(parts) > 1 else ""

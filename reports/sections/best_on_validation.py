@@ -9,7 +9,7 @@ import pandas as pd
 from lra.reports.names import short_option_words
 from lra.reports.rows import model_order
 from lra.reports.sections.section import Part, TablePart
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.places import place_title
@@ -64,7 +64,7 @@ def _with_arms(frame: pd.DataFrame) -> pd.DataFrame:
     """Return rows with the name of the model without the options by which its settings differ."""
     parts = zip(frame["family"], frame["departures"], strict=True)
     return frame.assign(arm=[
-        in_force().name(family, {}, [w for w in words if not w.startswith("changed: ")])
+        current_style().name(family, {}, [w for w in words if not w.startswith("changed: ")])
         for family, words in parts
     ])  # fmt: skip
 

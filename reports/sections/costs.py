@@ -7,7 +7,7 @@ import pandas as pd
 
 from lra.reports.figures.panels import line_figures
 from lra.reports.figures.scaling import QUANTITIES, scaling_data
-from lra.reports.rows import ComparableRows, CostPoint, cost_points, cost_rows, settings
+from lra.reports.rows import ComparableRows, CostPoint, by_setting, cost_points, cost_rows
 from lra.reports.sections.section import LeftOut, LinesPart, Part, TablePart
 from lra.reports.stems import stem
 from lra.reports.tables.costs import (
@@ -33,7 +33,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     if timed.empty:
         yield LeftOut("time, memory, efficiency, crossover", "no timed passes among the rows")
         return
-    parts = settings(timed)
+    parts = by_setting(timed)
     for part in parts:
         points = cost_points(part.rows)
         where = f" ({part.title})" if len(parts) > 1 else ""

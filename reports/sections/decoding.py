@@ -12,7 +12,15 @@ from lra.reports.figures.drawing import Look
 from lra.reports.figures.panels import line_figures
 from lra.reports.figures.scaling import COLUMNS, line_records
 from lra.reports.labels import name_with
-from lra.reports.rows import MISSING, Record, Value, ambiguous, merge, model_order, settings
+from lra.reports.rows import (
+    MISSING,
+    Record,
+    Value,
+    ambiguous,
+    by_setting,
+    merge,
+    model_order,
+)
 from lra.reports.sections.section import Groups, LinesPart, Looks, Part, TablePart
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import MEBIBYTE, dagger, mark, significant
@@ -217,7 +225,7 @@ def decode_figures(
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield table and figures of every setting."""
-    parts = settings(decode_rows(rows))
+    parts = by_setting(decode_rows(rows))
     for part in parts:
         points = decode_points(part.rows)
         table = decode_table(points)

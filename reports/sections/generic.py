@@ -9,7 +9,7 @@ from statistics import median
 import pandas as pd
 
 from lra.reports.labels import RUN_MARKS
-from lra.reports.rows import FINAL_SETTING, as_text, model_order, settings
+from lra.reports.rows import FINAL_SETTING, as_text, by_setting, model_order
 from lra.reports.sections.section import TablePart
 from lra.reports.statistics.intervals import LEVEL, median_interval
 from lra.reports.stems import stem
@@ -39,7 +39,7 @@ def generic_tables(rows: pd.DataFrame, metrics: Mapping[str, Sequence[str]]) -> 
     """
     final = rows[rows["step"].isna()]
     for runner, runner_rows in final.groupby("runner", sort=True):
-        parts = settings(runner_rows, FINAL_SETTING)
+        parts = by_setting(runner_rows, FINAL_SETTING)
         for part in parts:
             file = f"metrics-{stem(str(runner))}{part.suffix}"
             where = f" ({part.title})" if len(parts) > 1 else ""

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from lra.reports.sections.section import TablePart
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 from lra.reports.tables.pivot import table_of
 from lra.reports.tables.places import by_place, place_title
 from lra.reports.tables.scores import SCORES, TASK, Score, entry, final_scores
@@ -42,7 +42,7 @@ def _as_int(text: str | None) -> int | None:
 def _model_line(row: dict[Any, Any]) -> str:
     """Return the model's name without the width of its heads."""
     options = {key: value for key, value in row["options"].items() if key != WIDTH}
-    return in_force().name(row["family"], options, row["departures"])
+    return current_style().name(row["family"], options, row["departures"])
 
 
 def key_width_table(rows: pd.DataFrame, score: Score) -> Table:

@@ -17,7 +17,7 @@ from lra.reports.figures.drawing import Look, looks
 from lra.reports.figures.lines import LineDrawing
 from lra.reports.figures.ticks import length_axis
 from lra.reports.labels import name_with
-from lra.reports.rows import Value, ambiguous, merge, model_order, settings
+from lra.reports.rows import Value, ambiguous, by_setting, merge, model_order
 from lra.reports.sections.generic import generic_tables
 from lra.reports.sections.section import LeftOut, PagesPart, Part, alike
 from lra.reports.statistics.intervals import percentiles
@@ -164,7 +164,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     if stepped.empty:
         return
     looks_of = looks(list(dict.fromkeys(stepped["line"])))  # a line is no one number of processes
-    parts = settings(stepped)
+    parts = by_setting(stepped)
     for part in parts:
         where = f" ({part.title})" if len(parts) > 1 else ""
         timed = part.rows[part.rows["mode"].isin(list(LOADS))]

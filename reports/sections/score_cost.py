@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from lra.reports.figures.drawing import Look, legend_name
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.ticks import seconds
-from lra.reports.rows import WAITING, as_text, cost_points, cost_rows, settings
+from lra.reports.rows import WAITING, as_text, by_setting, cost_points, cost_rows
 from lra.reports.sections.score_data import PANEL, panel_words, score_data
 from lra.reports.sections.section import LeftOut, PagesPart, Section
 from lra.reports.statistics.intervals import LEVEL
@@ -102,7 +102,7 @@ def score_long_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     That length is the longest of those at which most models have a time.
     """
     records = []
-    for part in settings(cost_rows(rows[rows["runner"] == "scaling"])):
+    for part in by_setting(cost_rows(rows[rows["runner"] == "scaling"])):
         place = part.rows.iloc[0][["task", "task_version", "source"]].to_dict()
         points = [p for p in cost_points(part.rows) if p.mode == "step" and p.time.ok]
         models = Counter(point.length for point in points)

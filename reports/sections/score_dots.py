@@ -9,13 +9,13 @@ from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.drawing import Look
 from lra.reports.figures.small_multiples import draw_panels
-from lra.reports.figures.words import NAMES, points, wrap
+from lra.reports.figures.words import NAMES, font_size, wrap
 from lra.reports.names import display_name
 from lra.reports.rows import MARKS, model_order
 from lra.reports.sections.score_data import PANEL, panel_words, score_data
 from lra.reports.sections.section import PagesPart, Section
 from lra.reports.statistics.intervals import LEVEL
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 from lra.reports.tables.places import by_place
 from lra.reports.tables.scores import score_of
 
@@ -50,7 +50,7 @@ def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         (panel_words(PANEL, key), part[part["score"].notna()])
         for key, part in by_place(data, PANEL)
     ]
-    size = points("ticks", NAMES)
+    size = font_size("ticks", NAMES)
     labels = [_labels(part, size) for _, part in panels]
     lines = max(label.count("\n") + 1 for each in labels for label in each.values())
     row = _LINE * lines * size / 72 + _GAP
@@ -79,12 +79,14 @@ def _labels(part: pd.DataFrame, size: float) -> dict[str, str]:
 
 
 def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> None:
-    labels, of = _labels(part, points("ticks", NAMES)), score_of(str(part["metric"].iloc[0]))
+    """Draw the point and interval of each model on a row of its own, the first on top."""
+    size, scale = font_size("ticks", NAMES), score_of(str(part["metric"].iloc[0]))
+    labels = _labels(part, size)
     by_name = {str(point["model"]): point for point in part.to_dict("records")}
     for place, name in enumerate(labels):
         point = by_name[name]
         look = looks.get(name, Look(_GREY, "D", ()))
-        score, low, high = (of.factor * float(point[c]) for c in ("score", "low", "high"))
+        score, low, high = (scale.factor * float(point[c]) for c in ("score", "low", "high"))
         if pd.notna(point["low"]):
             axes.plot([low, high], [place, place], color=look.color, linewidth=1.4, marker="")
         axes.plot(
@@ -95,11 +97,11 @@ def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> None:
     axes.set_yticks(range(len(labels)), minor=False)
     axes.set_yticks([], minor=True)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda place, _: texts[round(place)]))
-    axes.tick_params(axis="y", labelsize=points("ticks", NAMES))
+    axes.tick_params(axis="y", labelsize=size)
     for name, label in zip(labels, axes.get_yticklabels(), strict=True):
-        label.set_fontweight("bold" if in_force().highlighted(name) else "normal")
+        label.set_fontweight("bold" if current_style().highlighted(name) else "normal")
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(of.axis)
+    axes.set_xlabel(scale.axis)
 
 
 score_dots = Section(

@@ -27,7 +27,7 @@ from lra.reports.statistics.tuning import (
     bounds,
     higher_is_better,
 )
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 from lra.reports.tables.costs import significant
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table
@@ -281,7 +281,7 @@ def _rounded(number: float) -> str:
 
 def window_table(searches: Searches, metric: str) -> Table | None:
     """Build the table of the share of good trials, and of the window that they span."""
-    score, arms, bar = score_of(metric), searches.per_arm(metric), in_force().style.good_score
+    score, arms, bar = score_of(metric), searches.per_arm(metric), current_style().style.good_score
     logs = sorted({o for _, trials in arms for o in log_options(trials)})
     lines = []
     for arm, trials in arms:

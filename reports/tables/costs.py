@@ -43,7 +43,7 @@ from lra.reports.statistics.power_law import (
     crossover,
     fit_exponent,
 )
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 from lra.reports.tables.marks import absent
 from lra.reports.tables.pivot import listed_table, table_of
 from lra.reports.tables.table import Column, Entry, Table
@@ -74,7 +74,7 @@ def references(points: Sequence[CostPoint]) -> list[str]:
 
 def reference_name(reference: str, names: Mapping[str, str] = REFERENCE_NAMES) -> str:
     """Return what a reference is called: by the style in force, or one of `names`."""
-    models = in_force().style.models.items()
+    models = current_style().style.models.items()
     styled = {f"{key}{end}": f"{m.name}{end}" for key, m in models if m.name for end in ("", EQUAL)}
     return styled.get(reference) or names.get(reference, reference)
 

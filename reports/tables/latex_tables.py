@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-from lra.reports.style import Captions, TableSpan, TableStyle, in_force
+from lra.reports.style import Captions, TableSpan, TableStyle, current_style
 from lra.reports.tables.latex import breakable, escape_latex, prose, stack_heading
 from lra.reports.tables.ranking import RANKS
 from lra.reports.tables.table import Entry, Table, TableRow, groups_of, sections_of
@@ -89,8 +89,8 @@ def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[s
     if number == 1:
         words += f" {table.caption if style.captions is Captions.long else table.brief}".rstrip()
         words = words if style.bold_best else words.replace(RANKS.strip(), "").rstrip()
-        if any(in_force().highlighted(row.title) for row in table.rows):
-            whose = "ours" if in_force().style.highlight is None else "highlighted"
+        if any(current_style().highlighted(row.title) for row in table.rows):
+            whose = "ours" if current_style().style.highlight is None else "highlighted"
             words += f" Bold name: {whose}."
     if count > 1:
         words += f" Part {number} of {count}."
@@ -181,7 +181,7 @@ def _tabular(
     def title(row: TableRow) -> str:
         text = escape_latex(row.title)
         text = breakable(text) if long else text
-        text = rf"\textbf{{{text}}}" if in_force().highlighted(row.title) else text
+        text = rf"\textbf{{{text}}}" if current_style().highlighted(row.title) else text
         return rf"\raggedright {text}" if long else text
 
     def cell(entry: Entry, *, broken: bool) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from lra.reports.names import display_name
 from lra.reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
 from lra.reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
-from lra.reports.style import Captions, Spread, in_force
+from lra.reports.style import Captions, Spread, current_style
 from lra.reports.tables.marks import absent
 from lra.reports.tables.ranking import DIFFERS, RANKS, UNRANKED, rank_columns
 from lra.reports.tables.table import Column, Entry, Table, TableRow
@@ -203,7 +203,7 @@ def accuracy_table(
         caption += f"some{chance}."
     if CHANCE.keys() & tasks:
         caption += f" {CAVEAT}"
-    if in_force().style.tables.captions is Captions.short and len(tasks) == len(columns):
+    if current_style().style.tables.captions is Captions.short and len(tasks) == len(columns):
         data = "; ".join(f"{head.group}: {head.title}" for head in heads)
         caption += f" Data: {data}."
         heads = tuple(Column(title=head.group, key=f"{head.group}, {head.title}") for head in heads)
@@ -264,7 +264,7 @@ def behind_means(entries: Sequence[Entry]) -> str:
     behind = {
         Spread.deviation: " ± standard deviation",
         Spread.none: "",
-    }.get(in_force().style.tables.spread, f" [{100 * LEVEL:g} % interval]")
+    }.get(current_style().style.tables.spread, f" [{100 * LEVEL:g} % interval]")
     return f", mean{behind} over {seeds} seeds"
 
 
@@ -336,7 +336,7 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     labels = good["labels"][good["baseline"] != ""]
     notes += tuple(sorted({s for s in (mapping.get("sentence", "") for mapping in labels) if s}))
     notes += tuple(sorted({mapping["remark"] for mapping in good["labels"] if "remark" in mapping}))
-    if len(bad) and in_force().style.tables.spread is not Spread.long:
+    if len(bad) and current_style().style.tables.spread is not Spread.long:
         notes += (f"{len(good)} of {len(rows)} seeds",)
     machines = sorted({f"{d} {p}" for d, p in zip(good["device"], good["precision"], strict=True)})
     if len(machines) > 1:
@@ -368,7 +368,7 @@ def _text(
 ) -> str:
     """Return a mean and what the style in force has behind it."""
     seeds, written = len(values), score.text
-    text, spread = written(sum(values) / len(values)), in_force().style.tables.spread
+    text, spread = written(sum(values) / len(values)), current_style().style.tables.spread
     if spread is Spread.none:
         return text
     if spread is Spread.deviation:

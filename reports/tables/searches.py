@@ -15,7 +15,7 @@ import pandas as pd
 from lra.reports.names import TUNED, UNTUNED
 from lra.reports.rows import MARKS, as_text, short, values, with_labels
 from lra.reports.statistics.tuning import STUDIES, bounds, higher_is_better
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 from lra.reports.tables.scores import CHANCE, final_scores, score_of
 from lra.runners.metrics import METRICS
 from lra.runners.records import is_oracle
@@ -95,7 +95,7 @@ class Searches:
         """Return the name of the arm of each row."""
         parts = (values(rows, column) for column in ("family", "options", "departures"))
         return [
-            in_force().name(
+            current_style().name(
                 family,
                 {k: v for k, v in options.items()
                  if k not in self.searched and not k.startswith(_STEERING)},
@@ -262,7 +262,7 @@ def of_trials(trials: pd.DataFrame) -> pd.DataFrame:
 
 def nearness(metric: str) -> tuple[float, bool]:
     """Return how far from the best a score may be to count as near it, and whether as a share."""
-    given, unit = in_force().style.near_best, METRICS[metric].unit
+    given, unit = current_style().style.near_best, METRICS[metric].unit
     if given is not None:
         return given, False
     return (0.05 if unit == "fraction" else 0.1), unit == "1"
@@ -274,7 +274,7 @@ def good_trials(trials: pd.DataFrame, metric: str) -> pd.Series:
     higher = higher_is_better(metric)
     best = scores.max() if higher else scores.min()
     within *= best if relative else 1.0
-    bar = in_force().style.good_score
+    bar = current_style().style.good_score
     if bar is None:
         bar = best - within if higher else best + within
     return scores >= bar if higher else scores <= bar

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lra.reports.statistics.intervals import Interval
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def to_markdown(table: Table) -> str:
         lines += [header, rule]
         for row in rows:
             title = escape_markdown(row.title)
-            title = f"**{title}**" if in_force().highlighted(row.title) else title
+            title = f"**{title}**" if current_style().highlighted(row.title) else title
             cells = [title, *map(cell, row.entries)]
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")

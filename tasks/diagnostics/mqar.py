@@ -123,20 +123,25 @@ def recall_rows(
     power: float,
     filler: Filler,
 ) -> Rows:
-    """Return rows of pairs and queries, a pure function of random words (2 pairs + slots + l)."""
-    half, positions = vocabulary // 2, slots(length, pairs)
-    for_keys, for_values, for_gaps, for_rest = np.split(
-        words, np.cumsum([pairs, pairs, positions]), axis=1
+    """Return rows of key and value pairs, then queries: keys again, whose answers are the values.
+
+    A query stands in one of `slots` places of two tokens; `weighted_choice` draws them so that near
+    ones are the more frequent the smaller `power` is. `words` are random: pairs of them for keys,
+    as many for values, one for each slot, and `length` for what stands between.
+    """
+    half = vocabulary // 2
+    for_keys, for_values, for_slots, for_filler = np.split(
+        words, np.cumsum([pairs, pairs, slots(length, pairs)]), axis=1
     )
     keys = 1 + distinct(for_keys, half - 1)
     values = half + distinct(for_values, vocabulary - half)
     if filler is Filler.random:
-        tokens = below(for_rest, vocabulary)
+        tokens = below(for_filler, vocabulary)
     else:
         tokens = np.zeros((len(words), length), np.int64)
     tokens[:, : 2 * pairs : 2] = keys
     tokens[:, 1 : 2 * pairs : 2] = values
-    queries = 2 * pairs + 2 * weighted_choice(for_gaps, pairs, power)
+    queries = 2 * pairs + 2 * weighted_choice(for_slots, pairs, power)
     np.put_along_axis(tokens, queries, keys, axis=1)
     answers = np.full_like(tokens, NOT_ASKED)
     np.put_along_axis(answers, queries, values, axis=1)

@@ -24,7 +24,14 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from lra.reports.rows import PROCESSOR, CostPoint, cost_points, cost_rows, prepare, settings
+from lra.reports.rows import (
+    PROCESSOR,
+    CostPoint,
+    by_setting,
+    cost_points,
+    cost_rows,
+    prepare,
+)
 from lra.reports.statistics.intervals import Interval
 from lra.reports.tables.costs import crossover_table, growth_table
 from lra.runners.store import read_rows
@@ -68,7 +75,7 @@ def run(folder: Path, loops: int, words: list[str]) -> None:
 def found(folder: Path) -> Run:
     """Return what a run has stored."""
     timed = cost_rows(prepare(read_rows(folder)))
-    points = [point for part in settings(timed) for point in cost_points(part.rows)]
+    points = [point for part in by_setting(timed) for point in cost_points(part.rows)]
     numbers: dict[tuple[str, ...], tuple[float, Interval | None]] = {}
     for point in points:
         for reference, ratio in point.time_ratio.items():

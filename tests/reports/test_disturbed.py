@@ -12,7 +12,7 @@ from lra.reports.figures.drawing import looks
 from lra.reports.figures.panels import scaling_figure
 from lra.reports.figures.scaling import COLUMNS, scaling_data, why_absent
 from lra.reports.page.document import to_html
-from lra.reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
+from lra.reports.rows import DAGGER, CostPoint, by_setting, cost_points, cost_rows, prepare
 from lra.reports.sections.approximation_lab import approximation_data, approximation_table
 from lra.reports.sections.decoding import decode_data, decode_points, decode_table
 from lra.reports.statistics.intervals import Uncertainty
@@ -56,7 +56,7 @@ def cells(make: SimpleNamespace, *, disturbed: tuple[int, ...] = (), **columns: 
 
 
 def points(rows: list[Any], make: SimpleNamespace) -> list[CostPoint]:
-    (part,) = settings(cost_rows(prepare(make.frame(*rows))))
+    (part,) = by_setting(cost_rows(prepare(make.frame(*rows))))
     return cost_points(part.rows)
 
 

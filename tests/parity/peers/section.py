@@ -23,7 +23,7 @@ from lra.reports.rows import MARKS, Value, short
 from lra.reports.sections.section import PagesPart, Part, TablePart, alike
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.stems import stem
-from lra.reports.style import in_force
+from lra.reports.style import current_style
 from lra.reports.tables.costs import dagger, describe_pass, significant
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.records import Status
@@ -48,7 +48,7 @@ def peer_rows(rows: pd.DataFrame) -> pd.DataFrame:
     Of the lengths that the style in force shows.
     """
     own = rows[rows["runner"] == "peers"].copy()
-    if lengths := in_force().style.lengths:
+    if lengths := current_style().style.lengths:
         own = own[own["length"].isin(lengths)].copy()
     own["name"] = [name_with(row, without={DIRECTION}) for row in own.to_dict("records")]
     for name in (*LABELS, "side", "compared_in"):

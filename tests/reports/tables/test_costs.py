@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lra.reports.rows import EQUAL, CostPoint, cost_points, cost_rows, prepare, settings
+from lra.reports.rows import EQUAL, CostPoint, by_setting, cost_points, cost_rows, prepare
 from lra.reports.statistics.power_law import Reach
 from lra.reports.style import ModelStyle, ReportStyle, using
 from lra.reports.tables.costs import (
@@ -20,7 +20,7 @@ from lra.sweep.model_names import with_backbones
 
 
 def points(rows: pd.DataFrame) -> list[CostPoint]:
-    found = settings(cost_rows(prepare(rows)))
+    found = by_setting(cost_rows(prepare(rows)))
     assert len(found) == 1
     return cost_points(found[0].rows)
 
@@ -202,7 +202,7 @@ def test_costs_of_different_settings_are_kept_apart(make: SimpleNamespace) -> No
         *make.timing("linear", 256, 0.2, causal=True),
         *make.timing("linear", 256, 0.3, device="H200", precision="bfloat16"),
     )
-    found = settings(cost_rows(prepare(rows)))
+    found = by_setting(cost_rows(prepare(rows)))
     assert [s.suffix for s in found] == [
         "-bidirectional-H200-bfloat16", "-bidirectional-cpu-float32", "-causal-cpu-float32",
     ]  # fmt: skip
