@@ -188,7 +188,7 @@ def remarks_of(task: Task) -> Mapping[str, str]:
 class Derives(Protocol):
     """A task whose metric follows from the mean loss."""
 
-    def derived(self, split: str, loss: float) -> dict[str, float]:
+    def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return other metrics of a whole split from its mean loss in nats per item."""
         ...
 
@@ -217,7 +217,7 @@ class Stretches(Task, Protocol):
         """
         ...
 
-    def as_many(self, examples: int, factor: float) -> int:
+    def equal_work(self, examples: int, factor: float) -> int:
         """Return how many stretched examples ask as much as `examples` of the training length."""
         ...
 

@@ -165,7 +165,7 @@ class Watcher:
 
     def _read(self, place: int, entry: PlanEntry) -> bool:
         """Read how a cell ended; return whether it has."""
-        summary = self.index.of(entry.key, entry.fingerprint)
+        summary = self.index.summary(entry.key, entry.fingerprint)
         if summary is None:  # or damaged: it is run again
             return False
         self.ended[place] = _end(summary)

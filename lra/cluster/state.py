@@ -41,7 +41,7 @@ class WorkerState:
             "place": process_place(),
             "group": group,
             "since": time.time(),
-            "home": Home.of(folder).plain(),
+            "home": Home.from_folder(folder).plain(),
         }
         self.doing, self.why = "starting", ""
         self.cells: dict[str, dict[str, Any]] = {}

@@ -49,7 +49,7 @@ class Note:
             "place": dict(engine.engine.place()),
             "groups": [asdict(group) for group in groups],
             "host": socket.gethostname(),
-            "home": Home.of(plan).plain(),
+            "home": Home.from_folder(plan).plain(),
             "at": time.time(),
         }
         self.path = plan / FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{word}.json"

@@ -365,7 +365,7 @@ class Executor:
         """
         if failure(rows) is None or planned.again:
             return False
-        before = RowsIndex(self.store.root).of(planned.cell.key, planned.cell.fingerprint)
+        before = RowsIndex(self.store.root).summary(planned.cell.key, planned.cell.fingerprint)
         if before is None:
             return False
         return failure_of(before) is None

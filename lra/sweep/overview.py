@@ -155,7 +155,7 @@ def _done(
     planned: PlannedCell, dependant: str | None, store: Store, index: RowsIndex
 ) -> tuple[str, str]:
     """Return state and reason of a cell that has its rows, whose weights `dependant` may need."""
-    stored = index.of(planned.cell.key, planned.cell.fingerprint)
+    stored = index.summary(planned.cell.key, planned.cell.fingerprint)
     statuses = store.statuses(planned.cell) if stored is None else stored.statuses
     if dependant and statuses == {Status.ok} and missing_weights(planned.cell, store):
         return TO_DO, f"its weights are gone, and {dependant} starts from them"

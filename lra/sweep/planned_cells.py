@@ -48,7 +48,7 @@ def still_disturbed(planned: Sequence[PlannedCell], index: RowsIndex) -> list[Pl
     return [
         item
         for item in again
-        if (stored := index.of(item.cell.key, item.cell.fingerprint)) is not None
+        if (stored := index.summary(item.cell.key, item.cell.fingerprint)) is not None
         and stored.disturbed
     ]
 

@@ -69,7 +69,7 @@ class TokenSampling:
                 "temperature=0 for the likeliest token"
             )
         if self.top_p is not None:
-            return torch.multinomial(self.shares(logits), 1, generator=generator)[:, 0]
+            return torch.multinomial(self.distribution(logits), 1, generator=generator)[:, 0]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / self.temperature
         if self.top_k is None:
             return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
@@ -77,7 +77,7 @@ class TokenSampling:
         choice = torch.multinomial(best.softmax(-1), 1, generator=generator)
         return token.gather(1, choice)[:, 0]
 
-    def shares(self, logits: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
+    def distribution(self, logits: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
         """Return the distribution that a token is drawn from, in float64.
 
         Of equal logits the lower id is the likelier one.
@@ -98,7 +98,9 @@ class TokenSampling:
             shares = shares / shares.sum(-1, keepdim=True)
         return torch.zeros_like(shares).scatter(1, order, shares)
 
-    def at(self, logits: Float[Tensor, "b c"], uniform: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
+    def choose(
+        self, logits: Float[Tensor, "b c"], uniform: Float[Tensor, " b"]
+    ) -> Int[Tensor, " b"]:
         """Choose by a number from [0, 1): where it stands among the shares, in the order of ids.
 
         Raises:
@@ -108,7 +110,7 @@ class TokenSampling:
             raise ValueError(
                 "the model's logits are not finite: its training has diverged; use other weights"
             )
-        shares = self.shares(logits)
+        shares = self.distribution(logits)
         total = shares.cumsum(-1)
         chosen = torch.searchsorted(total, uniform[:, None] * total[:, -1:], right=True)[:, 0]
         ids = torch.arange(shares.shape[1], device=shares.device)

@@ -85,7 +85,7 @@ class Opening:
         window = self.model.facts.max_length
         for step in range(steps):
             uniform = torch.rand(1, generator=generator, dtype=torch.float64)
-            token = int(sampling.at(logits.cpu(), uniform))
+            token = int(sampling.choose(logits.cpu(), uniform))
             yield token
             if step == steps - 1:
                 return

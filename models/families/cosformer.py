@@ -46,7 +46,7 @@ class CosineFeatures:
     def __init__(self, cos: Float[Tensor, "#b l"], sin: Float[Tensor, "#b l"]) -> None:
         self.cos, self.sin = cos, sin
 
-    def at(self, rows: slice) -> "CosineFeatures":
+    def at_rows(self, rows: slice) -> "CosineFeatures":
         """Return the map of some of the positions."""
         return CosineFeatures(self.cos[:, rows], self.sin[:, rows])
 
@@ -77,7 +77,7 @@ class CosineFeatures:
 class PlacedMaps(FeatureMaps):
     """Feature maps that depend on the position."""
 
-    def at(self, rows: slice) -> FeatureMaps:
+    def at_rows(self, rows: slice) -> FeatureMaps:
         """Return the maps of these positions."""
         return self._replace(query=self.query.at(rows), key=self.key.at(rows))  # type: ignore[attr-defined]
 

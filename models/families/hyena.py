@@ -130,7 +130,7 @@ class Hyena(Family):
         """
         # Padding goes behind the real tokens: else distances would count what lies between.
         order = reading_order(layout.keep, backwards=False)
-        u = self.in_proj(order.of(blanked(flow.x, layout, self.traits)))
+        u = self.in_proj(order.reorder(blanked(flow.x, layout, self.traits)))
         with full_precision(u):
             z, state = self._read(u, layout, flow.state)
         y = blanked(order.back(z.to(u.dtype)), layout, self.traits)

@@ -96,7 +96,7 @@ class LinformerCore(nn.Module):
         """Attend to slots; pooling windows of padding alone are hidden."""
         visible = None
         if keep is not None and self.length_map.projection not in MATRIX:
-            visible = self.length_map.held(keep.float())[:, None, None] > 0
+            visible = self.length_map.tokens_held(keep.float())[:, None, None] > 0
         return sdpa(q, k, v, visible=visible, dropout=self.dropout if self.training else 0.0)
 
 

@@ -118,7 +118,7 @@ class LongformerCore(nn.Module):
             return cast(Tensor, self.parts[0](q, k, v, layout, beyond))
         outputs: list[Tensor] = []
         for index, pieces in enumerate(self._split(q, k, v)):
-            seen = None if beyond is None else beyond.take(self.slices[index])
+            seen = None if beyond is None else beyond.select_heads(self.slices[index])
             outputs.append(self.parts[index](*pieces, layout, seen))
         return _join(outputs)
 

@@ -59,7 +59,7 @@ class MobaCore(nn.Module):
             visible = visibility(layout, length, causal=causal, device=q.device)
             return sdpa(q, k, v, causal=causal, visible=visible, dropout=self.rate())
         table = laid_out(layout, length, self.block, causal=causal, like=q)
-        return self.chosen(q, table.lay(k), table.lay(v), table)
+        return self.chosen(q, table.contents(k), table.contents(v), table)
 
     def chosen(
         self,

@@ -116,7 +116,7 @@ class MultiresConv(Family):
         before = cast("tuple[Tensor, ...] | None", flow.state)
         with full_precision(x):
             z, after = dilated_tree(
-                order.of(x),
+                order.reorder(x),
                 self.low,
                 self.high,
                 self.weights,

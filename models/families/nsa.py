@@ -212,7 +212,7 @@ class NativeSparseAttention(Family):
         x = blanked(x, layout, self.traits)
         q, k, v = self.project(x, layout)
         table = laid_out(layout, x.shape[1], self.block, causal=self.traits.causal, like=x)
-        keys, values = table.lay(k), table.lay(v)
+        keys, values = table.contents(k), table.contents(v)
         compressed = self.compressed(keys, values, table)
         return self.merge(x, self.outputs(q, keys, values, compressed, table))
 

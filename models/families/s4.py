@@ -147,7 +147,7 @@ class S4(StateSpace):
         # Padding goes behind the real tokens: else distances would count what lies between.
         order = reading_order(keep, backwards=False)
         readout = torch.view_as_complex(self.readout.to(u.dtype))
-        y, after = self.dynamics(order.of(u).mT, readout, before)
+        y, after = self.dynamics(order.reorder(u).mT, readout, before)
         return [order.back(y.mT)], after
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:

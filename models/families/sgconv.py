@@ -162,7 +162,7 @@ class SGConv(Family):
         x = blanked(flow.x, layout, self.traits)
         # Padding goes behind the real tokens: else distances would count what lies between.
         order = reading_order(layout.keep, backwards=False)
-        u = order.of(x).mT.to(sum_dtype(x))
+        u = order.reorder(x).mT.to(sum_dtype(x))
         with full_precision(x):
             y, state = self._read(u, flow.state)
         y = blanked(order.back(y.mT).to(x.dtype), layout, self.traits)

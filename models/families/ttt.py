@@ -113,7 +113,7 @@ class TTT(GatedMixer):
             rates = self.rate_map(x).to(wide).sigmoid() * (self.rate / self.weight.shape[-1])
             heads = [by_head(each.to(wide), self.heads) for each in (*streams, v)]
             blocks = _Blocks(x, place[:, 0], borders.keep, len(self.place_rate))
-            q, k, v, rates = (blocks.of(each) for each in (*heads, rates.mT[..., None]))
+            q, k, v, rates = (blocks.to_blocks(each) for each in (*heads, rates.mT[..., None]))
             q, k = (rotate(each.flatten(0, 2)[:, None]).view_as(each) for each in (q, k))
             o, trained, sums = self._train((q, k, v), rates * blocks.real, (trained, sums), blocks)
         o = blocks.back(o).to(x.dtype)
@@ -203,7 +203,7 @@ class _Blocks:
         self.full: Bool[Tensor, "b n"] = self.real[:, 0, :, -1, 0]
         self.place: Float[Tensor, " b"] = (taken + real) % size
 
-    def of(self, x: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h n c k"]:
+    def to_blocks(self, x: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h n c k"]:
         """Return each row's tokens in blocks, with some token at places that none has."""
         index = self.token[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
         return x.gather(2, index).view(*x.shape[:2], *self.shape, -1)

@@ -73,7 +73,7 @@ class Logits(NamedTuple):
     slopes: Float[Tensor, " h"] | None = None
     """By which logits fall with the distance."""
 
-    def at(self, block: LogitBlock) -> "Logits":
+    def view_block(self, block: LogitBlock) -> "Logits":
         """View what one block needs."""
         _, heads, rows, columns = block
         cuts: list[Any] = [block.by_row, block.by_column, (heads, rows, columns), heads]
@@ -85,7 +85,7 @@ class Logits(NamedTuple):
         """Whether `make` returns the table itself, which nobody may overwrite."""
         return all(x is None for x in self._replace(table=None))
 
-    def make(self, block: LogitBlock) -> Float[Tensor, "#g h r s"]:
+    def compute_block(self, block: LogitBlock) -> Float[Tensor, "#g h r s"]:
         """Return the logits of one block, `self` being what it needs."""
         parts = []
         if self.queries is not None and self.keys is not None:
@@ -162,7 +162,7 @@ class _Mean(torch.autograd.Function):
         if real is not None:
             inverse = values.new_empty((*values.shape[:3], real.shape[-1]))
         for block in facts.blocks(values):
-            scores = logits.at(block).make(block)
+            scores = logits.view_block(block).compute_block(block)
             weights = facts.softmax(scores, block, borrowed=logits.borrowed)
             factor = None
             if real is not None and inverse is not None:
@@ -198,10 +198,10 @@ class _Mean(torch.autograd.Function):
                 rows, columns = block.by_row, block.by_column
                 leaves = [
                     x if x is None else x.detach().requires_grad_(want)
-                    for x, want in zip(logits.at(block), wanted, strict=True)
+                    for x, want in zip(logits.view_block(block), wanted, strict=True)
                 ]
                 with torch.enable_grad():
-                    scores = Logits(*leaves).make(block)
+                    scores = Logits(*leaves).compute_block(block)
                 used = weights = facts.softmax(scores.detach(), block, borrowed=logits.borrowed)
                 g = gradient[rows]
                 if inverse is not None:
@@ -220,7 +220,7 @@ class _Mean(torch.autograd.Function):
                     down = torch.ops.aten._softmax_backward_data(back, weights, -1, dtype)
                     mine = [x for x in leaves if x is not None and x.requires_grad]
                     gradients = torch.autograd.grad(scores, mine, down)
-                    totals = [x for x in sums.at(block) if x is not None]
+                    totals = [x for x in sums.view_block(block) if x is not None]
                     for total, part in zip(totals, gradients, strict=True):
                         total.add_(part)
         return dvalues, None, *sums

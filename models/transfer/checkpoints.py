@@ -43,7 +43,7 @@ class _Tensors:
     def __init__(self, path: Path, tensors: dict[str, Tensor]) -> None:
         self.path, self.left = path, tensors
 
-    def take(self, name: str, *shape: int) -> Tensor:
+    def get(self, name: str, *shape: int) -> Tensor:
         """Return a tensor of this shape; -1 stands for any number."""
         if name not in self.left:
             raise ValueError(
@@ -69,13 +69,13 @@ class _Tensors:
     def linear(self, name: str, into: str, rows: int, columns: int) -> dict[str, Tensor]:
         """Return weight and bias of a linear map from `columns` to `rows` under a new name."""
         return {
-            f"{into}.weight": self.take(f"{name}.weight", rows, columns),
-            f"{into}.bias": self.take(f"{name}.bias", rows),
+            f"{into}.weight": self.get(f"{name}.weight", rows, columns),
+            f"{into}.bias": self.get(f"{name}.bias", rows),
         }
 
     def norm(self, name: str, into: str, width: int) -> dict[str, Tensor]:
         """Return weight and bias of a norm under a new name."""
-        return {f"{into}.{kind}": self.take(f"{name}.{kind}", width) for kind in ("weight", "bias")}
+        return {f"{into}.{kind}": self.get(f"{name}.{kind}", width) for kind in ("weight", "bias")}
 
     def drop(self, pattern: str) -> frozenset[str]:
         """Leave out the tensors whose names match; return them."""
@@ -91,19 +91,19 @@ class _Tensors:
 
 
 def _gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
-    embedding = file.take("wte.weight", -1, -1)
+    embedding = file.get("wte.weight", -1, -1)
     width = embedding.shape[1]
     ours = {
         "embedding.weight": embedding,
-        "positions.table": file.take("wpe.weight", -1, width),
+        "positions.table": file.get("wpe.weight", -1, width),
         **file.norm("ln_f", "stack.norm", width),
     }
     for layer in range(file.layers(r"h\.(\d+)\.")):
         there, here = f"h.{layer}", f"stack.blocks.{layer}"
         ours |= file.norm(f"{there}.ln_1", f"{here}.mixer_norm", width)
         ours |= file.norm(f"{there}.ln_2", f"{here}.network_norm", width)
-        weight = file.take(f"{there}.attn.c_attn.weight", width, 3 * width)
-        bias = file.take(f"{there}.attn.c_attn.bias", 3 * width)
+        weight = file.get(f"{there}.attn.c_attn.weight", width, 3 * width)
+        bias = file.get(f"{there}.attn.c_attn.bias", 3 * width)
         for name, matrix, vector in zip("qkv", weight.chunk(3, 1), bias.chunk(3), strict=True):
             ours[f"{here}.mixer.{name}_proj.weight"] = matrix.T.contiguous()
             ours[f"{here}.mixer.{name}_proj.bias"] = vector.clone()
@@ -113,21 +113,21 @@ def _gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
             ("mlp.c_fc", "network.0", hidden, width),
             ("mlp.c_proj", "network.3", width, hidden),
         ):
-            stored = file.take(f"{there}.{name}.weight", columns, rows)
+            stored = file.get(f"{there}.{name}.weight", columns, rows)
             ours[f"{here}.{into}.weight"] = stored.T.contiguous()
-            ours[f"{here}.{into}.bias"] = file.take(f"{there}.{name}.bias", rows)
+            ours[f"{here}.{into}.bias"] = file.get(f"{there}.{name}.bias", rows)
     ours["head.weight"] = embedding
     if "lm_head.weight" in file.left:
-        ours["head.weight"] = file.take("lm_head.weight", *embedding.shape)
+        ours["head.weight"] = file.get("lm_head.weight", *embedding.shape)
     # Masks of what is later, which some versions stored among the weights.
     return ours, file.drop(r"h\.\d+\.attn\.(bias|masked_bias)")
 
 
 def _bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
-    embedding = file.take("embeddings.word_embeddings.weight", -1, -1)
+    embedding = file.get("embeddings.word_embeddings.weight", -1, -1)
     width = embedding.shape[1]
-    positions = file.take("embeddings.position_embeddings.weight", -1, width)
-    segments = file.take("embeddings.token_type_embeddings.weight", -1, width)
+    positions = file.get("embeddings.position_embeddings.weight", -1, width)
+    segments = file.get("embeddings.token_type_embeddings.weight", -1, width)
     ours = {
         "embedding.weight": embedding,
         "positions.table": positions + segments[0],

@@ -28,9 +28,9 @@ class Log:
         self.path = path
         self._start = self._seen = self._size()
         self.wait_s = _SOON_S
-        """How long the next `look` may wait."""
+        """How long the next `shorten` may wait."""
 
-    def look(self) -> None:
+    def shorten(self) -> None:
         """Shorten the file where it has become too large."""
         size = self._size()
         fast = size - self._seen > TAIL_BYTES
@@ -42,7 +42,7 @@ class Log:
 
     def finish(self) -> None:
         """Look for the last time; an empty file goes."""
-        self.look()
+        self.shorten()
         with suppress(OSError):
             if self.path.is_file() and not self._size():
                 self.path.unlink()

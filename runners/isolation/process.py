@@ -241,7 +241,7 @@ class Child:
         self._heard = now if messages else self._heard
         self._enforce(now)
         if self._log is not None:
-            self._log.look()
+            self._log.shorten()
         if all(rank.dead and not rank.open for rank in self._ranks):
             self.ending = self._conclude()
             for rank in self._ranks:

@@ -85,7 +85,7 @@ class _Claims:
     def __init__(self) -> None:
         self.seen: set[int] = set()
 
-    def of(self, *parts: object) -> int:
+    def count_new(self, *parts: object) -> int:
         """Return how many numbers parts hold that were not counted before."""
         total = 0
         for part in parts:
@@ -128,7 +128,7 @@ class _Attributed:
             done = self.counter.operations - before
             self.by_part[key] = self.by_part.get(key, 0) + done
 
-    def take(self, name: str, layer: int = 0) -> int:
+    def of_part(self, name: str, layer: int = 0) -> int:
         """Return the operations of a part."""
         return self.by_part.get((name, layer), 0)
 
@@ -193,7 +193,7 @@ def _model_cost(model: Backbone, watched: _Attributed, tokens: int, *, grouped: 
     claims, total = _Claims(), watched.counter.operations
 
     def one(name: str, *held: object) -> ModelPart:
-        return ModelPart(name, None, "", 1, 1, claims.of(*held), watched.take(name))
+        return ModelPart(name, None, "", 1, 1, claims.count_new(*held), watched.of_part(name))
 
     first = one("embedding", model.embedding, getattr(model, "cls", None))
     parts = [first._replace(operations=None) if grouped else first]
@@ -225,11 +225,11 @@ def _layer(
 ) -> _CountedLayer:
     block = blocks[number]
     parameters = (
-        claims.of(block.mixer),
-        0 if block.network is None else claims.of(block.network),
-        claims.of(block),
+        claims.count_new(block.mixer),
+        0 if block.network is None else claims.count_new(block.network),
+        claims.count_new(block),
     )
-    products = watched.take("mixer", number + 1), watched.take("network", number + 1)
+    products = watched.of_part("mixer", number + 1), watched.of_part("network", number + 1)
     again, has_network = block in blocks[:number], block.network is not None
     return _CountedLayer(type(block.mixer).__name__, parameters, products, again, has_network)
 

@@ -127,7 +127,7 @@ class Bench:
             with torch.set_grad_enabled(self.mode is CostMode.step):
                 return count_operations(once)
 
-    def counted(
+    def counted_rows(
         self, name: str, call: Callable[[], object], seconds: float
     ) -> Iterator[Measurement]:
         """Yield what is counted of a model one of whose calls takes so many seconds."""
@@ -144,7 +144,7 @@ class Bench:
         """Yield counts and rates of a model, whose times are in `watched`."""
         samples = watched.samples(name)
         seconds = median(samples)
-        flops, *others = self.counted(name, call, seconds)
+        flops, *others = self.counted_rows(name, call, seconds)
         yield from (flops, *others)
         rate = (flops.value or 0.0) / seconds
         measured, bandwidth = machine_rates(self.device, DTYPES[self.hardware.precision])

@@ -279,7 +279,7 @@ def _score_rows(
     loss = float(nll.mean())
     reason = f"the loss was {loss} at this context"
     try:
-        derived = task.derived(labels["split"], loss) if isinstance(task, Derives) else {}
+        derived = task.derived_metrics(labels["split"], loss) if isinstance(task, Derives) else {}
     except OverflowError:
         loss, reason = math.inf, "the loss is too large for a perplexity"
     if not math.isfinite(loss):

@@ -235,7 +235,7 @@ class TokenWriter:
             yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
         yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
         if slow is not None:
-            yield from self.counted(token)
+            yield from self.counted_rows(token)
             return
 
         with without_collection():
@@ -267,9 +267,9 @@ class TokenWriter:
         yield from watch_rows(tokens)
         yield Measurement(metric="timed_steps", value=float(len(samples)))
         yield Measurement(metric="stalls", value=float(stalls(samples)))
-        yield from self.counted(token)
+        yield from self.counted_rows(token)
 
-    def counted(self, token: Callable[[], object]) -> Iterator[Measurement]:
+    def counted_rows(self, token: Callable[[], object]) -> Iterator[Measurement]:
         """Yield what is counted of the call for one token."""
         for metric, value in (
             ("batch_size", self.config.batch_size),

@@ -246,7 +246,7 @@ def gradient_scales(
         moved = to_device(batch, device)
         streams.begin(moved.reset)
         with autocast(hardware):
-            outcome = model(moved.tokens, moved.target, moved.keep, streams.of(slice(0, rows)))
+            outcome = model(moved.tokens, moved.target, moved.keep, streams.rows_of(slice(0, rows)))
             loss = mean_loss(outcome, moved)
         for square, gradient in zip(squares, _gradients(loss, weights), strict=True):
             square.add_(gradient**2)

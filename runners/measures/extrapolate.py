@@ -170,7 +170,7 @@ def _at(
         scores = _evaluated(
             build(longer.tested_length),
             longer,
-            examples=None if limit is None else task.as_many(limit, factor),
+            examples=None if limit is None else task.equal_work(limit, factor),
             rows=config.rows(factor),
             hardware=hardware,
         )

@@ -275,7 +275,7 @@ def _probed(
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
     if slow is not None:  # what is counted is none the worse for it
         phase("counting operations")
-        yield from bench.counted(OWN, call, sample.seconds)
+        yield from bench.counted_rows(OWN, call, sample.seconds)
         return None
     return Contender(model=model, peak=peak, kernel=kernel, call=call, seconds=sample.seconds)
 

@@ -401,7 +401,7 @@ def take_claim(
 
 def _taken(path: Path, note: dict[str, object], stale_s: float, observer: Observer) -> str | None:
     """Return the content of a claim that was taken; None where a living process holds it."""
-    note = {**note, "home": Home.of(path.parent).plain()}
+    note = {**note, "home": Home.from_folder(path.parent).plain()}
     for _ in range(2):
         try:
             return _create(path, note)

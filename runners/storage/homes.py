@@ -26,7 +26,7 @@ class Home(NamedTuple):
     """Of the writer: see `mount_view`."""
 
     @classmethod
-    def of(cls, folder: Path) -> "Home":
+    def from_folder(cls, folder: Path) -> "Home":
         """Return what stands for a folder. Raises OSError."""
         path, view = os.path.realpath(folder), mount_view()
         if not path.isprintable():  # no text that a note could hold

@@ -82,7 +82,7 @@ class RowsIndex:
         self._summaries: dict[str, tuple[list[int], CellSummary]] = {}
         self._new: set[str] = set()
 
-    def of(self, key: str, fingerprint: str) -> CellSummary | None:
+    def summary(self, key: str, fingerprint: str) -> CellSummary | None:
         """Return what the rows of a cell say; None where there are none, or damaged ones.
 
         Raises:
@@ -122,9 +122,9 @@ class RowsIndex:
             undone: labels of a row without a value that counts as not done.
 
         Raises:
-            BadStore: as `of`.
+            BadStore: as `summary`.
         """
-        summary = self.of(cell.key, cell.fingerprint)
+        summary = self.summary(cell.key, cell.fingerprint)
         if summary is None or not summary.statuses.isdisjoint(retry):
             return False
         if summary.disturbed and DISTURBED in retry:
@@ -137,10 +137,10 @@ class RowsIndex:
         """Return what the newest sound rows of a cell say; None where it has none.
 
         Raises:
-            BadStore: as `of`, or the folder cannot be read.
+            BadStore: as `summary`, or the folder cannot be read.
         """
         names = map(fingerprint_of, rows_files(self.root / "cells" / key[:2] / key))
-        summaries = [summary for name in names if (summary := self.of(key, name)) is not None]
+        summaries = [summary for name in names if (summary := self.summary(key, name)) is not None]
         return max(summaries, key=lambda summary: summary.created, default=None)
 
     def _stored(self, name: str, fingerprint: str) -> tuple[list[int], CellSummary] | None:
@@ -187,7 +187,7 @@ def statuses(root: Path, keys: Iterable[str] | None = None) -> dict[str, CellSum
         keys: of the cells; None: all of the store.
 
     Raises:
-        BadStore: as `RowsIndex.of`.
+        BadStore: as `RowsIndex.summary`.
     """
     if keys is None:
         groups = children(root / "cells")

@@ -67,7 +67,7 @@ class _Shelf:
                 imports = (Statement(n, m, tuple(names)) for n, m, names in statements)
                 self.sources[name] = ParsedSource(digest, tuple(imports))
 
-    def of(self, path: Path) -> ParsedSource:
+    def parse(self, path: Path) -> ParsedSource:
         """Return what a source holds."""
         content = path.read_bytes()
         name = _sha256(content)
@@ -92,7 +92,7 @@ def _parsed(path: Path, _version: Version, folder: Path) -> ParsedSource:
     file = folder / "sources.json"
     if file not in _shelves:
         _shelves[file] = _Shelf(file)
-    return _shelves[file].of(path)
+    return _shelves[file].parse(path)
 
 
 @lru_cache(maxsize=MOST)  # whatever folders one process keeps it in: tests have many

@@ -23,7 +23,7 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
         Unsupported: see `check_streams`.
     """
     for part in stages.parts:
-        config.read(part.of(task))
+        config.read(part.apply_to(task))
     stages.check_batches(task)
     begun = 0
     for part in stages.parts:
@@ -31,7 +31,7 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
         steps = part.end - begun
         check_streams(
             model,
-            part.of(task),
+            part.apply_to(task),
             "train",
             part.batch_size,
             training=True,

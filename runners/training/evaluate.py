@@ -118,7 +118,7 @@ def evaluate(
     if task.spec.kind is Kind.sequence_to_sequence:
         measured["exact_match"] = float((outcomes.hit == 1).mean())
     if isinstance(task, Derives):
-        measured |= task.derived(split, loss)
+        measured |= task.derived_metrics(split, loss)
     by_batch = _by_batch(model, batch_size, widths)
     remarks = remarks_of(task).get(split, ""), by_batch, model.seed_remark
     return SplitScores(measured, outcomes, _parts(tallies), "; ".join(filter(None, remarks)))

@@ -87,7 +87,7 @@ class Trainer:
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
         check_batch_parts(model.by_batch, self.stages, self.ranks.size)
-        self.stage = self.stages.at(0)
+        self.stage = self.stages.stage_at(0)
         self.window = self.stage.window(self.task)
         """Tokens of a training window of the stage."""
         self.part_loss = PartLoss(model, judge or model, optim.label_smoothing)
@@ -153,7 +153,7 @@ class Trainer:
         if stage.new_epoch and self.step == stage.first:
             self.begin_epoch()
             pace.changed()
-        task = self.config.read(stage.of(self.task))
+        task = self.config.read(stage.apply_to(self.task))
         with Prefetch(task, stage.batch_size, self.seed, self.position) as source:
             source.waited_s = self.waited_s
             while True:
@@ -168,7 +168,7 @@ class Trainer:
                 # Of shared-out weights all ranks count the norm, or none.
                 self.updates.watched = not self.ranks.sharded and ready(every_s)
                 requests = stop.is_set(), self.overdue()
-                loss = self.counted(batch, requests)
+                loss = self.counted_step(batch, requests)
                 self.running += loss
                 self.since += 1
                 if self.device.type == "cpu":
@@ -227,14 +227,14 @@ class Trainer:
 
     def empty_streams(self, step: int) -> State:
         """Return what the model remembers before the first token of a batch like that of `step`."""
-        stage = self.stages.at(step)
+        stage = self.stages.stage_at(step)
         return self.streams.empty(stage.batch_size, stage.memory)
 
-    def counted(self, batch: Batch, requests: tuple[bool, bool]) -> Tensor:
+    def counted_step(self, batch: Batch, requests: tuple[bool, bool]) -> Tensor:
         """Take one step; on several ranks, count what is read and sent."""
         if self.together is None:
             return self.advance(batch)
-        return self.together.counted(partial(self.advance, batch, requests), batch)
+        return self.together.counted_step(partial(self.advance, batch, requests), batch)
 
     def advance(self, batch: Batch, requests: tuple[bool, bool] = (False, False)) -> Tensor:
         """Take one step, which need not end with an update; return its loss, detached.
@@ -264,7 +264,7 @@ class Trainer:
                 with autocast(self.hardware):
                     share = part.target.shape[0] / every
                     call = self.part_loss if self.together is None else self.together.call
-                    part_loss, state = call(part, self.streams.of(some), total, share)
+                    part_loss, state = call(part, self.streams.rows_of(some), total, share)
                 loss = loss + part_loss.detach()
                 if last and self.together is not None:
                     enclosed = self.together.enclosed if moves else None

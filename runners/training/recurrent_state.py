@@ -61,7 +61,7 @@ class RecurrentStates:
         """
         return initial_state(self.model, rows, memory or self.memory)
 
-    def of(self, rows: slice) -> State:
+    def rows_of(self, rows: slice) -> State:
         """Return what some rows of the batch remember."""
         return None if self.state is None else select(self.state, rows)
 

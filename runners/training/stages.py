@@ -115,7 +115,7 @@ class TrainingStage(NamedTuple):
     new_epoch: bool
     """Whether its batches begin an epoch, for windows, rows or memory are others than before."""
 
-    def of(self, task: Task) -> Task:
+    def apply_to(self, task: Task) -> Task:
         """Return the task with the windows of this stage."""
         if self.length is None:
             return task
@@ -187,7 +187,7 @@ class TrainingStages:
         """Whether an update may come from several batches."""
         return any(part.accumulate > 1 for part in self.parts)
 
-    def at(self, step: int) -> TrainingStage:
+    def stage_at(self, step: int) -> TrainingStage:
         """Return the stage of the last of `step` steps; before the first step, the first."""
         return next((part for part in self.parts if step <= part.end), self.parts[-1])
 
@@ -199,7 +199,7 @@ class TrainingStages:
 
     def ahead(self, step: int, task: Task) -> float:
         """Return the steps that are left, counted by their tokens as steps like the last one."""
-        now = self.at(step)
+        now = self.stage_at(step)
         unit = now.window(task) * now.batch_size
         return sum(
             max(0, part.end - max(part.first, step)) * part.window(task) * part.batch_size / unit
@@ -255,7 +255,7 @@ class TrainingStages:
             ValueError: with the stage and what would do.
         """
         for part in self.parts if self.listed else ():
-            batches = part.of(task).batches("train", batch_size=part.batch_size, seed=0)
+            batches = part.apply_to(task).batches("train", batch_size=part.batch_size, seed=0)
             try:
                 first = next(iter(batches), None)
             except ValueError as error:

@@ -156,7 +156,7 @@ class ClassificationTask(RowsTask):
         """Sum what the model's per-item losses and hits mean for this task."""
         return tokens.tally(nll, hit, batch, {}) if self.per_token else tally(nll, hit, batch)
 
-    def derived(self, split: str, loss: float) -> dict[str, float]:
+    def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return what follows from the mean loss in nats per token, where tokens are answered."""
         del split
         if not self.per_token:
@@ -192,7 +192,7 @@ class ClassificationTask(RowsTask):
                 self._tokens("train", judged=False),
                 self._tokens(split, judged=True),
             )
-            return [unigram_baseline(frequencies, right, partial(self.derived, split))]
+            return [unigram_baseline(frequencies, right, partial(self.derived_metrics, split))]
         from lra.tasks.baselines import n_grams
 
         train, data = self.seen("train"), self.seen(split)

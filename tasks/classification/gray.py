@@ -88,14 +88,14 @@ class GrayTask(ClassificationTask):
         return {"mean": self.mean, "deviation": self.deviation} if self.scalars else {}
 
     @property
-    def whole(self) -> bool:
+    def shows_whole_pictures(self) -> bool:
         """Whether a model sees every pixel of a picture, in the order of rows."""
         return True
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines on `split`; of whole pictures, one by small windows as well."""
         results = super().baselines(split)
-        if self.whole and not self.per_token:
+        if self.shows_whole_pictures and not self.per_token:
             from lra.tasks.baselines import image_windows
 
             answers = image_windows.window_answers(

@@ -230,7 +230,7 @@ class Pixels(GrayTask):
         return data_root() / f"{self.spec.name}-{self.source}-{self.spec.data_hash}"
 
     @property
-    def whole(self) -> bool:
+    def shows_whole_pictures(self) -> bool:
         """Whether a model sees every pixel of a picture, in the order of rows."""
         return not self.permuted and self.max_length == self.facts.side**2
 

@@ -42,7 +42,7 @@ class SplitFiles:
                 )
 
     @classmethod
-    def of(cls, given: Mapping[str, str | None], shares: Mapping[str, float]) -> "SplitFiles":
+    def resolve(cls, given: Mapping[str, str | None], shares: Mapping[str, float]) -> "SplitFiles":
         """Return the files that are named, with `~` in their names resolved."""
         return cls({k: Path(v).expanduser() for k, v in given.items() if v is not None}, shares)
 

@@ -120,7 +120,7 @@ class TableTask(ClassificationTask):
                 "task.labels=[neg,pos]"
             )
         check_lengths("Table", max_length=max_length, bucket_batches=bucket_batches)
-        self.files = SplitFiles.of(
+        self.files = SplitFiles.resolve(
             {"train": train, "validation": validation, "test": test},
             {"validation": validation_fraction, "test": test_fraction},
         )

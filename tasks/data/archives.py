@@ -84,7 +84,7 @@ class Budget:
             self.limit = most
             self.refusal = f"more than {most:,} bytes would be unpacked, and no more are wanted"
 
-    def take(self, number: int) -> None:
+    def spend(self, number: int) -> None:
         """Count some bytes; `BadData` where they are too many."""
         self.spent += number
         if self.spent > self.limit or number < 0:
@@ -169,7 +169,7 @@ class _Unpacked(RawIOBase):
             except MemoryError as error:
                 raise self._broken("it asks for more memory than there is") from error
             if data:
-                self.budget.take(len(data))
+                self.budget.spend(len(data))
                 return data
             if not given and not self.decoder.eof and self.decoder.needs_input:
                 raise self._broken("cut off")
@@ -282,7 +282,7 @@ def _walk_tar(archive: Path, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, 
             if number > MOST_MEMBERS:
                 raise BadData(f"{archive} has more than {MOST_MEMBERS:,} members; refused")
             if not 0 <= member.size <= longest:  # before anything seeks its end
-                budget.take(member.size)
+                budget.spend(member.size)
                 raise BadData(
                     f"{archive}: {short_repr(member.name)} is larger than all of it; {FETCH}"
                 )
@@ -312,7 +312,7 @@ def tar_members(
         for member, file in _walk_tar(archive, Budget(archive)):
             path = PurePosixPath(member.name)
             if file is not None and wanted(path):
-                budget.take(member.size)
+                budget.spend(member.size)
                 yield path, file.read()
 
 
@@ -349,7 +349,7 @@ def opened_zip(archive: Path, most: int | None = None) -> Iterator[zipfile.ZipFi
         if len(members) > MOST_MEMBERS:
             raise BadData(f"{archive} has more than {MOST_MEMBERS:,} members; refused")
         for member in members:
-            budget.take(member.file_size)
+            budget.spend(member.file_size)
             if member.compress_type not in METHODS or member.flag_bits & 1:
                 raise BadData(
                     f"{archive}: {short_repr(member.filename)} is encrypted or packed by method "

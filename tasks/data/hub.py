@@ -140,9 +140,9 @@ def _check_parquet(file: Path) -> None:
             for number in range(facts.num_row_groups):
                 group = facts.row_group(number)
                 for column in range(group.num_columns):  # as it says of itself
-                    Budget(file).take(group.column(column).total_uncompressed_size)
+                    Budget(file).spend(group.column(column).total_uncompressed_size)
             for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE):
-                budget.take(sum(_decoded_bytes(column) for column in batch.columns))
+                budget.spend(sum(_decoded_bytes(column) for column in batch.columns))
     except (pyarrow.ArrowException, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise

@@ -193,7 +193,7 @@ class DiagnosticTask(RowsTask):
         few = {} if length == self.length else {"train_examples": 1, "validation_examples": 1}
         return {"test_length": length, **few}
 
-    def as_many(self, examples: int, factor: float) -> int:
+    def equal_work(self, examples: int, factor: float) -> int:
         """Return `examples`: a row asks as much at every length, or more."""
         del factor
         return examples

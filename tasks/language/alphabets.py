@@ -31,11 +31,11 @@ class Bytes:
     def __init__(self) -> None:
         self.recipe = {"kind": "bytes"}
 
-    def there(self) -> bool:
+    def is_stored(self) -> bool:
         """Return True: nothing is stored."""
         return True
 
-    def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
+    def learn(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Learn nothing."""
 
     def encode(self, block: LineBlock) -> Integer[np.ndarray, " n"]:
@@ -69,11 +69,11 @@ class CharacterSet:
     def _file(self) -> vocabulary_cache.CachedFile:
         return vocabulary_cache.cached_file("characters", "alphabet.txt", self.recipe)
 
-    def there(self) -> bool:
+    def is_stored(self) -> bool:
         """Return whether the characters are kept on this machine."""
         return vocabulary_cache.is_stored(self._file)
 
-    def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
+    def learn(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Count the characters of train, unless that is done.
 
         Raises:

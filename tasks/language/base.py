@@ -248,7 +248,7 @@ class LanguageTask(StoredTask):
             )
         return {} if length == self.evaluation_length else {"evaluation_length": length}
 
-    def as_many(self, examples: int, factor: float) -> int:
+    def equal_work(self, examples: int, factor: float) -> int:
         """Return how many windows judge as many tokens as `examples` of the training length."""
         judged = factor if self.regime is Regime.non_overlapping else 1.0
         return max(1, math.ceil(examples / judged))
@@ -375,7 +375,7 @@ class LanguageTask(StoredTask):
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the unigram baseline: token frequencies of train, each count plus 1."""
         seen = count_tokens(self.split(split).tokens[1:], self.spec.vocabulary)
-        return [unigram_baseline(self.counts.numpy(), seen, partial(self.derived, split))]
+        return [unigram_baseline(self.counts.numpy(), seen, partial(self.derived_metrics, split))]
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum losses in nats and hits over the tokens that count."""
@@ -384,7 +384,7 @@ class LanguageTask(StoredTask):
             numbers["document_position"] = batch.document_position.cpu(), 2
         return tally(nll, hit, batch, numbers)
 
-    def derived(self, split: str, loss: float) -> dict[str, float]:
+    def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return what follows from the mean loss in nats per token: perplexity."""
         del split
         return {"perplexity": math.exp(loss)}

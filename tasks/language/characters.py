@@ -274,7 +274,7 @@ class Characters(LanguageTask):
             )
         return ids
 
-    def derived(self, split: str, loss: float) -> dict[str, float]:
+    def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return bits per character from the mean loss in nats."""
         del split
         return {"bits_per_character": loss / math.log(2)}

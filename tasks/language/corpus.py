@@ -191,7 +191,7 @@ class Corpus(TokenisedTask):
             if self.units is CorpusUnits.words
             else CharacterSet(train=train, least=self.least_count)
         )
-        tokeniser.make(lambda: self.text("train"))
+        tokeniser.learn(lambda: self.text("train"))
         return tokeniser
 
     @cached_property
@@ -318,7 +318,7 @@ class Corpus(TokenisedTask):
                 "learn one"
             )
 
-    def derived(self, split: str, loss: float) -> dict[str, float]:
+    def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return bits per byte, and the measure of the unit."""
         bits, about = loss / math.log(2), self.store().about
         whole = bits * len(self.split(split).tokens) + about["spelled_bits"][split]

@@ -133,11 +133,11 @@ class Subwords:
             f"{self.algorithm}-{self.recipe['size']}", "tokenizer.json", self.recipe
         )
 
-    def there(self) -> bool:
+    def is_stored(self) -> bool:
         """Return whether the model is on this machine."""
         return self.given is not None or vocabulary_cache.is_stored(self._file)
 
-    def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
+    def learn(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Learn the model from train, unless that is done or one is given.
 
         Raises:

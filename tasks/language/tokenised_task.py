@@ -53,11 +53,11 @@ class Tokeniser(Protocol):
         """Hash of what is stored of it."""
         ...
 
-    def there(self) -> bool:
+    def is_stored(self) -> bool:
         """Return whether it is on this machine."""
         ...
 
-    def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
+    def learn(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Learn it from train, unless that is done."""
         ...
 
@@ -109,7 +109,7 @@ class TokenisedTask(LanguageTask):
 
     def write_encoded(self, **about: object) -> None:
         """Make the tokeniser and write the store."""
-        self.tokeniser.make(lambda: self.text("train"))
+        self.tokeniser.learn(lambda: self.text("train"))
         # Filled while the splits are written, which is before the manifest is.
         counted: dict[str, int] = {}
         self.write(
@@ -126,7 +126,7 @@ class TokenisedTask(LanguageTask):
             )
 
     def _complete(self) -> bool:
-        return super()._complete() and self.tokeniser.there()
+        return super()._complete() and self.tokeniser.is_stored()
 
     def prepare(self) -> None:
         """Make the data ready on this machine, and compare the tokeniser with its hash."""
@@ -147,9 +147,9 @@ class TokenisedTask(LanguageTask):
                 f"wanted {wanted}; delete this folder and prepare again"
             )
 
-    def derived(self, split: str, loss: float) -> dict[str, float]:
+    def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return perplexity per token; of sub-words, per word of the original text as well."""
-        metrics = super().derived(split, loss)
+        metrics = super().derived_metrics(split, loss)
         if self.spec.metric == "word_perplexity":
             metrics["word_perplexity"] = math.exp(loss * self.tokens_per_word(split))
         return metrics

@@ -111,11 +111,11 @@ class Words:
     def _file(self) -> vocabulary_cache.CachedFile:
         return vocabulary_cache.cached_file("words", "vocabulary.txt", self.recipe)
 
-    def there(self) -> bool:
+    def is_stored(self) -> bool:
         """Return whether the vocabulary is kept on this machine."""
         return vocabulary_cache.is_stored(self._file)
 
-    def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
+    def learn(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Count the words of train, unless that is done.
 
         Raises:

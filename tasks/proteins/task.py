@@ -316,7 +316,7 @@ class Proteins(RowsTask, LanguageTask):
         residues = slice(FIRST, None)
         frequencies = self._counted("train", judged=False).numpy()[residues]
         seen = self._counted(split, judged=True).numpy()[residues]
-        return [unigram_baseline(frequencies, seen, partial(self.derived, split))]
+        return [unigram_baseline(frequencies, seen, partial(self.derived_metrics, split))]
 
     def _counted(self, split: str, *, judged: bool) -> Int[Tensor, " v"]:
         """Count the residues of a split that a model sees, or those that are judged."""

@@ -83,7 +83,7 @@ class TextPairs(RowsTask):
                 f"task.source_text={short(source_text)} and task.target_text={short(target_text)} "
                 "are columns of their own: name each once"
             )
-        self.files = SplitFiles.of(
+        self.files = SplitFiles.resolve(
             {"train": train, "validation": validation, "test": test},
             {"validation": validation_fraction, "test": test_fraction},
         )
@@ -195,7 +195,7 @@ class TextPairs(RowsTask):
         """Sum losses in nats and hits over the tokens of targets; an example is a pair."""
         return tally(nll, hit, batch, {})
 
-    def derived(self, split: str, loss: float) -> dict[str, float]:
+    def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
         """Return what follows from the mean loss in nats per token."""
         del split
         return {"perplexity": math.exp(loss), "bits_per_token": loss / math.log(2)}
@@ -203,7 +203,7 @@ class TextPairs(RowsTask):
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the unigram baseline: frequencies of the targets' tokens in train."""
         frequencies, right = self._targets("train"), self._targets(split)
-        return [unigram_baseline(frequencies, right, partial(self.derived, split))]
+        return [unigram_baseline(frequencies, right, partial(self.derived_metrics, split))]
 
     def _targets(self, split: str) -> Int[np.ndarray, " v"]:
         data = self.split(split)

@@ -61,11 +61,11 @@ def test_language_tasks_change_the_window_alone() -> None:
     assert text(evaluation_length=40).stretched(2.0) == {}
     assert text(evaluation_length=40).stretched(1.0) == {"evaluation_length": 20}
     assert text(**task.stretched(2.0)).folder == task.folder
-    assert task.as_many(10, 2.0) == 5
-    assert task.as_many(10, 0.5) == 20
-    assert task.as_many(10, 100.0) == 1
+    assert task.equal_work(10, 2.0) == 5
+    assert task.equal_work(10, 0.5) == 20
+    assert task.equal_work(10, 100.0) == 1
     sliding = text(regime=Regime.sliding, stride=5)
-    assert sliding.as_many(10, 2.0) == 10
+    assert sliding.equal_work(10, 2.0) == 10
 
 
 def test_with_a_memory_the_window_says_nothing() -> None:

@@ -43,7 +43,11 @@ class BandedAttention(torch.autograd.Function):
         ctx.scores, ctx.dropout, ctx.scale = scores, dropout, q.shape[-1] ** -0.5
         ctx.dtypes = q.dtype, k.dtype, v.dtype
         with full_precision(q):
-            buffers = fold.lay(q, keys=False), fold.lay(k, keys=True), fold.lay(v, keys=True)
+            buffers = (
+                fold.lay_out(q, keys=False),
+                fold.lay_out(k, keys=True),
+                fold.lay_out(v, keys=True),
+            )
             queries, keys, values = fold.queries(buffers[0]), *map(fold.keys, buffers[1:])
             # Copied: a view would keep all tokens for the backward pass.
             far = [
@@ -91,7 +95,7 @@ class BandedAttention(torch.autograd.Function):
         # Those of keys beyond the band, by block: summed at the end, in a fixed order everywhere.
         far = [x.new_zeros(fold.blocks, *x.shape[1:]) for x in (far_k, far_v) if x is not None]
         with full_precision(gradient):
-            given = fold.queries(fold.lay(gradient, keys=False))
+            given = fold.queries(fold.lay_out(gradient, keys=False))
             weights_of = iter(saved)
             for part in fold.passes(gradient.device):
                 weights, g = next(weights_of), given[part]
@@ -109,8 +113,8 @@ class BandedAttention(torch.autograd.Function):
                 scores.addcmul_(weights, scores.sum(-1, keepdim=True), value=-1)
                 target, inside = fold.queries(dq)[part], scores[..., : fold.reach]
                 torch.baddbmm(target, inside, keys[part], beta=0, alpha=ctx.scale, out=target)
-                fold.spread(dk, part, scores, queries[part], ctx.scale)
-                fold.spread(dv, part, used, g, 1.0)
+                fold.add_to_keys(dk, part, scores, queries[part], ctx.scale)
+                fold.add_to_keys(dv, part, used, g, 1.0)
                 if far:
                     outside, used = scores[..., fold.reach :], used[..., fold.reach :]
                     add_product(target, outside, far_k[row], ctx.scale)

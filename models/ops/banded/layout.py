@@ -80,7 +80,7 @@ class Fold(NamedTuple):
         """Number of keys before a block."""
         return self.block + self.halo * (1 if self.causal else 2)
 
-    def lay(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> Float[Tensor, "n k"]:
+    def lay_out(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> Float[Tensor, "n k"]:
         """Copy rows into a buffer: queries from the row's first slot on, keys a halo later."""
         rows, width = self.rows * self.dilation, x.shape[-1]
         tail = self.reach - self.block if keys else 0
@@ -118,7 +118,7 @@ class Fold(NamedTuple):
     def lift(
         self, buffer: Float[Tensor, "n k"], shape: torch.Size, *, keys: bool
     ) -> Float[Tensor, "b h s k"]:
-        """Return the rows of a buffer, for queries of `shape` = (b, h, l): the inverse of `lay`."""
+        """Return rows of a buffer, for queries of `shape` = (b, h, l): the inverse of `lay_out`."""
         first, size = (self.first, self.past + self.length) if keys else (0, self.length)
         rows, width = self.rows * self.dilation, buffer.shape[-1]
         body = buffer[: rows * self.stride].view(*shape[:2], self.dilation, self.stride, width)
@@ -133,7 +133,7 @@ class Fold(NamedTuple):
             x[:, :, size - rest :] = body[:, :, :rest, first + whole]
         return x
 
-    def spread(
+    def add_to_keys(
         self,
         buffer: Float[Tensor, "n k"],
         part: slice,
@@ -173,7 +173,7 @@ class Fold(NamedTuple):
             real = like.new_ones(1).expand(shape)
         else:
             real = keep[:, None, :, None].to(like.dtype).expand(shape)
-        return self.keys((1 - self.lay(real, keys=True)) * NEVER).mT
+        return self.keys((1 - self.lay_out(real, keys=True)) * NEVER).mT
 
     def sees_any(self, keep: Bool[Tensor, "b s"]) -> Bool[Tensor, "b l"]:
         """Say which queries find a key in their band."""

@@ -24,7 +24,7 @@ class GlobalKeys(NamedTuple):
     """Counted from the first query. Matters for distances, and causal queries see no later ones."""
     keep: Bool[Tensor, "b g"] | None = None
 
-    def take(self, heads: slice) -> "GlobalKeys":
+    def select_heads(self, heads: slice) -> "GlobalKeys":
         """Return those of some heads."""
         return self._replace(keys=self.keys[:, heads], values=self.values[:, heads])
 
@@ -52,7 +52,7 @@ class Scores(NamedTuple):
     """False for keys beyond the band that are padding."""
 
     @classmethod
-    def of(
+    def from_parts(
         cls,
         fold: Fold,
         like: Float[Tensor, "b h l k"],

@@ -73,7 +73,7 @@ def window_attention(
     window, behind = min(window, steps - 1), min(behind, steps - 1)
     rows = q.shape[0] * q.shape[1]
     fold = Fold(rows, length, past, window, block, causal, dilation, behind)
-    scores = Scores.of(fold, q, keep, slopes, beyond)
+    scores = Scores.from_parts(fold, q, keep, slopes, beyond)
     far = (None, None) if beyond is None else (beyond.keys, beyond.values)
     given = [x for x in (q, k, v, *far) if x is not None]
     remember = torch.is_grad_enabled() and any(x.requires_grad for x in given)

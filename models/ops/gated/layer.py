@@ -150,10 +150,10 @@ class GatedMixer(Family):
         together = layout.document if state is None else None
         order = reading_order(layout.keep, backwards=backwards, document=together)
         keep, document = (
-            None if fact is None else order.of(fact) for fact in (layout.keep, layout.document)
+            None if fact is None else order.reorder(fact) for fact in (layout.keep, layout.document)
         )
         here = Borders(keep, document, backwards, whole=state is None)
-        o, after = self.read(order.of(x), before, here)
+        o, after = self.read(order.reorder(x), before, here)
         return order.back(o), after
 
     def initial_state(self, batch_size: int, memory: int) -> State:

@@ -122,7 +122,7 @@ def _paired(both: Sides, codes: Int[Tensor, "r m l"], split: int) -> Float[Tenso
     row = torch.arange(rows, device=order.device).repeat_interleave(hashes)[:, None]
     flat = (order + length * row).flatten()
     factors, vectors = (x.flatten(0, 1).index_select(0, flat).view(*order.shape, -1) for x in both)
-    chunks = _Chunks.cut(factors, vectors, codes, order >= split)
+    chunks = _Chunks.from_rows(factors, vectors, codes, order >= split)
     summed = (chunks.within() + chunks.across()).flatten(1, 2)
     back += summed.shape[1] * torch.arange(len(back), device=back.device)[:, None]
     gathered = summed.flatten(0, 1).index_select(0, back.flatten())
@@ -139,7 +139,7 @@ class _Chunks(NamedTuple):
     """Whether a token is a query."""
 
     @classmethod
-    def cut(
+    def from_rows(
         cls,
         factors: Float[Tensor, "r l d"],
         vectors: Float[Tensor, "r l e"],

@@ -64,7 +64,7 @@ class SortedLists:
         self.buffers = [x.new_empty(slots, x.shape[1]) for x in (self.u, self.u, self.v)]
         self.lowered = list(self._lowerings(count is not None, slopes))
 
-    def take(self, part: slice) -> LshInputs:
+    def pass_inputs(self, part: slice) -> LshInputs:
         """Gather what the chunks of a pass see."""
         frame, rules = self.frame, self.frame.rules
         seen_tokens = self.order.tokens[frame.covered(part)]
@@ -90,10 +90,10 @@ class SortedLists:
         frame, rules, list_layout, like = self.frame, self.frame.rules, self.list_layout, self.u
         pairs = partial(_pairs, frame, self.spare_buffer)  # of self it would be a cycle
         if padded or frame.length % rules.chunk:
-            hidden = frame.spread(list_layout.hidden).flatten()
+            hidden = frame.by_list(list_layout.hidden).flatten()
             gaps = frame.seen(like.new_zeros(hidden.shape).masked_fill_(hidden, NEVER))
             yield lambda s, part: s.add_(gaps[part, None])
-        if padded or frame.joined * frame.chunks <= frame.sides:
+        if padded or frame.per_list * frame.chunks <= frame.sides:
             # A ring shorter than what is seen: nothing is seen twice.
             offset = torch.arange(-rules.before, rules.after + 1, device=like.device)
             back = list_layout.ring[:, None].sub(1).clamp(max=rules.before)
@@ -104,14 +104,14 @@ class SortedLists:
         position = (self.order.tokens // frame.heads % frame.length).to(like.dtype)
         if slopes is not None:
             head = torch.arange(frame.lists, device=like.device)
-            head = head // (frame.rounds // frame.joined) % frame.heads
+            head = head // (frame.rounds // frame.per_list) % frame.heads
             slope = slopes.to(like)[head, None].repeat_interleave(frame.stretch, 0)[..., None]
             slope = frame.attending(slope)
             yield lambda s, part: s.sub_(pairs(position, part).abs_().mul_(slope[part]))
         if not rules.duplicates:
             repeats = self._repeats()
             yield lambda s, part: s.sub_(repeats(part).log_())
-        if rules.exclude_self and frame.joined == 1:
+        if rules.exclude_self and frame.per_list == 1:
             C, first = rules.chunk, rules.before * rules.chunk
             yield lambda s, _: s[..., first : first + C].diagonal(dim1=1, dim2=2).fill_(ALONE)
         elif rules.exclude_self:
@@ -162,7 +162,7 @@ class SortedLists:
         torch.softmax(s, -1, out=s)
         return s, top
 
-    def shares(self, tops: Float[Tensor, "n 1"], totals: Float[Tensor, "n 1"]) -> Tensor:
+    def weight_shares(self, tops: Float[Tensor, "n 1"], totals: Float[Tensor, "n 1"]) -> Tensor:
         """Return which part of a token's weight each slot has; 0 for copies and padding.
 
         `tops`: the largest score, `totals`: the sum of exp(score - top).
@@ -171,13 +171,13 @@ class SortedLists:
         top = torch.stack([tops.index_select(0, slots) for slots in inverse]).amax(0)
         sizes = tops.sub(top.index_select(0, tokens)).exp_().mul_(totals)
         sizes = sizes / self.gather(sizes).index_select(0, tokens)
-        return sizes.masked_fill_(self.frame.spread(self.list_layout.mute).flatten()[:, None], 0.0)
+        return sizes.masked_fill_(self.frame.by_list(self.list_layout.mute).flatten()[:, None], 0.0)
 
     def fold(self, x: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         """Add what copies gathered to what they are copies of, in place."""
         frame, rules = self.frame, self.frame.rules
         by_chunk = x.view(frame.lists, frame.stretch, -1)
-        ring = frame.spread(self.list_layout.ring)
+        ring = frame.by_list(self.list_layout.ring)
         each = torch.arange(frame.lists, device=x.device)
         for step in (*range(-rules.before, 0), *range(rules.after)):
             slot = ring + step if step >= 0 else torch.full_like(ring, step)
@@ -242,7 +242,7 @@ class LshAttention(torch.autograd.Function):
             outputs = lists.v.new_zeros(frame.size, v.shape[-1])
             tops, totals = torch.zeros_like(outputs[:, :1]), torch.ones_like(outputs[:, :1])
             for part in frame.passes(u.device):
-                taken = lists.take(part)
+                taken = lists.pass_inputs(part)
                 weights, frame.slots_by_chunk(tops)[part] = lists.weights(part, taken)
                 # The weight of the largest score is exp(0) / total.
                 frame.slots_by_chunk(totals)[part] = weights.amax(-1, keepdim=True).reciprocal_()
@@ -251,7 +251,7 @@ class LshAttention(torch.autograd.Function):
                     weights *= dropout_masks[-1].bernoulli_(1 - dropout)
                     weights *= 1 / (1 - dropout)
                 torch.bmm(weights, taken.values, out=frame.slots_by_chunk(outputs)[part])
-            shares = lists.shares(tops, totals)
+            shares = lists.weight_shares(tops, totals)
             o = lists.gather(outputs.mul_(shares))
             if keep is not None:
                 o.masked_fill_(~by_token(keep, frame), 0.0)
@@ -280,7 +280,7 @@ class LshAttention(torch.autograd.Function):
             dq = lists.u.new_empty(frame.size, u.shape[-1])
             dk, dv = torch.zeros_like(dq), lists.v.new_zeros(frame.size, v.shape[-1])
             for number, part in enumerate(frame.passes(u.device)):
-                taken = lists.take(part)
+                taken = lists.pass_inputs(part)
                 share = share_of[part]
                 given = g.index_select(0, taken.tokens).view(*share.shape[:2], -1).mul_(share)
                 level = mean.index_select(0, taken.tokens).view_as(share).mul_(share)

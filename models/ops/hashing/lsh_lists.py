@@ -95,14 +95,14 @@ class Frame(NamedTuple):
         return -(-self.length // self.rules.chunk)
 
     @property
-    def joined(self) -> int:
+    def per_list(self) -> int:
         """Rounds in a list."""
         return self.rounds if self.rules.joint else 1
 
     @property
     def lists(self) -> int:
         """Number of lists."""
-        return self.batch * self.heads * self.rounds // self.joined
+        return self.batch * self.heads * self.rounds // self.per_list
 
     @property
     def sides(self) -> int:
@@ -112,7 +112,7 @@ class Frame(NamedTuple):
     @property
     def stretch(self) -> int:
         """Chunks from the beginning of one list to the beginning of the next."""
-        return self.joined * self.chunks + self.sides
+        return self.per_list * self.chunks + self.sides
 
     @property
     def size(self) -> int:
@@ -129,7 +129,7 @@ class Frame(NamedTuple):
         C, before, after = self.rules.chunk, self.rules.before, self.rules.after
         real = torch.full((1,), self.length, device=device) if count is None else count
         chunks = (-(-real // C)).clamp(min=1)[:, None]
-        ring = chunks * self.joined
+        ring = chunks * self.per_list
         step = torch.arange(self.stretch, device=device) - before
         here = step.remainder(ring)
         offset = (here % chunks)[..., None] * C + torch.arange(C, device=device)
@@ -139,14 +139,14 @@ class Frame(NamedTuple):
         mute = hidden | copied
         return ListLayout(token.flatten(1), hidden.flatten(1), mute.flatten(1), ring[:, 0])
 
-    def spread(self, x: Tensor) -> Tensor:
+    def by_list(self, x: Tensor) -> Tensor:
         """Repeat what is known by row, or for all rows, for each list."""
         per_row = self.lists // self.batch
         return x.expand(self.batch, *x.shape[1:]).repeat_interleave(per_row, 0)
 
     def by_chunk(self, x: Tensor) -> Tensor:
         """Repeat what is known by row for each chunk that attends."""
-        return self.attending(self.spread(x).repeat_interleave(self.stretch, 0))
+        return self.attending(self.by_list(x).repeat_interleave(self.stretch, 0))
 
     def attending(self, x: Tensor) -> Tensor:
         """Leave out the chunks at both ends, which do not see a whole neighbourhood."""
@@ -201,7 +201,7 @@ def arrange(
     device, C = buckets.device, frame.rules.chunk
     values, order = buckets.sort(dim=-1, stable=True)
     list_layout = frame.list_layout(count, device)
-    by_list = order.reshape(batch, -1, frame.joined * length)
+    by_list = order.reshape(batch, -1, frame.per_list * length)
     index = list_layout.token[:, None].expand(batch, by_list.shape[1], -1)
     row = torch.arange(batch * heads, device=device).view(batch, heads, 1, 1)
     head, example = row % heads, row // heads
@@ -210,9 +210,9 @@ def arrange(
 
     # Rounds of a list follow each other without a gap between their chunks.
     number = torch.arange(rounds, device=device)[:, None]
-    first = (row * (rounds // frame.joined) + number // frame.joined) * frame.stretch
-    chunks = list_layout.ring[:, None, None, None] // frame.joined
-    first = (first + frame.rules.before + number % frame.joined * chunks) * C
+    first = (row * (rounds // frame.per_list) + number // frame.per_list) * frame.stretch
+    chunks = list_layout.ring[:, None, None, None] // frame.per_list
+    first = (first + frame.rules.before + number % frame.per_list * chunks) * C
     slot = (first + torch.arange(length, device=device)).expand(order.shape)
     inverse = torch.empty_like(order).scatter_(3, order, slot)
 

@@ -53,7 +53,7 @@ def _attend(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
     queries = q[1:-1]
     parts = zip(work.plan.patterns(stretch, queries), stretch.near(logarithms), strict=True)
     weights = [pattern + size.mT for pattern, size in parts]
-    for scores, part in zip(weights, stretch.cut(work.bias), strict=False):
+    for scores, part in zip(weights, stretch.biases_by_reach(work.bias), strict=False):
         scores.add_(part[stretch.head(queries.device)])
     for scores, key in zip(weights, stretch.near(k), strict=True):
         add_product(scores, queries, key.mT, work.scale)
@@ -90,14 +90,14 @@ def _pull(
         scores = [each.mul_(factor) for each, factor in zip(scores, factors, strict=True)]
     for each, weight in zip(scores, weights, strict=True):
         each.sub_(balance).mul_(weight)
-    for part, each in zip(stretch.cut(work.bias), scores, strict=False):
+    for part, each in zip(stretch.biases_by_reach(work.bias), scores, strict=False):
         mine = torch.arange(stretch.heads, device=q.device)[:, None] == stretch.head(q.device)
         part.add_((mine.to(q.dtype) @ each.flatten(1)).view(part.shape))
-    dv = stretch.spread(work.scratch(v, v.shape[2]), used, given[1:-1])
+    dv = stretch.put_sums(work.scratch(v, v.shape[2]), used, given[1:-1])
     dq = given if given.shape == q.shape else torch.empty_like(q)
     for index, (each, key) in enumerate(zip(scores, stretch.near(k), strict=True)):
         add_product(dq[1:-1], each, key, work.scale, overwrite=not index)
-    dk = stretch.spread(work.scratch(k, k.shape[2]), scores, q[1:-1], work.scale)
+    dk = stretch.put_sums(work.scratch(k, k.shape[2]), scores, q[1:-1], work.scale)
     return [dq, dk, dv]
 
 
@@ -117,10 +117,10 @@ class _HierarchicalAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Tensor:
-        plan = Plan.of(q.shape[0], q.shape[1], q.shape[2], block, causal=causal)
+        plan = Plan.for_length(q.shape[0], q.shape[1], q.shape[2], block, causal=causal)
         scale = q.shape[-1] ** -0.5
         with full_precision(q):
-            fine = [plan.lay(x, keep) for x in (q, k, v)]
+            fine = [plan.lay_out(x, keep) for x in (q, k, v)]
             counts = plan.counts(keep, fine[0])
             query_shares, key_shares = plan.shares(counts)
             sides = zip(fine, (query_shares, key_shares, key_shares), strict=True)

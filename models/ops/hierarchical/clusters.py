@@ -80,7 +80,7 @@ class Stretch(NamedTuple):
             for first, count in self.reaches
         ]
 
-    def spread(
+    def put_sums(
         self,
         buffer: Float[Tensor, "n c w"],
         weights: list[Float[Tensor, "m c _"]],
@@ -104,7 +104,7 @@ class Stretch(NamedTuple):
             add_product(target, piece.mT, x, scale, overwrite=offset == furthest)
         return buffer
 
-    def cut(self, bias: Float[Tensor, "h c _"] | None) -> list[Float[Tensor, "h c _"]]:
+    def biases_by_reach(self, bias: Float[Tensor, "h c _"] | None) -> list[Float[Tensor, "h c _"]]:
         """View a bias for the neighbours -1, 0, 1 by reach; nothing where there is none."""
         if bias is None:
             return []
@@ -128,7 +128,7 @@ class Plan(NamedTuple):
     """Level 0, and the levels above it where there are any."""
 
     @classmethod
-    def of(cls, batch: int, heads: int, length: int, block: int, *, causal: bool) -> "Plan":
+    def for_length(cls, batch: int, heads: int, length: int, block: int, *, causal: bool) -> "Plan":
         """Plan for `block` clusters to a block, an even number."""
         levels = [-(-length // block)]
         while levels[-1] > 2:
@@ -190,7 +190,7 @@ class Plan(NamedTuple):
             view.copy_(count.log().clamp_(min=NEVER))
         return buffers
 
-    def lay(
+    def lay_out(
         self, x: Float[Tensor, "b h l w"], keep: Bool[Tensor, "b l"] | None
     ) -> Float[Tensor, "n c w"]:
         """Copy rows into a buffer for level 0; padding becomes 0."""
@@ -269,7 +269,7 @@ class Plan(NamedTuple):
 
         A cluster is given the sum of what its tokens give it: `join`, the other way up.
         """
-        given = [self.lay(gradient, None)]
+        given = [self.lay_out(gradient, None)]
         given += [each.buffer(given[0], gradient.shape[-1]) for each in self.stretches[1:]]
         balance = [each.buffer(given[0], 1) for each in self.stretches]
         levels = self.views(given), self.views(balance)

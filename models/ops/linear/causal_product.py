@@ -93,7 +93,7 @@ class _Rows(NamedTuple):
     v: Float[Tensor, "b h r v"]
     keep: Bool[Tensor, "b r"] | None
 
-    def cut(self, rows: slice) -> "_Rows":
+    def select(self, rows: slice) -> "_Rows":
         """Return some of the rows."""
         if rows == slice(0, self.q.shape[2]):
             return self
@@ -185,7 +185,7 @@ class _CausalProduct(torch.autograd.Function):
         with full_precision(q):
             for rows, size in _cuts(q, maps, chunk):
                 memories.extend(memory)  # += does not compile before PyTorch 2.13
-                block = _block(whole.cut(rows), memory, maps.at(rows), size)
+                block = _block(whole.select(rows), memory, maps.at_rows(rows), size)
                 total = torch.bmm(block.phi_q, block.states)
                 if block.levels is not None:
                     total *= block.levels.past
@@ -223,9 +223,9 @@ class _CausalProduct(torch.autograd.Function):
         with full_precision(q):
             for index in reversed(range(len(cuts))):
                 rows, size = cuts[index]
-                here = maps.at(rows)
+                here = maps.at_rows(rows)
                 memory = Memory(*memories[2 * index : 2 * index + 2])
-                block = _block(whole.cut(rows), memory, here, size)
+                block = _block(whole.select(rows), memory, here, size)
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
                 parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, here)
                 dq, dk, dv = (

@@ -64,7 +64,7 @@ class _Keys(NamedTuple):
     v: Float[Tensor, "b h r v"]
     keep: Bool[Tensor, "b r"] | None
 
-    def cut(self, rows: slice) -> "_Keys":
+    def select(self, rows: slice) -> "_Keys":
         """Return some of the rows."""
         if rows == slice(0, self.k.shape[2]):
             return self
@@ -88,7 +88,7 @@ class Sums(NamedTuple):
     weights: Float[Tensor, "b h m"]
     """Of phi(k_j)."""
 
-    def joined(self) -> Float[Tensor, "b h m w"]:
+    def as_matrix(self) -> Float[Tensor, "b h m w"]:
         """Return them as one matrix."""
         return torch.cat((self.values, self.weights[..., None]), dim=-1)
 
@@ -180,7 +180,7 @@ def key_sums(
         sums = Sums(zeros((*by_feature, v.shape[-1])), zeros(by_feature))
     with full_precision(k):
         for rows in row_slices(k.shape[2], at_once):
-            sums, top = _gather(keys.cut(rows), sums, top, maps.at(rows))
+            sums, top = _gather(keys.select(rows), sums, top, maps.at_rows(rows))
     return cast(Sums, sums), top
 
 
@@ -197,11 +197,13 @@ def key_gradients(
     keys, at_once = _Keys(k, v, keep), rows_at_once(k, maps.width)
     with full_precision(k):
         if k.shape[2] <= at_once:
-            parts = _pull_keys(keys, top, dsums, maps.at(slice(0, k.shape[2])))
+            parts = _pull_keys(keys, top, dsums, maps.at_rows(slice(0, k.shape[2])))
             return parts[0].to(k.dtype), parts[1].to(v.dtype)
         dk, dv = torch.empty_like(k), torch.empty_like(v)
         for rows in row_slices(k.shape[2], at_once):
-            dk[:, :, rows], dv[:, :, rows] = _pull_keys(keys.cut(rows), top, dsums, maps.at(rows))
+            dk[:, :, rows], dv[:, :, rows] = _pull_keys(
+                keys.select(rows), top, dsums, maps.at_rows(rows)
+            )
     return dk, dv
 
 
@@ -217,13 +219,13 @@ def read_feature_sums(
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
         if q.shape[2] <= at_once:
-            output, inverse = _spread(q, sums, maps.at(slice(0, q.shape[2])), o)
+            output, inverse = _spread(q, sums, maps.at_rows(slice(0, q.shape[2])), o)
             return output.to(dtype), ones() if inverse is None else inverse
         if o is None:
             o = q.new_empty((*q.shape[:3], sums.values.shape[-1]), dtype=dtype)
         inverse = ones()
         for rows in row_slices(q.shape[2], at_once):
-            _, factor = _spread(q[:, :, rows], sums, maps.at(rows), o[:, :, rows])
+            _, factor = _spread(q[:, :, rows], sums, maps.at_rows(rows), o[:, :, rows])
             if factor is not None:
                 inverse[:, :, rows] = factor
     return o, inverse
@@ -243,12 +245,12 @@ def query_gradients(
     with full_precision(q):
         if q.shape[2] <= at_once:
             g = output_gradient(gradient, o, inverse, maps)
-            pulled, dsums = _pull_query(q, g, sums, maps.at(slice(0, q.shape[2])))
+            pulled, dsums = _pull_query(q, g, sums, maps.at_rows(slice(0, q.shape[2])))
             return pulled.to(q.dtype), dsums
         dq, dsums = torch.empty_like(q), torch.zeros_like(sums)
         for rows in row_slices(q.shape[2], at_once):
             g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
-            dq[:, :, rows], part = _pull_query(q[:, :, rows], g, sums, maps.at(rows))
+            dq[:, :, rows], part = _pull_query(q[:, :, rows], g, sums, maps.at_rows(rows))
             dsums += part
     return dq, dsums
 
@@ -284,7 +286,7 @@ class _FeatureProduct(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, keep, o, inverse, *sum_parts, top = ctx.saved_tensors
-        sums = Sums(*sum_parts).joined()
+        sums = Sums(*sum_parts).as_matrix()
         dq, dsums = query_gradients(q, sums, o=o, inverse=inverse, gradient=gradient, maps=ctx.maps)
         dk, dv = key_gradients(k, v, keep=keep, top=top, dsums=dsums, maps=ctx.maps)
         return dq, dk, dv, None, None

@@ -175,7 +175,7 @@ class FeatureMaps(NamedTuple):
             return query, key
         return None
 
-    def at(self, rows: slice) -> "FeatureMaps":
+    def at_rows(self, rows: slice) -> "FeatureMaps":
         """Return the maps of these positions; those of all positions are alike here."""
         del rows
         return self

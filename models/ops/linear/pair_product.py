@@ -63,7 +63,7 @@ class _Whole(NamedTuple):
     v: Float[Tensor, "bh s v"]
     keep: Float[Tensor, "bh 1 s"] | None
 
-    def at(self, rows: slice, pairs: PairWeights, *, causal: bool) -> _WeighedRows:
+    def weigh_rows(self, rows: slice, pairs: PairWeights, *, causal: bool) -> _WeighedRows:
         """Weigh the keys of some queries."""
         seen = slice(0, rows.stop if causal else None)
         q, k, v = self.q[:, rows], self.k[:, seen], self.v[:, seen]
@@ -104,7 +104,7 @@ class _PairProduct(torch.autograd.Function):
         with full_precision(v):
             whole = _whole(q, k, v, keep, pairs.scale)
             for rows in _cuts(q, k, causal=causal):
-                here = whole.at(rows, pairs, causal=causal)
+                here = whole.weigh_rows(rows, pairs, causal=causal)
                 # A sum apart: a product with one column more takes a third longer.
                 factor = maps.reciprocal(here.weights.sum(-1)).view(*q.shape[:2], -1)
                 total = torch.bmm(here.weights, here.v).view(*factor.shape, -1)
@@ -125,7 +125,7 @@ class _PairProduct(torch.autograd.Function):
             of_sums = (g * o).sum(-1, keepdim=True).flatten(0, 1)
             g, parts, sums = g.flatten(0, 1), [], None
             for rows in reversed(_cuts(q, k, causal=ctx.causal)):
-                here, of_rows = whole.at(rows, pairs, causal=ctx.causal), g[:, rows]
+                here, of_rows = whole.weigh_rows(rows, pairs, causal=ctx.causal), g[:, rows]
                 products = torch.baddbmm(of_sums[:, rows], of_rows, here.v.mT, beta=-1)
                 products.mul_(here.slope)
                 if ctx.causal:

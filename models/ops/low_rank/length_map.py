@@ -118,21 +118,21 @@ class LengthMap(nn.Module):
         if keep is not None:
             x = x.masked_fill(~keep[:, None, :, None], nothing)
         if self.projection in MATRIX:
-            matrix = self.of(number)
+            matrix = self.weights_of(number)
             # All columns are not sliced: the gradient of a slice fills and copies the matrix.
             if x.shape[2] < self.max_length:
                 matrix = matrix.narrow(-1, 0, x.shape[2])
             return self.multiplied(x, matrix, keep)
         windows = self.windows(x, nothing)
         if self.projection == Projection.conv:
-            return windows.flatten(-2) @ self.of(number)
+            return windows.flatten(-2) @ self.weights_of(number)
         if self.projection == Projection.max_pool:
             largest = windows.amax(-2)
             return largest.masked_fill(largest == nothing, 0.0)
         real = torch.ones_like(x[:1, 0, :, 0]).float() if keep is None else keep.float()
-        return windows.sum(-2) / self.held(real).clamp(min=1)[:, None, :, None].to(x.dtype)
+        return windows.sum(-2) / self.tokens_held(real).clamp(min=1)[:, None, :, None].to(x.dtype)
 
-    def of(self, number: int) -> Float[Tensor, "h i j"]:
+    def weights_of(self, number: int) -> Float[Tensor, "h i j"]:
         """Return the weights of map `number`, or of the only one."""
         return cast(Tensor, self.values if number and self.maps == 2 else self.keys)
 
@@ -161,6 +161,6 @@ class LengthMap(nn.Module):
             x = F.pad(x, (0, 0, 0, missing), value=nothing)
         return x.reshape(*x.shape[:2], -1, self.window, x.shape[-1])
 
-    def held(self, real: Float[Tensor, "b n"]) -> Float[Tensor, "b s"]:
+    def tokens_held(self, real: Float[Tensor, "b n"]) -> Float[Tensor, "b s"]:
         """Return how many tokens each pooling window holds."""
         return self.windows(real[:, None, :, None], 0.0).sum((-2, -1))[:, 0]

@@ -47,7 +47,7 @@ class Reading(NamedTuple):
     """Positions as they are read; None: all as they stand, or all `backwards`."""
     backwards: bool
 
-    def of(self, x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b l *d"]:
+    def reorder(self, x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b l *d"]:
         """Return the tokens, or a fact of each, as they are read."""
         if self.order is None:
             return x.flip(1) if self.backwards else x
@@ -155,7 +155,7 @@ class RecurrentMixer(Family):
         outputs, state = [], flow.state
         for number, cell in enumerate(self.cells):
             order: Reading = reading_order(layout.keep, backwards=number == 1)
-            y, after = cell(order.of(x), flow.state)
+            y, after = cell(order.reorder(x), flow.state)
             outputs.append(order.back(y))
             state = state if flow.state is None else after
         y = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)

@@ -42,14 +42,14 @@ class BlockTable(NamedTuple):
         """Return the number of blocks, m."""
         return self.document.shape[1]
 
-    def lay(self, x: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h s k"]:
+    def contents(self, x: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h s k"]:
         """Return what each slot holds, zeros where there is no token."""
         slots = self.block_count * self.block
         if self.in_order:
             return F.pad(x, (0, 0, 0, slots - x.shape[2])) if slots > x.shape[2] else x
-        return self.put(x.new_zeros(*x.shape[:2], slots, x.shape[3]), x)
+        return self.insert(x.new_zeros(*x.shape[:2], slots, x.shape[3]), x)
 
-    def put(
+    def insert(
         self, slots: Float[Tensor, "b h s k"], x: Float[Tensor, "b h l k"]
     ) -> Float[Tensor, "b h s k"]:
         """Return the slots with these tokens in their places, padding left out."""
@@ -256,7 +256,7 @@ def append_blocks(
     )
     more = (len(index) - past) * block
     keys, values = (
-        table.put(F.pad(old, (0, 0, 0, more)), new.to(old.dtype))
+        table.insert(F.pad(old, (0, 0, 0, more)), new.to(old.dtype))
         for old, new in ((keys, k), (values, v))
     )
     moved = (seen + length) // block - seen // block

@@ -76,7 +76,7 @@ class _ByGroup(NamedTuple):
     values: Float[Tensor, "b g m v"]
 
     @classmethod
-    def of(cls, q: Tensor, keys: Tensor, values: Tensor) -> "_ByGroup":
+    def arrange(cls, q: Tensor, keys: Tensor, values: Tensor) -> "_ByGroup":
         """Arrange what `CompressedAttention` takes."""
         precise = torch.promote_types(q.dtype, torch.float32)
         q = torch.unflatten(q.to(precise), 1, (keys.shape[1], -1))
@@ -109,7 +109,7 @@ class CompressedAttention(torch.autograd.Function):
     ) -> tuple[Float[Tensor, "b h l v"], Int[Tensor, "b g l t"]]:
         """Attend and choose. `remember`: a backward pass will come."""
         with full_precision(q):
-            here = _ByGroup.of(q, keys, values)
+            here = _ByGroup.arrange(q, keys, values)
             o = here.q.new_empty(*here.q.shape[:-1], values.shape[-1])
             level, chosen, kept = here.q.new_empty(*here.q.shape[:-1], 1), [], None
             tiny = torch.finfo(o.dtype).tiny
@@ -143,7 +143,7 @@ class CompressedAttention(torch.autograd.Function):
         q, keys, values, o, level, kept = ctx.saved_tensors
         scale = q.shape[-1] ** -0.5
         with full_precision(gradient):
-            here = _ByGroup.of(q, keys, values)
+            here = _ByGroup.arrange(q, keys, values)
             given = gradient.to(o.dtype).view(o.shape)
             along = (given * o).sum(-1, keepdim=True)
             dq = torch.empty_like(here.q)

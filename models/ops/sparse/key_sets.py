@@ -69,7 +69,7 @@ class _Set:
     """The keys of the set, in ascending order; None: all from `first` on."""
 
     @property
-    def whole(self) -> bool:
+    def has_every_key(self) -> bool:
         """Whether the set has every key."""
         return self.columns is None and not self.first
 
@@ -146,7 +146,7 @@ class Blocks(_Set):
         count, width = self.rows * self.stride // self.block, buffer.shape[-1]
         return buffer.as_strided((count, self.reach, width), (self.block * width, width, 1))
 
-    def spread(
+    def add_to_keys(
         self,
         buffer: Float[Tensor, "r k"],
         tile: Tile,
@@ -234,7 +234,7 @@ class Rectangles(_Set):
         """View a buffer of keys by rectangle."""
         return buffer
 
-    def spread(
+    def add_to_keys(
         self,
         buffer: Float[Tensor, "m r k"],
         tile: Tile,

@@ -188,8 +188,8 @@ class UnionAttention(torch.autograd.Function):
                     slope.sub_(fact[..., 1:]).mul_(weights)
                     by_query = torch.bmm(slope, laid.some_keys(laid.k, tile))
                     torch.mul(by_query, laid.scale, out=laid.some_queries(dq, tile))
-                    keyset.spread(dk, tile, slope, laid.some_queries(laid.q, tile), laid.scale)
-                    keyset.spread(dv, tile, used, g, 1.0)
+                    keyset.add_to_keys(dk, tile, slope, laid.some_queries(laid.q, tile), laid.scale)
+                    keyset.add_to_keys(dv, tile, used, g, 1.0)
                 for i, buffer in enumerate((dq, dk, dv)):
                     grown[i] = _collect(keyset, grown[i], buffer, (q, k, v)[i], keys=i > 0)
                 del dq, dk, dv
@@ -202,7 +202,7 @@ def _collect(
 ) -> Float[Tensor, "b h s k"]:
     """Add the gradient in a buffer to what other sets gave."""
     b, h, length, width = like.shape
-    partial = keys and not keyset.whole
+    partial = keys and not keyset.has_every_key
     lifted = _lift(keyset, buffer, keyset.pick(like).shape if keys else like.shape, keys=keys)
     if grown is None and not partial:
         return lifted

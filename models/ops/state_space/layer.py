@@ -137,7 +137,7 @@ def read_shared(
     for side, (real, imaginary) in enumerate(readout):
         # Padding goes behind the real tokens: else distances would count it.
         order = reading_order(keep, backwards=bool(side))
-        states = recurrence(order.of(u), before)
+        states = recurrence(order.reorder(u), before)
         read = F.linear(states.real, real) - F.linear(states.imag, imaginary)
         parts.append(order.back(read))
         if before is not None:

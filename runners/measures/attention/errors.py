@@ -133,7 +133,7 @@ class Heaviest(NamedTuple):
     key: Int[Tensor, "b h l t"]
 
     @classmethod
-    def of(cls, exact: Float[Tensor, "b h l s"], most: int) -> "Heaviest":
+    def find(cls, exact: Float[Tensor, "b h l s"], most: int) -> "Heaviest":
         """Find as many of them as `most`, or all."""
         return cls(*exact.topk(min(most, exact.shape[-1]), dim=-1))
 
@@ -170,7 +170,7 @@ class Exact:
         parts = [inputs.sequence(i) for i in range(len(inputs.q))]
         self.outputs = [output_of(core, part) for part in parts]
         self.matrices = [implied_matrix(core, part) for part in parts] if matrices else []
-        self.heaviest = [Heaviest.of(matrix, max(ranks, default=1)) for matrix in self.matrices]
+        self.heaviest = [Heaviest.find(matrix, max(ranks, default=1)) for matrix in self.matrices]
 
     def errors(self, core: Core) -> CoreErrors:
         """Compare a core with the exact one, a sequence at a time."""

@@ -33,11 +33,11 @@ class EnclosedBuffer:
         self.closing = True
         """Whether the next pass backward is the last of an update, which sends."""
         self.sums = torch.empty(0)
-        """Of what was `put`, after `settle`."""
+        """Of what was enclosed, after `settle`."""
         self._numbers: Tensor | None = None
         self._without: list[int] = []
 
-    def put(self, numbers: Tensor) -> None:
+    def enclose(self, numbers: Tensor) -> None:
         """Enclose `NUMBERS` numbers with the gradients of the next pass backward that sends."""
         self._numbers = numbers
 

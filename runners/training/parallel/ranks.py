@@ -69,7 +69,7 @@ class Ranks:
         if loss.device.type == "cpu":
             message = torch.cat((loss.double().view(1), message))
             if enclosed is not None:
-                enclosed.put(message)
+                enclosed.enclose(message)
                 self._sent = lambda: enclosed.sums
                 return
         else:

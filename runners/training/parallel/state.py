@@ -75,7 +75,7 @@ class Together(SynchronisedLoss):
             raise RuntimeError(f"the processes would go on from steps {steps}: wanted one for all")
         self.begun_s = spent_s
 
-    def counted(self, step: Callable[[], Tensor], batch: Batch) -> Tensor:
+    def counted_step(self, step: Callable[[], Tensor], batch: Batch) -> Tensor:
         """Take a step; count tokens, and in the third, when all is set up, the bytes sent."""
         self.steps += 1
         self.tokens += batch.tokens.numel()

@@ -257,7 +257,7 @@ class ListOps(ClassificationTask):
             "processes": 1,
         }
 
-    def as_many(self, examples: int, factor: float) -> int:
+    def equal_work(self, examples: int, factor: float) -> int:
         """Return `examples`: a tree asks for one answer at every length."""
         del factor
         return examples

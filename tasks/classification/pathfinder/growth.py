@@ -303,14 +303,14 @@ class GrowthBoard:
                 if free[pivot + offset] < least:
                     break
             else:
-                self.take(snake)
+                self.occupy(snake)
                 snake.dashes.append((way, pivot))
                 snake.pivot = self.onward(pivot, way)
                 snake.follow = self.ways.after[way.turn]
                 return True
         return False
 
-    def take(self, snake: GrowingSnake) -> None:
+    def occupy(self, snake: GrowingSnake) -> None:
         """Take the space of a snake's last dash."""
         way, index = snake.dashes[-1]
         y, x = divmod(index + way.corner, self.width)

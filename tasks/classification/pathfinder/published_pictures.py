@@ -89,7 +89,7 @@ def _targets(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[Gro
     for _ in range(style.contour - 1):
         if not all(board.grow(snake, words) for snake in snakes):
             return None
-    board.take(snakes[1])
+    board.occupy(snakes[1])
     return snakes
 
 
@@ -123,7 +123,7 @@ def _distractors(board: GrowthBoard, style: Style, words: RandomNumbers) -> list
                 continue
             before = bytes(board.free)
             if all(board.grow(snake, words) for _ in range(style.distractor - 1)):
-                board.take(snake)
+                board.occupy(snake)
                 snakes.append(snake)
                 break
             board.free[:] = before

@@ -135,25 +135,25 @@ def test_a_number_from_0_to_1_chooses_by_the_shares_in_the_order_of_ids(sampling
     """Of 15 numbers, as many as the weights 8, 4, 2 and 1 say; 0 and the last one below 1 too."""
     logits = torch.tensor([[8.0, 4.0, 2.0, 1.0]], dtype=torch.float64).log()
     uniform = (torch.arange(15, dtype=torch.float64) + 0.5) / 15
-    found = sampling.at(logits.expand(15, 4), uniform)
+    found = sampling.choose(logits.expand(15, 4), uniform)
     assert found.equal(found.sort().values)
     assert torch.bincount(found, minlength=4).tolist() == [wanted.get(i, 0) for i in range(4)]
     ends = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
-    assert sampling.at(logits.expand(2, 4), ends).tolist() == [min(wanted), max(wanted)]
+    assert sampling.choose(logits.expand(2, 4), ends).tolist() == [min(wanted), max(wanted)]
 
 
 def test_draws_of_one_seed_are_recorded() -> None:
     """Another machine, or another version of PyTorch, must draw the same from equal logits."""
     logits = torch.linspace(-2, 2, 27).sin().expand(12, 27) * 3
     uniform = torch.rand(12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert TokenSampling(top_p=0.95).at(logits, uniform).tolist() == RECORDED
+    assert TokenSampling(top_p=0.95).choose(logits, uniform).tolist() == RECORDED
 
 
 def test_equal_logits_are_ranked_by_id_and_infinite_ones_refused() -> None:
-    shares = TokenSampling(top_k=2).shares(torch.zeros(1, 5))
+    shares = TokenSampling(top_k=2).distribution(torch.zeros(1, 5))
     assert shares.tolist() == [[0.5, 0.5, 0.0, 0.0, 0.0]]
     with pytest.raises(ValueError, match="training has diverged"):
-        TokenSampling().at(torch.tensor([[0.0, float("nan")]]), torch.zeros(1).double())
+        TokenSampling().choose(torch.tensor([[0.0, float("nan")]]), torch.zeros(1).double())
 
 
 @pytest.mark.parametrize(

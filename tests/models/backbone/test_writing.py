@@ -55,7 +55,7 @@ def literal(made: Backbone, text: list[int], window: int) -> list[int]:
         for _ in range(STEPS):
             logits, _ = made.predict(torch.tensor([[text[-window:]]]))
             uniform = torch.rand(1, generator=generator, dtype=torch.float64)
-            text = [*text, int(SAMPLING.at(logits[:, -1], uniform))]
+            text = [*text, int(SAMPLING.choose(logits[:, -1], uniform))]
     assert len({*text[begun:]}) > 2, "too dull to tell tokens apart"
     return text[begun:]
 

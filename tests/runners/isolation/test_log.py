@@ -29,7 +29,7 @@ def test_what_is_left_out_is_counted_over_several_times(tmp_path):
     for number in range(40):
         with path.open("ab") as file:
             written += file.write(f"{number:09}\n".encode() * 100_000)
-        log.look()
+        log.shorten()
         assert path.stat().st_size <= LARGEST_BYTES
     log.finish()
     text = path.read_bytes()
@@ -46,11 +46,11 @@ def test_the_last_words_are_never_those_of_an_earlier_attempt(before, own, tmp_p
     path.write_bytes(b"out of memory\n" * (before // 14))
     log = Log(path)
     for _ in range(2):
-        log.look()
+        log.shorten()
     with path.open("ab") as file:
         file.write(b"own words\n" * (own // 10))
     for _ in range(2):
-        log.look()
+        log.shorten()
     assert all("own words".endswith(line) for line in log.last_words().splitlines())
     assert bool(log.last_words()) == bool(own)
 
@@ -60,20 +60,20 @@ def test_looks_come_faster_while_it_grows(tmp_path):
     log = Log(path)
     quiet = []
     for _ in range(10):
-        log.look()
+        log.shorten()
         quiet.append(log.wait_s)
     assert quiet == sorted(quiet)
     path.write_bytes(b"x" * (2 * TAIL_BYTES))
-    log.look()
+    log.shorten()
     assert log.wait_s < quiet[0]
     soon = log.wait_s
-    log.look()
+    log.shorten()
     assert log.wait_s > soon
 
 
 def test_a_folder_that_comes_late_is_no_fault_of_the_log(tmp_path):
     log = Log(tmp_path / "gone" / "log")
-    log.look()
+    log.shorten()
     assert log.last_words() == ""
     log.finish()
     log.path.parent.mkdir()

@@ -177,7 +177,7 @@ def test_a_window_over_everything_has_no_error_and_a_narrow_one_the_mass_outside
 def test_the_mass_of_a_hand_made_matrix() -> None:
     exact = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.3, 0.5]], dtype=torch.float64)[None, None]
     found = torch.tensor([[0.5, -0.2, 0.7], [0.0, 1.0, 0.0]], dtype=torch.float64)[None, None]
-    heaviest = Heaviest.of(exact, 3)
+    heaviest = Heaviest.find(exact, 3)
     first, two, every = heaviest.retained(found, [1, 2, 3])
     assert first == pytest.approx((0.5 + 0.0, 0.6 + 0.5))
     assert two == pytest.approx((0.5 + 0.0 + 0.0 + 0.3, 0.9 + 0.8))

@@ -115,7 +115,7 @@ def test_where_inodes_are_any_only_signs_of_life_count(
 def test_one_inode_on_two_devices_is_one_folder_of_a_server_or_a_snapshot(
     kind: str, same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Home.of(tmp_path)
+    home = Home.from_folder(tmp_path)
     seen = tmp_path.stat()
     other = os.stat_result((seen.st_mode, seen.st_ino, seen.st_dev + 1, *[0] * 7))
     monkeypatch.setattr(homes, "_seen", lambda _: other)
@@ -126,7 +126,7 @@ def test_one_inode_on_two_devices_is_one_folder_of_a_server_or_a_snapshot(
 def test_a_home_that_may_not_be_looked_at_is_told_by_its_inode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Home.of(tmp_path)
+    home = Home.from_folder(tmp_path)
 
     def refuse(_: str) -> None:
         raise PermissionError
@@ -134,7 +134,7 @@ def test_a_home_that_may_not_be_looked_at_is_told_by_its_inode(
     monkeypatch.setattr(homes, "_seen", refuse)
     assert home.is_(tmp_path)
     assert not home._replace(inode=-1).is_(tmp_path)
-    assert not Home.of(tmp_path).is_strange(tmp_path / "gone")
+    assert not Home.from_folder(tmp_path).is_strange(tmp_path / "gone")
 
 
 @pytest.mark.parametrize("told", [None, 3, {}, {"path": 1, "inode": 2}, {"path": "a\0", "inode": 2},
@@ -150,7 +150,7 @@ def test_a_claim_without_a_home_is_judged_as_before(told: object, tmp_path: Path
 def test_a_folder_whose_name_is_no_text_is_told_by_its_inode(tmp_path: Path) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     folder.mkdir()
-    home = Home.of(folder)
+    home = Home.from_folder(folder)
     assert (home.path, home.view) == ("", "")
     assert home.is_(folder)
     assert Home.of_note(json.loads(json.dumps(home.plain()))) == home

@@ -29,7 +29,7 @@ def batches() -> list[Batch]:
 
 
 def advance(made: Trainer, batch: Batch) -> None:
-    made.stage = made.stages.at(made.step + 1)
+    made.stage = made.stages.stage_at(made.step + 1)
     made.advance(batch)
 
 

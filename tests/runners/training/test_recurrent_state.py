@@ -138,7 +138,7 @@ def test_softmax_trains_on_where_its_memory_is_full():
     seen = []
     for batch in batches:
         streams.begin(batch.reset)
-        outcome = model(batch.tokens, batch.target, None, streams.of(slice(0, ROWS)))
+        outcome = model(batch.tokens, batch.target, None, streams.rows_of(slice(0, ROWS)))
         outcome.nll.mean().backward()
         streams.add(outcome.state)
         streams.end()

@@ -124,10 +124,10 @@ def test_scores_are_those_of_tokens():
     assert found.count == float(batch.weight.sum())
     assert found.hits == found.count
     assert found.nll_sum == pytest.approx(2 * found.count)
-    assert task.derived("test", 2.0) == pytest.approx(
+    assert task.derived_metrics("test", 2.0) == pytest.approx(
         {"perplexity": math.e**2, "bits_per_token": 2 / math.log(2)}
     )
-    assert made("listops").derived("test", 2.0) == {}
+    assert made("listops").derived_metrics("test", 2.0) == {}
 
 
 @pytest.mark.parametrize("name", ["listops", "pathfinder"])

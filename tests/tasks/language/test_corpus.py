@@ -115,7 +115,7 @@ def test_packed_files_are_read(one):
 def test_bits_per_byte_are_those_of_the_text(one, units):
     options = {"subword_vocabulary": 270} if units is CorpusUnits.subwords else {}
     task = prepared(one, units=units, **options)
-    got = task.derived("test", 1.5)
+    got = task.derived_metrics("test", 1.5)
     text = b"".join(block.text for block in task.text("test"))
     train = b"".join(block.text for block in task.text("train"))
     tokens, spelled = len(task.split("test").tokens), 0.0

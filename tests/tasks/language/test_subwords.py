@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def made(algorithm=Algorithm.bpe, size=300, text=TEXT, **options):
     model = Subwords(size=size, train="hash", algorithm=algorithm, **options)
-    model.make(lambda: text_blocks(text, "train"))
+    model.learn(lambda: text_blocks(text, "train"))
     return model
 
 

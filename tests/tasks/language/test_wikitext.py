@@ -72,7 +72,7 @@ def test_words_of_sub_words_are_those_of_the_published_task(folder):
     ids = np.asarray(task.split("test").tokens)
     assert task.decode(ids) == TEST
     assert task.tokens_per_word("test") == (len(ids) - 1) / 6
-    found = task.derived("test", 1.5)
+    found = task.derived_metrics("test", 1.5)
     assert found["word_perplexity"] == pytest.approx(math.exp(1.5 * (len(ids) - 1) / 6))
     assert task.spec.metric == "word_perplexity"
     assert task.spec.tokenizer.startswith("bpe 262 ")

@@ -28,7 +28,7 @@ def test_every_line_ends_with_eos_blank_ones_included():
 
 def test_ids_follow_count_then_word():
     made = words(7)
-    made.make(train)
+    made.learn(train)
     content = (made._file.folder / "vocabulary.txt").read_text()
     assert content == "<eos> 4\nb 3\n= 2\nA 1\na 1\né 1\n<unk> 0\n"
     ids = np.concatenate([made.encode(block) for block in train()])
@@ -38,16 +38,16 @@ def test_ids_follow_count_then_word():
 
 def test_another_number_of_words_is_refused():
     with pytest.raises(BadData, match=r"7 words.*wanted 9.*task\.vocabulary_size=7"):
-        words(9).make(train)
+        words(9).learn(train)
 
 
 def test_an_unknown_word_is_named_with_its_file_and_line():
     made = words(7)
-    made.make(train)
+    made.learn(train)
     with pytest.raises(BadData, match=r"valid\.txt, line 12: the word 'zoë' .*task\.unknown=unk"):
         made.encode(LineBlock("b a\n\n a zoë b zoë\n".encode(), "valid.txt", 10))
     lenient = words(7, unknown=Unknown.unk)
-    lenient.make(train)
+    lenient.learn(train)
     assert lenient.encode(LineBlock(b"b zap zap\n", "valid.txt", 1)).tolist() == [1, 6, 6, 0]
     assert lenient.missed == 2
 
@@ -79,22 +79,22 @@ def test_the_type_of_ids():
 
 def test_a_vocabulary_changed_by_hand_is_found():
     made = words(7)
-    made.make(train)
+    made.learn(train)
     file = made._file.folder / "vocabulary.txt"
     file.write_text(file.read_text().replace("A", "B"))
     with pytest.raises(BadData, match=r"vocabulary\.txt: SHA-256 .* was changed; delete this"):
-        words(7).make(train)
+        words(7).learn(train)
     with pytest.raises(BadData, match="was changed"):
         _ = made.sha256
 
 
 def test_the_vocabulary_of_another_text_is_found():
     made = words(7)
-    made.make(train)
+    made.learn(train)
     other = Words(size=7, train="another", unknown=Unknown.refuse)
     shutil.copytree(made._file.folder, other._file.folder)
     with pytest.raises(BadData, match=r"'train': 'hash'.*wanted .*'train': 'another'"):
-        other.make(train)
+        other.learn(train)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_vocabulary_of_another_text_is_found():
 )
 def test_a_broken_manifest(manifest, message):
     made = words(7)
-    made.make(train)
+    made.learn(train)
     (made._file.folder / "manifest.json").write_text(manifest)
     with pytest.raises(BadData, match=message):
         vocabulary_cache.read_verified(made._file)
@@ -115,14 +115,14 @@ def test_nothing_is_kept_of_an_interrupted_count():
 
     made = words(7)
     with pytest.raises(BadData, match="disk"):
-        made.make(broken)
-    assert not made.there()
+        made.learn(broken)
+    assert not made.is_stored()
     with pytest.raises(NotPrepared, match="lra data prepare"):
         vocabulary_cache.read_verified(made._file)
 
 
 def test_a_vocabulary_is_made_once():
-    words(7).make(train)
+    words(7).learn(train)
     made = words(7)
-    made.make(lambda: pytest.fail("read again"))
+    made.learn(lambda: pytest.fail("read again"))
     assert vocabulary_file({}) == b"<eos> 0\n<unk> 0\n"

@@ -33,7 +33,9 @@ mixer = builder(HTransformer, width=16, heads=2, causal=True, block=4, relative_
 @pytest.mark.parametrize("block", [2, 6, 16])
 def test_levels_are_those_of_the_sequence(block: int) -> None:
     for memory in [*range(1, 140), 1000, 4097]:
-        assert levels_for(memory, block) == len(Plan.of(1, 1, memory, block, causal=True).levels)
+        assert levels_for(memory, block) == len(
+            Plan.for_length(1, 1, memory, block, causal=True).levels
+        )
         assert empty(block, memory).capacity >= memory
 
 

@@ -91,9 +91,9 @@ def test_padding_is_read_behind_real_tokens(backwards):
     x = torch.arange(5.0).expand(3, 5)[..., None]
     order = reading_order(keep, backwards=backwards)
     real = [[0.0, 2, 3], [], [0, 1, 2, 3, 4]]
-    for row, (seen, wanted) in enumerate(zip(order.of(x), real, strict=True)):
+    for row, (seen, wanted) in enumerate(zip(order.reorder(x), real, strict=True)):
         assert seen[: len(wanted), 0].tolist() == (wanted[::-1] if backwards else wanted), row
-    torch.testing.assert_close(order.back(order.of(x)), x, atol=0, rtol=0)
+    torch.testing.assert_close(order.back(order.reorder(x)), x, atol=0, rtol=0)
     plain = reading_order(None, backwards=backwards)
-    torch.testing.assert_close(plain.of(x), x.flip(1) if backwards else x, atol=0, rtol=0)
-    torch.testing.assert_close(plain.back(plain.of(x)), x, atol=0, rtol=0)
+    torch.testing.assert_close(plain.reorder(x), x.flip(1) if backwards else x, atol=0, rtol=0)
+    torch.testing.assert_close(plain.back(plain.reorder(x)), x, atol=0, rtol=0)

@@ -43,9 +43,9 @@ def test_what_may_not_be_seen_is_not_chosen_even_if_forced():
 def test_scores_are_formed_for_some_queries_at_a_time(causal, monkeypatch):
     q, k = drawn(2, 3, 90, 4), drawn(2, 3, 90, 4, seed=1)
     table = laid_out(Layout(), 90, 4, causal=causal, like=q)
-    wanted = chosen_by_mean(q, table.lay(k), table, 4, causal=causal)
+    wanted = chosen_by_mean(q, table.contents(k), table, 4, causal=causal)
     monkeypatch.setitem(block_choice.PASS_ELEMENTS, "cpu", 1)
     with Largest() as largest:
-        lists = chosen_by_mean(q, table.lay(k), table, 4, causal=causal)
+        lists = chosen_by_mean(q, table.contents(k), table, 4, causal=causal)
     assert torch.equal(lists, wanted)
-    assert largest.elements <= max(lists.numel(), table.lay(k).numel())
+    assert largest.elements <= max(lists.numel(), table.contents(k).numel())

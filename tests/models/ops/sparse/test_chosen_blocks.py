@@ -37,7 +37,7 @@ def heads(length: int, number: int, groups: int) -> list[Tensor]:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, table: BlockTable, **facts) -> Tensor:
-    return chosen_attention(q, table.lay(k), table.lay(v), chosen, table, **facts)
+    return chosen_attention(q, table.contents(k), table.contents(v), chosen, table, **facts)
 
 
 @pytest.mark.parametrize("causal", [False, True])
