@@ -29,6 +29,31 @@ WRONG = {
     r"\[": ("64", "x", "[x]", "[[1]]", "{a: 1}", "true", "[1.5]", "['']"),
 }  # fmt: skip
 """By how a good value begins."""
+FLAGS = (
+    "--resolve", "--cfg", "--cfg=job", "--cfg=nope", "-c", "--package=x", "--package=optim",
+    "--info", "--info=defaults", "--info=nope", "--run", "-m", "--multirun", "--config-dir",
+    "--config-dir=nowhere", "--config-dir=/dev/null", "--config-name=nope", "--config-path=/",
+    "--config-name=model/linear", "--experimental-rerun=x", "--shell-completion", "-sc", "--nope",
+    "-x", "--", "-", "---", "--hydra-help", "--version", "-m=3", "-1",
+)  # fmt: skip
+MALFORMED = (
+    "=3", "=", "", " ", "~", "+", "++", "~=3", "+=3", "seed", "model", "a.b", "seed==3", "seed =3",
+    "seed= 3", ".seed=3", "seed.=3", "se..ed=3", "seed[0]=3", "model@optim=linear", "@=1", "a/b=1",
+    "hydra=3", "hydra.mode=MULTIRUN", "hydra.mode=nope", "hydra/launcher=nope", "~hydra",
+    "hydra.sweeper=3", "hydra/sweeper=nope", "hydra.sweeper.params=3", "hydra.run.dir=null",
+    "hydra.sweeper.max_batch_size=0", "hydra.sweeper.params={seed: '1,2'}", "~hydra.sweep",
+    "hydra.searchpath=[3]", "hydra.searchpath=3", "hydra.callbacks=3", "hydra.verbose=maybe",
+    "hydra.launcher._target_=os.system", "hydra.job.name=null", "hydra.output_subdir=x",
+    "for_model={linear: 3}", "++for_model={linear: 3}", "++per_model={linear: 3}",
+    "++for_task={listops: {task: {name: 3}}}",
+    "++for_task={listops: 3}", "++for_task={listops: {seed: 3}}", "++for_task={listops: {no: {}}}",
+    "++for_runner={train: {runner: {dry_run: 3}}}", "++about=3", "+foo=3",
+    "+model.foo=3", "++model.stack={}",
+    "++task.foo=1", "++optim.foo=1", "++runner.foo=1", "~model.mixer", "~model.mixer.class_path",
+    "~task.class_path", "~model.name", "~runner.name", "~hardware.name", "~logger.mode", "~seed",
+    "+seed=3", "~nope", "~optim.steps=3", "+experiment=nope", "+protocol=3", "+experiment=null",
+    "model=linear/../softmax", "model=/etc/passwd", "model=../config", "model=config", "task=.",
+)  # fmt: skip
 WAY_OUT = re.compile(
     r"one list|in a text|wanted|did you mean|[Kk]nown|as text it is|leave out|nothing is taken|`lra"
 )
@@ -159,6 +184,14 @@ def test_of_words_that_are_doubled_the_last_holds() -> None:
 )
 def test_ways_out_are_told(typed_words: str, part: str) -> None:
     assert part in refusal(typed_words.split(" "))
+
+
+@pytest.mark.parametrize("word", [*FLAGS, *MALFORMED])
+def test_a_malformed_word_is_read_or_refused(word: str) -> None:
+    for words in ([word], ["-m", "seed=1,2", word, "+experiment=quickstart"]):
+        said = refusal(words)
+        assert not said.startswith("a bug"), said
+        assert len(said) < 900, said
 
 
 def test_any_bytes_are_read_or_refused() -> None:
