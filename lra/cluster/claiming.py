@@ -97,7 +97,7 @@ class Claiming:
 
     def endings(self) -> Counter[str]:
         """Return how many cells of the plan ended in each way."""
-        found = (self.index.of(entry.key, entry.fingerprint) for entry in self.plan.entries)
+        found = (self.index.summary(entry.key, entry.fingerprint) for entry in self.plan.entries)
         failures = (failure_of(summary) for summary in found if summary is not None)
         return Counter(Status.ok if bad is None else bad.status for bad in failures)
 

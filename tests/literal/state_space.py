@@ -1,21 +1,8 @@
 """State spaces as their papers write them: token by token, and power by power."""
 
-import math
-
 import torch
 from jaxtyping import Complex, Float, Inexact
 from torch import Tensor
-
-
-def vandermonde(
-    c: Inexact[Tensor, "*b d p"], factor: Inexact[Tensor, "d p"], length: int
-) -> Float[Tensor, "*b d l"]:
-    """2 Re sum_p c_p lambda_p^t, from the table of all powers."""
-    power, kernel = torch.ones_like(factor), []
-    for _ in range(length):
-        kernel.append(2 * (c * power).sum(-1).real)
-        power = power * factor
-    return torch.stack(kernel, dim=-1)
 
 
 def exponential(
@@ -41,16 +28,6 @@ def moving_average(
         h = q * h + entry * x[:, :, t, None]
         outputs.append((readout * h).sum(-1))
     return torch.stack(outputs, dim=-1)
-
-
-def polynomial(
-    u: Float[Tensor, "*b d l"], factor: Inexact[Tensor, "d p"]
-) -> Inexact[Tensor, "*b d p"]:
-    """sum_t u_t lambda_p^t, by Horner's rule."""
-    total = torch.zeros_like(u[..., :1] * factor)
-    for t in reversed(range(u.shape[-1])):
-        total = total * factor + u[..., t, None]
-    return total
 
 
 def diagonal(
@@ -102,36 +79,6 @@ def low_rank(
         x = x @ transition.T + u[:, t, None] * driven
         outputs.append((x @ c).real)
     return torch.stack(outputs, dim=-1)
-
-
-def cauchy(
-    vectors: Complex[Tensor, "4 p"], step: Float[Tensor, ""], length: int
-) -> Float[Tensor, " l"]:
-    """The kernel of `low_rank` as S4's paper computes it: Cauchy products at roots of unity.
-
-    With z_j = exp(-2 pi i j / L), w_j = 2/dt (1 - z_j) / (1 + z_j), C~ = C (1 - A_^L) and
-    <x, y> = sum_p x_p y_p / (w_j - Lambda_p),
-
-        K^_j = 2 / (1 + z_j) (<C~, B> - <C~, P> <P*, B> / (1 + <P*, P>)),
-
-    whose limit at z_j = -1, a node of even lengths, is dt/2 C~ B.
-    """
-    rates, p, b, c = torch.cat((vectors, vectors.conj()), dim=1)
-    a, one = torch.diag(rates) - torch.outer(p, p.conj()), torch.eye(len(p), dtype=p.dtype)
-    transition = torch.linalg.solve(one - step / 2 * a, one + step / 2 * a)
-    c = c - c @ torch.linalg.matrix_power(transition, length)
-    nodes = []
-    for j in range(length):
-        z = torch.exp(torch.tensor(-2j * math.pi * j / length, dtype=p.dtype))
-        if 2 * j == length:
-            nodes.append(step / 2 * (c * b).sum())
-            continue
-        each = 1 / (2 / step * (1 - z) / (1 + z) - rates)
-        cb, cp = (c * b * each).sum(), (c * p * each).sum()
-        pb, pp = (p.conj() * b * each).sum(), (p.conj() * p * each).sum()
-        nodes.append(2 / (1 + z) * (cb - cp * pb / (1 + pp)))
-    kernel: Tensor = torch.fft.ifft(torch.stack(nodes)).real
-    return kernel
 
 
 def legs(states: int) -> tuple[Float[Tensor, "n n"], Float[Tensor, " n"], Float[Tensor, " n"]]:

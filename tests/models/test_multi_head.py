@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from lra.models.families.reformer import Reformer
 from lra.models.families.sdpa import SDPA
 from lra.models.families.softmax import SoftmaxAttention
-from lra.models.mixer import Flow, Layout, Positions, Traits, Unsupported
+from lra.models.mixer import Layout, Positions, Traits, Unsupported
 from lra.models.multi_head import HeadCounts, MultiHead, projection
 from tests.attention import site
 
@@ -22,12 +22,6 @@ class Explicit(nn.Module):
         return scores.softmax(-1) @ v
 
 
-class OneWay(Explicit):
-    """The same, said to look back alone."""
-
-    traits = Traits(row_stochastic=True, causal=True)
-
-
 def test_heads_of_each_kind_are_drawn_at_their_own_width():
     torch.manual_seed(0)
     module = MultiHead(site(), Explicit(), heads=HeadCounts(6, 2, 3, 1), key_width=5)
@@ -38,36 +32,6 @@ def test_heads_of_each_kind_are_drawn_at_their_own_width():
         assert torch.equal(getattr(module, name).weight, wanted), name
     parts = module.project(torch.randn(2, 7, 12), Layout())
     assert [tuple(part.shape) for part in parts] == [(2, 6, 7, 5), (2, 2, 7, 5), (2, 3, 7, 4)]
-
-
-def test_start_moves_rotary_positions_only_relatively():
-    torch.manual_seed(0)
-    module = MultiHead(site(positions=Positions.rotary), Explicit()).double()
-    x = torch.randn(2, 5, 12, dtype=torch.float64)
-    moved = module(x, Layout(start=torch.tensor([3, 900])))
-    torch.testing.assert_close(moved, module(x, Layout()))
-
-
-def test_rotary_is_offered_and_other_traits_pass_through():
-    traits = MultiHead(site(), Explicit()).traits
-    assert traits.positions == {"rotary", "position_infused"}
-    assert traits.row_stochastic
-
-
-def test_weights_load_across_cores():
-    class Other(Explicit):
-        def forward(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
-            return v
-
-    torch.manual_seed(0)
-    one, other = MultiHead(site(), Explicit()), MultiHead(site(), Other())
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(one.q_proj.weight, other.q_proj.weight)
-
-
-def test_without_biases():
-    module = MultiHead(site(), Explicit(), bias=False)
-    assert not [name for name, _ in module.named_parameters() if name.endswith("bias")]
 
 
 @pytest.mark.parametrize(("qkv", "output"), [(True, False), (False, None), (None, False)])
@@ -85,45 +49,11 @@ def test_two_words_about_biases_are_refused():
         Reformer(site(output_bias=False, heads=2), bias=True)
 
 
-def test_heads_must_divide_width():
-    with pytest.raises(ValueError, match="heads must divide width: got heads=5, width=12"):
-        MultiHead(site(heads=5), Explicit())
-
-
 def test_rotary_needs_an_even_head_width():
     with pytest.raises(ValueError, match="even head width: got width=12 / heads=4 = 3"):
         MultiHead(site(heads=4, positions=Positions.rotary), Explicit())
     with pytest.raises(ValueError, match="even head width: got head_width=5; change heads"):
         MultiHead(site(own_head_width=5, positions=Positions.rotary), Explicit())
-
-
-def test_a_core_without_state_refuses():
-    module = MultiHead(site(), Explicit())
-    with pytest.raises(Unsupported, match="where later tokens are seen: set causal"):
-        module.initial_state(1, 4)
-    module = MultiHead(site(causal=True), OneWay())
-    with pytest.raises(Unsupported, match="OneWay has no state"):
-        module.initial_state(1, 4)
-    with pytest.raises(Unsupported, match="OneWay has no `extend`"):
-        module.extend(Flow(torch.zeros(1, 2, 12), state=()), Layout())
-
-
-def test_extend_without_state_is_forward_with_the_rest_untouched():
-    torch.manual_seed(0)
-    module = MultiHead(site(), Explicit())
-    x, stream = torch.randn(2, 5, 12), torch.ones(2)
-    flow = module.extend(Flow(x, stream=stream), Layout())
-    assert torch.equal(flow.x, module(x, Layout()))
-    assert flow.stream is stream
-    assert flow.state is None
-
-
-def test_a_state_takes_full_rows():
-    keep = torch.ones(1, 2, dtype=torch.bool)
-    with pytest.raises(ValueError, match="full rows"):
-        MultiHead(site(causal=True), OneWay()).extend(
-            Flow(torch.zeros(1, 2, 12), state=()), Layout(keep=keep)
-        )
 
 
 def test_a_gate_is_drawn_after_everything_else():

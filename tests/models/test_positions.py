@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -11,60 +9,9 @@ from lra.models.positions import (
     LearnedPositions,
     Positions,
     alibi_slopes,
-    position_ids,
     rotate,
-    sinusoid,
 )
 from tests.attention import Calls
-
-
-def test_ids_start_at_zero_or_where_told():
-    like = torch.zeros(1)
-    assert position_ids(3, None, like).tolist() == [[0, 1, 2]]
-    assert position_ids(2, torch.tensor([5, 0]), like).tolist() == [[5, 6], [0, 1]]
-
-
-def test_sinusoid_is_the_published_table():
-    width = 6
-    table = sinusoid(torch.tensor([[0, 1, 17]]), width)[0]
-    for row, position in enumerate((0, 1, 17)):
-        for channel in range(width):
-            angle = position / 10_000 ** (2 * (channel // 2) / width)
-            wanted = math.cos(angle) if channel % 2 else math.sin(angle)
-            assert table[row, channel].item() == pytest.approx(wanted, abs=1e-6)
-
-
-def test_sinusoid_of_odd_width():
-    assert sinusoid(torch.zeros(1, 2, dtype=torch.long), 5).shape == (1, 2, 5)
-
-
-def literal_rotation(x: torch.Tensor, positions: list[int]) -> torch.Tensor:
-    """One 2 x 2 rotation at a time, channels i and i + k/2 as a complex number."""
-    half = x.shape[-1] // 2
-    out = torch.empty_like(x)
-    for place, position in enumerate(positions):
-        for i in range(half):
-            number = torch.complex(x[..., place, i], x[..., place, i + half])
-            turn = position * 10_000 ** (-2 * i / (2 * half))
-            turned = number * complex(math.cos(turn), math.sin(turn))
-            out[..., place, i], out[..., place, i + half] = turned.real, turned.imag
-    return out
-
-
-def test_rotation_equals_the_literal_form():
-    x = torch.randn(2, 3, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(rotate(x), literal_rotation(x, list(range(5))))
-    shifted = rotate(x, torch.tensor([7, 7]))
-    torch.testing.assert_close(shifted, literal_rotation(x, list(range(7, 12))))
-
-
-def test_rotated_scores_depend_on_the_distance_alone():
-    generator = torch.Generator().manual_seed(1)
-    q, k = torch.randn(2, 1, 1, 6, 16, dtype=torch.float64, generator=generator)
-    here = rotate(q) @ rotate(k).mT
-    there = rotate(q, torch.tensor([1000])) @ rotate(k, torch.tensor([1000])).mT
-    torch.testing.assert_close(here, there)
-    assert not torch.allclose(here, q @ k.mT)
 
 
 def test_rotation_of_odd_width_is_refused():
@@ -77,11 +24,6 @@ def test_learned_positions_name_their_end():
     assert torch.equal(table(torch.tensor([[0, 3]]))[0], table.table[[0, 3]])
     with pytest.raises(ValueError, match="end at length 4: got 5"):
         table(torch.zeros(1, 5, dtype=torch.long))
-
-
-def test_learned_positions_are_small():
-    torch.manual_seed(0)
-    assert LearnedPositions(500, 64).table.std().item() == pytest.approx(0.02, rel=0.05)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 12])

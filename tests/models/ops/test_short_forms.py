@@ -38,19 +38,6 @@ def core(length: int, *, causal: bool) -> feature_core.FeatureCore:
     return made
 
 
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [1, 65, 300])
-def test_weights_of_pairs_are_those_of_features(length, causal, padded, monkeypatch):
-    based, inputs = core(length, causal=causal), heads(length)
-    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(1)) < 0.7
-    layout = Layout(keep=keep if padded else None)
-    found = pulled(based(*inputs, layout), inputs)
-    monkeypatch.setattr(feature_core, "is_cheaper", lambda *_: False)
-    wanted = pulled(based(*inputs, layout), inputs)
-    torch.testing.assert_close(found, wanted, atol=1e-11, rtol=1e-11)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_pairs_stand_for_features_where_they_are_fewer_operations(causal, monkeypatch):
     """Up to 2,180 tokens of heads of 32 causally, up to 561 in both directions."""
@@ -102,22 +89,6 @@ def test_few_tokens_are_one_block_of_chunks(product, monkeypatch):
     wanted, many = step()
     assert few < many / 2.5
     torch.testing.assert_close(found, wanted, atol=1e-13, rtol=1e-11)
-
-
-@pytest.mark.parametrize("length", [1, 64, 200])
-def test_decays_of_heads_make_one_table(length):
-    inputs, g = heads(length), -torch.rand(4, dtype=torch.float64)
-
-    def step(decays: Tensor) -> tuple[list[Tensor], int]:
-        with Calls() as calls:
-            o, last = decayed_product(*inputs, decays)
-            found = pulled(o, inputs)
-        return [*found, last], calls.of.total()
-
-    found, few = step(g)
-    wanted, many = step(g[:, None].expand(2, 4, length))
-    assert few < many or length == 1
-    torch.testing.assert_close(found, wanted, atol=1e-11, rtol=1e-11)
 
 
 @pytest.mark.parametrize("causal", [False, True])

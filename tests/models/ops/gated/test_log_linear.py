@@ -7,8 +7,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lra.models.ops.gated.decayed_product import decayed_product
-from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.log_linear import level_count, log_linear_product, log_linear_steps
 from tests.attention import compare, drawn
 from tests.literal import gated as reference
@@ -65,46 +63,6 @@ def test_the_tree_is_its_definition(length, delta):
     wanted = defined(given)
     for chunk in (1, 3, 8, 64):
         compare(product(given, chunk=chunk), wanted, given, atol=1e-10)
-
-
-@BOTH
-@pytest.mark.parametrize("strength", [0.0, 40.0])
-@pytest.mark.parametrize("form", [product, lambda given: stepped(given, [29])[0]])
-def test_strong_and_missing_decays(form, strength, delta):
-    given = inputs(29, 6, strength, delta=delta)
-    compare(form(given), defined(given), given, atol=1e-10)
-
-
-@BOTH
-@pytest.mark.parametrize("number", [2, 4, 6])
-def test_any_cut_is_the_whole(number, delta):
-    """With too few levels for the length, all that is older counts as the last."""
-    given = inputs(29, number, delta=delta)
-    wanted = defined(given)
-    compare(product(given, chunk=4), wanted, given, atol=1e-10)
-    for cuts in ([29], [1] * 29, [5, 1, 17, 6], [8, 8, 8, 5]):
-        compare(stepped(given, cuts)[0], wanted, given, atol=1e-10)
-
-
-@BOTH
-def test_weights_of_one_are_the_product_without_levels(delta):
-    q, k, v, g, weights, *w = inputs(29, 6, delta=delta)
-    base = delta_product if delta else decayed_product
-    wanted, last = base(q, k, *w, v, g, chunk=8)
-    given = (q, k, v, g, torch.ones_like(weights), *w)
-    torch.testing.assert_close(product(given, chunk=8), wanted)
-    seen, left = stepped(given, [11, 18])
-    torch.testing.assert_close(seen, wanted)
-    torch.testing.assert_close(left["state"].sum(2), last)
-
-
-@BOTH
-def test_padding_behind_changes_no_token(delta):
-    given = inputs(29, 6, delta=delta)
-    keep = torch.arange(29) < torch.tensor([[29], [13]])
-    whole = product(given, chunk=8, keep=keep)
-    wanted = defined([each[1:, :, :13] for each in given])
-    torch.testing.assert_close(whole[1:, :, :13], wanted, atol=1e-10, rtol=0)
 
 
 @BOTH

@@ -1,5 +1,4 @@
-"""Products with states that decay and are corrected against the loop over tokens: values,
-gradients, cuts, costs."""
+"""Products with states that decay and are corrected: float32, strong decays, costs."""
 
 from functools import partial
 
@@ -10,24 +9,14 @@ from torch.nn import functional as F
 from lra.models.ops.gated.decayed_product import Reads, decayed_product
 from lra.models.ops.gated.delta_product import delta_product
 from lra.models.ops.gated.pairs import decays
-from tests import attention
-from tests.attention import Largest, drawn, holes, joined
-from tests.literal import gated as reference
+from tests.attention import Largest, drawn
 
-CHUNK = 8
-LENGTHS = pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
 GATES = pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
 PRODUCTS = {
-    "after": (decayed_product, reference.decayed_product),
-    "before": (
-        partial(decayed_product, reads=Reads.before),
-        partial(reference.decayed_product, before=True),
-    ),
-    "delta": (delta_product, reference.delta_product),
-    "added": tuple(
-        partial(lambda rule, q, k, w, u, *rest, **facts: rule(q, k, w, *rest, u=u, **facts), rule)
-        for rule in (delta_product, reference.delta_product)
-    ),
+    "after": decayed_product,
+    "before": partial(decayed_product, reads=Reads.before),
+    "delta": delta_product,
+    "added": lambda q, k, w, u, *rest, **facts: delta_product(q, k, w, *rest, u=u, **facts),
 }
 RULES = pytest.mark.parametrize("rule", PRODUCTS)
 
@@ -46,73 +35,6 @@ def inputs(length, *, rule, vector, strength=1.0, k=3, v=5):
     return [q, *keys, value, g, drawn(2, 2, k, v, seed=5)]
 
 
-def compare(length, *, rule, vector, chunk=CHUNK, keep=None, given=None):
-    """Compare outputs, states and the gradients of all inputs with the loop."""
-    given = given or inputs(length, rule=rule, vector=vector)
-    leaves = [x.clone().requires_grad_() for x in given]
-    *tokens, state = leaves
-    product, literal = PRODUCTS[rule]
-    seen = product(*tokens, state=state, chunk=chunk, keep=keep)
-    wanted = literal(*tokens, state=state, keep=keep)
-    if keep is not None:
-        real = keep[:, None, :, None]
-        seen, wanted = ((o * real, last) for o, last in (seen, wanted))
-    attention.compare(joined(*seen), joined(*wanted), leaves, atol=1e-10)
-
-
-@LENGTHS
-@GATES
-@RULES
-def test_it_is_the_loop(length, vector, rule):
-    compare(length, rule=rule, vector=vector)
-
-
-@GATES
-@RULES
-@pytest.mark.parametrize("chunk", [1, 3, 16, 24, 100])
-def test_chunks_of_any_size_change_nothing(chunk, vector, rule):
-    compare(67, rule=rule, vector=vector, chunk=chunk)
-
-
-@GATES
-@RULES
-def test_long_sequences_are_worked_on_in_several_blocks(vector, rule, monkeypatch):
-    monkeypatch.setattr("lra.models.ops.linear.features.CPU_BLOCK", 1)
-    monkeypatch.setattr("lra.models.ops.gated.blockwise.FEW", 1)
-    monkeypatch.setattr("lra.models.ops.linear.features.MINIMUM_ROWS", 16)
-    compare(75, rule=rule, vector=vector)
-
-
-@GATES
-@RULES
-def test_what_stands_in_padding_is_never_looked_at(vector, rule):
-    keep, product = holes(21), PRODUCTS[rule][0]
-    *given, state = inputs(21, rule=rule, vector=vector)
-    spoilt = [x.clone() for x in given]
-    for x in spoilt[1:]:
-        x.movedim(2, 1)[~keep] = torch.nan
-    wanted = product(*given, state=state, chunk=CHUNK, keep=keep)
-    seen = product(*spoilt, state=state, chunk=CHUNK, keep=keep)
-    torch.testing.assert_close(seen, wanted, atol=0, rtol=0)
-
-
-@GATES
-@RULES
-def test_minus_infinity_forgets_all(vector, rule):
-    """Where a document begins: alone, twice in a row, first and last of a chunk."""
-    given = inputs(29, rule=rule, vector=vector)
-    given[-2][0, :, [0, 7, 8, 13, 14]] = -torch.inf
-    given[-2][1, 0, 5] = -torch.inf
-    compare(29, rule=rule, vector=vector, given=given)
-    *tokens, state = given
-    product = PRODUCTS["after" if rule == "before" else rule][0]
-    whole = product(*tokens, state=state, chunk=CHUNK)[0][0, :, 14:]
-    document = [x[:1, :, 14:] for x in tokens]
-    document[-1] = document[-1].clamp(min=-100)
-    alone = product(*document, chunk=CHUNK)[0][0]
-    torch.testing.assert_close(whole, alone, atol=1e-12, rtol=0)
-
-
 @GATES
 @RULES
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 60.0])
@@ -123,7 +45,7 @@ def test_float32_is_finite_and_close(strength, vector, rule):
     results = []
     for dtype in (torch.float32, torch.float64):
         leaves = [x.to(dtype).requires_grad_() for x in given]
-        o, last = PRODUCTS[rule][0](*leaves[:-1], state=leaves[-1], chunk=64)
+        o, last = PRODUCTS[rule](*leaves[:-1], state=leaves[-1], chunk=64)
         direction = drawn(*o.shape, seed=9).to(dtype)
         results.append([o, last, *torch.autograd.grad([o, last], leaves, [direction, last])])
     for seen, wanted in zip(*results, strict=True):
@@ -142,18 +64,6 @@ def test_small_decays_behind_strong_ones_are_not_lost_in_float32(vector):
 
 @GATES
 @RULES
-def test_values_come_back_in_their_dtype_and_the_state_in_float32(vector, rule):
-    given, product = inputs(9, rule=rule, vector=vector), PRODUCTS[rule][0]
-    given = [x.bfloat16() for x in given]
-    o, last = product(*given[:-1], state=given[-1].float(), chunk=4)
-    assert (o.dtype, last.dtype) == (torch.bfloat16, torch.float32)
-    wide = [x.float() for x in given]
-    wanted = product(*wide[:-1], state=wide[-1], chunk=4)
-    torch.testing.assert_close((o, last), (wanted[0].bfloat16(), wanted[1]))
-
-
-@GATES
-@RULES
 def test_no_tensor_grows_beyond_a_block(vector, rule, monkeypatch):
     """The largest is the output, or a table of a block; not a state for every token."""
     monkeypatch.setattr("lra.models.ops.linear.features.CPU_BLOCK", 1)
@@ -161,7 +71,7 @@ def test_no_tensor_grows_beyond_a_block(vector, rule, monkeypatch):
     *given, state = inputs(1024, rule=rule, vector=vector, k=16, v=16)
     leaves = [x.requires_grad_() for x in given]
     with Largest() as seen:
-        o, _ = PRODUCTS[rule][0](*leaves, state=state)
+        o, _ = PRODUCTS[rule](*leaves, state=state)
         o.sum().backward()
     assert seen.elements == o.numel()
 

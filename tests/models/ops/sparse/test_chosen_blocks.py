@@ -1,16 +1,13 @@
-"""Attention to lists of blocks against a dense mask, and what it costs."""
+"""Attention to lists of blocks: dropout, and what it costs."""
 
-import pytest
 import torch
 from torch import Tensor
 
 from lra.models.contract.counting import count_operations
 from lra.models.mixer import Layout
-from lra.models.ops.sparse import chosen_blocks
 from lra.models.ops.sparse.block_table import BlockTable, laid_out
 from lra.models.ops.sparse.chosen_blocks import chosen_attention
-from tests.attention import compare, drawn, holes
-from tests.literal.heads import attention_in_sight
+from tests.attention import drawn
 
 BLOCK = 4
 
@@ -23,14 +20,6 @@ def lists(length: int, groups: int, top: int, count: int) -> Tensor:
     return chosen.masked_fill(gone, -1)
 
 
-def in_sight(chosen: Tensor, length: int, *, causal: bool, reach: int | None) -> Tensor:
-    i, j = torch.arange(length)[:, None], torch.arange(length)
-    sees = (chosen[..., None] == j // BLOCK).any(-2)
-    if causal:
-        sees = sees & (j <= i)
-    return sees if reach is None else sees & ((i - j).abs() < reach)
-
-
 def heads(length: int, number: int, groups: int) -> list[Tensor]:
     shapes = [(2, number, length, 5), (2, groups, length, 5), (2, groups, length, 3)]
     return [drawn(*shape, seed=s).requires_grad_() for s, shape in enumerate(shapes)]
@@ -38,28 +27,6 @@ def heads(length: int, number: int, groups: int) -> list[Tensor]:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, table: BlockTable, **facts) -> Tensor:
     return chosen_attention(q, table.contents(k), table.contents(v), chosen, table, **facts)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("number", "groups"), [(2, 2), (4, 2), (3, 1)])
-@pytest.mark.parametrize("reach", [None, 6])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("elements", [1, 1 << 19])
-def test_it_is_attention_with_a_mask(causal, number, groups, reach, padded, elements, monkeypatch):  # noqa: PLR0917
-    monkeypatch.setitem(chosen_blocks.PASS_ELEMENTS, "cpu", elements)
-    length = 18
-    qkv, keep = heads(length, number, groups), holes(length, real=0.5) if padded else None
-    table = laid_out(Layout(), length, BLOCK, causal=causal, like=qkv[0])
-    if keep is not None:
-        table = table._replace(filled=torch.nn.functional.pad(keep, (0, 2)))
-    chosen = lists(length, groups, 3, table.block_count)
-    seen = attend(*qkv, chosen, table, causal=causal, reach=reach)
-    q, k, v = qkv
-    k, v = (x.repeat_interleave(number // groups, 1) for x in (k, v))
-    sees = in_sight(chosen, length, causal=causal, reach=reach)
-    sees = sees.repeat_interleave(number // groups, 1)
-    sees = sees if keep is None else sees & keep[:, None, None]
-    compare(seen, attention_in_sight(q, k, v, sees), qkv)
 
 
 def test_a_mean_of_many_draws_is_attention_without_dropout():
