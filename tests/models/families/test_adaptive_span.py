@@ -13,7 +13,7 @@ from tests.attention import builder, drawn
 from tests.models.families.released import adaptive_span as released
 
 STORED = np.load(released.OUTPUTS)
-WIDTH, HEADS, K, SPAN, RAMP = 12, 3, 4, 20, 4
+WIDTH, HEADS, SPAN, RAMP = 12, 3, 20, 4
 
 
 def build(spans: list[float] | None = None, **options) -> AdaptiveSpan:

@@ -8,8 +8,6 @@ import torch
 from lra.models.families.differential import Differential
 from lra.models.mixer import Site
 
-LENGTH, WIDTH, HEADS = 13, 24, 3
-
 
 def test_lambda_starts_near_its_place_in_the_depth():
     site = Site(width=512, heads=4, max_length=9, layer=2, depth=4)

@@ -6,8 +6,6 @@ from lra.models.families.forgetting import Forgetting, fading_attention
 from lra.models.mixer import Site
 from tests.attention import drawn
 
-LENGTH, WIDTH, HEADS = 13, 12, 3
-
 
 def test_far_from_the_first_token_nothing_is_lost():
     """Sums of gates that all tokens share would cost digits: with these, an error of 1e-4."""

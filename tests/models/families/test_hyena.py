@@ -14,7 +14,7 @@ from tests.literal.convolutions import (
 )
 from tests.models.families.released import long_convolutions as released
 
-WIDTH, LONGEST, LENGTH = 6, 20, 13
+WIDTH, LONGEST = 6, 20
 SITE = {"width": WIDTH, "heads": 2, "max_length": LONGEST}
 STORED = np.load(released.OUTPUTS)
 built = builder(Hyena, **SITE, filter_width=8)

@@ -8,7 +8,6 @@ from lra.models.families.lambda_layer import LambdaLayer
 from lra.models.mixer import Layout, Site
 from tests.models.families.released import lambda_layer as released
 
-LENGTH = 19
 STORED = np.load(released.OUTPUTS)
 
 

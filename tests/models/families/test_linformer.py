@@ -1,7 +1,5 @@
 """Linformer's maps: how many, how they are drawn, what they cost."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -10,10 +8,7 @@ from lra.models.contract.counting import count_operations, fake_tensors
 from lra.models.families.linformer import Linformer
 from lra.models.mixer import Layout, Positions, Unsupported, Variant
 from lra.models.ops.low_rank.length_map import Projection, Sharing
-from tests import attention
 from tests.attention import builder, drawn, site
-
-compare = partial(attention.compare, looser=10)
 
 MATRIX = [Projection.learned, Projection.frozen_jl]
 LENGTH, HEADS, WIDTH = 40, 3, 4

@@ -8,7 +8,7 @@ from lra.models.families.retnet import RetNet, log_decays
 from lra.models.mixer import Layout
 from tests.attention import builder, drawn
 
-LENGTH, WIDTH, HEADS = 21, 12, 3
+LENGTH, WIDTH = 21, 12
 
 
 def built(**options) -> RetNet:

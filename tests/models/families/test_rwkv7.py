@@ -13,7 +13,7 @@ from lra.models.ops.gated.delta_product import delta_product
 from tests.attention import builder, compare, drawn
 from tests.literal.rwkv7 import layer as literal
 
-WIDTH, HEADS, CHUNK = 12, 3, 8
+WIDTH, CHUNK = 12, 8
 
 
 def built(layer=0, **options) -> RWKV7:

@@ -1,14 +1,9 @@
 """The stride of the Sparse Transformer."""
 
-from functools import partial
-
 from lra.models.families.sparse_transformer import SparseTransformer
 from lra.models.mixer import Variant
 from lra.models.ops.sparse.strided_and_fixed import SparsePattern
-from tests import attention
 from tests.attention import builder
-
-heads = partial(attention.heads, number=4)
 
 
 def built(**given) -> SparseTransformer:

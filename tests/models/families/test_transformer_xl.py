@@ -11,7 +11,7 @@ from tests.attention import builder, drawn, streamed
 from tests.models.families.released import transformer_xl as released
 
 STORED = np.load(released.OUTPUTS)
-WIDTH, HEADS, LENGTH, MEMORY = 12, 3, 5, 7
+WIDTH, HEADS, MEMORY = 12, 3, 7
 
 
 def build(positions: Positions = Positions.transformer_xl, **options) -> TransformerXL:
@@ -64,9 +64,6 @@ def model(**changes) -> Backbone:
     return Backbone(
         config, facts, [lambda site: TransformerXL(site, **options)], seed=0
     ).double()  # fmt: skip
-
-
-TOKENS = torch.randint(0, 11, (4, 24), generator=torch.Generator().manual_seed(3))
 
 
 def test_clamps_of_training_and_evaluation() -> None:

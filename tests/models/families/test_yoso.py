@@ -1,15 +1,9 @@
 """YOSO without draws."""
 
-from functools import partial
-
 import torch
 
 from lra.models.families.yoso import Yoso, YosoEstimator
-from tests import attention
 from tests.attention import builder
-
-compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=10)
-
 
 built = builder(Yoso)
 
