@@ -8,9 +8,7 @@ from lra.models.contract.counting import (
 )
 from lra.models.families.linear import linear_attention
 from tests.attention import DIRECTIONS, Calls
-from tests.models.ops.linear.feature_forms import draw, small_blocks
-
-__all__ = ["small_blocks"]
+from tests.models.ops.linear.feature_forms import draw
 
 
 def test_backward_twice_is_refused_not_wrong():

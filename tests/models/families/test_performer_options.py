@@ -5,10 +5,8 @@ import torch
 
 from lra.models.families.performer import Kernel, KeyMax, Stabiliser
 from lra.models.mixer import Layout, Unsupported, Variant
-from tests.models.ops.linear.feature_forms import small_blocks
 from tests.models.ops.linear.performer_forms import make
 
-__all__ = ["small_blocks"]
 WHOLE = KeyMax["global"]
 REFERENCE = {"stabiliser": Stabiliser.reference, "key_max": WHOLE}
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lra.models.ops.linear import features as blocked
 from lra.models.ops.linear.causal_product import causal_product
 from lra.models.ops.linear.feature_product import feature_product
 from lra.models.ops.linear.features import FeatureMaps
@@ -39,10 +38,3 @@ def attend(q, k, v, maps: FeatureMaps, *, causal, keep=None, chunk=8):
 def compare(run, reference, inputs, *, tolerance: float = 1e-11):
     """Compare outputs and gradients."""
     attention.compare(run(), reference(), inputs, atol=0.1 * tolerance, rtol=tolerance, looser=10)
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of a few rows, so that short inputs cross their borders."""
-    monkeypatch.setattr(blocked, "CPU_BLOCK", 1)
-    monkeypatch.setattr(blocked, "MINIMUM_ROWS", 16)
