@@ -23,6 +23,8 @@ LABELLED = (
 SCORED = ("alibi", "t5", "shaw", "transformer_xl")
 """Positions without which attention runs in a fused kernel, and memory grows with the length."""
 SIZES = ("depth", "width", "heads", "head_width", "feed_forward_width")
+PLACE = ("task_version", "source", "length")
+"""What columns of tables are by, next to the task."""
 TRAININGS = "trainings."
 """Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""
 
@@ -72,6 +74,11 @@ def with_distinct_names(
     for cell, labels in zip(of_models["cell"], of_models["labels"].map(labels_of), strict=True):
         for mark, texts in marks.items():
             texts[cell] = max(texts.get(cell, ""), labels.get(mark, ""))
+    places: dict[str, set[tuple[Any, ...]]] = {}
+    for cell, *place in (
+        of_models[["cell", *PLACE]].astype(str).drop_duplicates().itertuples(index=False)
+    ):
+        places.setdefault(cell, set()).add(tuple(place))
     distinct = of_models[["model", "task", "runner", "cell"]].drop_duplicates()
     distinct = distinct.assign(**{m: distinct["cell"].map(texts) for m, texts in marks.items()})
     for key, group in distinct.groupby(["model", "task", "runner", *RUN_MARKS], sort=False):
@@ -87,6 +94,7 @@ def with_distinct_names(
         unnamed = [key for key in keys if not key.startswith(LABELLED) and key not in fixed]
         seeds = {cell: _of_training(cells.get(cell, {}).get("described", {})) for cell in flat}
         differing = [key for key in unnamed if _differs(key, flat, seeds)]
+        differing = [key for key in differing if not _told_by_place(key, flat, places)]
         # What else differs says better how the weights came about than the key of a training.
         differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
         for cell, values in flat.items() if differing else ():
@@ -186,6 +194,19 @@ def _defaults(model: str) -> Mapping[str, str] | None:
     options = flatten(load(file).get("mixer", {}))
     options.pop("class_path", None)
     return options
+
+
+def _told_by_place(
+    key: str, flat: Mapping[str, Mapping[str, str]], places: Mapping[str, set[tuple[Any, ...]]]
+) -> bool:
+    """Return whether an option of the task is told by the places of a table alone."""
+    if not key.startswith("task."):
+        return False
+    by_place: dict[tuple[Any, ...], set[str | None]] = {}
+    for cell, values in flat.items():
+        for place in places[cell]:
+            by_place.setdefault(place, set()).add(values.get(key))
+    return all(len(values) == 1 for values in by_place.values())
 
 
 def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, str]) -> bool:

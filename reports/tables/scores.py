@@ -9,7 +9,13 @@ import pandas as pd
 
 from lra.reports.names import display_name
 from lra.reports.rows import AMBIGUOUS, MARKS, as_text, model_order, short
-from lra.reports.statistics.intervals import LEVEL, Interval, mean_interval, wilson_interval
+from lra.reports.statistics.intervals import (
+    LEVEL,
+    Interval,
+    Uncertainty,
+    mean_interval,
+    wilson_interval,
+)
 from lra.reports.style import Captions, Spread, current_style
 from lra.reports.tables.marks import absent
 from lra.reports.tables.ranking import DIFFERS, RANKS, UNRANKED, rank_columns
@@ -25,6 +31,7 @@ _USED = (*TASK, "name", "family", "options", "cell", "seed", "value", "status", 
 BASELINES = "baselines: scores that need no long-range model"
 ORACLES = "oracles: answers computed by the rule of the task"
 EQUAL = "equal at every seed: the interval has no width, and says nothing about another seed"
+ONE_SEED = "one seed, with several answers in each example: no interval"
 CHANCE = {
     "listops": 0.1, "text": 0.5, "retrieval": 0.5, "image": 0.1, "pathfinder": 0.5,
     "pathfinder64": 0.5, "pathx": 0.5, "path256": 0.5,
@@ -186,13 +193,13 @@ def accuracy_table(
         table_rows.append(TableRow(title=titles[name], entries=(*line(name),), section=section))
     percent = f"{100 * LEVEL:g} %"
     caption = f"{score.unit}, mean over seeds [{percent} interval; what it accounts for]. "
-    if score.shares:
+    caption += "It is a t interval over seeds; one seed has none."
+    if any(e.interval and e.interval.source is Uncertainty.examples for e in every):
+        caption = caption.removesuffix("It is a t interval over seeds; one seed has none.")
         caption += (
             "Over seeds it is a t interval; over examples (one seed) Wilson's, which says nothing "
             "about another seed."
         )
-    else:
-        caption += "It is a t interval over seeds; one seed has none."
     caption += (f" {marks}" if marks else "") + differing_positions(rows.loc[final.index])
     tasks = {column[0] for column in columns}
     certified = (final["baseline"] != "") | (final["runner"] == "certify")  # that failed, too
@@ -333,6 +340,8 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     interval = score_interval(score, values, examples)
     if len(values) > 1 and len({*values}) == 1 and (good["baseline"] == "").all():
         notes += (EQUAL,)
+    if interval is None and score.shares and (good["baseline"] == "").all():
+        notes += (ONE_SEED,)
     labels = good["labels"][good["baseline"] != ""]
     notes += tuple(sorted({s for s in (mapping.get("sentence", "") for mapping in labels) if s}))
     notes += tuple(sorted({mapping["remark"] for mapping in good["labels"] if "remark" in mapping}))

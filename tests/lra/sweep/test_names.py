@@ -67,6 +67,15 @@ NAMES = {
 """Identities of cells of one model, and what they are called."""
 
 
+@pytest.mark.parametrize(("lengths", "told"), [((32, 64), True), ((32, 32), False)])
+def test_what_the_columns_of_a_table_tell_is_not_named(lengths, told) -> None:
+    cells = {c: {"task": {"data": c, "options": {"size": n}}} for n, c in enumerate("ab")}
+    rows = _rows(("a", "m"), ("b", "m")).assign(length=lengths)
+    names = {*with_distinct_names(rows, cells)["model"]}
+    both = {f"m (task.data={c}, task.options.size={n})" for n, c in enumerate("ab")}
+    assert names == ({"m"} if told else both)
+
+
 @pytest.mark.parametrize("case", NAMES)
 def test_cells_are_called_by_what_differs(case: str) -> None:
     identities, names = NAMES[case]

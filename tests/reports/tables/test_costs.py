@@ -128,7 +128,7 @@ def test_crossover_from_paired_ratios(make: SimpleNamespace) -> None:
 def test_the_reference_is_itself_whatever_a_style_calls_it(make: SimpleNamespace) -> None:
     with using(ReportStyle(models={"sdpa": ModelStyle(name="SDPA")})):
         found = points(sweep(make))
-        speed = entry(efficiency_table(found, "step"), "speed relative to exact", "SDPA")
+        speed = entry(efficiency_table(found, "step"), "speed relative to SDPA", "SDPA")
         crossing = entry(crossover_table(found), "", "SDPA", 1)
     assert speed.text == crossing.text == "ref."
     assert speed.notes == crossing.notes == ("the reference itself",)

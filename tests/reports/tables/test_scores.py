@@ -46,7 +46,7 @@ ENTRIES = {
     "one seed of 1 is not equal seeds": (
         seeds(1.0), "100.0 [99.8, 100.0; 2,000 examples]", 1.0, "examples", ""),
     "without a number of examples there is no interval": (
-        [row("accuracy", 0.375, labels=TEST)], "37.5", 0.375, None, ""),
+        [row("accuracy", 0.375, labels=TEST)], "37.5", 0.375, None, "no interval"),
     "a failed seed is a footnote and no part of the mean": (
         [*seeds(0.3, 0.5), DIVERGED], "40.0 [0.0, 100.0; 2 of 3 seeds]", 0.4, "seeds",
         "diverged: loss was nan"),
@@ -164,9 +164,7 @@ def test_positions_that_differ_are_named_below() -> None:
     cells["gla"] = {"identity": {"backbone": {"positions": "rotary"}}}
     found = table(with_backbones(rows, cells)).caption
     assert "Positions differ: rotary of gla at listops (learned of most)." in found
-    text = make.frame(
-        *(make.accuracy(model, 0, 0.5, cell=f"t{model}", task="text") for model in models)
-    )
+    text = frame(*(accuracy(model, 0, 0.5, cell=f"t{model}", task="text") for model in models))
     cells |= {f"t{m}": {"identity": {"backbone": {"positions": "rotary"}}} for m in models}
     found = table(with_backbones(pd.concat([rows, text]), cells)).caption
     assert "Positions differ: rotary of gla at listops (learned of most)." in found
