@@ -79,7 +79,7 @@ class PlacedMaps(FeatureMaps):
 
     def at_rows(self, rows: slice) -> FeatureMaps:
         """Return the maps of these positions."""
-        return self._replace(query=self.query.at(rows), key=self.key.at(rows))  # type: ignore[attr-defined]
+        return self._replace(query=self.query.at_rows(rows), key=self.key.at_rows(rows))  # type: ignore[attr-defined]
 
 
 def cosine_maps(
