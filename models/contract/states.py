@@ -181,7 +181,7 @@ def tensors(state: State) -> list[Tensor]:
     return [] if state is None else [state]
 
 
-def describe(state: State) -> list[tuple[tuple[int, ...], torch.dtype]]:
+def shapes_of(state: State) -> list[tuple[tuple[int, ...], torch.dtype]]:
     """Return shape and dtype of every tensor of a state."""
     return [(tuple(tensor.shape), tensor.dtype) for tensor in tensors(state)]
 
@@ -197,14 +197,14 @@ def check_state(case: Case) -> Result:
     fresh = initial_state(mixer, case)
     if any(tensor.any() for tensor in tensors(fresh)):
         return Result(False, "the empty state is not zeros: zeros mean empty")
-    before = describe(fresh)
+    before = shapes_of(fresh)
     if any(not shape or shape[0] != ROWS for shape, _ in before):
         return Result(False, f"the batch is not the first axis of every tensor: {before}")
     _, state = stream(mixer, [early], fresh)
     if any(tensor.any() for tensor in tensors(fresh)):
         return Result(False, "extend wrote into the state that it was given: return a new one")
     wanted, after = stream(mixer, [late], state, first=cut)
-    for shapes in (describe(state), describe(after)):
+    for shapes in (shapes_of(state), shapes_of(after)):
         if shapes != before:
             return Result(False, f"the state changed shape: {shapes}, wanted {before}")
     turned = join(*(select(state, slice(row, row + 1)) for row in reversed(range(ROWS))))
@@ -295,11 +295,11 @@ def check_forgetting(case: Case) -> Result:
 def _never_full(case: Case, mixer: nn.Module, pieces: list[int]) -> str | None:
     """Say why no stream outgrows the memory, as its size shows; None where one does."""
     sizes = [
-        describe(initial_state(mixer, case, memory)) for memory in (REMEMBERED, 2 * REMEMBERED)
+        shapes_of(initial_state(mixer, case, memory)) for memory in (REMEMBERED, 2 * REMEMBERED)
     ]
     longer = streaming_mixer(case, max_length=2 * max(case.max_length, sum(pieces)))
     if not isinstance(longer, str):
-        sizes.append(describe(initial_state(longer, case, REMEMBERED)))
+        sizes.append(shapes_of(initial_state(longer, case, REMEMBERED)))
     if all(size == sizes[0] for size in sizes):
         return "its state has one size, whatever it remembers"
     try:
