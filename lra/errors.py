@@ -24,9 +24,10 @@ OTHER_NAMES = {
     "imdb": "text", "cifar": "image", "cifar10": "image", "cifar_10": "image", "aan": "retrieval",
     "wikitext": "wikitext2", "uniprot": "proteins", "cost": "scaling", "speed": "scaling",
     "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
-    "published": "full", "rope": "rotary",
+    "published": "full", "rope": "rotary", "recall": "mqar", "associative_recall": "mqar",
+    "laptop": "cpu",
 }  # fmt: skip
-"""What others call our models, tasks, runners and loggers."""
+"""What others call our models, tasks, runners, loggers and machines."""
 
 
 class ConfigError(ValueError):

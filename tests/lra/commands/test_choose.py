@@ -378,6 +378,8 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
         ("length=16 seed=1", "seed: it decides nothing"),
         ("length=16 hardware=a10", "unknown hardware 'a10': did you mean 'a100'?"),
         ("length=16 task=lisstops", "unknown task 'lisstops': did you mean 'listops'?"),
+        ("length=16 task=recall", "unknown task 'recall': it is called 'mqar' here."),
+        ("length=16 hardware=laptop", "unknown hardware 'laptop': it is called 'cpu' here."),
         ("length=16 --by tim", "unknown rank 'tim': did you mean 'time'?"),
         ("length=16 model=linear size=tiny,base", "2 forms of linear: give each key one value"),
     ],
