@@ -25,7 +25,7 @@ from lra.runners.storage.homes import COPIED, Home
 from lra.runners.storage.index import CellSummary, RowsIndex, statuses
 from lra.runners.store import Store
 from lra.sweep.planned_cells import NO_DATA
-from lra.terminal.board import counted
+from lra.terminal.board import ending_words
 from lra.terminal.progress import failure_of
 from lra.terminal.wording import ahead, time_words
 
@@ -259,7 +259,7 @@ def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Ite
     """Yield what a person sees, of running cells and of workers at most so many."""
     share = standing.done / max(1, standing.total)
     running, waiting = len(standing.running), standing.left - len(standing.running)
-    parts = [*counted(standing.endings), f"{running:,} running", f"{waiting:,} waiting"]
+    parts = [*ending_words(standing.endings), f"{running:,} running", f"{waiting:,} waiting"]
     yield (
         f"sweep {standing.sweep}: {standing.done:,} of {standing.total:,} cells have ended "
         f"({share:.0%}): {', '.join(parts)}"

@@ -26,7 +26,7 @@ from lra.runners.store import Store
 from lra.sweep.sweep_logger import SweepLogger
 from lra.sweep.users import at_work
 from lra.tasks.data.signals import StopSignal, stoppable
-from lra.terminal.board import UNENDED, ProgressBoard, counted
+from lra.terminal.board import UNENDED, ProgressBoard, ending_words
 from lra.terminal.wording import time_words
 
 FIRST_S, LONGEST_S = 0.2, 5.0
@@ -239,7 +239,7 @@ class Worker:
         if not left:
             self.store.clear_claims({entry.key for entry in self.plan.entries})
             self._report()
-            endings = ", ".join(counted(claiming.endings()))
+            endings = ", ".join(ending_words(claiming.endings()))
             return f"all {total:,} cells of {self.plan.sweep} have ended: {endings}"
         possible = [place for place in left if place not in claiming.set_aside]
         entries = self.plan.entries
@@ -269,7 +269,7 @@ class Worker:
 
     def _summary(self, code: int) -> None:
         took = time_words(time.monotonic() - self.begun)
-        endings = ", ".join(counted(self.board.endings))
+        endings = ", ".join(ending_words(self.board.endings))
         self.say(f"worker ends with {code} after {took}: {endings or 'no cell run'}")
         self.state.over(code, self.why)
 

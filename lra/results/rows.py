@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra.composition.protocol import ADHOC
 from lra.errors import UnknownName, unknown
 from lra.runners.storage import schema_1
 from lra.runners.storage.formats import read_object, without_gc
@@ -76,9 +77,6 @@ def _shared(value: Any, known: dict[str, Any], levels: int = 2) -> Any:
 
 def destination(root: Path, sweep: str | None) -> tuple[Path, str]:
     """Return the folder and the heading of the report on a sweep, or on the whole store."""
-    from lra.composition.protocol import ADHOC
-    from lra.runners.store import Store
-
     if sweep is not None:
         mixed = "adhoc: all runs without a sweep of their own"
         return root / "reports" / sweep, f"Results of {mixed if sweep == ADHOC else sweep}"

@@ -233,7 +233,7 @@ class ProgressBoard:
 
     def summary(self, folder: str) -> None:
         """Say how all of it ended, and where the results are."""
-        parts = counted(self.endings)
+        parts = ending_words(self.endings)
         missing = self.total - self.endings.total()
         parts += [f"{missing} not tried"] if missing else []
         cells = "1 cell" if self.total == 1 else f"{self.total} cells"
@@ -319,7 +319,7 @@ class ProgressBoard:
         return left / max(1, len(so_far))
 
 
-def counted(endings: Counter[str]) -> list[str]:
+def ending_words(endings: Counter[str]) -> list[str]:
     """Return how many cells ended in each way, in words."""
     order = [*map(str, Status), *UNENDED]
     return [f"{endings[s]:,} {s.replace('_', ' ')}" for s in order if endings[s]]

@@ -193,13 +193,13 @@ def accuracy_table(
         table_rows.append(TableRow(title=titles[name], entries=(*line(name),), section=section))
     percent = f"{100 * LEVEL:g} %"
     caption = f"{score.unit}, mean over seeds [{percent} interval; what it accounts for]. "
-    caption += "It is a t interval over seeds; one seed has none."
-    if any(e.interval and e.interval.source is Uncertainty.examples for e in every):
-        caption = caption.removesuffix("It is a t interval over seeds; one seed has none.")
-        caption += (
-            "Over seeds it is a t interval; over examples (one seed) Wilson's, which says nothing "
-            "about another seed."
-        )
+    wilson = any(e.interval and e.interval.source is Uncertainty.examples for e in every)
+    caption += (
+        "Over seeds it is a t interval; over examples (one seed) Wilson's, which says nothing "
+        "about another seed."
+        if wilson
+        else "It is a t interval over seeds; one seed has none."
+    )
     caption += (f" {marks}" if marks else "") + differing_positions(rows.loc[final.index])
     tasks = {column[0] for column in columns}
     certified = (final["baseline"] != "") | (final["runner"] == "certify")  # that failed, too
