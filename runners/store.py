@@ -6,7 +6,7 @@
                                    environment-<fingerprint>.json   versions and machine
                                    checkpoint-<fingerprint>/        while training, then the weights
     root/claims/<cell>                                              advisory
-    root/sweeps/<name>/<cell>                                       empty files: which cells belong
+    root/sweeps/<name>/<cell>                                       its cells: what each is called
     root/index/rows.json                                            what rows say in short: a cache
 
 No locks: correctness rests on the rename of finished files, so any number of processes on any
@@ -18,6 +18,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -297,23 +298,23 @@ class Store:
 
     # -- sweeps ----------------------------------------------------------------------------------
 
-    def record_in_sweep(self, name: str, key: str) -> None:
-        """Note that a cell belongs to a sweep; a cell may belong to many."""
+    def record_in_sweep(self, name: str, key: str, title: str = "") -> None:
+        """Note that a cell, of a title for people, belongs to a sweep; it may belong to many."""
         if not _SWEEP_NAME.fullmatch(name):
             raise ValueError(
                 f"a sweep name is made of letters, digits and . _ = , + -: got {name!r}"
             )
-        atomic.record(atomic.make_folder(self.root / "sweeps" / name) / key)
+        atomic.record(atomic.make_folder(self.root / "sweeps" / name) / key, title)
 
-    def record_cells(self, name: str, keys: Sequence[str]) -> None:
-        """Note that cells belong to a sweep; those that are noted already take no time."""
+    def record_cells(self, name: str, titles: Mapping[str, str]) -> None:
+        """Note which cells belong to a sweep, by key; those that are noted already take no time."""
         try:
             there = set(persistent(os.listdir, self.root / "sweeps" / name))
         except OSError:
             there = set()
-        for key in keys:
+        for key, title in titles.items():
             if key not in there:
-                self.record_in_sweep(name, key)
+                self.record_in_sweep(name, key, title)
 
     def take_from_sweep(self, name: str, key: str) -> None:
         """Note that a cell no longer belongs to a sweep; it stays in the store."""
@@ -332,6 +333,17 @@ class Store:
             hint = f"near matches: {some(near)}" if near else f"sweeps there: {some(names)}"
             raise UnknownCell(f"no sweep {name!r} in {self.root}; {hint}")
         return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+    def unfinished(self, name: str) -> list[str]:
+        """Return the titles (else keys) of a sweep's cells without rows. Raises `UnknownCell`."""
+        titles = []
+        for key in self.cells_of(name):
+            if not rows_files(self.cell_folder(key)):
+                path, title = self.root / "sweeps" / name / key, ""
+                with suppress(OSError):
+                    title = path.read_text(encoding="utf-8", errors="replace")
+                titles.append(title if title and title.isprintable() else key)
+        return sorted(titles)
 
 
 # -- reading -------------------------------------------------------------------------------------

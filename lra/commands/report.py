@@ -58,6 +58,8 @@ def main(argv: list[str]) -> int:
         print(path)
     for line in undrawn(prepare(written.rows)):
         print(line, file=sys.stderr)
+    for line in written.unfinished:
+        print(line, file=sys.stderr)
     for line in written.left_out:
         print(f"left out: {line}", file=sys.stderr)
     return 1 if written.left_out else 0

@@ -18,6 +18,7 @@ from lra.results.rows import (
     published_cells,
     published_with_names,
     stored_rows,
+    unfinished,
 )
 
 
@@ -29,6 +30,8 @@ class WrittenReport:
     files: list[Path]
     left_out: list[str]
     """Cells that are damaged, with the reason."""
+    unfinished: list[str]
+    """Cells without rows, in a line for each sweep."""
 
 
 def write(
@@ -55,6 +58,7 @@ def write(
         plugins: Packages whose runners have sections of their own.
     """
     left_out: list[str] = []
+    without_rows: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     if file is not None:
         rows, about = published_with_names(file), published_cells(file)
@@ -62,6 +66,7 @@ def write(
         accounts = published_accounts(rows, about)
     else:
         rows, cells, left_out = stored_rows(root, sweep)
+        without_rows = unfinished(root, sweep)
         folder, heading = destination(root, sweep)
         about = {key: cell["config"] for key, cell in cells.items()}
         accounts = stored_accounts(root, rows, cells)
@@ -70,11 +75,11 @@ def write(
         out or folder,
         title=title or heading,
         groups=kinds(config_dirs),
-        left_out=left_out,
+        left_out=[*left_out, *without_rows],
         sections=sections(cells, config_dirs, plugins),
         metrics=first_metrics(cells),
         deviations={key: deviations(node) for key, node in about.items()},
         style=style or DEFAULT,
         cells=accounts,
     )
-    return WrittenReport(rows=rows, files=files, left_out=left_out)
+    return WrittenReport(rows=rows, files=files, left_out=left_out, unfinished=without_rows)

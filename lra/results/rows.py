@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lra.composition.protocol import ADHOC
 from lra.errors import UnknownName, unknown
 from lra.runners.storage import schema_1
-from lra.runners.storage.formats import read_object, without_gc
-from lra.runners.store import BadStore, Store, read_rows, read_rows_file, table_of
+from lra.runners.storage.formats import read_object, some, without_gc
+from lra.runners.store import BadStore, Store, UnknownCell, read_rows, read_rows_file, table_of
 from lra.sweep.model_names import with_distinct_names
 
 if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
@@ -73,6 +74,25 @@ def _shared(value: Any, known: dict[str, Any], levels: int = 2) -> Any:
     if levels and isinstance(value, dict):
         return {sys.intern(k): _shared(part, known, levels - 1) for k, part in value.items()}
     return known.setdefault(repr(value), value)
+
+
+def unfinished(root: Path, sweep: str | None) -> list[str]:
+    """Return a line for each sweep (None: all) of which cells have no rows: which these are."""
+    store, lines = Store(root), []
+    for name in store.sweeps() if sweep is None else [sweep]:
+        seeds: dict[str, list[str]] = {}
+        with suppress(UnknownCell):  # a folder whose name no sweep can have
+            for title in store.unfinished(name):
+                what, comma, seed = title.partition(", seed ")
+                seeds.setdefault(what, []).extend([seed] if comma else [])
+        texts = [
+            what + (f", seed{'s' * (len(of) > 1)} {', '.join(of)}" if of else "")
+            for what, of in seeds.items()
+        ]
+        if texts:
+            cells = some(texts, between="; ")
+            lines.append(f"unfinished in {name}: {cells}; the same command goes on")
+    return lines
 
 
 def destination(root: Path, sweep: str | None) -> tuple[Path, str]:

@@ -71,7 +71,7 @@ def data_of(planned: PlannedCell) -> tuple[str, ...]:
 
 def enter(sweep: str, planned: Sequence[PlannedCell], store: Store) -> None:
     """Note which cells belong to a sweep, and which no longer do: see `superseded_keys`."""
-    store.record_cells(sweep, [item.cell.key for item in planned])
+    store.record_cells(sweep, {item.cell.key: title(item.cell) for item in planned})
     for key in superseded_keys(sweep, planned, store):
         store.take_from_sweep(sweep, key)
 

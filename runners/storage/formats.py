@@ -257,9 +257,9 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
     return rows
 
 
-def some(names: Sequence[str], at_most: int = 8) -> str:
+def some(names: Sequence[str], at_most: int = 8, between: str = ", ") -> str:
     """Return names for a message, the first few of many."""
     if not names:
         return "none"
     rest = len(names) - at_most
-    return ", ".join(names[:at_most]) + (f" and {rest} more" if rest > 0 else "")
+    return between.join(names[:at_most]) + (f" and {rest} more" if rest > 0 else "")

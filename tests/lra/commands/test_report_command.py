@@ -49,6 +49,26 @@ def test_a_report_of_a_whole_store_says_which_sweeps_it_mixes(results: Path) -> 
         assert (results / "r" / "report.md").read_text().splitlines()[0] == words
 
 
+def test_what_an_interrupted_sweep_has_not_finished_is_named(results: Path, capsys) -> None:
+    store, folder = Store(results), results / "r"
+    for name, seed in (("other", 3), ("other", 2), ("third", 3)):
+        title = f"train {name} on listops, seed {seed}"
+        store.record_in_sweep("mine", make_cell(seed, model=name).key, title)
+    store.record_in_sweep("mine", "3fa9" * 4)  # by an lra that noted no titles
+    words = ["report", "--results", str(results), "--out", str(folder)]
+    told = (
+        f"unfinished in mine: {'3fa9' * 4}; train other on listops, seeds 2, 3; "
+        "train third on listops, seed 3; the same command goes on"
+    )
+    for sweep in ([], ["--sweep", "mine"]):
+        assert main([*words, *sweep]) == 0
+        assert told in capsys.readouterr().err
+        assert told in (folder / "report.md").read_text()
+    next(results.glob("cells/*/*/*.jsonl")).write_text("{")
+    assert main([*words, "--sweep", "mine"]) == 1  # what is damaged is no unfinished cell
+    assert told in capsys.readouterr().err
+
+
 def test_published_rows_give_the_same_report(results: Path, tmp_path: Path) -> None:
     common, mine = ["--title", "t"], ["--results", str(results), "--sweep", "mine"]
     for name in ("v1.5", "v1.5.jsonl"):

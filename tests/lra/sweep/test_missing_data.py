@@ -56,7 +56,13 @@ def test_a_missing_data_set_leaves_the_other_columns_alive(tmp_path, cache, caps
     assert main(words) == 0
     found = read_rows(tmp_path / "r", "two")
     assert set(found["status"]) == {"ok"}
-    assert len(Store(tmp_path / "r").cells_of("two")) == 2
+    store = Store(tmp_path / "r")
+    assert len(store.cells_of("two")) == 2
+    assert store.unfinished("two") == []
+    shutil.rmtree(store.root / "cells")  # as if it had been interrupted before the first had ended
+    assert store.unfinished("two") == [
+        f"train identity on {task}, seed 0" for task in ("listops", "retrieval")
+    ]
 
 
 def test_alone_it_is_an_error_before_anything_runs(tmp_path, capsys):

@@ -175,9 +175,9 @@ def test_a_few_cells_make_no_index(tmp_path):
 
 def test_cells_that_a_sweep_has_are_noted_once(tmp_path, monkeypatch):
     store = Store(tmp_path)
-    store.record_cells("s", ["a", "b"])
+    store.record_cells("s", {"a": "", "b": ""})
     noted = []
-    monkeypatch.setattr(Store, "record_in_sweep", lambda _, name, key: noted.append((name, key)))
-    store.record_cells("s", ["b", "c"])
-    assert noted == [("s", "c")]
+    monkeypatch.setattr(Store, "record_in_sweep", lambda _, *words: noted.append(words))
+    store.record_cells("s", {"b": "", "c": "train c"})
+    assert noted == [("s", "c", "train c")]
     assert store.cells_of("s") == ["a", "b"]
