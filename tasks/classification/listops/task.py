@@ -10,9 +10,10 @@ modulo 10); a digit 0-9 answers. Tokens are operators, digits and closing bracke
 Data: generated here with the official distribution (`source=generated`), or read from the official
 `basic_{train,val,test}.tsv` (`source=tsv`, `path` = their folder; other numbers of trees than
 96,000 / 2,000 / 2,000 need `partial`). The official generator sets no
-seed; here the data are a function of the options alone. `source=sample` is a fixed small set for
-trials, with limits of its own; numbers on it say `sample`. No licence is needed for generated data;
-the official files belong to google-research/long-range-arena (Apache-2.0).
+seed; here the data are a function of the options alone. `source=sample` is a small generated set
+for trials, with limits and numbers of its own, of which the options can only lower each; numbers on
+it say `sample`. No licence is needed for generated data; the official files belong to
+google-research/long-range-arena (Apache-2.0).
 """
 
 from dataclasses import asdict
@@ -50,8 +51,9 @@ VERSION = 1
 FILLER_TREE = 40
 FILLER_TREES = 5003
 """A prime: rows do not meet the same run of trees again."""
-SAMPLE_LIMITS = Limits(min_length=20, max_length=150, max_depth=4, max_args=10)
+SAMPLE_LIMITS = {"min_length": 20, "max_length": 150, "max_depth": 4, "max_args": 10}
 SAMPLE_SIZES = (2000, 400, 400)
+"""Most that options can ask for with `source=sample`."""
 OFFICIAL = {"train": 96_000, "validation": 2000, "test": 2000}
 """Lines of the official files."""
 
@@ -132,17 +134,6 @@ class ListOps(ClassificationTask):
                 f"path={path!r}; give both or neither"
             )
         check_partial(partial, path is not None)
-        self.numbers = (train_examples, validation_examples, test_examples)
-        self.data_seed, self.partial = data_seed, partial
-        if self.source is ListOpsSource.sample:
-            self.limits, self.numbers, self.data_seed = SAMPLE_LIMITS, SAMPLE_SIZES, 0
-        elif self.source is ListOpsSource.generated:
-            self.limits = Limits(
-                min_length=min_length,
-                max_length=max_length,
-                max_depth=max_depth,
-                max_args=max_args,
-            )
         wrong = [
             f"{name}={value} (wanted at least {least})"
             for name, value, least in (
@@ -162,7 +153,19 @@ class ListOps(ClassificationTask):
             raise ValueError(
                 f"task.filler={filler} belongs to generated trees: got source={source}"
             )
-        self.filler = filler
+        self.numbers: tuple[int, ...] = (train_examples, validation_examples, test_examples)
+        limits = {
+            "min_length": min_length,
+            "max_length": max_length,
+            "max_depth": max_depth,
+            "max_args": max_args,
+        }
+        if self.source is ListOpsSource.sample:
+            self.numbers = tuple(map(min, self.numbers, SAMPLE_SIZES))
+            limits = {name: min(limits[name], most) for name, most in SAMPLE_LIMITS.items()}
+        if self.source is not ListOpsSource.tsv:
+            self.limits = Limits(**limits)
+        self.data_seed, self.partial, self.filler = data_seed, partial, filler
         self.path = named_path(path) if path is not None else None
         self.max_length = max_length if self.path else self.limits.max_length + filler
         self.processes, self.check_answers = processes, check_answers

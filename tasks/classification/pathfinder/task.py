@@ -58,6 +58,7 @@ NAMES = {32: "pathfinder", 64: "pathfinder64", 128: "pathx", 256: "path256"}
 BLOCK = 500
 """Pictures of one job."""
 SAMPLE_SIZES = (200, 50, 100)
+"""Most pictures that options can ask for with `source=sample`."""
 
 
 class PathfinderSource(StrEnum):
@@ -173,9 +174,9 @@ class Pathfinder(GrayTask):
             distractor=max(1, contour // 3) if distractor is None else distractor,
             distractors=style.distractors if distractors is None else distractors,
         )
-        self.numbers = (train_examples, validation_examples, test_examples)
+        self.numbers: tuple[int, ...] = (train_examples, validation_examples, test_examples)
         if self.source is PathfinderSource.sample:
-            self.numbers, data_seed = SAMPLE_SIZES, 0
+            self.numbers = tuple(map(min, self.numbers, SAMPLE_SIZES))
         self.path = self._set(named_path(path)) if path is not None else None
         self.division = split
         self.data_seed, self.processes, self.partial = data_seed, processes, partial

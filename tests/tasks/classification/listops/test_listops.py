@@ -14,6 +14,7 @@ from lra.tasks.classification.listops.text import FILES, VOCABULARY, decode, sol
 from lra.tasks.contract import fingerprint
 from lra.tasks.data import storage as ragged
 from lra.tasks.errors import BadData, NotPrepared
+from lra.tasks.task import SPLITS
 
 REPOSITORY = Path(__file__).parents[4]
 SMALL = {
@@ -59,6 +60,25 @@ def test_identity_is_the_options_alone_and_needs_no_data():
     assert len({one.spec.data_hash, small(data_seed=1).spec.data_hash, *hashes}) == 9
     assert one.spec.vocabulary == len(VOCABULARY) == 16
     assert one.spec.source == "generated"
+
+
+def test_options_make_a_sample_smaller_but_not_larger():
+    usual = ListOps(source="sample")
+    assert usual.spec == ListOps(source="sample", train_examples=96_001, max_length=3000).spec
+    assert usual.spec.sizes == {"train": 2000, "validation": 400, "test": 400}
+    less = ListOps(
+        source="sample", train_examples=90, validation_examples=20, test_examples=10, max_length=40
+    )
+    less.prepare()
+    assert [len(less.split(split).targets) for split in SPLITS] == [90, 20, 10]
+    assert 20 < max(less.split("train").lengths) < less.spec.max_length == 40
+    others = {
+        ListOps(source="sample", **{name: 3}).spec.data_hash
+        for name in ("max_depth", "max_args", "data_seed")
+    }
+    assert len({usual.spec.data_hash, *others}) == 4
+    with pytest.raises(ValueError, match=r"min_length=20, max_length=21, .* raise max_length"):
+        ListOps(source="sample", max_length=21)
 
 
 def test_another_seed_gives_other_trees_and_splits_are_alike():

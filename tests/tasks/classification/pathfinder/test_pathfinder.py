@@ -40,6 +40,14 @@ def test_the_task_and_its_oracle():
     assert "on one path" in task.describe("test", 0) or "on two paths" in task.describe("test", 0)
 
 
+def test_options_make_a_sample_smaller_but_not_larger():
+    usual, less = Pathfinder(source="sample"), Pathfinder(source="sample", **SMALL)
+    assert usual.spec == Pathfinder(source="sample", train_examples=160_001).spec
+    assert usual.spec.sizes == {"train": 200, "validation": 50, "test": 100}
+    assert less.spec.sizes == {"train": 30, "validation": 10, "test": 10}
+    assert usual.spec.data_hash != Pathfinder(source="sample", data_seed=1).spec.data_hash
+
+
 def test_a_canvas_adds_length_and_nothing_else():
     task, plain = Pathfinder(**SMALL, canvas=48), Pathfinder(**SMALL)
     for each in (task, plain):
