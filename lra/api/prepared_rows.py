@@ -52,8 +52,9 @@ def checked_rows(rows: Any) -> "pd.DataFrame":
         if texts:
             raise ConfigError(
                 f"{column}: got the text {texts[0]!r:.40}, as a CSV file leaves it; wanted rows "
-                "as lra.rows returns them; to_json(FILE, orient='records', lines=True) keeps them "
-                "for pandas.read_json(FILE, lines=True)"
+                "as lra.rows returns them; to_json(FILE, orient='records', lines=True, "
+                "date_format='iso', double_precision=15) keeps them for pandas.read_json(FILE, "
+                "lines=True, precise_float=True)"
             )
     return prepare(rows)
 

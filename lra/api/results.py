@@ -34,8 +34,9 @@ def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFr
         A frame with the columns of rows (`lra.runners.records.COLUMNS`) and more: `family`, the
         registered name of the model, `options`, those that tell it from others of that name, and
         `split`, that of the data, "" where a number is of none. `model` is the name to display,
-        such as `performer (features=64)`. `to_json(FILE, orient="records", lines=True)` keeps the
-        frame for `pandas.read_json(FILE, lines=True)`; a CSV file loses samples and labels.
+        such as `performer (features=64)`. `to_json(FILE, orient="records", lines=True,
+        date_format="iso", double_precision=15)` keeps every digit for `pandas.read_json(FILE,
+        lines=True, precise_float=True)`; a CSV file loses samples and labels.
 
     Raises:
         FileNotFoundError: There is nothing at `path`, or it holds no rows.

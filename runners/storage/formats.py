@@ -13,7 +13,7 @@ from lra.conf.system_errors import is_fault, persistent, way_out
 from lra.runners.records import SCHEMA, Row, digest
 from lra.runners.storage import schema_1
 from lra.runners.storage.atomic import StorageRefused
-from lra.runners.storage.row_check import BadRow, NewerRow, check_cell_columns, read_row
+from lra.runners.storage.row_check import BadRow, ForeignRow, check_cell_columns, read_row
 
 
 class BadStore(ValueError):
@@ -239,7 +239,7 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
     for number, line in enumerate(lines, start=1):
         try:
             row = read_row(line)
-        except NewerRow as error:
+        except ForeignRow as error:
             raise BadStore(f"{path}, line {number}: {error}") from error
         except BadRow as error:
             raise DamagedFile(f"{path}, line {number}: {error}; {way_out}") from error

@@ -78,8 +78,8 @@ class BadRow(ValueError):
     """No row: the message says column, value seen and value wanted."""
 
 
-class NewerRow(BadRow):
-    """Of a schema that this version cannot read, and sound for all one knows."""
+class ForeignRow(BadRow):
+    """Of a newer schema, or of a frame that pandas saved: sound for all one knows."""
 
 
 _COUNT = re.compile(r"[0-9]{1,15}")
@@ -176,12 +176,18 @@ def _typed(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
         raise BadRow(f"not a row of schema 1 to {SCHEMA}: got {_seen(columns)}; wanted an object")
     schema = columns.get("schema")
     if type(schema) is int and schema > SCHEMA:
-        raise NewerRow(
+        raise ForeignRow(
             f"written with schema {_seen(schema)}, this version reads up to {SCHEMA}; update lra"
         )
     expected = {*kind.__struct_fields__}
     if columns.keys() != expected:
         missing, unknown = sorted(expected - columns.keys()), sorted(columns.keys() - expected)
+        if not missing and {"family", "options"} <= {*unknown}:
+            raise ForeignRow(
+                "has the columns that lra.rows adds, so that pandas saved this file: read it by "
+                "pandas.read_json(path, lines=True, precise_float=True), and give that frame to "
+                "lra.table or lra.figure"
+            )
         raise BadRow(
             f"not a row of schema 1 to {SCHEMA}: lacks {_seen(missing)}, has besides "
             f"{_seen(unknown)}"

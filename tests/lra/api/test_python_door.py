@@ -32,6 +32,7 @@ from lra.reports.rows import prepare
 from lra.reports.style import TableStyle
 from lra.reports.tables.table import Column, Entry, Table, TableRow
 from lra.runners.metrics import JUDGED_BY
+from lra.runners.store import BadStore
 from lra.tasks.diagnostics.mqar import MQAR
 from lra.tuning.space import dimension
 from tests.lra_process import python
@@ -338,10 +339,17 @@ def test_rows_say_their_split_and_come_back_from_files(tmp_path: Path) -> None:
     scores = example[example["metric"] == "accuracy"]
     assert {*scores["split"]} == {"test", "validation"}
     assert {*example["split"][example["metric"] == "time"]} == {""}
-    file = tmp_path / "rows.json"
+    file = tmp_path / "rows.jsonl"
     example.to_json(file, orient="records", lines=True, date_format="iso", double_precision=15)
-    back = lra.table(pd.read_json(file, lines=True)).to_pandas(intervals=True)
+    again = pd.read_json(file, lines=True, precise_float=True)
+    assert [*again["samples"]] == [*example["samples"]]
+    back = lra.table(again).to_pandas(intervals=True)
     pd.testing.assert_frame_equal(back, lra.table(example).to_pandas(intervals=True))
+    with pytest.raises(
+        BadStore, match=r"line 1: .*read_json\(path, .*precise_float=True"
+    ) as caught:
+        lra.rows(file)
+    assert "anew" not in str(caught.value)
     named = example.assign(options=[{"a": "1"} if i % 2 else {} for i in range(len(example))])
     named.to_parquet(tmp_path / "rows.parquet")
     back = pd.read_parquet(tmp_path / "rows.parquet")
