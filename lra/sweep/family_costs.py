@@ -27,6 +27,8 @@ FLOOR = "identity"
 """Mixes nothing: a bound of speed, and no answer to which family to take."""
 CAUSAL = "causal"
 GIB = 2**30
+MANY = 16
+"""Families that take long enough to count that a few are worth naming."""
 COUNTED = (
     "parameters", "multiply_adds", "memory_bytes", "room_bytes", "step_s", "prefill_s", "token_s",
     "state_bytes", "reach",
@@ -120,7 +122,8 @@ def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """Yield the cost of each run's model: `lra.choose` says what stands under which name."""
     costs = Costs(quick=True, kept=KeptCounts())
     forecaster = Forecaster(costs=costs, trials=False)
-    for run in with_progress(runs, "counting family"):
+    fewer = " (model=linear,s4 would count two)" if len(runs) >= MANY else ""
+    for run in with_progress(runs, f"counting families{fewer}:"):
         cost: dict[str, Any] = {"model": run.model, "serves": True, "fits": None, "reason": ""}
         cost |= dict.fromkeys(COUNTED)
         try:
@@ -130,8 +133,8 @@ def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             cost |= {"serves": False, "reason": " ".join(str(error).split())}
         except Exception as error:  # noqa: BLE001 - what looks at contents fails in its own way
             cost["reason"] = " ".join(text_of(error).split())[:LONGEST_REASON]
+        costs.keep()  # a command that is interrupted goes on here when it is given again
         yield cost
-    costs.keep()
 
 
 def _counted(run: Run, forecaster: Forecaster) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from lra.api.results import DamagedCell
 from lra.cli import main
 from lra.composition import catalogue
 from lra.composition.binding import plain
+from lra.models.contract.trace import Tracer
 from lra.results import evidence
 from lra.runners.records import Measurement
 from lra.runners.runner import Passes
@@ -74,7 +75,7 @@ def test_a_screen_as_it_is_printed(
     monkeypatch.setattr("lra.terminal.progress.PATIENCE_S", 0.0)
     assert main(["choose", *words]) == 0
     text, progress = capsys.readouterr()
-    assert "counting family 1 of 5\n" in progress
+    assert "counting families: 1 of 5\n" in progress
     assert text.startswith(
         "1,024 tokens, bidirectional, batch 1; 2 layers of width 64, 2 heads, networks of 128 "
         "(size=tiny, the default: another size may rank them otherwise); task=listops, "
@@ -123,6 +124,32 @@ def test_scores_are_those_of_what_was_asked(capsys: pytest.CaptureFixture[str]) 
         assert said in capsys.readouterr().err
     with pytest.raises(ValueError, match="by=token ranks causal models: add the word causal"):
         lra.choose(256, model="linear", by="token")
+
+
+def test_an_interrupted_command_goes_on_where_it_was(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LRA_DATA", str(tmp_path / "cache"))
+    monkeypatch.setattr("lra.terminal.progress.PATIENCE_S", 0.0)
+    monkeypatch.setattr("lra.sweep.family_costs.MANY", 3)
+    trace, left, begun = Tracer.trace, [2], list[object]()
+
+    def interrupted(*args: Any, **how: Any) -> object:
+        begun.append(args)
+        if len(begun) > left[0]:
+            raise KeyboardInterrupt
+        return trace(*args, **how)
+
+    monkeypatch.setattr(Tracer, "trace", interrupted)
+    words = ["choose", "length=64", "model=linear,fnet,light_conv", "--json"]
+    assert main(words) == 130
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert "counting families (model=linear,s4 would count two): 1 of 3\n" in said
+    begun.clear()
+    left[0] = 4
+    assert main(words) == 0
+    assert len(begun) == 4, "two passes of each family that was not through"
 
 
 def test_reach_and_the_time_of_a_token() -> None:
