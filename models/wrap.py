@@ -11,7 +11,7 @@ import inspect
 import math
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum, auto
@@ -106,8 +106,8 @@ def wrap(
         A function of `(site, *, option=default)` that builds the mixer.
 
     Raises:
-        ValueError: Width and heads do not suffice to build it, nothing tells whether it is causal,
-            or a growth is none.
+        ValueError: Width and heads do not suffice to build it, nothing tells whether it is causal
+            or in which form its class takes a mask, or a growth is none.
 
     Examples:
         >>> import lra, torch
@@ -127,12 +127,20 @@ def wrap(
             "or a function of `site` that builds it"
         )
     given, options = _parameters(module, name)
+    unsaid = []
     if causal is None and "causal" not in given.values() and "site" not in given:
-        raise ValueError(
+        unsaid.append(
             f"nothing tells whether {name} looks at later tokens: its constructor takes neither "
             f"{' nor '.join(OF_SITE['causal'])}; say causal=true if it never does, else "
             "causal=false"
         )
+    if inspect.isclass(module) and issubclass(module, nn.Module):
+        try:
+            _form(module, _inputs(module.forward)[1:], name, mask, mask_argument)
+        except ValueError as error:
+            unsaid.append(str(error))
+    if unsaid:
+        raise ValueError("; and ".join(unsaid))
     claims = Traits(
         operations=_growth("operations", operations),
         memory=_growth("memory", memory),
@@ -194,11 +202,8 @@ class WrappedModule(Family):
     ) -> None:
         super().__init__()
         self.inner, self.name = inner, name
-        parameters = [*inspect.signature(inner.forward).parameters.values()]
-        names = [each.name for each in parameters]
-        if mask_argument is None and mask != MaskForm.none:
-            mask_argument = next((each for each in MASK_NAMES if each in names[1:]), None)
-        self.mask = _form(inner, name, mask, mask_argument)
+        parameters = _inputs(inner.forward)
+        self.mask, mask_argument = _form(type(inner), parameters, name, mask, mask_argument)
         self.mask_argument = mask_argument or ""
         variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         missing = [
@@ -312,16 +317,33 @@ def _parameters(
     return given, options
 
 
-def _form(inner: nn.Module, name: str, mask: MaskForm | None, argument: str | None) -> MaskForm:
-    """Return how a module wants to be told of padding. Raises ValueError where nothing tells it."""
+def _inputs(forward: Callable[..., Any]) -> list[inspect.Parameter]:
+    return [*inspect.signature(forward).parameters.values()]
+
+
+def _form(
+    kind: type[nn.Module],
+    parameters: Sequence[inspect.Parameter],
+    name: str,
+    mask: MaskForm | None,
+    argument: str | None,
+) -> tuple[MaskForm, str | None]:
+    """Return how a module wants to be told of padding, and by which parameter of its forward.
+
+    Raises:
+        ValueError: Nothing tells it, or no parameter can take a mask in the form that is claimed.
+    """
+    if argument is None and mask != MaskForm.none:
+        others = {each.name for each in parameters[1:]}
+        argument = next((each for each in MASK_NAMES if each in others), None)
     if argument is None:
         if mask in (None, MaskForm.none):
-            return MaskForm.none
+            return MaskForm.none, None
         raise ValueError(
             f"{name}.forward has no parameter {' or '.join(MASK_NAMES)} that could get "
             f"mask={mask.name}: say mask_argument=ITS_NAME, or mask=none"
         )
-    package = str(type(inner).forward.__module__).partition(".")[0]
+    package = str(kind.forward.__module__).partition(".")[0]
     form = mask or FORM_OF_NAME.get(argument) or FORM_OF_PACKAGE.get(package)
     if form is None:
         raise ValueError(
@@ -329,7 +351,7 @@ def _form(inner: nn.Module, name: str, mask: MaskForm | None, argument: str | No
             "([batch, length], 1 = real), keep (boolean, True = real), padding (boolean, True = "
             "padding), additive ([batch, 1, 1, length], 0 or the lowest number), or none"
         )
-    return form
+    return form, argument
 
 
 def _growth(key: str, text: str) -> Growth:

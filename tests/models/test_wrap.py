@@ -333,7 +333,13 @@ def needing(x, position_embeddings, mask=None):
         (HuggingFaceAttention, {"causal": True}, "constructor needs config; wrap a function"),
         (Attention(16, 2), {}, "got an instance of Attention"),
         (Seen, {}, "nothing tells whether Seen looks at later tokens: .*say causal=true"),
-        (Seen, {"causal": True, "operations": "n2"}, "operations: got 'n2'; wanted 1, n, n log n"),
+        (Seen, {}, "causal=true .*; and Seen.forward takes 'mask', and nothing .* say mask=ones"),
+        (Seen, {"causal": True}, "^Seen.forward takes 'mask', and nothing tells in which form"),
+        (
+            Seen,
+            {"mask": "keep", "causal": True, "operations": "n2"},
+            "operations: got 'n2'; wanted 1, n, n",
+        ),
         (Seen, {"causal": True, "mask": "boolean"}, "mask: got 'boolean'|'boolean'"),
     ],
 )
@@ -351,10 +357,13 @@ def test_what_cannot_be_wrapped_is_refused(module: Any, claims: Any, words: str)
     ],
 )
 def test_what_cannot_be_called_is_refused(forward: Any, claims: Any, words: str) -> None:
-    class Calls(Seen):
+    class Calls(nn.Module):
         def __init__(self, dim) -> None:
-            super().__init__(dim)
+            super().__init__()
             self.forward = forward
+
+        def forward(self, x, attention_mask=None):
+            raise NotImplementedError
 
     with pytest.raises(ValueError, match=words):
         wrap(Calls, causal=False, **claims)(SITE)
@@ -370,5 +379,5 @@ def test_mixers_and_other_things_are_not_wrapped() -> None:
 
 def test_a_module_that_looks_ahead_has_no_causal_form() -> None:
     with pytest.raises(Unsupported, match="Seen sees later tokens"):
-        wrap(Seen, causal=False)(Site(width=4, heads=1, max_length=3, causal=True))
+        wrap(Seen, causal=False, mask="keep")(Site(width=4, heads=1, max_length=3, causal=True))
     assert isinstance(wrap(Seen, causal=True, mask="keep")(SITE), WrappedModule)
