@@ -393,6 +393,8 @@ def test_a_dry_run_shows_the_script_and_submits_nothing(
     assert not (tmp_path / "results" / "plans").exists()
     assert main(["submit", *words, "cluster.partition=mian"]) == 2
     assert "did you mean 'main'" in capsys.readouterr().err
+    assert main(["submit", *words, "cluster.partition=short"]) == 2
+    assert "short allows 0.0333 at most" in capsys.readouterr().err
     monkeypatch.setenv("PATH", "")
     assert main(["submit", *words, "cluster.partition=other"]) == 2
     said = capsys.readouterr()
