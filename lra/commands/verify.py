@@ -17,7 +17,8 @@ def parser() -> argparse.ArgumentParser:
         description="Run the contract checks on a mixer: shapes and types, padding, neighbours in "
         "the batch, no look-ahead, effects of a pass, training against evaluation, gradients "
         "against finite differences, precisions, claims, extend against one pass, declared growth. "
-        "A failed check names the likely cause. Exit code 1 where one fails.",
+        "A failed check names the likely cause. Exit code 1 where one fails. A quick first look: "
+        "--max-length 32.",
         epilog="examples: lra verify performer | lra verify performer features=128 | "
         "lra verify my_pkg.mixer:MyMixer window=64 | lra verify performer --device cuda | "
         "lra verify my_family --config-dir my_conf --plugin my_pkg | "

@@ -8,7 +8,7 @@ not apply to a mixer pass and say why. By default all runs on the CPU in float64
 of 1e-9 shows leaks that float32 would hide in rounding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 
@@ -118,6 +118,9 @@ CHECKS: dict[str, Check] = {
     "memory": check_memory,
 }
 
+Watch = Callable[[Sequence[str]], Iterable[str]]
+"""Yields the names of checks again, each as it begins: where progress is told."""
+
 
 def direction(causal: bool) -> str:
     """Return the word for a direction."""
@@ -134,8 +137,9 @@ def check_mixer(
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
     device: str = "cpu",
+    each: Watch = iter,
 ) -> list[Finding]:
-    """Run every check in one direction, on a device: cpu or cuda.
+    """Run every check in one direction, on a device: cpu or cuda; `each` is told their names.
 
     A direction that the mixer refuses with `Unsupported` gives one finding, which passes.
 
@@ -169,9 +173,10 @@ def check_mixer(
         return [Finding(f"{name}.builds", False, f"{type(error).__name__}: {error}{hint}")]
     findings = [Finding(f"{name}.builds", True, "builds from a site")]
     with fix_seed(seed), _exact_convolutions():
-        for label, check in CHECKS.items():
-            here = replace(case, device="cpu") if label in ON_A_CPU else case
-            findings.append(Finding(f"{name}.{label}", *_run(check, here)))
+        for label in each([f"{name}.{label}" for label in CHECKS]):
+            check = label.partition(".")[2]
+            here = replace(case, device="cpu") if check in ON_A_CPU else case
+            findings.append(Finding(label, *_run(CHECKS[check], here)))
     return findings
 
 
@@ -184,6 +189,7 @@ def verify(
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
     device: str = "cpu",
+    each: Watch = iter,
 ) -> list[Finding]:
     """Run every check in both directions, on cpu or cuda; at least one must be offered."""
     findings: list[Finding] = []
@@ -198,6 +204,7 @@ def verify(
             dtype=dtype,
             seed=seed,
             device=device,
+            each=each,
         )
         findings += found
         if len(found) > 1:

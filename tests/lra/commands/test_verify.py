@@ -8,6 +8,7 @@ import lra
 from lra.cli import main
 from lra.commands.verify import options
 from lra.composition.lookup import resolve
+from lra.models.contract.suite import CHECKS
 from tests.lra_process import HOME, python
 
 GOOD = '''
@@ -55,6 +56,15 @@ def test_a_good_mixer_from_the_current_directory_passes(folder, capsys):
     assert "checks passed" in text
     assert "the mean needs every token" in text
     assert "NO " not in text
+
+
+def test_the_check_at_work_is_told_on_stderr(folder, capsys, monkeypatch):
+    monkeypatch.setattr("lra.api.verifying.AGAIN_S", -1.0)
+    assert main(["verify", "their_mixers:Mean", *SMALL]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if " of " in line]
+    number, many = list(CHECKS).index("padding"), len(CHECKS)
+    assert len(lines) == many
+    assert lines[number] == f"bidirectional.padding … ({number + 1} of {many})"
 
 
 def test_a_faulty_mixer_fails(folder, capsys):
