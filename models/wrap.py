@@ -192,6 +192,8 @@ class WrappedModule(Family):
         mask_argument: Parameter that takes the mask; None: as `wrap` finds out.
     """
 
+    order_hint = "say sees_order=false, behind --wrap or to lra.wrap"
+
     def __init__(
         self,
         inner: nn.Module,

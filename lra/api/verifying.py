@@ -218,9 +218,10 @@ def _once(findings: "list[Finding]") -> "list[Finding]":
     twins = {name for name in both if said.get(f"causal.{name[14:]}") == said[name]}
     if "bidirectional.traits" not in twins:
         return findings
-    alone = "does not apply: it looks back alone, and does the same in both directions"
+    alone = "the same as causal: it looks back alone, whichever direction is asked for"
     first = findings[0]._replace(check="bidirectional", detail=alone, applies=False)
-    return [first, *(finding for finding in findings if finding.check not in twins)]
+    *rest, last = (finding for finding in findings if finding.check not in twins)
+    return [first, *rest, last._replace(detail="works, and looks back alone")]
 
 
 def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":

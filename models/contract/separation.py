@@ -127,8 +127,8 @@ def check_order(case: Case) -> Result:
         if not traits_of(mixer).sees_order:
             seen.append(alike.because("traits.sees_order is False, and something tells the order"))
         elif alike.passed:
-            declare = "outputs are permuted alike: declare Traits(sees_order=False)"
-            seen.append(Result(False, f"{what}: {declare}"))
+            declare = getattr(mixer, "order_hint", "declare Traits(sees_order=False)")
+            seen.append(Result(False, f"{what}: outputs are permuted alike: {declare}"))
         else:
             seen.append(Result(True, f"{what}: other outputs, as traits.sees_order says"))
     return worst(seen)

@@ -141,6 +141,14 @@ def test_a_module_that_is_no_mixer_is_wrapped(layers, capsys):
     assert "0 failed" in text
 
 
+def test_a_claim_that_fails_is_told_as_wrap_takes_it(layers, capsys):
+    words = ["their_layers:Pointwise", "--quiet", *SMALL, "--wrap", *CLAIMS[:2]]
+    assert main(["verify", *words]) == 1
+    text = capsys.readouterr().out
+    assert "outputs are permuted alike: say sees_order=false, behind --wrap" in text
+    assert "Traits(" not in text
+
+
 def test_one_cause_is_one_line_at_the_end(layers, capsys):
     assert main(["verify", "their_layers:Narrow", *SMALL, "--wrap", *CLAIMS]) == 1
     *lines, failed, counts = capsys.readouterr().out.splitlines()
@@ -163,7 +171,8 @@ def test_a_module_that_looks_back_alone_is_listed_once(layers, capsys):
         assert main(["verify", *words]) == code
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("--  bidirectional ")
-        assert "does not apply: it looks back alone" in lines[0]
+        assert "the same as causal: it looks back alone" in lines[0]
+        assert any(line.endswith("works, and looks back alone") for line in lines)
         assert not any("bidirectional." in line for line in lines)
         assert sum("causal.no_lookahead" in line for line in lines) == 1
 
