@@ -89,44 +89,55 @@ def resolve(
         ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
     """
     if ":" not in mixer and "." not in mixer:
-        existing = names("model", config_dirs)
         if claims is not None:
             raise ConfigError(
                 f"--wrap is for a class that is no mixer: got the name {mixer!r}; wanted its "
                 "place, as in my_pkg.module:MyLayer"
             )
-        if mixer not in existing:
-            way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
-            raise UnknownName(unknown("model", mixer, existing, way_out=way_out))
-        model = group_file("model", mixer, config_dirs)
-        if "mixer" not in model:
-            raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
-        node: dict[str, Any] = model["mixer"]
-        plugins = [*plugins, *chosen_packages(model)]
-        name_plugins(plugins)
-        factory, _ = mixer_factory({**node, **options}, plugins, mixer)
-        return factory
+        return _named_mixer(mixer, options, config_dirs, plugins)
     class_path = mixer.replace(":", ".")
     if not all(part.isidentifier() for part in class_path.split(".")):
         as_module = re.sub(r"\.py\b", "", mixer).replace("/", ".").strip(".")
         place = as_module if "/" in mixer else "my_pkg.module:MyMixer"
         raise UnknownName(f"got {mixer!r}; wanted a family of lra, or {place}")
     package = class_path.partition(".")[0]
-    packages = [*plugins] if package in (*ROOMS, TOP) else [*plugins, package]
+    packages = [*plugins] if package in (*ROOMS, TOP) else [*plugins, package]  # not ours: named
     name_plugins(packages)
-    family = locate(class_path, packages)
+    mixer_class = locate(class_path, packages)
     if claims is not None:
-        from lra.models.wrap import wrap
-
-        known = [*signature(wrap).parameters][1:]
-        if foreign := [claim for claim in claims if claim not in known]:
-            way_out = "Arguments of the constructor stand before --wrap."
-            raise ConfigError(f"--wrap: {unknown('claim', foreign[0], known, way_out=way_out)}")
-        try:
-            family = wrap(family, **bind(wrap, claims, "--wrap"))
-        except ConfigError:
-            raise
-        except ValueError as error:
-            raise ConfigError(f"{mixer}: {error}") from error
-    factory, _ = bound_mixer(family, options, class_path, class_path)
+        mixer_class = _wrapped(mixer_class, claims, mixer)
+    factory, _ = bound_mixer(mixer_class, options, class_path, class_path)
     return factory
+
+
+def _named_mixer(
+    name: str, options: Mapping[str, Any], config_dirs: Sequence[Path], plugins: Sequence[str]
+) -> "MixerFactory":
+    """Return the mixer of a model's file, with options bound over those of the file."""
+    existing = names("model", config_dirs)
+    if name not in existing:
+        way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
+        raise UnknownName(unknown("model", name, existing, way_out=way_out))
+    model = group_file("model", name, config_dirs)
+    if "mixer" not in model:
+        raise UnknownName(f"{name} is a whole stack of layers, and no mixer: it has no contract")
+    packages = [*plugins, *chosen_packages(model)]
+    name_plugins(packages)
+    factory, _ = mixer_factory({**model["mixer"], **options}, packages, name)
+    return factory
+
+
+def _wrapped(module: Any, claims: Mapping[str, Any], place: str) -> Any:
+    """Return a mixer around a module's class that is none; `claims` are arguments of `wrap`."""
+    from lra.models.wrap import wrap
+
+    _, *known = signature(wrap).parameters  # the first is the class
+    if foreign := [claim for claim in claims if claim not in known]:
+        way_out = "Arguments of the constructor stand before --wrap."
+        raise ConfigError(f"--wrap: {unknown('claim', foreign[0], known, way_out=way_out)}")
+    try:
+        return wrap(module, **bind(wrap, claims, "--wrap"))
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from error

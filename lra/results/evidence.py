@@ -229,7 +229,10 @@ SIZES = (
 
 
 def _setting(machine: str, backbone: Mapping[str, Any], mixer: Mapping[str, Any]) -> str:
-    """Return in words all but length and direction that decides what a family's step takes."""
+    """Return what decides the time of a training step, but the length and whether it is causal.
+
+    The version of a family counts what changed its numbers, not its time.
+    """
     sizes = ", ".join(f"{name}={backbone.get(name)}" for name in SIZES)
     options = "".join(f", {k}={v}" for k, v in sorted(mixer.items()) if k != "version")
     return f"{machine}, {sizes}{options}"

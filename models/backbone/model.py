@@ -371,7 +371,15 @@ class Backbone(nn.Module):
         state: State = None,
         layout: Layout = placing.PLAIN,
     ) -> tuple[Float[Tensor, "b *l c"], State]:
-        """Return logits, [b c] or [b l c], and the next state where one is given."""
+        """Return logits, [b c] or [b l c], and the next state where one is given.
+
+        Args:
+            tokens: Of p sequences each: 2 of a task of pairs, else 1.
+            keep: True where a token is real, and no padding.
+            state: What a causal model remembers of the tokens before these.
+            layout: Who may see whom, beyond order: documents, prefixes, positions.
+        """
+        # only as many of the last layer's vectors as the head reads
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         if isinstance(self.head, TokenHead):
             return self.head(flow.x), flow.state

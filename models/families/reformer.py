@@ -306,7 +306,7 @@ class Reformer(Family):
         )
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Draw the rotations again when their time has come."""
+        """Draw the rotations again every `redraw_every` steps; the variant `lra` never does."""
         if self.lra or not self.redraw_every or step % self.redraw_every:
             return
         rounds, heads, width, columns = self.rotations.shape

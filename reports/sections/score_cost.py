@@ -77,8 +77,9 @@ def score_cost_data(rows: pd.DataFrame) -> pd.DataFrame:
 def score_time_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return score and time of a training step of every model, by the machine that trained.
 
-    Trainings whose time is that of other processes, too, are left out.
+    Trainings that other processes disturbed are left out.
     """
+    # a value of a whole training has no step
     trained = rows[(rows["runner"] == "train") & rows["step"].isna() & (rows["status"] == "ok")]
     timed = trained[(trained["metric"] == "train_step_time") & (trained["disturbed"] == "")]
     parts = timed[["hardware", "device", "precision"]].to_numpy()

@@ -45,7 +45,7 @@ class Induction(DiagnosticTask):
         return length
 
     def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
-        """Return the rows that some random words make."""
+        """Return the rows that random 64-bit integers make; there are as many as a row is long."""
         del length
         return induction_rows(words, symbols=self.symbols)
 
