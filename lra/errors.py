@@ -66,7 +66,13 @@ def _plain(name: str) -> str:
 
 
 def unknown(
-    kind: str, name: str, existing: Iterable[str], *, way_out: str = "", listed: bool = True
+    kind: str,
+    name: str,
+    existing: Iterable[str],
+    *,
+    way_out: str = "",
+    listed: bool = True,
+    saying: str = "",
 ) -> str:
     """Return the message of the error to raise for `name`.
 
@@ -76,6 +82,7 @@ def unknown(
         existing: Every value that would have done; of more than `MOST_NAMES` not all are listed.
         way_out: One more sentence, for what is not a slip of the pen.
         listed: Whether `lra list` prints them: of results it does not.
+        saying: How the text begins, where it is not with `unknown KIND NAME`.
 
     Returns:
         A text like: unknown model 'perfomer': did you mean 'performer'? Known models: ...
@@ -86,7 +93,7 @@ def unknown(
     other = None if same else known_as(name, names)
     found = [same] if same else [] if other else near(short(name), names)
     matches = [*map(repr, found)]
-    message = f"unknown {kind} {short(name)!r}"
+    message = saying or f"unknown {kind} {short(name)!r}"
     if other:
         message += f": it is called {other!r} here."
     elif matches:

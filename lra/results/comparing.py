@@ -1,6 +1,6 @@
 """From words to the sides of a comparison, over a store or files of published rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,8 @@ def compare_words(
         )
     frame = _with_baselines(frame, words)
     settings = _settings(frame, cells)
-    sides = [_side(word, frame, settings, where) for word in words]
+    place = f"sweep {sweep}" if sweep else ", ".join(map(str, files)) or str(root or "the rows")
+    sides = [_side(word, frame, settings, where, place) for word in words]
     sides, trainings = _after_search(frame, settings, sides, where, untuned=untuned)
     for number, side in enumerate(sides):
         for other in sides[:number]:
@@ -146,15 +147,16 @@ def _settings(frame: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> Se
     return settings
 
 
-def _side(word: str, frame: pd.DataFrame, settings: Settings, where: Sequence[str]) -> Side:
-
+def _side(
+    word: str, frame: pd.DataFrame, settings: Settings, where: Sequence[str], place: str
+) -> Side:
+    """Return what a word chooses of the results of a place, such as `sweep mine`."""
     cells, about = {*settings}, list[str]()
     names = _named(frame)
     for part in [word] if word in names else word.split():
         if part in names or "=" not in part:
             if part not in names:
-                known = {*names, *frame["baseline"][frame["baseline"] != ""]}
-                raise UnknownName(unknown("model", part, known, listed=False))
+                raise UnknownName(_no_results(part, names, frame, place))
             cells &= names[part]
             about += [*MODEL, *set().union(*frame["options"][frame["name"] == part])]
         else:
@@ -166,6 +168,16 @@ def _side(word: str, frame: pd.DataFrame, settings: Settings, where: Sequence[st
     if not cells:
         raise UnknownName(f"no result is {' '.join([word, *where])!r}, taken together")
     return Side(title=word, cells=frozenset(cells), about=tuple(about))
+
+
+def _no_results(name: str, models: Collection[str], frame: pd.DataFrame, place: str) -> str:
+    """Return the message for a model or baseline that a place has no results of."""
+    saying = f"no results of {name!r} in {place}"
+    baselines = sorted({*frame["baseline"]} - {"", *models})
+    if near(name, baselines) and not near(name, models):
+        return unknown("baseline", name, baselines, listed=False, saying=saying)
+    others = f"Baselines: {', '.join(baselines)}." if baselines else ""
+    return unknown("model", name, models, listed=False, saying=saying, way_out=others)
 
 
 def _after_search(

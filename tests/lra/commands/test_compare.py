@@ -90,7 +90,11 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
     [
         ([], "got no name; wanted two or more"),
         (["linear"], "got 1 name, 'linear'; wanted two or more; the results have linear (optim"),
-        (["linaer", "sdpa"], "unknown model 'linaer': did you mean 'linear'?"),
+        (["linaer", "sdpa"], "no results of 'linaer' in /"),
+        (
+            ["linaer", "sdpa", "--sweep", "mine"],
+            "no results of 'linaer' in sweep mine: did you mean 'linear'? Known models: linear, ",
+        ),
         (["linear", "sdpa linear"], "no result is 'sdpa linear', taken together"),
         (["linear", "linear"], "'linear' and 'linear' choose 12 results in common"),
         (["seed=0", "seed=1"], "seed=0 has seed 0, model linear and sdpa, optim"),
@@ -229,7 +233,7 @@ def test_published_files_json_and_python_agree(
         half.with_suffix(".json").write_text(kept.with_suffix(".json").read_text())
     split = printed(capsys, "linear", "sdpa", "--json", *(w for h in halves for w in ("--rows", h)))
     assert json.loads(split) == stored
-    with pytest.raises(ValueError, match="unknown model 'spda': did you mean 'sdpa'"):
+    with pytest.raises(ValueError, match=r"no results of .spda. in .*: did you mean 'sdpa'"):
         lra.compare(results, "linear", "spda")
 
 
@@ -295,5 +299,10 @@ def test_a_baseline_may_stand_on_either_side(capsys: pytest.CaptureFixture[str])
     verdict = printed(capsys, "last_value", "identity", "--rows", "example")
     assert verdict.startswith("last_value − identity at mqar: +18.5 ")
     assert "last_value is better." in verdict
+    error = printed(capsys, "linear", "gla", "--rows", "example", code=2)
+    assert (
+        "no results of 'gla' in example. Known models: gated_delta_net, identity, linear" in error
+    )
+    assert "sliding_window. Baselines: last_token, last_value, majority." in error
     error = printed(capsys, "linear", "lst_value", "--rows", "example", code=2)
     assert "did you mean 'last_value'?" in error
