@@ -1,6 +1,6 @@
 """Tables of scores: models by task, with intervals that name their source, and baselines below."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import stdev
 from typing import Any
@@ -37,6 +37,7 @@ CHANCE = {
     "pathfinder64": 0.5, "pathx": 0.5, "path256": 0.5,
 }  # fmt: skip
 """Accuracy of guessing at the tasks of the Long Range Arena."""
+LENT = " Ranks of {} go by baselines on another split: there are none on this one."
 CAVEAT = (
     "A high score on a task of the Long Range Arena is no proof of long-range modelling: networks "
     "that see short windows come near the best models on several of them (arXiv:2501.14850)."
@@ -172,17 +173,12 @@ def accuracy_table(
         ]
 
     lines, marks = [line(name) for name in models], several_settings(rows, final, score)
+    rivals = [line(name) for name in baselines if name not in oracles]
+    elsewhere = _baselines_elsewhere(rows, split, score)
+    floors, lent = _floors(columns, rivals, elsewhere, score)
     if not marks:
-        rivals = [line(n) for n in baselines if n not in oracles]
-        floors = [
-            [each.value for each in column if each.value is not None] + chance
-            for column, chance in zip(
-                zip(*rivals, strict=True) if rivals else [()] * len(columns),
-                [[CHANCE[c[0]]] if c[0] in CHANCE and score.shares else [] for c in columns],
-                strict=True,
-            )
-        ]
         lines, marks = rank_columns(lines, score.decimals, higher=score.higher, floors=floors)
+        marks += LENT.format(", ".join(sorted(lent))) if lent else ""
     every = [entry for entries in lines for entry in entries]
     table_rows = [
         TableRow(title=name, entries=tuple(entries))
@@ -203,11 +199,13 @@ def accuracy_table(
     caption += (f" {marks}" if marks else "") + differing_positions(rows.loc[final.index])
     tasks = {column[0] for column in columns}
     certified = (final["baseline"] != "") | (final["runner"] == "certify")  # that failed, too
-    if without := sorted(tasks - {*final["task"][certified]}):
+    if without := sorted(tasks - lent - {*final["task"][certified]}):
         guessed = [f"{t} {100 * CHANCE[t]:.1f}" for t in without if t in CHANCE and score.shares]
         chance = f"; chance: {', '.join(guessed)}" if guessed else ""
-        caption += f" No baselines of {', '.join(without)} among the rows: runner=certify measures "
-        caption += f"some{chance}."
+        caption += (
+            f" No baselines of {', '.join(without)} among the rows: runner=certify measures some"
+            f"{chance}."
+        )
     if CHANCE.keys() & tasks:
         caption += f" {CAVEAT}"
     if current_style().style.tables.captions is Captions.short and len(tasks) == len(columns):
@@ -224,6 +222,38 @@ def accuracy_table(
         rows=tuple(table_rows),
         brief=f"{score.unit}{behind_means(every)}. {ranks}".rstrip(),
     )
+
+
+def _floors(
+    columns: Sequence[tuple[str, ...]],
+    rivals: Sequence[Sequence[Entry]],
+    elsewhere: Mapping[tuple[str, ...], list[float]],
+    score: Score,
+) -> tuple[list[list[float]], set[str]]:
+    """Return what ranks of each column have to beat, and the tasks with baselines `elsewhere`."""
+    floors, lent = [], set()
+    for number, column in enumerate(columns):
+        floor = [e.value for line in rivals if (e := line[number]).value is not None]
+        if not floor and column in elsewhere:
+            floor = elsewhere[column]
+            lent.add(column[0])
+        chance = [CHANCE[column[0]]] if column[0] in CHANCE and score.shares else []
+        floors.append(floor + chance)
+    return floors, lent
+
+
+def _baselines_elsewhere(
+    rows: pd.DataFrame, split: str, score: Score
+) -> dict[tuple[str, ...], list[float]]:
+    """Return scores of baselines, but oracles, on other splits than one or train, by column."""
+    there = (rows["baseline"] != "") & rows["step"].isna() & (rows["metric"] == score.metric)
+    known = at_task_length(rows[there & ~rows["split"].isin((split, "train", ""))])
+    known = known[~known["baseline"].map(is_oracle).astype(bool)]
+    found: dict[tuple[str, ...], list[float]] = {}
+    for place, part in known.groupby([*TASK, "split", "name"], dropna=False):
+        if (value := entry(part, score).value) is not None:
+            found.setdefault(tuple(as_text(v) for v in place[: len(TASK)]), []).append(value)
+    return found
 
 
 def several_settings(rows: pd.DataFrame, final: pd.DataFrame, score: Score) -> str:

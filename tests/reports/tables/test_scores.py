@@ -256,6 +256,26 @@ def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespac
     assert [row.title for row in alone.rows] == ["root operator"]
 
 
+def test_baselines_of_another_split_count_where_there_is_none(make: SimpleNamespace) -> None:
+    split = {"labels": {"split": "validation"}}
+    models = [make.accuracy("sdpa", 0, 0.30, **split), make.accuracy("linear", 0, 0.20, **split)]
+    words = "Ranks of listops go by baselines on another split"
+    for value, ranks in ((0.37, [0, 0]), (0.15, [1, 2])):
+        test = make.baseline("last_value", value, "x")
+        found = accuracy_table(prepare(make.frame(*models, test)), "validation")
+        assert [row.entries[0].rank for row in found.rows] == ranks
+        assert words in found.caption
+        assert "runner=certify" not in found.caption
+        assert (UNRANKED.strip() in found.caption) is (ranks == [0, 0])
+    own = make.baseline("last_value", 0.15, "x") | split
+    beside = make.baseline("majority", 0.37, "x")
+    oracle = make.baseline("oracle_depth_3", 0.99, "x")
+    for others in ([own, beside], [oracle]):
+        found = accuracy_table(prepare(make.frame(*models, *others)), "validation")
+        assert [row.entries[0].rank for row in found.rows][:2] == [1, 2]
+        assert words not in found.caption
+
+
 def test_a_baseline_of_several_settings_counts_with_its_best(make: SimpleNamespace) -> None:
     """Models of several settings are told apart by name; what they have to beat is one number."""
     rows = [
