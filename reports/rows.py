@@ -198,7 +198,7 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     trained = (frame["runner"] == "train") & frame["metric"].isin(TRAINED)
     for at in frame.index[trained & frame["cell"].isin(shares) & (frame["disturbed"] == "")]:
         share = shares[frame.at[at, "cell"]]
-        frame.at[at, "disturbed"] = f"waited for a processor for {share:.0%} of its time"
+        frame.at[at, "disturbed"] = f"its threads waited {share:.2f} s for a processor each second"
     return frame.assign(source=frame["source"].map(shown_source))
 
 
