@@ -40,7 +40,8 @@ def stored_rows(
     """
     store = Store(root)
     if sweep is not None and sweep not in store.sweeps():
-        raise UnknownName(unknown("sweep", sweep, store.sweeps()))
+        later = "One that has just begun has no finished cell yet, and is known once it is planned."
+        raise UnknownName(unknown("sweep", sweep, store.sweeps(), way_out=later))
     left_out: list[BadStore] = []
     rows = read_rows(root, sweep, left_out=left_out)
     if only is not None:
@@ -58,7 +59,7 @@ def stored_rows(
         raise left_out[0]
     if sound.empty and sweep is not None and store.cells_of(sweep):
         raise FileNotFoundError(
-            f"no cell of {sweep} under {root} has rows yet: the command that began them goes on"
+            f"no cell of {sweep} under {root} is finished yet; the same command goes on"
         )
     if sound.empty:
         raise FileNotFoundError(f"no results under {root}: `lra run` makes some")

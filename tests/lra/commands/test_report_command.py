@@ -110,6 +110,11 @@ def test_published_rows_keep_configurations_apart(tmp_path: Path) -> None:
 def test_an_unknown_sweep_and_an_empty_store(results: Path, tmp_path: Path, capsys) -> None:
     assert main(["report", "--results", str(results), "--sweep", "mien"]) == 2
     assert "did you mean 'mine'" in capsys.readouterr().err
+    assert main(["report", "--results", str(results), "--sweep", "new"]) == 2
+    assert "One that has just begun has no finished cell yet" in capsys.readouterr().err
+    Store(results).record_in_sweep("new", make_cell(5).key, "train linear on listops, seed 5")
+    assert main(["report", "--results", str(results), "--sweep", "new"]) == 2
+    assert f"no cell of new under {results} is finished yet" in capsys.readouterr().err
     assert main(["report", "--results", str(tmp_path / "nothing")]) == 2
     assert "lra run" in capsys.readouterr().err
 
