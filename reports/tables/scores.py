@@ -178,7 +178,7 @@ def accuracy_table(
     floors, lent = _floors(columns, rivals, elsewhere, score)
     if not marks:
         lines, marks = rank_columns(lines, score.decimals, higher=score.higher, floors=floors)
-        marks += LENT.format(", ".join(sorted(lent))) if lent else ""
+        marks += LENT.format(", ".join(sorted(lent))) if lent and marks else ""
     every = [entry for entries in lines for entry in entries]
     table_rows = [
         TableRow(title=name, entries=tuple(entries))

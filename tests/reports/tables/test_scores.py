@@ -267,6 +267,8 @@ def test_baselines_of_another_split_count_where_there_is_none(make: SimpleNamesp
         assert words in found.caption
         assert "runner=certify" not in found.caption
         assert (UNRANKED.strip() in found.caption) is (ranks == [0, 0])
+    alone = accuracy_table(prepare(make.frame(models[0], test)), "validation")
+    assert words not in alone.caption  # one model has no rank
     own = make.baseline("last_value", 0.15, "x") | split
     beside = make.baseline("majority", 0.37, "x")
     oracle = make.baseline("oracle_depth_3", 0.99, "x")
