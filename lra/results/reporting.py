@@ -15,10 +15,10 @@ from lra.results.accounts import published_accounts, stored_accounts
 from lra.results.rows import (
     destination,
     deviations,
+    lines_of_unfinished,
     published_cells,
     published_with_names,
     stored_rows,
-    unfinished,
 )
 
 
@@ -66,7 +66,7 @@ def write(
         accounts = published_accounts(rows, about)
     else:
         rows, cells, left_out = stored_rows(root, sweep)
-        without_rows = unfinished(root, sweep)
+        without_rows = lines_of_unfinished(root, sweep)
         folder, heading = destination(root, sweep)
         about = {key: cell["config"] for key, cell in cells.items()}
         accounts = stored_accounts(root, rows, cells)

@@ -77,7 +77,7 @@ def _shared(value: Any, known: dict[str, Any], levels: int = 2) -> Any:
     return known.setdefault(repr(value), value)
 
 
-def unfinished(root: Path, sweep: str | None) -> list[str]:
+def lines_of_unfinished(root: Path, sweep: str | None) -> list[str]:
     """Return a line for each sweep (None: all) of which cells have no rows: which these are."""
     store, lines = Store(root), []
     for name in store.sweeps() if sweep is None else [sweep]:
