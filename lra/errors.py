@@ -28,6 +28,13 @@ OTHER_NAMES = {
     "laptop": "cpu",
 }  # fmt: skip
 """What others call our models, tasks, runners, loggers and machines."""
+OTHER_OPTIONS = {
+    "lr": "peak_learning_rate", "wd": "weight_decay", "batch": "batch_size", "bs": "batch_size",
+    "layers": "depth", "n_layers": "depth", "num_layers": "depth", "n_layer": "depth",
+    "d_model": "width", "hidden": "width", "hidden_size": "width", "n_embd": "width",
+    "n_heads": "heads", "num_heads": "heads", "n_head": "heads", "d_ff": "feed_forward_width",
+}  # fmt: skip
+"""What others call our options."""
 
 
 class ConfigError(ValueError):

@@ -9,7 +9,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from lra.composition.own_options import TABLES, Tree
 from lra.conf.short_values import LONGEST_REASON, short
-from lra.errors import ConfigError, near
+from lra.errors import OTHER_OPTIONS, ConfigError, near
 from lra.runners.records import Memo
 
 OF_KINDS = "wanted a mapping where the files have one, and a list where they have a list"
@@ -103,7 +103,7 @@ def keys_of(tree: Tree, above: str = "") -> Iterator[str]:
 
 
 def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
-    """Return the answer to a key that is none: near matches, those of its own group first.
+    """Return the answer to a key that is none: our word for it, and matches of its own group first.
 
     Args:
         key: With dots.
@@ -111,15 +111,16 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
         keys: Every key of the chosen files.
     """
     above, _, leaf = key.rpartition(".")
-    group = key.partition(".")[0]
+    group, dot, _ = key.partition(".")
     if group in TABLES:
         return (
             f"unknown key {key!r}: the files have no such entry; two pluses add it: ++{key}={value}"
         )
     siblings = sorted(each for each in keys if each.rpartition(".")[0] == above)
+    ours = [each for each in keys if each.rpartition(".")[2] == OTHER_OPTIONS.get(leaf)]
     alike = [each for each in keys if each.rpartition(".")[2] == leaf]
     beside = near(leaf, (each.rpartition(".")[2] for each in siblings))
-    matches = [each for each in alike if each.startswith(f"{group}.")]
+    matches = [each for each in (*ours, *alike) if not dot or each.startswith(f"{group}.")] or ours
     matches = matches or [f"{above}.{each}".lstrip(".") for each in beside] or alike
     hint = f": did you mean {' or '.join(map(repr, matches[:3]))}?" if matches else "."
     hint += f" Known here: {short(', '.join(siblings), LONGEST_REASON)}." if siblings else ""

@@ -7,8 +7,8 @@ import pytest
 
 from lra.composition.configuration import LARGEST, OPTIONAL, SWEEP_NAME, TOP, check, quote, storable
 from lra.composition.hydra_entry import entries
-from lra.composition.placement import unknown_key
-from lra.errors import ConfigError
+from lra.composition.placement import keys_of, unknown_key
+from lra.errors import OTHER_OPTIONS, ConfigError
 from lra.runners import store
 
 
@@ -100,6 +100,21 @@ def test_a_key_of_its_own_group_is_nearer_than_the_same_word_in_another() -> Non
     keys = ["task.length", "runner.lengths", "runner.batch"]
     assert "did you mean 'runner.lengths'?" in unknown_key("runner.length", "512", keys)
     assert "did you mean 'task.length'?" in unknown_key("optim.length", "512", keys)
+
+
+def test_what_others_call_an_option_is_answered_with_our_word(sound: Any) -> None:
+    keys = [*keys_of(sound)]
+    assert {*OTHER_OPTIONS.values()} <= {key.rpartition(".")[2] for key in keys}
+    for key, ours in {
+        "optim.lr": "'optim.peak_learning_rate'",
+        "lr": "'optim.peak_learning_rate'",
+        "optim.wd": "'optim.weight_decay'",
+        "runner.batch": "'optim.batch_size'",
+        "d_model": "'model.backbone.width'",
+        "model.mixer.n_heads": "'model.backbone.heads'",
+        "model.backbone.layers": "'model.backbone.depth' or 'model.layers'",
+    }.items():
+        assert f"{key!r}: did you mean {ours}?" in unknown_key(key, "1", keys)
 
 
 @pytest.mark.parametrize(
