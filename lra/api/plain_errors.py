@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable
 from functools import partial, wraps
 from importlib import invalidate_caches
+from inspect import Parameter, signature
 from typing import ParamSpec, TypeVar
 
 from lra.cli import is_actionable, message, shows_tracebacks
 from lra.composition.configuration import GROUPS
-from lra.errors import ConfigError
+from lra.errors import ConfigError, unknown
 from lra.runners.store import BadStore
 from lra.tasks.errors import BadData
 
@@ -20,9 +21,9 @@ PUBLIC = (ConfigError, BadData, BadStore, OSError, RuntimeError)
 TYPED = re.compile(
     r"`[^`]*`|\blra [a-z]+ (?:(?!\. )[^;,)])*"  # a command stays one
     r"|--config-dir DIR|plugins=PACKAGE"
-    rf"|(?<![\w.+])(?:(\+\w+)|({'|'.join(GROUPS)})(?:\.(\w[\w.]*))?)=([\w.+-]*\w|…)(?!,\w)"
+    rf"|(?<![\w.+])(?:(\+\w+)|({'|'.join(GROUPS)})(?:\.(\w[\w.]*))?)=((?>[\w.+-]*\w|…))(?!,\w|\()"
 )
-"""What a message says to type in a shell: flags, and words with a value."""
+"""What a message says to type in a shell: flags, and words with one plain value."""
 KEYWORDS = {"--config-dir DIR": 'config_dir="DIR"', "plugins=PACKAGE": 'plugins=["PACKAGE"]'}
 VALUES = {"null": "None", "true": "True", "false": "False", "…": "…"}
 OWN = {"task": ("task", ""), "model": ("model", "mixer.")}
@@ -56,12 +57,16 @@ def plainly(function: Callable[P, T]) -> Callable[P, T]:
     `ConfigError` where it is none of `PUBLIC`. LRA_DEBUG=1 keeps the frames; a bug, of ours or of a
     package, keeps its type, too.
     """
+    known = signature(function).parameters
+    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in known.values())
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True  # for IPython and pytest
         try:
             invalidate_caches()  # a notebook may have written a package just now
+            for name in () if takes_any else [each for each in kwargs if each not in known]:
+                raise ConfigError(unknown(f"argument of lra.{function.__name__}", name, known))
             return function(*args, **kwargs)
         except Exception as error:
             if not is_actionable(error):

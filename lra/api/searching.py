@@ -9,8 +9,9 @@ from lra.api.plain_errors import plainly
 from lra.api.prepared_rows import styled_rows
 from lra.api.running import CompletedSweep, given_words, run
 from lra.api.tabling import ResultTable
+from lra.composition.configuration import TOP
 from lra.composition.python_words import value_text, word
-from lra.errors import ConfigError, unknown
+from lra.errors import ConfigError, near, unknown
 from lra.tuning.record import SearchOptions
 
 if TYPE_CHECKING:
@@ -168,6 +169,10 @@ def search(
     """
     ranges = [f"{option}={_range_text(option, given)}" for option, given in params.items()]
     own = {each.name for each in fields(SearchOptions)}
+    arguments = {*own, "params", "sampler", "config_dir", "plugins"}
+    for name in sorted(options.keys() - own - TOP.keys()):
+        if near(name, arguments) and name.isidentifier():
+            raise ConfigError(unknown("argument of lra.search", name, arguments))
     group = [word(f"search.{name}", options.pop(name)) for name in own & options.keys()]
     words = [f"search={sampler}", f"search.trials={trials}", *group, *ranges]
     given = [*given_words(overrides), *words]

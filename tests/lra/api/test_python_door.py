@@ -277,6 +277,17 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
     for said, call in {
         "a list is one value; wanted a tuple for a sweep": lambda: lra.run(model=["linear"]),
         "got linear among the words and sdpa as": lambda: lra.run("model=linear", model="sdpa"),
+        "unknown argument of lra.search 'trial': did you mean 'trials'": lambda: lra.search(
+            params=RANGES, trial=2
+        ),
+        "unknown argument of lra.table 'model': did you mean 'models'": lambda: lra.table(
+            example,
+            model=["linear"],  # type: ignore[call-arg]
+        ),
+        "optim.peak_learning_rate=tag(log, interval(0.01, 0.0001)): wanted": lambda: lra.search(
+            "model=linear task.source=sample",
+            params={"optim.peak_learning_rate": ("log", 1e-2, 1e-4)},
+        ),
         "unknown model 'lineer'": lambda: lra.search(model="lineer", params=RANGES),
         "got Family, a class or module; wanted a name": lambda: lra.run(model=Family),
         "got no name; wanted two or more; the results have gated": lambda: lra.compare("example"),
@@ -303,6 +314,8 @@ def test_commands_stay_commands_and_words_become_keywords() -> None:
             "`lra run task.length=64`; lra plan optim.steps=3, hardware=\"cpu\"",
         "runner.retry=[a]; model=a,b or model.mixer.features=4.":
             "runner.retry=[a]; model=a,b or features=4.",
+        "model=linear,sdpa; optim.clip=tag(log, interval(2, 1)): got 2":
+            "model=linear,sdpa; optim.clip=tag(log, interval(2, 1)): got 2",
         "optim.clip=null, model.backbone.depth=…":
             'optim={"clip": None}, model={"backbone.depth": …}',
     }.items():  # fmt: skip
