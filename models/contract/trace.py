@@ -24,12 +24,15 @@ from lra.models.contract.counting import operations_of
 from lra.models.contract.shape_functions import compiler_left_out
 from lra.models.device_kind import assume_device_kind, device_kind
 
+CAUSAL = ".causal"
+"""Ends the name of fused attention in which no token sees later ones."""
+
 
 class Operator(NamedTuple):
     """One call of an operator."""
 
     name: str
-    """As PyTorch's own operators are called: `mm`, `add_`."""
+    """As PyTorch's own operators are called: `mm`, `add_`; and `CAUSAL`."""
     operations: int
     """Of matrix products, multiply-add = 2; 0 for all else."""
     moved: int
@@ -152,7 +155,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = [*_tensors((args, kwargs))]
         results = [*_tensors(out)]
         operator = Operator(
-            func._schema.name.partition("::")[2],
+            func._schema.name.partition("::")[2] + (CAUSAL if _is_causal(func, args) else ""),
             operations_of(func, args, kwargs, out),
             sum(map(_bytes, given)) + sum(map(_bytes, results)),
         )
@@ -269,6 +272,12 @@ def _plain(value: Any) -> bool:
 
 def _like(shape: Any, stride: Any, dtype: torch.dtype) -> Tensor:
     return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+
+
+def _is_causal(func: Any, args: Sequence[Any]) -> bool:
+    """Tell whether an operator is called with is_causal=True, which PyTorch gives by place."""
+    given = zip(func._schema.arguments, args, strict=False)  # without those at their defaults
+    return any(argument.name == "is_causal" and value for argument, value in given)
 
 
 @cache

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from lra.models.contract.trace import Operator
+from lra.models.contract.trace import CAUSAL, Operator
 from lra.runners.measurement.rates import CACHED_BYTES, STREAMED_BYTES, Rates
 
 EXPONENTIALS = frozenset(
@@ -33,7 +33,7 @@ class Effort(NamedTuple):
     """The work of a pass by kind."""
 
     products: float = 0.0
-    """Operations."""
+    """Operations, of all pairs in causal attention."""
     streamed: float = 0.0
     """Bytes of tensors too large for a cache."""
     cached: float = 0.0
@@ -42,12 +42,14 @@ class Effort(NamedTuple):
     """Bytes."""
     sorts: float = 0.0
     """Bytes."""
+    skipped: float = 0.0
+    """Operations among `products` that fused kernels leave out: of blocks above the diagonal."""
     operators: float = 0.0
     """Calls."""
 
 
 WEIGHTS = Effort(
-    products=1.9, streamed=0.7, cached=1.2, exponentials=2.8, sorts=1.0, operators=2.9
+    products=1.9, streamed=0.7, cached=1.2, exponentials=2.8, sorts=1.0, skipped=0.0, operators=2.9
 )  # fmt: skip
 """Time of each kind of work inside models / time by the machine's rate; that of sorts, which no
 fitted cell spends much on, is the rate's own. `tests/benchmarks/planning.py` fits them."""
@@ -59,6 +61,7 @@ def effort(calls: Mapping[Operator, float], views: float = 0.0) -> Effort:
     for call, times in calls.items():
         total["operators"] += times
         total["products"] += call.operations * times
+        total["skipped"] += call.operations * times / 2 if call.name.endswith(CAUSAL) else 0.0
         name = call.name.partition(".")[0]
         if name in SORTS:
             kind = "sorts"
@@ -78,11 +81,12 @@ LARGE_BYTES = 16 * 2**20
 def parts(work: Effort, rates: Rates) -> Effort:
     """Return the seconds of each kind of work by the machine's rates, not weighted."""
     return Effort(
-        work.products / rates.products,
+        (work.products - work.skipped) / rates.products,
         work.streamed / rates.memory,
         work.cached / rates.cache,
         work.exponentials / rates.exponentials,
         work.sorts / rates.sorts,
+        0.0,
         work.operators * rates.operator_s,
     )
 

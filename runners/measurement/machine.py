@@ -6,7 +6,7 @@ from lra.runners.measurement.effort import WEIGHTS, Effort, seconds
 from lra.runners.measurement.hardware import Device, HardwareProfile, available_bytes
 from lra.runners.measurement.rates import Rates, stored_rates
 
-ALL_AS_IS = Effort(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+ALL_AS_IS = Effort(*[1.0] * len(Effort._fields))
 """Weights of typical rates, which are those of operators inside models."""
 ANY_GPU = "laptop_gpu"
 """The profile for a GPU that has none."""

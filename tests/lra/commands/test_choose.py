@@ -166,6 +166,16 @@ def test_reach_and_the_time_of_a_token() -> None:
 
 
 @pytest.mark.parametrize("hardware", ["cpu", "a100"])
+def test_fused_kernels_skip_what_lies_above_the_diagonal(hardware: str) -> None:
+    both, causal = (
+        lra.choose(65536, model="sdpa", hardware=hardware, causal=one).iloc[0]
+        for one in (False, True)
+    )
+    assert causal["multiply_adds"] == pytest.approx(both["multiply_adds"], rel=0.02)
+    assert causal["step_s"] == pytest.approx(both["step_s"] / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "a100"])
 def test_to_read_a_text_takes_less_than_to_train_on_it(hardware: str) -> None:
     """Also where a word is one of thousands, the best of which an evaluation looks for."""
     words: dict[str, Any] = {"task": "mqar", "model": ("linear", "sdpa"), "hardware": hardware}

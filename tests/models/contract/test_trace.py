@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from lra.models.contract.counting import count_operations
-from lra.models.contract.trace import Operator, Tracer
+from lra.models.contract.trace import CAUSAL, Operator, Tracer
 from lra.models.device_kind import assume_device_kind, device_kind
 from lra.runners.measurement.measure import peak_tensor_bytes
 
@@ -134,6 +134,20 @@ def test_fused_attention_is_taken_where_a_device_takes_it(kind, dropout, fused):
     assert any("flash" in call.name for call in trace.calls) == fused
     assert (trace.peak_bytes < 4 * 2 * 2 * 100 * 100) == fused
     assert F.scaled_dot_product_attention is before
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_attention_says_that_it_is_causal(causal):
+    """In both passes; the operations are those of all pairs."""
+    q = torch.empty(2, 2, 100, 8, device="meta", requires_grad=True)
+
+    def step():
+        F.scaled_dot_product_attention(q, q, q, is_causal=causal).sum().backward()
+
+    trace = Tracer("cpu").trace(step)
+    names = [call.name for call in trace.calls if call.operations]
+    assert [name.endswith(CAUSAL) for name in names] == 2 * [causal]
+    assert trace.operations == (2 + 5) * 2 * 2 * 2 * 100 * 100 * 8
 
 
 def test_a_shape_that_depends_on_contents_is_an_error():

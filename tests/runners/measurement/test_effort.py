@@ -4,14 +4,14 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from lra.models.contract.trace import Operator
+from lra.models.contract.trace import CAUSAL, Operator
 from lra.runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolate_calls, seconds
 from lra.runners.measurement.rates import Rates
 
 RATES = Rates(
     products=10.0, memory=2.0, cache=4.0, exponentials=5.0, sorts=8.0, operator_s=0.5
 )  # fmt: skip
-ONES = Effort(*[1.0] * 6)
+ONES = Effort(*[1.0] * 7)
 
 
 def test_each_call_is_one_kind_of_work():
@@ -23,12 +23,13 @@ def test_each_call_is_one_kind_of_work():
         Operator("argmax", 0, 2): 1,  # goes through memory once, as a sum does
         Operator("exp", 0, 6): 1,
         Operator("sort", 0, 5): 1,
+        Operator(f"attention{CAUSAL}", 60, 0): 2,
     }
-    assert effort(calls, views=7) == Effort(200, large, 16 + 12 + 2, 6, 5, 9 + 7)
+    assert effort(calls, views=7) == Effort(320, large, 16 + 12 + 2, 6, 5, 60, 11 + 7)
 
 
 def test_a_cpu_does_one_after_the_other_and_a_gpu_works_behind_the_program():
-    work = Effort(20, 4, 8, 5, 8, 3)
+    work = Effort(30, 4, 8, 5, 8, 10, 3)  # a kernel skips 10 of the 30
     assert seconds(work, RATES, ahead=False, weights=ONES) == 2 + 2 + 2 + 1 + 1 + 1.5
     assert seconds(work, RATES, ahead=True, weights=ONES) == 8
     many = work._replace(operators=100)
