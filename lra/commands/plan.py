@@ -285,11 +285,12 @@ def _short_time(number: float | None, unit_s: float) -> str:
 def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[str]:
     total = totals["total"]
     cells = "1 cell" if total["cells"] == 1 else f"{total['cells']} cells"
+    takes, in_turn = (_short_time(total[name], HOUR) for name in ("hours", "cell_hours"))
     yield (
-        f"{cells} in {totals['results']}: {total['done']} done, {total['to_do']} "
-        f"to do, {total['hours']:.2f} h"
+        f"{cells} in {totals['results']}: {total['done']} done, {total['to_do']} to do"
+        + (f", {takes}" if total["hours"] else "")
         + (f", {total['gpu_hours']:.2f} GPU-hours" if total["gpu_hours"] else "")
-        + (f" ({total['cell_hours']:.2f} h one after the other)" if total["hours"] else "")
+        + (f" ({in_turn} one after the other)" if in_turn != takes else "")
     )
     if total["later"]:
         yield f"{total['later']} more cells follow once validation has compared these"

@@ -57,6 +57,7 @@ def test_a_table_names_what_is_not_known_and_what_does_not_fit(folder: Path, cap
     assert "Span does not say what its cells ask of a model" in text
     assert "of 1 cells the time is not known, and not in the sum" in text
     assert "1 cells will not fit" in text
+    assert re.search(r" to do, [\d.]+ (s|min)\b", text)
     assert " NO " in text
     assert [*folder.iterdir()] == []
 
