@@ -99,7 +99,7 @@ def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
         _write_csv(lines)
     else:
         _print(lines, totals)
-        for line in unprepared_tasks(waiting):
+        for line in (*unprepared_tasks(waiting), *(growing.warned() if growing else ())):
             print(line)
     return 0
 

@@ -54,6 +54,8 @@ def execute(  # what a person sees of it, one after the other
     logger = SweepLogger(sweep, agent_run(sweep))
     if line := unheard(sweep):
         print(line, file=sys.stderr)
+    for line in growing.warned() if growing else ():
+        print(line, file=sys.stderr)
     limit = sweep.control.sweep_timeout_s
     until = math.inf if limit is None else time.monotonic() + limit
     begin = growing.keep if growing else None

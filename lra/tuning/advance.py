@@ -252,6 +252,26 @@ def warnings(
     for each in space:
         if chosen is not None and chosen.number:
             yield from _edge(each, [*drawn.values()], chosen)
+    yield from foreseen(record, study)
+    failed = [trial.number for trial in trials if trial.number and trial.failure is not None]
+    if len(failed) > FAILED * len(drawn):
+        yield (
+            "trials_failed",
+            f"{len(failed)} of {len(drawn)} trials failed: a range that reaches less far leaves "
+            "more of them to choose from",
+        )
+    for each in space:
+        if each.linear_range:
+            yield (
+                "linear_range",
+                f"{each.option} is searched linearly from {each.low:g} to {each.high:g}, nearly "
+                f"all of it in the upper tenth: {each.option}=tag(log, interval({each.low:g}, "
+                f"{each.high:g}))",
+            )
+
+
+def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
+    """Yield what of `warnings` the record alone tells, before any trial is trained."""
     if reused := sorted({*record.seeds(study)} & {*record.final_seeds(study)}):
         high = max(*record.seeds(study), *record.final_seeds(study)) % STUDY_SEEDS + 1
         fresh = [high + n for n in range(len(record.options.final_seeds))]
@@ -269,22 +289,9 @@ def warnings(
         named = " and ".join(
             f"{name} ({', '.join(map(str, sorted(unequal[name])))})" for name in differing
         )
-        yield "unequal_budgets", f"arms differ in {named}: the one with more is favoured"
-    failed = [trial.number for trial in trials if trial.number and trial.failure is not None]
-    if len(failed) > FAILED * len(drawn):
-        yield (
-            "trials_failed",
-            f"{len(failed)} of {len(drawn)} trials failed: a range that reaches less far leaves "
-            "more of them to choose from",
-        )
-    for each in space:
-        if each.linear_range:
-            yield (
-                "linear_range",
-                f"{each.option} is searched linearly from {each.low:g} to {each.high:g}, nearly "
-                f"all of it in the upper tenth: {each.option}=tag(log, interval({each.low:g}, "
-                f"{each.high:g}))",
-            )
+        of_options = differing == ["searched options"]
+        spent = ": trials are spent on different numbers of options" if of_options else ""
+        yield "unequal_budgets", f"arms differ in {named}{spent}"
 
 
 def finished_count(trials: Sequence[Trial]) -> int:

@@ -29,6 +29,7 @@ from lra.tuning.advance import (
     Words,
     advance,
     finished_count,
+    foreseen,
     scored_outcome,
     table,
 )
@@ -98,6 +99,8 @@ class GrowingSearch:
 
     def said(self) -> Iterator[str]:
         """Yield a line for each choice, and what is to be known of it."""
+        if not self.step.choices:
+            yield from self.warned()
         for chosen in self.step.choices:
             study = f", study {chosen.study}" if self.record.options.studies > 1 else ""
             if chosen.trial is None:
@@ -115,6 +118,11 @@ class GrowingSearch:
             yield f"unequal budgets: arms differ in finished trials ({told})"
         if self.step.later:
             yield f"{self.step.later:,} more cells follow once validation has compared these"
+
+    def warned(self) -> list[str]:
+        """Return what every choice will be marked with, as far as it is known beforehand."""
+        marks = dict(foreseen(self.record, study=0))
+        return [f"search: {name.replace('_', ' ')}: {text}" for name, text in marks.items()]
 
     def _built(self) -> Sweep:
         self._compose([words for words in self.step.trainings if words not in self._known])

@@ -8,6 +8,7 @@ import pytest
 
 import lra
 from lra.cli import main
+from lra.errors import ConfigError
 from lra.runners.store import Store, read_rows
 
 RATE = "optim.peak_learning_rate"
@@ -97,6 +98,24 @@ def test_a_dry_run_and_a_plan_write_nothing(
     assert main(["plan", *WORDS, f"results={tmp_path / 'r'}"]) == 0
     assert "12 more cells follow once validation has compared these" in capsys.readouterr().out
     assert not (tmp_path / "r").exists()
+
+
+def test_what_a_search_will_be_marked_with_is_told_before_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ConfigError("before any cell")
+
+    monkeypatch.setattr("lra.execution.in_memory.execute", refuse)
+    words = [
+        *WORDS, f"results={tmp_path / 'r'}", "search.final_seeds=[0]",
+        "search.for_model.linear.model.backbone.dropout=choice(0.0,0.1)",
+    ]  # fmt: skip
+    for command, code in ((["plan"], 0), (["run", "runner.dry_run=true"], 0), (["run"], 2)):
+        assert main([*command, *words]) == code
+        said = capsys.readouterr()[code and 1]
+        assert "search: seeds reused: seed 0 chose and scores" in said
+        assert "(1, 2): trials are spent on different numbers of options" in said
 
 
 def test_a_choice_is_transferred_with_what_differs(
