@@ -374,6 +374,9 @@ def test_rows_say_their_split_and_come_back_from_files(tmp_path: Path) -> None:
 
 def test_kinds_that_an_editor_offers_are_all() -> None:
     assert {*KINDS} == {*JUDGED_BY, "efficiency", "crossover", "growth", "metrics"}
+    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    listed = page.partition("`kind` is one of ")[2].partition(";")[0]
+    assert re.findall("`(.*?)`", listed) == [*KINDS]
     assert {*QUANTITIES} == {*COSTS, SCORES, LOSS, *CLASSES}
 
 
