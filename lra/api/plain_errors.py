@@ -20,11 +20,11 @@ PUBLIC = (ConfigError, BadData, BadStore, OSError, RuntimeError)
 
 TYPED = re.compile(
     r"`[^`]*`|\blra [a-z]+ (?:(?!\. )[^;,)])*"  # a command stays one
-    r"|--config-dir DIR|plugins=PACKAGE"
+    r"|--config-dir DIR"
     rf"|(?<![\w.+])(?:(\+\w+)|({'|'.join(GROUPS)})(?:\.(\w[\w.]*))?)=((?>[\w.+-]*\w|…))(?!,\w|\()"
 )
 """What a message says to type in a shell: flags, and words with one plain value."""
-KEYWORDS = {"--config-dir DIR": 'config_dir="DIR"', "plugins=PACKAGE": 'plugins=["PACKAGE"]'}
+KEYWORDS = {"--config-dir DIR": 'config_dir="DIR"'}
 VALUES = {"null": "None", "true": "True", "false": "False", "…": "…"}
 OWN = {"task": ("task", ""), "model": ("model", "mixer.")}
 """Functions whose keywords are the keys of a part."""

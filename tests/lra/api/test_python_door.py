@@ -211,7 +211,7 @@ REFUSED = {
     "a misspelt model": (lambda: lra.model("perfomer"), "did you mean 'performer'"),
     "a model of one's own": (
         lambda: lra.run(model="qqqqqq"),
-        r'One of your own: config_dir="DIR", with plugins=\["PACKAGE"\] where',
+        r'One of your own: config_dir="DIR"\.',
     ),
     "a class for a name": (lambda: lra.model(Blind), "wanted the name of a model"),
     "a misspelt option": (
