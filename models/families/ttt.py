@@ -135,18 +135,20 @@ class TTT(GatedMixer):
         tau = (places + self.place_rate.to(dtype)).clamp(min=0)[:, None]
         ones = F.pad(q, (0, 1), value=1.0), F.pad(k, (0, 1), value=1.0)
         eta = (tau * rates.mT).tril() * (ones[0] @ ones[1].mT)
-        targets, outputs = v - k, []
-        for i in range(q.shape[2]):
-            asked, key, moved = ones[0][:, :, i], ones[1][:, :, i], begin + trained
+        # Split at once: the gradient of each slice of its own is as long as all blocks together.
+        parts = [each.unbind(2) for each in (*ones, v - k, eta, rates)]
+        outputs = []
+        for i, (asked, key, target, pull, rate) in enumerate(zip(*parts, strict=True)):
+            moved = begin + trained
             z, spread = _normed(key @ moved)
-            error = (z * scale + shift - targets[:, :, i]) * scale
+            error = (z * scale + shift - target) * scale
             mean = error.mean(-1, keepdim=True) + z * (error * z).mean(-1, keepdim=True)
             slope = (error - mean) / spread
-            z = asked @ moved - eta[:, :, i] @ slope
+            z = asked @ moved - pull @ slope
             if i == 0:  # earlier tokens of this block; no other begins within one
                 z = z - tau * (asked @ sums)
             outputs.append(_normed(z)[0] * scale + shift)
-            sums = sums + (key * rates[:, :, i]).mT @ slope
+            sums = sums + (key * rate).mT @ slope
             full = blocks.full[:, i, None, None, None]
             trained, sums = trained - full * tau[-1] * sums, sums * ~full
         return q + torch.stack(outputs, 2), trained, sums

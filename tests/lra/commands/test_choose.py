@@ -227,7 +227,7 @@ def test_states_are_those_that_were_measured() -> None:
         assert {frame["state_bytes"][model]} == set(measured["value"][measured["family"] == model])
 
 
-@pytest.mark.parametrize("model", ["lstm", "slstm"])
+@pytest.mark.parametrize("model", ["lstm", "slstm", "ttt"])
 def test_what_goes_token_by_token_is_counted_at_short_lengths(model: str) -> None:
     (run,) = runs_of(["length=1536", f"model={model}", "causal", "depth=1"])
     step = Passes(1, 1, 1536, step=True, measured=True)
@@ -243,7 +243,6 @@ FORMS = (
     ("mamba", 16384, "size=base hardware=a100 causal"),  # scans of about 3 sqrt(n) operators
     ("delta_net", 2048, "size=base"),  # cut into blocks by what a CPU holds
     ("mesa_net", 2048, "size=base"),
-    ("ttt", 2048, ""),  # each step of whose backward pass moves bytes of the whole length
     ("linear", 2048, ""),
     ("softmax", 2048, ""),
 )
