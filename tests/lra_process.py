@@ -285,7 +285,8 @@ if __name__ == "__main__":
             raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
         gc.collect()
         gc.freeze()
-        util.spawnv_passfds = importlib.import_module("lra.runners.isolation.forked_server").forked
+        server = importlib.import_module("lra.runners.isolation.forked_server")
+        util.spawnv_passfds = server.fork_server
         start = serve(listening)
     become(*start)
     runpy.run_module("lra", run_name="__main__", alter_sys=True)

@@ -23,6 +23,7 @@ from hydra.version import VersionBase
 from lra.composition import protocol, unread_options
 from lra.composition.class_path import check_named, name_plugins
 from lra.composition.combinations import (
+    NEEDS_SEARCH,
     expand,
     is_range,
     with_first_seed,
@@ -244,6 +245,8 @@ def _runs(
     if not searches and (lost := [word for word in flags.overrides if word.startswith("search.")]):
         raise ConfigError(f"{lost[0]}: there is no search here; add search=halton, or leave it out")
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
+        if lost := next((word for word in parsed if is_range(word)), None):
+            raise ConfigError(f"{lost.input_line}: {NEEDS_SEARCH}")
         if several:
             raise ConfigError(
                 f"{short(several[0])}: several values are a sweep: -m before them makes one, "

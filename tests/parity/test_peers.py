@@ -215,7 +215,7 @@ def test_a_peer_that_is_too_slow_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
     for why in ("", "load of other processes"):
         shares = Shares(seconds=9.0, processor=1.0, thread=1.0)
         found = Sample(seconds=9.0, shares=shares, reason=why)
-        monkeypatch.setattr("peers.runner.tried", lambda *_, found=found: found)
+        monkeypatch.setattr("peers.runner.try_call", lambda *_, found=found: found)
         (row,) = measured(monkeypatch, PEER, config=replace(QUICK, step_limit_s=3.0))
         assert row.status is Status.skipped
         assert "one step of ours took 9.0 s" in row.reason

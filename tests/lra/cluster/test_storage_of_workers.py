@@ -197,7 +197,7 @@ class Log(io.FileIO):
 fork_workers.IMPORTED = ()
 fork_workers.isolate.prepare = fork_workers.isolate.start_server = lambda *_, **__: None
 sys.stdout = io.TextIOWrapper(io.BufferedWriter(Log(1, "w", closefd=False)))
-code = fork_workers.forked(2, lambda number: 0)
+code = fork_workers.run_in_forks(2, lambda number: 0)
 sys.stdout.flush()
 sys.exit(code)
 """

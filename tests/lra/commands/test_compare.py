@@ -253,17 +253,6 @@ def test_names_in_one_word_are_told_apart(capsys: pytest.CaptureFixture[str]) ->
     )
 
 
-@pytest.mark.parametrize(
-    ("word", "wanted"), [("mine", "--sweep mine"), ("example", "--rows example")]
-)
-def test_a_name_without_its_flag_is_given_one(
-    word: str, wanted: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["report", word])
-    assert f"got {word}; wanted {wanted};" in capsys.readouterr().err
-
-
 def test_a_wrong_flag_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["compare", "linear", "sdpa", "--sweeep", "mine"])
