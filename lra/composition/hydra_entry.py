@@ -245,8 +245,8 @@ def _runs(
     if not searches and (lost := [word for word in flags.overrides if word.startswith("search.")]):
         raise ConfigError(f"{lost[0]}: there is no search here; add search=halton, or leave it out")
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
-        if lost := next((word for word in parsed if is_range(word)), None):
-            raise ConfigError(f"{lost.input_line}: {NEEDS_SEARCH}")
+        if ranged := [word.input_line for word in parsed if is_range(word)]:
+            raise ConfigError(f"{ranged[0]}: {NEEDS_SEARCH}")
         if several:
             raise ConfigError(
                 f"{short(several[0])}: several values are a sweep: -m before them makes one, "
