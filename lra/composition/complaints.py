@@ -40,6 +40,8 @@ HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environmen
 def check_words(words: Sequence[str], config_dirs: Sequence[Path]) -> None:
     """Raise ConfigError for the first word that Hydra cannot read, or takes for something else."""
     signed = groups(config_dirs)
+    if any(word.startswith("+experiment=") for word in words):
+        signed = {**signed, "protocol": ""}  # a preset may have chosen one, which a word replaces
     for word in words:
         if wanted := _wanted(word, signed.get(word.lstrip("+").partition("=")[0], "")):
             raise ConfigError(f"{short(word) if word.strip() else repr(word)}: {wanted}")

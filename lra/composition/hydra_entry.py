@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.types import RunMode
 from hydra.version import VersionBase
 
@@ -245,7 +245,7 @@ def _runs(
     if not searches and (lost := [word for word in flags.overrides if word.startswith("search.")]):
         raise ConfigError(f"{lost[0]}: there is no search here; add search=halton, or leave it out")
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
-        if ranged := [word.input_line for word in parsed if is_range(word)]:
+        if ranged := [w.input_line for w in parsed if isinstance(w.value(), IntervalSweep)]:
             raise ConfigError(f"{ranged[0]}: {NEEDS_SEARCH}")
         if several:
             raise ConfigError(

@@ -26,7 +26,7 @@ token (section 2.3) are not offered.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -134,6 +134,8 @@ class AdaptiveSpan(SegmentRecurrence):
         penalty: What a token of a head's span costs, mean over heads, in each layer.
         persistent: Learned keys and values of each head that every token sees.
     """
+
+    begins_as_forward: ClassVar[bool] = False  # a segment costs what its spans hold
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ In front of a segment's n tokens stand the layer's last m inputs; queries are ma
 alone, keys and values of both. Positions belong to this row of m + n: distances, or places in it.
 """
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -31,6 +31,9 @@ class SegmentRecurrence(MultiHead):
             `read`.
         bias_default: What the family's option says where nobody chooses.
     """
+
+    begins_as_forward: ClassVar[bool] = True
+    """Whether a segment behind nothing is read by `forward`, where that is known."""
 
     def __init__(self, site: Site, core: Core, *, bias: bool, bias_default: bool = True) -> None:
         super().__init__(site, core, bias=bias, bias_default=bias_default)
@@ -78,7 +81,7 @@ class SegmentRecurrence(MultiHead):
 
     def begins(self, x: Float[Tensor, "b l d"], seen: Int[Tensor, " b"], memory: int) -> bool:
         """Tell whether a stream in evaluation begins with x, which is read as without a state."""
-        alike = not (self.same_length and x.shape[1] > memory)
+        alike = self.begins_as_forward and not (self.same_length and x.shape[1] > memory)
         return alike and not self.training and segment_memory.begins(seen, x.shape[1])
 
     def split_first(self, x: Float[Tensor, "l b d"]) -> Float[Tensor, "b h l k"]:

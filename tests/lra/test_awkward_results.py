@@ -100,7 +100,7 @@ SHOWN: dict[Callable[[Store], None], tuple[str, ...]] = {
     protocols: (r"linear .*one.* \| <ins>25", r"linear .*two.* \| \*\*75"),
     versions: (r"\| 25\.0 .*\| –¹ \|", r"\| –¹ \| 75\.0", "version 1 .*; listops version 2"),
     one_seed: (
-        r"linear \| <ins>25\.0</ins> \|",
+        r"linear \| <ins>25\.0</ins>¹ \|",
         r"softmax \| \*\*75\.0\*\* \[65\.7, 82\.5; 100 examples\]",
     ),
     no_score: (r"linear \| –¹ \|", "¹ trained, without accuracy on the test split"),

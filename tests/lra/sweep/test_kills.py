@@ -65,7 +65,8 @@ def strike(process: Program, draw: random.Random) -> str:
         "parent": [process.pid],
         "one cell": cells[:1],
         "every cell": cells,
-        "helpers": sorted(below(process.pid) - {*cells}),  # fork server, tracker of shared memory
+        # fork server, tracker of shared memory
+        "helpers": sorted(processes_below(process.pid) - {*cells}),
         "all": [process.pid, *cells],
     }[target]
     draw.shuffle(chosen)
