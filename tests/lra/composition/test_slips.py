@@ -178,7 +178,7 @@ def test_of_words_that_are_doubled_the_last_holds() -> None:
         ("hydra.sweeper.n_trials=3", "search=NAME searches"),
         ("hydra.sweeper.params={seed:'5,6'}", "KEY=1,2"),
         ("-m hydra/sweeper=optuna", "search=NAME searches"),
-        ("-model=linear", "ignored explicit argument 'odel=linear'"),
+        ("-model=linear", "odel=linear"),
         ("model=fnet\r", "all printable"),
     ],
 )
