@@ -76,7 +76,7 @@ def with_distinct_names(
             texts[cell] = max(texts.get(cell, ""), labels.get(mark, ""))
     places: dict[str, set[tuple[Any, ...]]] = {}
     for cell, *place in (
-        of_models[["cell", *PLACE]].astype(str).drop_duplicates().itertuples(index=False)
+        of_models[["cell", *PLACE]].drop_duplicates().astype(str).itertuples(index=False)
     ):
         places.setdefault(cell, set()).add(tuple(place))
     distinct = of_models[["model", "task", "runner", "cell"]].drop_duplicates()
