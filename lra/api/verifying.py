@@ -2,8 +2,6 @@
 
 import inspect
 import re
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.api.plain_errors import plainly
 from lra.errors import ConfigError
-from lra.terminal.progress import AGAIN_S, still_running
+from lra.terminal.progress import still_running, with_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -200,12 +198,7 @@ def run_checks(
 
 def _told(names: Sequence[str]) -> Iterator[str]:
     """Yield the names of checks, and say on stderr now and then which of them begins."""
-    due = time.monotonic() + AGAIN_S
-    for number, name in enumerate(names, 1):
-        if (now := time.monotonic()) > due:
-            print(f"{name} … ({number} of {len(names)})", file=sys.stderr, flush=True)
-            due = now + AGAIN_S
-        yield name
+    yield from with_lines(names, lambda number, name: f"{name} … ({number} of {len(names)})")
 
 
 def _once(findings: "list[Finding]") -> "list[Finding]":

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -41,10 +41,17 @@ def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
     if sys.stderr.isatty():
         yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=beneath(sys.stderr))
         return
-    due = time.monotonic() + PATIENCE_S
-    for number, item in enumerate(items):
+    yield from with_lines(items, lambda n, _: f"{what} {n} of {len(items):,}", first_s=PATIENCE_S)
+
+
+def with_lines(
+    items: Sequence[Item], line: Callable[[int, Item], str], *, first_s: float | None = None
+) -> Iterator[Item]:
+    """Yield the items; print `line` of number and item after `first_s`, then each `AGAIN_S`."""
+    due = time.monotonic() + (AGAIN_S if first_s is None else first_s)
+    for number, item in enumerate(items, 1):
         if (now := time.monotonic()) > due:
-            print(f"{what} {number + 1} of {len(items):,}", file=sys.stderr, flush=True)
+            print(line(number, item), file=sys.stderr, flush=True)
             due = now + AGAIN_S
         yield item
 

@@ -59,7 +59,7 @@ def test_a_good_mixer_from_the_current_directory_passes(folder, capsys):
 
 
 def test_the_check_at_work_is_told_on_stderr(folder, capsys, monkeypatch):
-    monkeypatch.setattr("lra.api.verifying.AGAIN_S", -1.0)
+    monkeypatch.setattr("lra.terminal.progress.AGAIN_S", -1.0)
     assert main(["verify", "their_mixers:Mean", *SMALL]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if " of " in line]
     number, many = list(CHECKS).index("padding"), len(CHECKS)
