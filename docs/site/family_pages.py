@@ -245,7 +245,11 @@ def page(
     if home == name:
         lines += ["```text", rest, "```", ""]
         if "variant" in core:
-            lines += ["`variant=lra` is [the released code's](../protocols-lra-code.md).", ""]
+            lines += [
+                "`variant=lra` is [the released code's]"
+                "(../protocols.md#variantlra-and-the-released-code).",
+                "",
+            ]
         lines += ["## Options", "", *option_lines(file, known)]
     else:
         theirs = [*options(file.with_name(f"{home}.yaml"))]

@@ -183,7 +183,7 @@ def _with_tuples(node: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
             raise ConfigError(
                 f"model: got {name}, a class or module; wanted a name. Cells have processes of "
                 "their own, which import their model from a package that a YAML file of config_dir "
-                'names: page "Your own mixer, to 64K tokens"'
+                'names: page "Test my own module"'
             )
         inner = _with_tuples(value, f"{key}.") if isinstance(value, Mapping) else value
         found[key] = (*inner,) if isinstance(inner, range) else inner

@@ -4,8 +4,8 @@
 
 On a CPU one kind follows the other. A GPU works while the program that calls its operators runs
 ahead: there it is the longer of the two. The weights are what operators inside models reach of the
-rates, which are measured on nothing else; the page "What a sweep will take" of the documentation
-says on what they were fitted.
+rates, which are measured on nothing else; the page "Plan the time and memory of a sweep" of the
+documentation says on what they were fitted.
 """
 
 from collections import defaultdict

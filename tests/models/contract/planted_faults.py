@@ -24,7 +24,7 @@ class Fault(NamedTuple):
     """One spoilt mixer."""
 
     name: str
-    """Of what no check sees, as the table of docs/contract.md has it."""
+    """Of what no check sees, as the table of docs/own-module.md has it."""
     check: str
     """Which must fail."""
     says: str

@@ -17,7 +17,7 @@ from tests.models.contract.spoilt_passes import Dropping
 
 SMALL = {"max_length": 128, "width": 16}
 """Of most faults; some show beyond."""
-PAGE = Path(__file__).parents[3] / "docs" / "contract.md"
+PAGE = Path(__file__).parents[3] / "docs" / "own-module.md"
 
 
 def case_of(fault: Fault) -> Case:
