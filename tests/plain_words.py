@@ -18,7 +18,7 @@ AVOIDED = {
     r"\bbeside\b": "compared with; together with; next to",
     r"\b(?:tell|tells|told|telling)\b[^.\n]{0,30}\bapart\b": "significantly different",
     r"\bin turns\b": "interleaved",
-    r"\bwhat (?:it|they|one|each|\w+ (?:family|model|cell|run|command)) costs?\b": "time and memory",
+    r"\bwhat (?:it|they|one|each|\w+ (?:family|model|run)) costs?\b": "time and memory",
     r"(?<!your )\bown\b": "separate; custom; your; drop the word",
     r"\bkept\b": "saved; stored; fixed; unchanged",
     r"\bheld\b(?!.out)": "fixed; saved; used; bounded",
@@ -65,7 +65,7 @@ def messages(source: Path) -> Iterator[tuple[int, str]]:
     inside = {
         id(part)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) or isinstance(node, ast.JoinedStr)
+        if isinstance(node, ast.Expr | ast.JoinedStr)
         for part in ast.walk(node)
         if isinstance(node, ast.JoinedStr) or part is node.value
         if part is not node and isinstance(part, ast.Constant)
@@ -74,9 +74,13 @@ def messages(source: Path) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.JoinedStr):
             parts = [str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values]
             yield node.lineno, "".join(parts)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in inside and " " in node.value.strip():
-                yield node.lineno, node.value
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in inside
+            and " " in node.value.strip()
+        ):
+            yield node.lineno, node.value
 
 
 def findings(file: Path) -> list[str]:
@@ -100,9 +104,12 @@ def findings(file: Path) -> list[str]:
 if __name__ == "__main__":
     given = [Path(name).resolve() for name in sys.argv[1:]]
     for file in given:
-        print(*findings(file), sep="\n")
+        sys.stdout.write("".join(f"{found}\n" for found in findings(file)))
         if file.suffix == ".md":
-            first = "\n".join(file.read_text(encoding="utf-8").splitlines()[:10])
-            count, length = len(NEGATION.findall(prose(file))), len(prose(file).split())
-            print(f"{file.name}: {count} negations in {length} words", end="")
-            print("" if COMMAND.search(first) else "; no example or command in the first 10 lines")
+            text = file.read_text(encoding="utf-8")
+            shown = COMMAND.search("\n".join(text.splitlines()[:10]))
+            sys.stdout.write(
+                f"{file.name}: {len(NEGATION.findall(prose(file)))} negations in "
+                f"{len(prose(file).split())} words"
+                f"{'' if shown else '; no example or command in the first 10 lines'}\n"
+            )
