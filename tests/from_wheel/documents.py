@@ -77,8 +77,8 @@ open("stories.jsonl", "w").write('{"text": "Once"}\\n{"text": "upon"}\\n')
 """,
 }
 """What the sentences around the Python of a page have made before it."""
-VERIFIED = ("own-mixer", "own-module")
-"""Pages whose Python are files of a package, which their commands verify."""
+VERIFIED = {"own-module": {'"""Every token': "mixer", "import lra\n": "layers"}}
+"""Pages whose Python are files of a package, which their commands verify: how each file begins."""
 
 
 class Done(NamedTuple):
@@ -202,11 +202,12 @@ def clone_commands() -> Iterator[tuple[str, str, bool]]:
 
 def with_code_of_pages(folder: Path) -> None:
     """Put the mixer and the layers that pages show into the files that they name."""
-    (docs,) = {page.parent for page in PAGES if page.stem == "own-mixer"}
-    for name, file in (("own-mixer", "mixer"), ("own-module", "layers")):
-        target = folder / "my_package" / f"{file}.py"
-        shown = FENCED.findall((docs / f"{name}.md").read_text(encoding="utf-8"))[0]
-        target.write_text(f"{target.read_text()}\n\n{shown}")
+    for page in (page for page in PAGES if page.stem in VERIFIED):
+        shown = FENCED.findall(page.read_text(encoding="utf-8"))
+        for begin, file in VERIFIED[page.stem].items():
+            (code,) = (each for each in shown if each.startswith(begin))
+            target = folder / "my_package" / f"{file}.py"
+            target.write_text(f"{target.read_text()}\n\n{code}")
 
 
 def python_of(page: Path) -> str:
