@@ -23,9 +23,11 @@ DPI = 130
 """Of its pictures, which are looked at on a screen."""
 INTRODUCTION = """# Gallery
 
-Every kind of figure that a report draws, from the rows in `reports/published` of a clone. The
-command below draws it again there, as PDF, SVG and PNG, with its numbers as CSV and its caption as
-text, in one of the [styles](figures-for-papers.md). `make gallery` writes this page.
+Here is every kind of figure that a report draws. Choose one, and run the command below it in a
+clone of the repository. For example, the first command writes `figures/time-step.pdf`, the same as
+SVG and PNG, its numbers as CSV and its caption as text. All figures come from the rows (measured
+numbers) in `reports/published`, in one of the [styles](figures-for-papers.md). `make gallery`
+writes this page.
 """
 
 
@@ -44,52 +46,52 @@ class Exhibit(NamedTuple):
 
 EXHIBITS = (
     Exhibit("reports.figures.panels.scaling_figure", "quickstart", "paper_column", "time-step",
-            "Time against length"),
+            "How does time grow with length?"),
     Exhibit("reports.figures.panels.scaling_figure", "quickstart", "paper_column", "memory-step",
-            "Memory against length"),
+            "How does memory grow with length?"),
     Exhibit("reports.figures.panels.scaling_figure", "families", "paper_full", "time-step",
-            "Time against length, of many models"),
+            "How does time grow with length, for many models?"),
     Exhibit("reports.sections.score_dots.dots_figure", "recall", "paper_column", "scores",
-            "Scores with intervals"),
+            "Which model has the best score?"),
     Exhibit("reports.sections.score_cost.score_cost_figure", "recall", "paper_column",
-            "score-by-step-time", "Score against time of a step"),
+            "score-by-step-time", "What score does a training step of this time give?"),
     Exhibit("reports.sections.losses.loss_figure", "quickstart", "paper_column", "training-loss",
-            "Training loss"),
+            "How does the training loss fall?"),
     Exhibit("reports.sections.losses.class_figures", "transformer_xl", "paper_full",
-            "loss-by-place", "Loss by position in the window"),
+            "loss-by-place", "How does the loss depend on the position in the window?"),
     Exhibit("reports.sections.losses.class_figures", "adaptive_span", "paper_column",
-            "loss-by-frequency", "Loss by token frequency"),
+            "loss-by-frequency", "How does the loss depend on token frequency?"),
     Exhibit("reports.sections.score_cost.score_cost_figure", "lite_transformer", "paper_full",
-            "score-by-multiply-adds", "Score against operations"),
+            "score-by-multiply-adds", "What score do so many operations give?"),
     Exhibit("reports.figures.panels.line_figures", "decode", "paper_column", "decoding-token-time",
-            "Time of one token while writing"),
+            "How long does one new token take?"),
     Exhibit("reports.figures.panels.line_figures", "decode", "paper_column",
-            "decoding-state-bytes", "Memory of a state while writing"),
+            "decoding-state-bytes", "How much memory does the state need?"),
     Exhibit("peers.section.speed_figure", "peers_linear", "paper_full",
-            "peers-speed-step", "Speed beside other implementations"),
+            "peers-speed-step", "How fast are other implementations?"),
     Exhibit("reports.sections.extrapolation.extrapolation_figure", "extrapolate", "paper_full",
-            "extrapolation", "Beyond the trained length"),
+            "extrapolation", "What happens beyond the trained length?"),
     Exhibit("reports.sections.context.context_figure", "context", "paper_full", "context",
-            "Use of context"),
+            "How much context does a model use?"),
     Exhibit("reports.sections.spans.span_figure", "span_text8", "paper_full", "span",
-            "Attention span"),
+            "How far does attention reach?"),
     Exhibit("reports.sections.spans.span_figure", "adaptive_span", "paper_column",
-            "learned-spans-by-layer", "Learned spans"),
+            "learned-spans-by-layer", "Which spans does a model learn?"),
     Exhibit("reports.sections.recovery.recovery_figure", "transfer", "paper_full",
-            "recovery-accuracy-curve", "Recovery after a change of attention"),
+            "recovery-accuracy-curve", "How fast does a model recover after a change of attention?"),
     Exhibit("reports.sections.tuning_points.point_figure", "tuned_recall", "paper_column",
-            "tuning-options-accuracy", "Sensitivity to the rate of learning"),
+            "tuning-options-accuracy", "How sensitive is a model to the learning rate?"),
     Exhibit("reports.sections.tuning_curves.curve_figure", "tuned_recall", "paper_full",
-            "tuning-curve-accuracy", "Tuning curves"),
+            "tuning-curve-accuracy", "How many trials does tuning need?"),
     Exhibit("reports.sections.parallel.parallel_figure", "parallel", "paper_full", "parallel",
-            "Steps on several processes"),
+            "How much faster are several processes?"),
     Exhibit("reports.sections.compression.compression_figure", "compress", "paper_full",
-            "compression-trade-off", "Compression"),
+            "compression-trade-off", "How much can a model be compressed?"),
 )  # fmt: skip
 WITHOUT_ROWS = {
     "reports.figures.bubbles.bubble_figure": "speed, score and memory of models that were trained "
     "and timed under a protocol of the Long Range Arena",
-    "reports.sections.attention_mass.mass_figure": "what the runner `attention_mass` measured",
+    "reports.sections.attention_mass.mass_figure": "the measurements of the runner `attention_mass`",
 }
 """What draws a kind of figure of which no rows are published, and what its rows are."""
 
@@ -156,9 +158,9 @@ def _page(exhibits: Sequence[Exhibit]) -> Iterator[str]:
     for exhibit in exhibits:
         yield f"## {exhibit.heading}\n"
         yield f"![{exhibit.heading}](gallery/{picture(exhibit)})\n"
-        yield f"`figures/{exhibit.stem}.pdf`:\n"
+        yield f"This command draws `figures/{exhibit.stem}.pdf`:\n"
         yield f"```\n{command(exhibit)}\n```\n"
-    yield "## Kinds without published rows\n"
+    yield "## Which figures need rows of your own?\n"
     for function, what in WITHOUT_ROWS.items():
         yield f"- `{function}` draws {what}."
 
