@@ -2,7 +2,7 @@
 #
 #   make quickstart   train and measure every mixer, write tables and figures
 #   make gallery      docs/gallery.md: every kind of figure, from published rows
-#   make pages        conf/options.json, docs/families, a page per family, and tables of the quickstart
+#   make pages        conf/options.json, docs/families, a page per family, and tables of other pages
 #   make test         linters, types, import rules, tests; FAMILY=gla, TASK=mqar, RUNNER=decode: the quick tests of one alone
 #   make parity       outputs and gradients beside other public implementations
 #   make slurm      sweeps on a real SLURM, on a machine that can be thrown away (root; apt-get install slurm-wlm munge)
@@ -45,6 +45,7 @@ pages: $(VENV)/.runtime
 	$(BIN)/python docs/site/family_pages.py
 	$(BIN)/python docs/site/family_lists.py
 	$(BIN)/python docs/site/quickstart.py
+	$(BIN)/python docs/site/program_tables.py
 
 # Types and documents are checked beside the tests, which leave a core idle now and then.
 test: lint $(VENV)/.dev

@@ -51,10 +51,11 @@ def pages() -> list[Path]:
 
 
 def prose(page: Path) -> str:
-    """Return the text of a page without code, links' addresses and comments; lines stay."""
+    """Return the text of a page without code, addresses, comments, generated tables; lines stay."""
     text = page.read_text(encoding="utf-8")
-    for pattern in (r"^```.*?^```", r"^ {4}.*?$", r"<!--.*?-->", r"`[^`]*`", r"\]\([^)]*\)"):
-        flags = re.MULTILINE | re.DOTALL if pattern.startswith(("^```", "<!--")) else re.MULTILINE
+    whole = (r"^```.*?^```", r"<!-- table: .*?<!-- end -->", r"<!--.*?-->")
+    for pattern in (*whole, r"^ {4}.*?$", r"`[^`]*`", r"\]\([^)]*\)"):
+        flags = re.MULTILINE | re.DOTALL if pattern in whole else re.MULTILINE
         text = re.sub(pattern, lambda found: "\n" * found[0].count("\n"), text, flags=flags)
     return text
 

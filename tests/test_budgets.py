@@ -1,6 +1,7 @@
 """Every folder has as many lines as pyproject.toml allows it, and no budget is out of date."""
 
 import math
+import re
 import subprocess
 import tomllib
 from collections import Counter
@@ -15,6 +16,7 @@ SHIPPED = {"conf", "lra", "models", "reports", "runners", "tasks"}
 # Words of pages that people write. Generated ones follow from sources, and each change that a user
 # notices adds a line to the changelog.
 GENERATED = ("docs/families/", "docs/gallery.md", "CHANGELOG.md")
+TABLES = re.compile(r"<!-- table: .*?<!-- end -->", re.DOTALL)
 SLACK = 0.03
 
 
@@ -71,7 +73,8 @@ def test_lines_are_within_their_budget(name):
 def test_shipped_files_and_words_of_pages_are_within_their_budget():
     files = [file for file in tracked("*.py") if file.split("/")[0] in SHIPPED]
     pages = [file for file in tracked("*.md") if not file.startswith(GENERATED)]
-    words = sum(len((ROOT / page).read_text(encoding="utf-8").split()) for page in pages)
+    texts = [TABLES.sub("", (ROOT / page).read_text(encoding="utf-8")) for page in pages]
+    words = sum(len(text.split()) for text in texts)
     said = [
         judge("shipped files of Python", len(files), LRA["files"]),
         judge("words of pages", words, LRA["words"]),

@@ -3,7 +3,6 @@
 README, CONTRIBUTING and the like become pages; the page of the command line is made from the
 `--help` of every verb; a file of the repository that a page links to is copied, and its folder
 listed. Links stay as they are read in the repository: here they are led to where the site has them.
-`<!-- table: NAME -->` in a page becomes a table of what the program holds: `TABLES`.
 """
 
 import contextlib
@@ -14,11 +13,9 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 from urllib.parse import unquote
 
-import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -39,7 +36,6 @@ PARTS = re.compile(r"\{([a-z,]+)\} \.\.\.")
 """The verbs of a verb, in its usage."""
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 CODE = re.compile(r"^(```|~~~).*?^\1|^(?:    |\t).*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-TABLE = re.compile(r"^<!-- table: (\w+) -->$", re.MULTILINE)
 FETCHED = re.compile(
     r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
 )
@@ -87,8 +83,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: object) -> str:
-    """Fill in tables, and lead the links of a page to where the site has what they mean."""
-    markdown = TABLE.sub(lambda match: "\n".join(TABLES[match[1]]()), markdown)
+    """Lead the links of a page to where the site has what they mean."""
     here = source(page.file.src_uri, config)
 
     def led(match: re.Match[str]) -> str:
@@ -172,45 +167,3 @@ def commands() -> str:
         for part in chosen[1].split(",") if (chosen := PARTS.search(printed(verb))) else ():
             parts += [f"### lra {verb} {part}", f"```text\n{printed(verb, part)}```"]
     return "\n\n".join(parts) + "\n"
-
-
-def metrics() -> Iterator[str]:
-    """Yield the lines of the table of metrics."""
-    sys.path.insert(0, str(ROOT))
-    from lra.runners.metrics import METRICS
-
-    better = {True: "higher", False: "lower", None: "–"}
-    yield "| metric | unit | better | meaning |\n| --- | --- | --- | --- |"
-    for name, metric in METRICS.items():
-        meaning = metric.meaning.replace("|", "\\|")
-        yield f"| `{name}` | {metric.unit} | {better[metric.higher_is_better]} | {meaning} |"
-
-
-def deviations() -> Iterator[str]:
-    """Yield the lines of the table of what protocols have otherwise than their sources."""
-    sys.path.insert(0, str(ROOT))
-    from lra.composition.catalogue import choices
-    from lra.composition.own_options import TABLES as CHOSEN
-
-    def stated(node: dict[str, Any], place: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-        for name, sentence in (node.get("deviations") or {}).items():
-            if isinstance(sentence, dict):
-                ((option, values),) = sentence.items()
-                for value, text in values.items():
-                    yield name, text, " with ".join((*place, f"`{option}={value}`"))
-            elif sentence is not None:  # as where one does not hold
-                yield name, sentence, " with ".join(place) or "everywhere"
-        for table in CHOSEN:
-            for choice, entry in (node.get(table) or {}).items():
-                yield from stated(entry, (*place, choice))
-
-    yield "| protocol | deviation | where | what |\n| --- | --- | --- | --- |"
-    for file in choices("protocol"):
-        places: dict[tuple[str, str], list[str]] = {}
-        for name, sentence, place in stated(yaml.safe_load(file.read_text(encoding="utf-8")), ()):
-            places.setdefault((name, sentence), []).append(place)
-        for (name, sentence), where in places.items():
-            yield f"| `{file.stem}` | {name} | {', '.join(where)} | {sentence} |"
-
-
-TABLES = {"metrics": metrics, "deviations": deviations}

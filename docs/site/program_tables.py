@@ -1,0 +1,69 @@
+"""Writes into pages the tables of what the program holds: `make pages`.
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lra.composition.catalogue import choices
+from lra.composition.own_options import TABLES as CHOSEN
+from lra.composition.yaml_text import load
+from lra.runners.metrics import METRICS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("docs/deviations.md", "docs/results.md")
+PART = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def metrics() -> Iterator[str]:
+    """Yield the lines of the table of metrics."""
+    better = {True: "higher", False: "lower", None: "–"}
+    yield "| metric | unit | better | meaning |"
+    yield "|---|---|---|---|"
+    for name, metric in METRICS.items():
+        meaning = metric.meaning.replace("|", "\\|")
+        yield f"| `{name}` | {metric.unit} | {better[metric.higher_is_better]} | {meaning} |"
+
+
+def stated(node: Mapping[str, Any], place: tuple[str, ...] = ()) -> Iterator[tuple[str, str, str]]:
+    """Yield name, sentence and place of every deviation of a protocol's file."""
+    for name, sentence in (node.get("deviations") or {}).items():
+        if isinstance(sentence, dict):
+            ((option, values),) = sentence.items()
+            for value, text in values.items():
+                yield name, text, " with ".join((*place, f"`{option}={value}`"))
+        elif sentence is not None:  # as where one does not hold
+            yield name, sentence, " with ".join(place) or "everywhere"
+    for table in CHOSEN:
+        for choice, entry in (node.get(table) or {}).items():
+            yield from stated(entry, (*place, choice))
+
+
+def deviations() -> Iterator[str]:
+    """Yield a heading and a table for each protocol: what differs from its source."""
+    for file in choices("protocol"):
+        places: dict[tuple[str, str], list[str]] = {}
+        for name, sentence, place in stated(load(file)):
+            places.setdefault((name, sentence), []).append(place)
+        yield from ("", f"## `{file.stem}`", "", "| deviation | where | what |", "|---|---|---|")
+        for (name, sentence), where in places.items():
+            yield f"| {name} | {', '.join(where)} | {sentence} |"
+    yield ""
+
+
+TABLES: Mapping[str, Callable[[], Iterable[str]]] = {"metrics": metrics, "deviations": deviations}
+
+
+def written(text: str) -> str:
+    """Return a page with its tables as the program has them."""
+    return PART.sub(lambda part: part[1] + "\n".join(TABLES[part[2]]()) + "\n" + part[3], text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(written(path.read_text("utf-8")), encoding="utf-8")
+        print(path)
