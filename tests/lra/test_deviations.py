@@ -28,7 +28,7 @@ def found(node, place=()):
 def test_the_docs_name_the_tasks_of_each_protocol():
     files = {file.stem: yaml.safe_load(file.read_text()) for file in choices("protocol")}
     same, said = ", ".join(files["nystrom"]["for_task"]), {}
-    for line in DOCS.read_text().partition("## What a row says")[0].splitlines():
+    for line in DOCS.read_text().partition("## Run a whole table")[0].splitlines():
         if line.startswith("| `") and line.count("|") == 5:
             names, _, _, tasks = (cell.strip() for cell in line.strip("|").split("|"))
             for name in names.replace("`", "").split(", "):
@@ -42,11 +42,11 @@ def test_the_page_of_deviations_has_every_sentence_and_where_it_holds():
     text = DOCS.with_name("deviations.md").read_text(encoding="utf-8")
     assert written(text) == text, "make pages writes these tables"
     said = set()
-    for part in text.split("\n## ")[1:]:
+    for part in text.split("\n### `")[1:]:
         lines = [line.strip("| ").split(" | ", 2) for line in part.splitlines() if " | " in line]
         assert len({(name, what) for name, _, what in lines}) == len(lines)
         for name, where, what in lines[1:]:
-            said |= {(part.split("`")[1], name, place, what) for place in where.split(", ")}
+            said |= {(part.partition("`")[0], name, place, what) for place in where.split(", ")}
     assert said == {
         (file.stem, name, " with ".join(place) or "everywhere", sentence)
         for file in choices("protocol")

@@ -15,7 +15,7 @@ from lra.composition.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 
 HERE = Path(__file__).parent
-DOCS = HERE.parents[2] / "docs" / "protocols.md"
+DOCS = HERE.parents[2] / "docs" / "deviations.md"
 
 
 def table():
