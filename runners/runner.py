@@ -10,7 +10,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from lra.runners.metrics import JUDGED_BY
+from lra.runners.metrics import JUDGED_BY, METRICS
 from lra.runners.records import Measurement
 
 if TYPE_CHECKING:
@@ -341,13 +341,14 @@ class Runner(ABC):
         judged = [row for row in rows if row.labels.get("split") == "test"]
         for metric in JUDGED_BY:
             if scores := [row for row in judged if row.metric == metric]:
-                return ", ".join(f"{cls.title(row)} {row.value:.3f}" for row in scores)
+                form = ".1%" if METRICS[metric].unit == "fraction" else ".3f"
+                return ", ".join(f"{cls.title(row)} {row.value:{form}}" for row in scores)
         return ""
 
     @classmethod
     def title(cls, row: Measurement) -> str:
         """Return how a headline calls a row."""
-        return row.metric
+        return row.metric.replace("_", " ")
 
 
 def noise_note(rows: Sequence[Measurement], metric: str) -> str:

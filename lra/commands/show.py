@@ -2,7 +2,8 @@
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -15,13 +16,22 @@ from lra.composition.arguments import (
     path_word,
     whole,
 )
+from lra.composition.spelling import in_results
 from lra.errors import CommandError
 from lra.results.repeat import folder_is_gone, origin_of, repeat
+from lra.results.rows import deviations
+from lra.results.score_line import Rows, score_lines
 from lra.runners.metrics import JUDGED_BY
 from lra.runners.records import DISTURBED, Cell
 from lra.runners.store import Store
 from lra.terminal.console import print_table
+from lra.terminal.screen import table, trim
+from lra.terminal.wording import time_words
 
+LINES, WIDTH = 40, 100
+"""Of a screen, which what is printed without flags fits."""
+FEW, MOST_DEVIATIONS = 2, 3
+VERSIONS = ("lra", "torch")
 MOST_TOKENS = 10_000_000
 COST_USAGE = """lra show --cost [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
        lra show --cost CELL"""
@@ -56,7 +66,10 @@ def parser() -> argparse.ArgumentParser:
         "was stored last",
     )
     add_results(args)
-    args.add_argument("--curves", action="store_true", help="print rows of every training step too")
+    args.add_argument(
+        "--all", action="store_true", help="print every row, the configuration and the packages"
+    )
+    args.add_argument("--curves", action="store_true", help="also print rows of training steps")
     args.add_argument("--json", action="store_true", help="print JSON")
     add_plugin(args, "a package of yours that the cell names, so that it may be imported")
     args.add_argument(
@@ -128,42 +141,97 @@ def main(argv: list[str]) -> int:
         place=origin_of(stored),
     )
     rows = store.rows_of(cell) if cell.fingerprint else []
-    command = repeat(cell, store)
+    columns, command = cell.columns, repeat(cell, store)
     if arguments.json:
         everything = {**stored, "command": command, "rows": rows}
         print(json.dumps(everything, indent=2, ensure_ascii=False))
         return 0
-    title = " ".join(
-        f"{name}={cell.columns[name]}"
-        for name in ("runner", "mode", "model", "task", "length", "seed", "hardware")
-    )
-    print(f"cell      {key}  {title}")
-    print(f"status    {status_line(rows)}")
-    if scores := score_line(rows, cell.columns):
-        print(f"score     {scores}")
-    print(f"repeat    {command}")
-    if folder_is_gone(cell):
-        print(
-            f"          its folder {cell.place['folder']} is gone: call this from where it is now"
-        )
-    if rows:
-        print("\nrows")
-        every = arguments.curves or cell.columns["runner"] == "search"  # whose steps are trials
-        lines, hidden = row_lines(rows, str(cell.columns["model"]), curves=every)
-        print_table(lines, header=True)
-        if hidden:
-            print(f"  and {hidden} rows along the training steps: --curves")
-    print(f"\nconfiguration\n{indent(yaml.safe_dump(dict(cell.config), sort_keys=False))}")
     environment = {k: v for k, v in (stored["environment"] or {}).items() if k != "sources"}
-    if environment:
-        print(f"made on\n{indent(yaml.safe_dump(environment, sort_keys=False))}", end="")
+    facts = [*fact_lines(cell, rows, store, command, environment)]
+    print("\n".join(facts))
+    if rows and not (arguments.all or arguments.curves):
+        taken = sum(1 + len(line) // WIDTH for line in facts)
+        print("\n" + "\n".join(main_rows(rows, str(columns["model"]), LINES - taken - 5)))
+        where = in_results(arguments.results)
+        print(f"\nEvery row, the configuration and the packages: lra show {key}{where} --all")
+        return 0
+    curves = arguments.curves or columns["runner"] == "search"  # whose steps are trials
+    lines, hidden = row_lines(rows, str(columns["model"]), curves=curves)
+    print("\nrows")
+    print_table(lines, header=True)
+    if hidden:
+        print(f"  and {hidden} rows of training steps: add --curves")
+    if arguments.all:
+        print(f"\nconfiguration\n{indent(yaml.safe_dump(dict(cell.config), sort_keys=False))}")
+        print(f"machine\n{indent(yaml.safe_dump(environment, sort_keys=False))}", end="")
     return 0
 
 
+def fact_lines(
+    cell: Cell, rows: Rows, store: Store, command: str, environment: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the score, what ran, how it ended, how to rerun it, where, and how it was published."""
+    columns, labels = cell.columns, rows[0]["labels"] or {} if rows else {}
+    for number, line in enumerate(score_lines(cell, rows, store)):
+        yield f"{'' if number else 'score':10}{line}"
+    names = ("runner", "mode", "model", "task", "length", "seed", "hardware")
+    yield f"run       {cell.key}  {' '.join(f'{name}={columns[name]}' for name in names)}"
+    yield f"status    {status_line(rows)}"
+    yield f"rerun     {command}"
+    if folder_is_gone(cell):
+        yield f"          its folder {cell.place['folder']} is gone: go to where it is now first"
+    if rows:
+        took = f", in {time_words(environment['took_s'])}" if "took_s" in environment else ""
+        versions = ", ".join(f"{k} {environment[k]}" for k in VERSIONS if k in environment)
+        threads = f"{columns['threads']} thread{'' if columns['threads'] == 1 else 's'}"
+        yield f"machine   {columns['device']}, {threads}, {columns['precision']}; {versions}"
+        yield f"made      {rows[0]['created'][:16].replace('T', ' ')} UTC{took}"
+    if columns["runner"] == "train":
+        yield f"papers    {published_line(labels)}"
+        for name, sentence in [*deviations(cell.config).items()][:MOST_DEVIATIONS]:
+            yield trim(f"          {name}: {' '.join(sentence.split())}", 2 * WIDTH)
+    yield f"files     {store.cell_folder(cell.key)}"
+
+
+def published_line(labels: Mapping[str, str]) -> str:
+    """Return how the settings of a run relate to those of a paper, from the labels of its rows."""
+    if "protocol" not in labels:
+        return (
+            "not comparable, as no protocol was used: +protocol=NAME takes the settings of a paper"
+        )
+    parts = [f"protocol {labels['protocol']}"]
+    parts += [f"scale {labels['scale']}, which is smaller"] if "scale" in labels else []
+    parts += ["the paper did not train this model"] if "settings" in labels else []
+    parts += [
+        f"{name} here: {labels[name]}" for name in ("changed", "deviations") if name in labels
+    ]
+    return "; ".join(parts)
+
+
+def main_rows(rows: Rows, model: str, room: int) -> Iterator[str]:
+    """Yield the final rows in at most `room` lines, scores first, without what all rows share."""
+    final = [row for row in rows if row["step"] is None] or [*rows]
+    each = [{**(row["labels"] or {})} for row in final]
+    shared = {k for k in each[0] if all(labels.get(k) == each[0][k] for labels in each)}
+    brief = [
+        {**row, "labels": {k: v for k, v in labels.items() if k not in {*shared, "sentence"}}}
+        for row, labels in zip(final, each, strict=True)
+    ]
+    places = {metric: place for place, metric in enumerate(JUDGED_BY)}
+    often = Counter(row["metric"] for row in brief)
+    brief.sort(
+        key=lambda row: places.get(row["metric"], len(places) + (often[row["metric"]] > FEW))
+    )
+    lines, _ = row_lines(brief[:room], model, curves=True)
+    yield from (trim(line, WIDTH) for line in table(lines, indent="").splitlines())
+    if len(rows) > room:
+        yield f"and {len(rows) - room:,} more rows"
+
+
 def status_line(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return in words whether a cell ended, and how; a failure with its first reason."""
+    """Return in words whether a run ended, and how; a failure with its first reason."""
     if not rows:
-        return "no rows yet: the cell was begun and did not end"
+        return "no rows yet: the run was begun and did not end"
     bad = [row for row in rows if row["status"] != "ok"]
     disturbed = sum(DISTURBED in (row["labels"] or {}) for row in rows)
     words = f"ok, {len(rows)} rows"
@@ -172,25 +240,12 @@ def status_line(rows: Sequence[Mapping[str, Any]]) -> str:
     return words + (f"; {disturbed} disturbed by other work" if disturbed else "")
 
 
-def score_line(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]) -> str:
-    """Return the final scores of the cell's own model, split by split; empty where it has none."""
-    scores: dict[str, str] = {}
-    places = {metric: place for place, metric in enumerate(JUDGED_BY)}
-    for row in sorted(rows, key=lambda row: places.get(row["metric"], len(places))):
-        split = (row["labels"] or {}).get("split")
-        mine = row["step"] is None and row["model"] == columns["model"] and row["status"] == "ok"
-        if split and mine and split not in scores:
-            unit = "" if row["unit"] in ("", "1", "fraction") else f" {row['unit']}"
-            scores[split] = f"{row['metric']} {format_number(float(row['value']))}{unit} ({split})"
-    return ", ".join(scores.values())
-
-
 def row_lines(
     rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = False
 ) -> tuple[list[tuple[str, ...]], int]:
-    """Return rows as words below their headings, and how many are left out.
+    """Return rows as words below their headings, and how many are omitted.
 
-    Those along training steps are, unless they are asked for.
+    Those of training steps are, unless `curves` asks for them.
     """
     listed = [row for row in rows if curves or row["step"] is None]
     lines: list[tuple[str, ...]] = [("metric", "value", "unit", "samples", "labels")]

@@ -147,9 +147,8 @@ def first_look(config: Mapping[str, Any]) -> str | None:
     ):
         return None
     return (
-        f"{backbone['depth']} layers of width {backbone['width']}, {steps:,} "
-        "steps: a first look, comparable with nothing published; size=base, +protocol=NAME or "
-        "+experiment=NAME choose others"
+        f"This is a small test model ({backbone['depth']} layers, width {backbone['width']}). Do "
+        "not compare its scores with papers; for that, use `+protocol=NAME`."
     )
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from lra.composition.protocol import first_look
 from lra.execution.executor import CellGroup, ClaimedCell, Executor, prepare_task
 from lra.runners.isolation.isolate import start_server
 from lra.runners.isolation.progress import Progress
@@ -74,9 +73,7 @@ def _executed(
     for word in strange:
         board.say(word)
     if complete:
-        board.say(
-            f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"
-        )
+        board.say(f"{complete} of {len(sweep.planned)} runs are finished already and are skipped")
     if not waiting:
         if begin is not None:
             begin()
@@ -84,8 +81,6 @@ def _executed(
     start_server()  # which imports what cells need while this process reckons and prepares
     expected = announcement(forecasts(waiting, store, sweep.name, together=True))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
-    for look in dict.fromkeys(filter(None, (first_look(each.cell.config) for each in waiting))):
-        board.say(look)
     executor = Executor(MemoryPlan(sweep, waiting, board), store, board, logger, until)
     with board:
         _prepare(waiting, sweep.planned, board)
@@ -193,17 +188,20 @@ class MemoryPlan:
             cell = planned.cell
             claim = store.claim(cell.key, title=titles[cell.key])
             if claim is None:
-                self._leave(cell, "left to another sweep that is working on it")
+                self._leave(cell, "skipped: another sweep is working on it")
                 continue
             with ExitStack() as held:
                 held.callback(claim.release)
                 if (source := missing_training(planned, store)) is not None:
-                    self._leave(cell, f"left: {titles[source.key]} is not finished; run again")
+                    self._leave(
+                        cell,
+                        f"skipped: {titles[source.key]} is not finished; rerun this command later",
+                    )
                     continue
                 store.see_anew(cell.key)
                 gone = planned.again and missing_weights(cell, store) is not None
                 if is_done(planned, store) and not gone:
-                    self._leave(cell, "another sweep has just done it", Status.ok)
+                    self._leave(cell, "another sweep has just finished it", Status.ok)
                     continue
                 held.pop_all()
                 yield ClaimedCell(planned, claim, lines.get(curve(cell), ()) if lines else ())

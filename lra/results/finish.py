@@ -18,6 +18,7 @@ from lra.reports.tables.scores import score_tables
 from lra.reports.tables.table import Table
 from lra.results.reporting import write
 from lra.results.runs_from_rows import write_runs
+from lra.results.score_line import score_lines
 from lra.sweep.sweep import SweepCells
 from lra.sweep.sweep_logger import SweepLogger, name_of
 from lra.terminal.result_table import print_result
@@ -44,22 +45,24 @@ def finish(
         report = write(sweep.root, sweep.name, style=style)
         written = report.files
         for line in report.left_out:
-            print(f"left out: {line}")
+            print(f"excluded: {line}")
         with using(style):
             concluded = [*conclusions(report.rows)]
         for conclusion in concluded:
             print(f"\n{conclusion}") if isinstance(conclusion, str) else print_result(conclusion)
     print()
     for cell in sweep.cells if len(sweep.cells) == 1 else ():
+        for number, line in enumerate(score_lines(cell, sweep.store.rows_of(cell), sweep.store)):
+            print(f"{'' if number else 'score':13} {line}")
+        print(f"details       lra show {cell.key}{in_results(sweep.root)}")
         print(f"rows          {sweep.store.cell_folder(cell.key)}")
-        print(f"again         lra show {cell.key}{in_results(sweep.root)}")
     for label, suffixes in (("tables", (".md",)), ("figures", (".png",)), ("page", (".html",))):
         for path in written:
             if path.suffix in suffixes:
                 print(f"{label:13} {path}")
     print(f"results       {sweep.root}")
     for look in dict.fromkeys(filter(None, (first_look(cell.config) for cell in sweep.cells))):
-        print(f"size          {look}")
+        print(f"note          {look}")
 
 
 def tell_runs(logger: SweepLogger, *, ran: bool) -> None:

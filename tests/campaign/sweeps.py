@@ -36,7 +36,7 @@ SHARED = "undisturbed"
 ENDS = (
     r"results +\S", r"interrupted: \d+ of \d+ cells are left; the same command goes on",
     r"\d+ of \d+ cells have no rows; the same command goes on", r"lra: .{20}",
-    r"\d+ of \d+ cells are complete already and are not repeated", r"W&B  ",
+    r"\d+ of \d+ runs are finished already and are skipped", r"W&B  ",
     r"TensorBoard  ", r"rows  ", r"again  ",
 )  # fmt: skip
 """What the last line of a sweep that was not killed begins with."""

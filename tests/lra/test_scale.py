@@ -199,7 +199,8 @@ def test_every_protocol_is_built_at_tiny_scale(name):
 def test_a_training_of_the_default_size_is_called_a_first_look(words, says):
     found = configs(*words.split(), "task.source=sample")
     looks = {look for each in found if (look := protocol.first_look(each))}
-    assert [look.partition(",")[0] for look in looks] == ["2 layers of width 64"] * says
+    small = "This is a small test model (2 layers, width 64)"
+    assert [look.partition(".")[0] for look in looks] == [small] * says
 
 
 def test_stores_that_call_the_full_scale_published_are_read():

@@ -67,7 +67,7 @@ def test_the_source_is_trained_once_and_its_options_differ(tmp_path: Path, capsy
     assert "longformer (from scratch)" in report
 
     assert run(tmp_path, *words, "report=false") == 0
-    assert "5 of 5 cells are complete already" in capsys.readouterr().out
+    assert "5 of 5 runs are finished already" in capsys.readouterr().out
 
 
 def test_a_source_of_a_shorter_task(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_file_counts_by_its_content(tmp_path: Path, capsys) -> None:
     moved = Path(shutil.copy(path, tmp_path / "two" / "tiny.safetensors"))
     capsys.readouterr()
     assert run(tmp_path / "r", *words, f"runner.weights={moved}", "report=false") == 0
-    assert "1 of 1 cells are complete already" in capsys.readouterr().out
+    assert "1 of 1 runs are finished already" in capsys.readouterr().out
     weights(moved, scale=2.0)
     assert run(tmp_path / "r", *words, f"runner.weights={moved}", "report=false") == 0
     assert read_rows(tmp_path / "r")["cell"].nunique() == 2

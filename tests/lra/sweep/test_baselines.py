@@ -144,7 +144,7 @@ def test_the_table_of_scores_has_them_and_ranks_nobody_below(
     assert "| last value | 50.0" in table
     assert "No ranks where the best is not shown to be better than chance and the base" in table
     assert main(words) == 0
-    assert "5 of 5 cells are complete already" in capsys.readouterr().out
+    assert "5 of 5 runs are finished already" in capsys.readouterr().out
 
 
 def test_a_task_without_baselines_is_a_row_that_says_so(

@@ -24,7 +24,7 @@ def test_a_cell_with_damaged_rows_runs_again(tmp_path: Path, capsys) -> None:
     assert main([*command, "runner.dry_run=true"]) == 0
     assert "1 done, 1 to do" in capsys.readouterr().out
     assert main([*command]) == 0
-    assert "1 of 2 cells are complete already" in capsys.readouterr().out
+    assert "1 of 2 runs are finished already" in capsys.readouterr().out
     assert other.read_bytes() == sound
     assert len(read_rows(tmp_path)) == len(before)
     (aside,) = tmp_path.glob("cells/*/*/damaged-*")

@@ -44,7 +44,7 @@ def test_a_sweep_becomes_rows_and_a_report(tmp_path: Path, capsys) -> None:
     (table,) = tmp_path.glob("reports/*/decoding.md")
     assert "reformer (recomputed)" in table.read_text()
     assert run(tmp_path, *words) == 0
-    assert "4 of 4 cells are complete already" in capsys.readouterr().out
+    assert "4 of 4 runs are finished already" in capsys.readouterr().out
 
 
 def test_what_decides_a_result_makes_another_cell(tmp_path: Path, capsys) -> None:

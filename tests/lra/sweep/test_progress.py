@@ -41,7 +41,7 @@ def test_a_part_without_a_number_does_not_fail_the_cell() -> None:
 
 def test_scores_at_other_lengths_name_the_factor() -> None:
     rows = [good("accuracy", 0.25 * n, split="test", factor=str(n)) for n in (1, 2)]
-    assert headline(Extrapolate, rows) == "accuracy at 1 x 0.250, accuracy at 2 x 0.500"
+    assert headline(Extrapolate, rows) == "accuracy at 1 x 25.0%, accuracy at 2 x 50.0%"
 
 
 def test_a_disturbed_time_says_so() -> None:

@@ -22,7 +22,7 @@ def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys, monkeypatch)
     server = "lra.runners.isolation.isolate.forkserver.ensure_running"
     monkeypatch.setattr(server, lambda: pytest.fail("a fork server for nothing"))
     assert run(tmp_path, *words) == 0
-    assert "4 of 4 cells are complete already" in capsys.readouterr().out
+    assert "4 of 4 runs are finished already" in capsys.readouterr().out
     pd.testing.assert_frame_equal(read_rows(tmp_path), before)
     assert set(before["model"]) == {"linear", "identity"}
     assert run(tmp_path, *words, "runner.dry_run=true") == 0

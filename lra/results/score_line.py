@@ -1,0 +1,87 @@
+"""The score of a run in one line: its interval, the level of chance, and the best baseline."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from lra.runners.metrics import JUDGED_BY
+from lra.runners.records import Cell, baseline_of, is_oracle
+from lra.runners.storage.formats import BadStore, read_newest_rows
+from lra.runners.store import Store
+
+Rows = Sequence[Mapping[str, Any]]
+PLACE = ("task", "task_version", "source", "length", "metric")
+"""Columns, and below labels, in which a score and that of a baseline agree."""
+LABELS = ("split", "regime", "tokenizer")
+ITS_DATA = re.compile(r"\+?(task|protocol|scale|plugins|results)[.=]")
+"""Arguments that decide the data of a run, and where its baselines are found."""
+MOST = 5_000
+"""Runs among which those of baselines are looked for: each is a small file to read."""
+
+
+def score_lines(cell: Cell, rows: Rows, store: Store) -> Iterator[str]:
+    """Yield a line for each split on which a run has one score, test first.
+
+    For example: test accuracy 25.5% [23.6, 27.5] (chance 10.0%; best baseline: root operator 41.7%)
+    """
+    final = [r for r in rows if r["step"] is None and r["status"] == "ok" and r["labels"]]
+    mine = [r for r in final if r["model"] == cell.columns["model"] and r["metric"] in JUDGED_BY]
+    splits = {r["labels"].get("split", "") for r in mine} - {""}
+    for split in sorted(splits, key=lambda name: (name != "test", name)):
+        here = [row for row in mine if row["labels"].get("split") == split]
+        metric = min((row["metric"] for row in here), key=JUDGED_BY.index)
+        judged = [row for row in here if row["metric"] == metric]
+        if len(judged) == 1:  # of several lengths or contexts, each has a score
+            yield _line(cell, judged[0], store)
+
+
+def _line(cell: Cell, row: Mapping[str, Any], store: Store) -> str:
+    """Return a score as papers print it; on the test split, with what it is compared with."""
+    from lra.reports.tables.scores import CHANCE, score_interval, score_of  # with pandas
+
+    score, task, split = score_of(row["metric"]), row["task"], row["labels"]["split"]
+    unit = "%" if score.shares else ""
+    text = f"{split} {score.title.lower()} {score.text(row['value'])}{unit}"
+    if between := score_interval(score, [row["value"]], int(row["labels"].get("examples", 0))):
+        text += f" [{score.text(between.low)}, {score.text(between.high)}]"
+    if split != "test":
+        return text
+    chance = f"chance {score.text(CHANCE[task])}%; " if score.shares and task in CHANCE else ""
+    rivals = [each for each in _baselines(task, store) if _place(each) == _place(row)]
+    if not rivals:
+        return f"{text} ({chance}baselines: not measured; add them with `{_certify(cell, task)}`)"
+    best = (max if score.higher else min)(rivals, key=lambda each: each["value"])
+    name = str(baseline_of(best["model"])).replace("_", " ")
+    return f"{text} ({chance}best baseline: {name} {score.text(best['value'])}{unit})"
+
+
+def _certify(cell: Cell, task: str) -> str:
+    """Return the command that measures the baselines of a run's task."""
+    words = [word for word in cell.overrides if ITS_DATA.match(word)]
+    named = any(word.startswith("task=") for word in words)
+    return shlex.join(
+        ["lra", "run", "runner=certify", *([] if named else [f"task={task}"]), *words]
+    )
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*(row[name] for name in PLACE), *(row["labels"].get(name) for name in LABELS))
+
+
+def _baselines(task: str, store: Store) -> Iterator[Mapping[str, Any]]:
+    """Yield the stored scores of a task's baselines, but those that compute the answer."""
+    keys = dict[str, None]()
+    with suppress(OSError):
+        for file in islice((store.root / "sweeps").glob("*/*"), MOST):
+            title = file.read_text(encoding="utf-8", errors="replace")
+            if re.match(rf"baselines of {re.escape(task)}(,|$)", title):
+                keys[file.name] = None
+    for key in keys:
+        with suppress(BadStore):
+            for row in (read_newest_rows(store.cell_folder(key)) or ((), ()))[1]:
+                name = baseline_of(row["model"])
+                if name and not is_oracle(name) and row["status"] == "ok":
+                    yield row
