@@ -22,6 +22,8 @@ TABLE = re.compile(r"^\|(.*)\|\n\|[-:| ]+\n((?:\|.*\n)+)", re.MULTILINE)
 SCORE = re.compile(r"^(?!seconds).*(perplexity|bits per|test)")
 """Heads of columns of scores."""
 DECIMAL = re.compile(r"\d+\.\d+")
+FINDING = re.compile(r"^- \*\*.*?(?=^- |^#|^\S|\Z)", re.MULTILINE | re.DOTALL)
+PAGE = re.compile(r"\]\(([\w-]+\.md)")
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
@@ -31,7 +33,7 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("page", PAGES)
 def test_tables_of_the_quickstart(page: str) -> None:
     text = (ROOT / page).read_text()
-    assert "<!-- quickstart: table -->" in text
+    assert "<!-- quickstart: " in text
     rows = prepare(published_with_names(published_file("quickstart")))
     assert written(text, rows) == text, "make pages writes these tables"
 
@@ -84,3 +86,48 @@ def test_scores_of_language_models(heading: str, file: str, numbers: list[str]) 
     for number in numbers:
         digits = len(number.partition(".")[2])
         assert number in {f"{value:.{digits}f}" for value in values}, heading
+
+
+FINDINGS = FINDING.findall((ROOT / "docs/findings.md").read_text())
+
+
+def decimals(finding: str) -> list[str]:
+    """Return the decimal numbers of a finding, without those of commands and links."""
+    return DECIMAL.findall(re.sub(r"`[^`]*`|\]\([^)]*\)", "", finding))
+
+
+def test_there_are_findings() -> None:
+    assert len(FINDINGS) >= 15
+    assert sum(bool(ROWS.search(finding)) for finding in FINDINGS) >= 12
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding[4:30])
+def test_numbers_of_a_finding_stand_in_the_page_that_it_names(finding: str) -> None:
+    pages = PAGE.findall(finding)
+    assert pages
+    text = "".join((ROOT / "docs" / page).read_text() for page in pages)
+    assert [number for number in decimals(finding) if number not in text] == []
+
+
+@pytest.mark.parametrize("name", ["recall", "selection_longer", "extrapolate", "transformer_xl"])
+def test_scores_of_a_finding_are_those_of_its_rows(name: str) -> None:
+    (finding,) = (finding for finding in FINDINGS if f"/{name}-" in finding)
+    (file,) = ROWS.findall(finding)
+    values = [row["value"] for row in rows_of(file) if row["value"] is not None]
+    percent = {f"{100 * value:.1f}" for value in values}
+    assert set(decimals(finding)) <= percent | {f"{value:.3f}" for value in values}
+
+
+def test_faster_families_are_those_of_the_table() -> None:
+    text = (ROOT / "docs/efficiency.md").read_text()
+    (table,) = re.findall(r"<!-- costs -->(.*?)<!-- end -->", text, re.DOTALL)
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| [")]
+    said = "".join(FINDINGS)
+    for column, words in (
+        (4, "{} of {} families train faster"),
+        (9, "of causal models, {} of {}."),
+    ):
+        speeds = [row[column] for row in rows if re.search(r"\d", row[column])]
+        numbers = [re.match(r" *(\d[\d.]*)", text) for text in speeds]
+        faster = [found for found in numbers if found and float(found[1]) > 1]
+        assert words.format(len(faster), len(speeds)) in said

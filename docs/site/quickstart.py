@@ -23,7 +23,7 @@ from lra.reports.tables.table import Entry, Table
 from lra.results.rows import published_with_names
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/quickstart.md", "docs/why-linear.md")
+PAGES = ("README.md", "docs/quickstart.md", "docs/why-linear.md", "docs/findings.md")
 FIGURES = {
     "quickstart-recall": "score-by-long-step-time",
     "quickstart-time": "time-step",
@@ -54,6 +54,14 @@ def entries(table: Table | None) -> dict[tuple[str, str, str], Entry]:
     }
 
 
+def scores(rows: pd.DataFrame) -> dict[str, Entry]:
+    """Return the accuracy of each model and each baseline."""
+    with using(replace(DEFAULT, tables=TableStyle(spread=Spread.interval))):
+        table = accuracy_table(rows, "test")
+    assert table is not None
+    return {row.title.partition(",")[0]: row.entries[0] for row in table.rows}
+
+
 def main_table(rows: pd.DataFrame) -> Iterator[str]:
     """Yield a line for each model: recall, speed, memory; then one for the best baseline."""
     costs = entries(efficiency_table(points(rows), "step"))
@@ -61,13 +69,11 @@ def main_table(rows: pd.DataFrame) -> Iterator[str]:
         next(section for section, *_ in costs if section.startswith(start))
         for start in ("speed relative", "peak tensor memory relative")
     )
-    head = ["", "recall, %", f"speed at {SHORT:,} tokens", f"at {LONG:,}", f"memory at {LONG:,}"]
+    head = ["", "recall, %", *(f"speed at {n:,} tokens" for n in (SHORT, LONG))]
+    head.append(f"memory at {LONG:,}")
     yield f"| {' | '.join(head)} |".replace("|  |", "| |")
     yield "|---|" + "---:|" * (len(head) - 1)
-    with using(replace(DEFAULT, tables=TableStyle(spread=Spread.interval))):
-        scores = accuracy_table(rows, "test")
-    assert scores is not None
-    lines = {row.title.partition(",")[0]: row.entries[0] for row in scores.rows}
+    lines = scores(rows)
     recall = {name: entry.text.replace("*", "") for name, entry in lines.items()}
     for name, title in TITLES.items():
         places = ((speed, SHORT), (speed, LONG), (memory, LONG))
@@ -91,15 +97,20 @@ def growth(rows: pd.DataFrame) -> Iterator[str]:
         yield f"| {title} | {time} | {memory} |"
 
 
+def speeds(rows: pd.DataFrame) -> dict[str, float]:
+    """Return how many times as fast as SDPA each model is at the longest length."""
+    return {
+        name: entry.value
+        for (section, name, column), entry in entries(
+            efficiency_table(points(rows), "step")
+        ).items()
+        if section.startswith("speed relative") and column == f"{LONG:,}" and entry.value
+    }
+
+
 def fastest(rows: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence on the speed of linear attention, Performer and the window."""
-    costs = entries(efficiency_table(points(rows), "step"))
-    factors = [
-        entry.value
-        for (section, name, column), entry in costs.items()
-        if section.startswith("speed relative") and entry.value
-        if name in ("linear", "performer", "sliding_window") and column == f"{LONG:,}"
-    ]
+    factors = [speeds(rows)[name] for name in ("linear", "performer", "sliding_window")]
     yield (
         f"At {LONG:,} tokens a training step of the whole 2-layer model is {min(factors):.1f} to "
         f"{max(factors):.1f} times faster with linear attention, Performer or the window than with "
@@ -107,10 +118,27 @@ def fastest(rows: pd.DataFrame) -> Iterator[str]:
     )
 
 
+def finding(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield the result in two sentences: what is faster, and how well it recalls."""
+    faster, recall = speeds(rows), scores(rows)
+    percent = [
+        100 * (recall[name].value or 0) for name in ("linear", "gated_delta_net", "mamba2", "sdpa")
+    ]
+    yield (
+        f"**At {LONG:,} tokens, a training step is {faster['linear']:.1f} times faster with linear "
+        "attention** than with exact attention (PyTorch's SDPA) on two CPU cores, "
+        f"{faster['mamba2']:.1f} times faster with Mamba-2 and {faster['gated_delta_net']:.1f} "
+        "times faster with Gated DeltaNet. On a small recall task, these three layers answer "
+        f"{min(percent[:3]):.1f} to {max(percent[:3]):.1f} % of the queries correctly; exact "
+        f"attention answers {percent[3]:.1f} %."
+    )
+
+
 PARTS: Mapping[str, Callable[[pd.DataFrame], Iterable[str]]] = {
     "table": main_table,
     "growth": growth,
     "speed": fastest,
+    "finding": finding,
 }
 
 
