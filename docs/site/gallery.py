@@ -78,7 +78,7 @@ EXHIBITS = (
     Exhibit("reports.sections.spans.span_figure", "adaptive_span", "paper_column",
             "learned-spans-by-layer", "Which spans does a model learn?"),
     Exhibit("reports.sections.recovery.recovery_figure", "transfer", "paper_full",
-            "recovery-accuracy-curve", "How fast does a model recover after a change of attention?"),
+            "recovery-accuracy-curve", "How fast does a model recover from a change of attention?"),
     Exhibit("reports.sections.tuning_points.point_figure", "tuned_recall", "paper_column",
             "tuning-options-accuracy", "How sensitive is a model to the learning rate?"),
     Exhibit("reports.sections.tuning_curves.curve_figure", "tuned_recall", "paper_full",
@@ -91,7 +91,7 @@ EXHIBITS = (
 WITHOUT_ROWS = {
     "reports.figures.bubbles.bubble_figure": "speed, score and memory of models that were trained "
     "and timed under a protocol of the Long Range Arena",
-    "reports.sections.attention_mass.mass_figure": "the measurements of the runner `attention_mass`",
+    "reports.sections.attention_mass.mass_figure": "measurements of the runner `attention_mass`",
 }
 """What draws a kind of figure of which no rows are published, and what its rows are."""
 
