@@ -49,7 +49,8 @@ def test_windows_of_the_tuned_families() -> None:
     recurrent, linear, attention = (windows[name][3].text for name in order)
     text = " ".join((ROOT / "docs/tuning.md").read_text().split())
     assert f"span {recurrent} decades, those of linear attention {linear}, those of" in text
-    assert f"those of attention {attention}. They are {shares[0]}, {shares[1]} and" in text
+    assert f"those of attention {attention}. In this order, " in text
+    assert f"the good trials are {shares[0]}, {shares[1]} and" in text
     assert f" and {shares[2]} % of {windows['sdpa'][0].facts['trials']} trials" in text
     ((_, comparison),) = comparison_tables(searches, "accuracy")
     assert comparison.rows[2].entries[1].text == "+4.4 [-10.1, +18.9]"
