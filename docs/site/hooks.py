@@ -158,8 +158,8 @@ def commands() -> str:
 
     parts = [
         "# Command line",
-        "What `--help` prints, made from the program itself. Names of choices are those of "
-        "`lra list`; [configuration](../configuration.md) says what wins over what.",
+        "This page shows what `lra VERB --help` prints. `lra list` prints the names that you can "
+        "choose. [Configuration](../configuration.md) says which setting wins where two differ.",
         f"```text\n{printed()}```",
     ]
     for verb in VERBS:
