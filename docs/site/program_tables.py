@@ -48,9 +48,12 @@ def deviations() -> Iterator[str]:
         places: dict[tuple[str, str], list[str]] = {}
         for name, sentence, place in stated(load(file)):
             places.setdefault((name, sentence), []).append(place)
-        yield from ("", f"### `{file.stem}`", "", "| deviation | where | what |", "|---|---|---|")
+        yield from ("", f"### `{file.stem}`", "", "| deviation | where | in the source | here |")
+        yield "|---|---|---|---|"
         for (name, sentence), where in places.items():
-            yield f"| {name} | {', '.join(where)} | {sentence} |"
+            there, _, here = sentence.partition("; here ")
+            said = re.sub(r"^there(?! is)\b,? ", "", there)
+            yield f"| {name} | {', '.join(where)} | {said} | {here or '–'} |"
     yield ""
 
 

@@ -1,5 +1,6 @@
 """The table of what remains different from the sources of protocols is what their files say."""
 
+import re
 from pathlib import Path
 
 import yaml
@@ -43,12 +44,17 @@ def test_the_page_of_deviations_has_every_sentence_and_where_it_holds():
     assert written(text) == text, "make pages writes these tables"
     said = set()
     for part in text.split("\n### `")[1:]:
-        lines = [line.strip("| ").split(" | ", 2) for line in part.splitlines() if " | " in line]
-        assert len({(name, what) for name, _, what in lines}) == len(lines)
-        for name, where, what in lines[1:]:
+        lines = [line.strip("| ").split(" | ", 3) for line in part.splitlines() if " | " in line]
+        assert len({(name, *what) for name, _, *what in lines}) == len(lines)
+        for name, where, there, here in lines[1:]:
+            what = there if here == "–" else f"{there}; here {here}"
             said |= {(part.partition("`")[0], name, place, what) for place in where.split(", ")}
     assert said == {
-        (file.stem, name, " with ".join(place) or "everywhere", sentence)
+        (file.stem, name, " with ".join(place) or "everywhere", without_there(sentence))
         for file in choices("protocol")
         for name, sentence, place in found(yaml.safe_load(file.read_text()))
     }
+
+
+def without_there(sentence):
+    return sentence if sentence.startswith("there is") else re.sub(r"^there,? ", "", sentence)
