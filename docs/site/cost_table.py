@@ -1,4 +1,4 @@
-"""The table of what every family costs, from the published rows: a part of docs/efficiency.md."""
+"""The tables of time and memory in docs/efficiency.md, made from the published rows."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ MEASURED = {
     ),
     None: ("families_gpu-h100",),
 }
-"""Files of rows whose places in the table are: both directions, causal, a GPU."""
+"""Files of rows by kind of measurement: both directions, causal, a GPU (both directions)."""
 LONGEST = {
     False: ("families_longest-xeon", "families_rwkv6-xeon"),
     True: (
@@ -40,23 +40,19 @@ LONGEST = {
         "families_rwkv6_causal-xeon",
     ),
 }
-"""The same of the table at 16,384 tokens; gated families were measured causal at 256, too."""
+"""Files of rows for the table at 16,384 tokens. Gated families also have causal rows at 256."""
 CPU = (("speed", "1,024"), ("speed", "4,096"), ("speed", "8,192"), ("memory", "8,192"))
 GPU = (("speed", "16,384"), ("memory", "16,384"))
-HEAD = [
-    "model",
-    *("faster from", "speed at 1,024", "4,096", "8,192", "memory"),
-    *("causal: faster from", "speed at 1,024", "4,096", "8,192", "memory"),
-    *("H100: speed at 16,384", "memory"),
-]
+HEAD = ("model", "faster from", "speed at 1,024", "at 4,096", "at 8,192", "memory")
+HEAD_GPU = ("H100: speed at 16,384", "memory")
 REFERENCE = "sdpa"
 UNMEASURED = "–"
 ONE_SIDED = " ‡"
-"""Behind what a family that looks back alone has where both directions are in view."""
+"""Marks factors of a family that is causal although the task allows both directions."""
 
 
 def points(measured: Sequence[str]) -> list[CostPoint]:
-    """Return what the newest published rows of one place in a table hold of training steps."""
+    """Return the training steps in the newest published rows of one kind of measurement."""
     files = [max(PUBLISHED.glob(f"{name}-*.jsonl")) for name in measured]
     rows = [with_backbones(published_rows(file), published_cells(file)) for file in files]
     held = [point for part in rows for point in cost_points(cost_rows(prepare(part)))]
@@ -64,7 +60,7 @@ def points(measured: Sequence[str]) -> list[CostPoint]:
 
 
 def cells(held: list[CostPoint], model: str, wanted: tuple[tuple[str, str], ...]) -> list[str]:
-    """Return factors of a model, or why there is none; empty where it has no rows."""
+    """Return the factors of a model, or the reason for a missing one; empty without rows."""
     table = by_length([point for point in held if point.model == model], "step", "")
     if table is None:
         return []
@@ -82,11 +78,12 @@ def faster_from(held: list[CostPoint], model: str) -> str:
     """Return the length from which a model is faster than exact attention, without interval."""
     table = crossover_table([point for point in held if point.model == model])
     text = table.rows[0].entries[0].text if table and table.rows else ""
-    return text.partition(" [")[0] or UNMEASURED
+    text = text.partition(" [")[0].replace("not up to ", "> ")
+    return text if any(map(str.isdigit, text)) else "unclear" if text else UNMEASURED
 
 
 def looks_back(model: str) -> bool:
-    """Return whether a family, at its defaults, computes no more where later tokens may be seen."""
+    """Return whether a family at its defaults is causal even if both directions are allowed."""
     mixers, stack, _ = core_of(group_file("model", model), ())
     try:
         return stack is None and mixers[0](Site(width=64, heads=2, max_length=64)).traits.causal
@@ -95,42 +92,80 @@ def looks_back(model: str) -> bool:
 
 
 def marked(texts: Sequence[str], model: str) -> list[str]:
-    """Return factors of both directions, marked where the family has but one."""
+    """Return factors of both directions, with a mark if the family is causal."""
     mark = ONE_SIDED if looks_back(model) else ""
     return [text if text == UNMEASURED else text + mark for text in texts]
 
 
-def costs() -> Iterator[str]:
-    """Yield a table with a line for each family that has rows, and what measures the others."""
-    ways = {causal: points(files) for causal, files in MEASURED.items()}
-    yield "| " + " | ".join(HEAD) + " |"
-    yield "| --- |" + " ---: |" * (len(HEAD) - 1)
-    missing = []
-    for model in sorted({*names("model")} - {REFERENCE}):
-        line = [f"[{model}](families/{model}.md)"]
-        for causal in (False, True):
-            found = cells(ways[causal], model, CPU)
-            texts = [faster_from(ways[causal], model), *found] if found else [UNMEASURED] * 5
-            line += texts if causal else marked(texts, model)
-        line += cells(ways[None], model, GPU) or [UNMEASURED] * 2
-        if {*line[1:]} == {UNMEASURED}:
-            missing.append(model)
-        else:
-            yield f"| {' | '.join(line)} |"
-    if missing:
-        yield ""
-        yield "Without published rows, and what measures them:"
+def heading(*head: str) -> str:
+    """Return the first two lines of a table whose first column has names, the others numbers."""
+    return "| " + " | ".join(head) + " |\n| --- |" + " ---: |" * (len(head) - 1)
+
+
+def both_directions() -> Iterator[str]:
+    """Yield a table of models that look to both sides, on processors and on a GPU."""
+    held, on_gpu = points(MEASURED[False]), points(MEASURED[None])
+    yield heading(*HEAD, *HEAD_GPU)
+    for model in families():
+        found = cells(held, model, CPU)
+        texts = [faster_from(held, model), *found] if found else [UNMEASURED] * 5
+        texts = [*marked(texts, model), *(cells(on_gpu, model, GPU) or [UNMEASURED] * 2)]
+        if {*texts} != {UNMEASURED}:
+            yield line(model, texts)
+
+
+def causal() -> Iterator[str]:
+    """Yield a table of causal models."""
+    held = points(MEASURED[True])
+    yield heading(*HEAD)
+    for model in families():
+        if found := cells(held, model, CPU):
+            yield line(model, [faster_from(held, model), *found])
+
+
+def unmeasured(*tables: Sequence[str]) -> Iterator[str]:
+    """Yield the command that measures families without a line in any table, if there are some."""
+    shown = {text.partition("]")[0][3:] for table in tables for text in table}
+    if missing := [model for model in families() if model not in shown]:
+        yield "These families have no published rows yet. This command measures them:"
         yield ""
         yield f"    lra run -m +experiment=families model={','.join(missing)}"
+
+
+def finding(both: Sequence[str], alone: Sequence[str]) -> str:
+    """Return the sentences that count the families that are faster, from the two tables."""
+    column = HEAD.index("at 8,192")
+    counts, linear = [], []
+    for table in (both, alone):
+        held = [[text.strip() for text in each.strip("| ").split("|")] for each in table[1:]]
+        factors = [row[column].split()[0] for row in held if row[column][:1] in "≈0123456789"]
+        faster = sum(text != "≈" and float(text) > 1 for text in factors)
+        counts.append(f"{faster} of {len(factors)}")
+        (row,) = [row for row in held if row[0].startswith("[linear]")]
+        linear.append((row[column], row[HEAD.index("speed at 1,024")]))
+    return (
+        f"In the runs of `lra run -m +experiment=families`, {counts[0]} families train faster at "
+        f"8,192 tokens than exact attention (SDPA), and {counts[1]} causal ones. For example, "
+        f"linear attention is {linear[0][0]} times as fast as SDPA at 8,192 tokens and "
+        f"{linear[0][1]} times at 1,024 tokens (causal: {linear[1][0]} and {linear[1][1]} times)."
+    )
+
+
+def families() -> list[str]:
+    """Return the families that are compared with exact attention."""
+    return sorted({*names("model")} - {REFERENCE})
+
+
+def line(model: str, texts: Sequence[str]) -> str:
+    """Return a line of a table, with a link to the page of the family."""
+    return f"| [{model}](families/{model}.md) | {' | '.join(texts)} |"
 
 
 def longest() -> Iterator[str]:
     """Yield a table of the families of state spaces, gates and delta rules at 16,384 tokens."""
     ways = {causal: points(files) for causal, files in LONGEST.items()}
-    head = ("model", "speed", "memory", "causal: speed", "memory", "speed at 256")
-    yield "| " + " | ".join(head) + " |"
-    yield "| --- |" + " ---: |" * (len(head) - 1)
+    yield heading("model", "speed", "memory", "causal: speed", "memory", "causal: speed at 256")
     for model in sorted({point.model for held in ways.values() for point in held} - {*BACKGROUND}):
-        line = marked(cells(ways[False], model, GPU) or [UNMEASURED] * 2, model)
-        line += cells(ways[True], model, (*GPU, ("speed", "256"))) or [UNMEASURED] * 3
-        yield f"| [{model}](families/{model}.md) | {' | '.join(line)} |"
+        texts = marked(cells(ways[False], model, GPU) or [UNMEASURED] * 2, model)
+        texts += cells(ways[True], model, (*GPU, ("speed", "256"))) or [UNMEASURED] * 3
+        yield line(model, texts)

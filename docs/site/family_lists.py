@@ -1,11 +1,11 @@
-"""Writes which families are on pages that name all of them: `make pages`."""
+"""Writes lists of families and tables of costs into pages: `make pages`."""
 
 import json
 import re
 from pathlib import Path
 from textwrap import fill
 
-from cost_table import costs, longest
+from cost_table import both_directions, causal, finding, longest, unmeasured
 from lra.choices.traits import describe_traits
 from lra.composition.catalogue import choices, names
 from lra.composition.yaml_text import load
@@ -46,19 +46,31 @@ def of_traits() -> None:
             written(page, rf"(?m)^- `{place}`: (?!both)[^\n]*\n", line)
 
 
+def tables() -> dict[str, str]:
+    """Return the generated parts of docs/efficiency.md, by the name of their mark."""
+    both, alone = list(both_directions()), list(causal())
+    lines = {
+        "finding": [fill(finding(both, alone), WIDTH)],
+        "costs": both,
+        "causal": [*alone, *(["", *rest] if (rest := list(unmeasured(both, alone))) else [])],
+        "longest": longest(),
+    }
+    return {name: "\n".join(each) for name, each in lines.items()}
+
+
 def of_costs() -> None:
-    """Write what families cost, and which the figures of costs and the table of a GPU leave out."""
-    for name, lines in (("costs", costs()), ("longest", longest())):
-        table = "\n".join(["<!-- " + name + " -->", "", *lines, "", "<!-- end -->"])
-        written("efficiency.md", rf"<!-- {name} -->.*?<!-- end -->", table)
+    """Write tables of time and memory, and name the families that figures and tables omit."""
+    for name, table in tables().items():
+        text = f"<!-- {name} -->\n\n{table}\n\n<!-- end -->"
+        written("efficiency.md", rf"<!-- {name} -->.*?<!-- end -->", text)
     every = {*names("model")}
     drawn = measured([max(PUBLISHED.glob(f"{name}-epyc-*.jsonl")) for name in OF_FIGURES])
     listed = ", ".join(f"`{name}`" for name in OF_FIGURES[:-1]) + f" and `{OF_FIGURES[-1]}`"
     left = [f"`{name}`" for name in sorted(every - drawn)]
-    absent = f" Not among them: {', '.join(left)}." if left else ""
+    absent = f" These families are missing: {', '.join(left)}." if left else ""
     text = (
-        f"The figures show {len(drawn)} of the {len(every)} families: a report on the rows of "
-        f"{listed}, both directions, up to 8,192 tokens.{absent}"
+        f"The figures show {len(drawn)} of the {len(every)} families. They are drawn from the rows "
+        f"of {listed}, for both directions and up to 8,192 tokens.{absent}"
     )
     written("efficiency.md", r"The figures show .*?\n\n", fill(text, WIDTH) + "\n\n")
     on_gpu = measured([max(PUBLISHED.glob("families_gpu-h100-*.jsonl"))])

@@ -1,8 +1,9 @@
-"""What `mkdocs build` does beside its own: the pages and files that have no place under docs/.
+"""Hooks of `mkdocs build`: they add pages and files that are stored outside docs/.
 
-README, CONTRIBUTING and the like become pages; the page of the command line is made from the
-`--help` of every verb; a file of the repository that a page links to is copied, and its folder
-listed. Links stay as they are read in the repository: here they are led to where the site has them.
+README, CONTRIBUTING and similar files become pages. The page of the command line is made from the
+`--help` of every verb. If a page links to a file of the repository, the file is copied into the
+site. If it links to a folder, the site gets a list of its files. Links are written for the
+repository; the hooks change them to the addresses of the site.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ FETCHED = re.compile(
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put a page for each family into the navigation, and name headings as GitHub does."""
+    """Add a page for each family to the navigation, and make anchors of headings as GitHub does."""
     config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
     folder = Path(config.docs_dir) / FAMILIES
     pages = [FAMILIES + name for name in family_pages(folder)]
@@ -55,7 +56,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def family_pages(folder: Path) -> list[str]:
-    """Return the names of the pages of families, their overview first."""
+    """Return the file names of the pages of families, with their overview first."""
     return [
         "README.md",
         *sorted(page.name for page in folder.glob("*.md") if page.stem != "README"),
@@ -63,7 +64,7 @@ def family_pages(folder: Path) -> list[str]:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add what has no place under docs/, and what the pages link to."""
+    """Add pages from outside docs/, and the files that pages link to."""
     for uri, name in TOP.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         if name == "LICENSE":
@@ -83,13 +84,13 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: object) -> str:
-    """Lead the links of a page to where the site has what they mean."""
+    """Change the links of a page to addresses of the site."""
     here = source(page.file.src_uri, config)
 
     def led(match: re.Match[str]) -> str:
         target = (here.parent / unquote(match[1])).resolve()
         if not target.exists():
-            return match[1]  # MkDocs says that it leads nowhere
+            return match[1]  # MkDocs reports that the target is missing
         return posixpath.relpath(place(target, config), posixpath.dirname(page.file.src_uri))
 
     parts, end = [], 0
@@ -100,9 +101,9 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: ob
 
 
 def on_post_page(output: str, *, page: Page, **_: object) -> str:
-    """Refuse a page that would fetch something from another host."""
+    """Raise an error if a page would fetch something from another host."""
     if found := FETCHED.search(output):
-        raise PluginError(f"{page.file.src_uri} needs a network: {found[0]}; bring the file along")
+        raise PluginError(f"{page.file.src_uri} needs a network: {found[0]}; copy it to docs/")
     return output
 
 
@@ -112,7 +113,7 @@ def source(uri: str, config: MkDocsConfig) -> Path:
 
 
 def place(target: Path, config: MkDocsConfig) -> str:
-    """Return where the site has a file or a folder of the repository."""
+    """Return the address in the site of a file or a folder of the repository."""
     if target.is_relative_to(config.docs_dir):
         return target.relative_to(config.docs_dir).as_posix()
     name = target.relative_to(ROOT).as_posix()
@@ -121,7 +122,7 @@ def place(target: Path, config: MkDocsConfig) -> str:
 
 
 def links(markdown: str, here: Path) -> Iterator[Path]:
-    """Yield what exists in the repository, outside docs/ and the pages, that a page links to."""
+    """Yield the files outside docs/ that a page links to, except those that are pages."""
     for match in LINK.finditer(CODE.sub("", markdown)):
         target = (here.parent / unquote(match[1])).resolve()
         inside = target.is_relative_to(ROOT) and not target.is_relative_to(ROOT / "docs")
@@ -130,7 +131,7 @@ def links(markdown: str, here: Path) -> Iterator[Path]:
 
 
 def carried(target: Path, config: MkDocsConfig) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield address and content of a linked file; of a folder, a list and all of its files."""
+    """Yield address and content of a linked file, or of a folder's list and all of its files."""
     if not target.is_dir():
         yield place(target, config), {"abs_src_path": str(target)}
         return
@@ -143,7 +144,7 @@ def carried(target: Path, config: MkDocsConfig) -> Iterator[tuple[str, dict[str,
 
 
 def commands() -> str:
-    """Return the page of the command line: what each verb prints when asked for help."""
+    """Return the page of the command line, made from the help of each verb."""
     sys.path.insert(0, str(ROOT))
     from lra.cli import VERBS, main
 
@@ -158,8 +159,9 @@ def commands() -> str:
 
     parts = [
         "# Command line",
-        "This page shows what `lra VERB --help` prints. `lra list` prints the names that you can "
-        "choose. [Configuration](../configuration.md) says which setting wins where two differ.",
+        "This page shows what `--help` prints for each command, for example `lra run --help`. "
+        "`lra list` prints the names that you can choose from. [Configuration]"
+        "(../configuration.md) explains which setting has priority.",
         f"```text\n{printed()}```",
     ]
     for verb in VERBS:
