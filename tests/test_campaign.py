@@ -69,6 +69,11 @@ def test_the_page_shows_the_figures_that_are_kept() -> None:
     assert all(part["faults"] and not part["wrong"] for part in parts if not part["left_out"])
     for part in parts:
         assert f"| `{part['part']}` |" in text
+    faults = sum(sum(part["faults"].values()) for part in parts)
+    checks = sum(part["checks"] for part in parts)
+    assert f"caused {faults:,} faults, and {checks:,} checks found 0 errors" in " ".join(
+        text.split()
+    )
 
 
 @pytest.fixture
