@@ -16,11 +16,11 @@ PAGE = (Path(__file__).parents[1] / "docs/efficiency.md").read_text(encoding="ut
 made = cache(tables)
 
 
-def lines(part: str = "costs") -> list[str]:
+def lines(part: str = "both-directions") -> list[str]:
     return made()[part].splitlines()
 
 
-def cells(model: str, part: str = "costs") -> list[str]:
+def cells(model: str, part: str = "both-directions") -> list[str]:
     """Return the line of a family, without its name."""
     (line,) = [line for line in lines(part) if line.startswith(f"| [{model}]")]
     return line.strip("| ").split(" | ")[1:]
@@ -29,9 +29,9 @@ def cells(model: str, part: str = "costs") -> list[str]:
 def test_every_family_has_a_line_or_a_command() -> None:
     both, causal = (
         [name for line in lines(part) for name in re.findall(r"^\| \[(\w+)\]", line)]
-        for part in ("costs", "causal")
+        for part in ("both-directions", "causal-models")
     )
-    commands = [line for line in lines("causal") if line.startswith("    lra run ")]
+    commands = [line for line in lines("causal-models") if line.startswith("    lra run ")]
     missing = [name for line in commands for name in line.rpartition("model=")[2].split(",")]
     assert sorted([*{*both, *causal}, *missing, REFERENCE]) == sorted(names("model"))
     assert min(len(both), len(causal)) > 50
@@ -48,7 +48,9 @@ def test_families_without_a_line_stand_in_a_command() -> None:
 def test_the_finding_counts_the_lines_of_both_tables() -> None:
     text = " ".join(lines("finding"))
     (counted,) = re.findall(r"(\d+) of (\d+) families.* (\d+) of (\d+) causal", text)
-    for part, (faster, every) in zip(("costs", "causal"), (counted[:2], counted[2:]), strict=True):
+    for part, (faster, every) in zip(
+        ("both-directions", "causal-models"), (counted[:2], counted[2:]), strict=True
+    ):
         found = [line.strip("| ").split(" | ")[4].split()[0] for line in lines(part)[2:]]
         factors = [factor for factor in found if factor == "≈" or factor[0].isdigit()]
         above = [factor for factor in factors if factor != "≈" and float(factor) > 1]
@@ -82,9 +84,9 @@ def ratio_of(file: str, model: str, length: int) -> float:
 
 def test_factors_are_those_of_the_rows() -> None:
     for file, model, part in (
-        ("families-epyc", "linear", "costs"),
-        ("families_state_spaces_causal-epyc", "s4", "causal"),
-        ("families_gated-epyc", "gla", "costs"),
+        ("families-epyc", "linear", "both-directions"),
+        ("families_state_spaces_causal-epyc", "s4", "causal-models"),
+        ("families_gated-epyc", "gla", "both-directions"),
     ):
         assert cells(model, part)[1] == f"{1 / ratio_of(file, model, 1024):.2g}"
 
@@ -95,26 +97,26 @@ def test_families_that_look_back_alone_are_marked_where_both_directions_are_in_v
     assert not any(marks["s4"])
     of_line = {line[3:].partition("]")[0] for line in lines() if ONE_SIDED in line}
     assert of_line == {"hyena", "multires_conv"}
-    assert [line[:10] for line in lines("longest") if ONE_SIDED in line] == ["| [hyena]("]
+    assert [line[:10] for line in lines("long-sequences") if ONE_SIDED in line] == ["| [hyena]("]
 
 
 def test_long_rows_have_their_table() -> None:
-    assert cells("gla", "longest") == [
+    assert cells("gla", "long-sequences") == [
         f"{1 / ratio_of(LONGEST[False][0], 'gla', 16384):.2g}",
         "1.8",
         f"{1 / ratio_of(LONGEST[True][0], 'gla', 16384):.1f}",
         "1.4",
         f"{1 / ratio_of(LONGEST[True][1], 'gla', 256):.2g}",
     ]
-    causal = f"is {cells('gla', 'longest')[2]} times as fast as SDPA at 16,384 tokens and "
-    shown = f"causal `gla` {causal}{cells('gla', 'longest')[4]} times as fast at 256 tokens"
+    causal = f"is {cells('gla', 'long-sequences')[2]} times as fast as SDPA at 16,384 tokens and "
+    shown = f"causal `gla` {causal}{cells('gla', 'long-sequences')[4]} times as fast at 256 tokens"
     assert shown in " ".join(PAGE.split())
-    assert cells("slstm", "longest")[:4] == ["–"] * 4 != cells("slstm", "longest")
+    assert cells("slstm", "long-sequences")[:4] == ["–"] * 4 != cells("slstm", "long-sequences")
 
 
 def test_a_failure_stands_in_place_of_a_factor() -> None:
     assert cells("softmax")[-2:] == ["OOM", "OOM"]
-    assert not any("[fnet]" in line for line in lines("causal"))
+    assert not any("[fnet]" in line for line in lines("causal-models"))
 
 
 def rounded(text: str, value: float) -> bool:

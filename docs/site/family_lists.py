@@ -49,11 +49,12 @@ def of_traits() -> None:
 def tables() -> dict[str, str]:
     """Return the generated parts of docs/efficiency.md, by the name of their mark."""
     both, alone = list(both_directions()), list(causal())
+    others = list(unmeasured(both, alone))
     lines = {
         "finding": [fill(finding(both, alone), WIDTH)],
-        "costs": both,
-        "causal": [*alone, *(["", *rest] if (rest := list(unmeasured(both, alone))) else [])],
-        "longest": longest(),
+        "both-directions": both,
+        "causal-models": [*alone, "", *others] if others else alone,
+        "long-sequences": longest(),
     }
     return {name: "\n".join(each) for name, each in lines.items()}
 
@@ -61,8 +62,8 @@ def tables() -> dict[str, str]:
 def of_costs() -> None:
     """Write tables of time and memory, and name the families that figures and tables omit."""
     for name, table in tables().items():
-        text = f"<!-- {name} -->\n\n{table}\n\n<!-- end -->"
-        written("efficiency.md", rf"<!-- {name} -->.*?<!-- end -->", text)
+        mark = f"<!-- {name} -->" if name == "finding" else f"<!-- table: {name} -->"
+        written("efficiency.md", rf"{mark}.*?<!-- end -->", f"{mark}\n\n{table}\n\n<!-- end -->")
     every = {*names("model")}
     drawn = measured([max(PUBLISHED.glob(f"{name}-epyc-*.jsonl")) for name in OF_FIGURES])
     listed = ", ".join(f"`{name}`" for name in OF_FIGURES[:-1]) + f" and `{OF_FIGURES[-1]}`"
