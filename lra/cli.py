@@ -231,6 +231,10 @@ def explain(error: Exception, argv: Sequence[str] = ()) -> int:
             f"not enough memory ({said}): what was written stays. Give this command more (see "
             "ulimit -v, the limit of the job, or what else runs here), or less to do"
         ).with_traceback(error.__traceback__)
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        error = CommandError(
+            "torch is not installed, and this command needs it: pip install torch"
+        ).with_traceback(error.__traceback__)
     if shows_tracebacks() or not is_actionable(error):
         traceback.print_exception(error)
     if is_actionable(error):

@@ -141,6 +141,16 @@ def test_too_little_memory_is_no_bug(error, monkeypatch, capsys):
     assert line.startswith(f"lra: not enough memory ({error}): what was written stays.")
 
 
+def test_torch_that_is_not_installed_is_no_bug(monkeypatch, capsys):
+    def main(argv):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    fake_verb(monkeypatch, main)
+    assert cli.main(["list"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "lra: torch is not installed, and this command needs it: pip install torch"
+
+
 def test_a_reader_that_left_is_no_error(tmp_path):
     gone, end = os.pipe()
     os.close(gone)
