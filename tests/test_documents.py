@@ -79,9 +79,9 @@ def test_pages_hold_nothing_that_no_reader_sees() -> None:
 def test_the_citation_is_of_this_version_under_this_licence() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     described = project()
-    if "version" in citation:  # a release, whose heading the changelog has
-        changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-        assert f"\n## {citation['version']}" in changes
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## (?!Unreleased$)(.*)$", changes, re.MULTILINE)
+    assert releases[0] == f"{citation['version']} ({citation['date-released']})"
     assert citation["license"] == described["license"] == "Apache-2.0"
     (author,) = described["authors"]
     assert citation["authors"] == [author]
