@@ -1,13 +1,12 @@
-"""The front door: the command line, what Python calls, and where names become objects.
+"""Long-sequence models, compared: train, measure and report from Python as from the command line.
 
     import lra
 
-    rows = lra.rows("results", sweep="quickstart")
+    rows = lra.rows("results", sweep="quickstart")  # measured numbers, as a pandas frame
     lra.table(rows, "accuracy")
     lra.figure(rows, "time")
 
-What Python calls, gets and may catch is imported when it is first used: `import lra` loads neither
-torch nor pandas.
+`import lra` takes milliseconds: torch and pandas are loaded when a function first needs them.
 """
 
 from importlib import import_module
@@ -36,70 +35,28 @@ if TYPE_CHECKING:
     from lra.tasks.task import Task
 
 __all__ = [
-    "Backbone",
-    "BadData",
-    "BadStore",
-    "ComparisonTable",
-    "CompletedSweep",
-    "ConfigError",
-    "DamagedCell",
-    "Finding",
-    "Findings",
-    "LeftOutOfStyle",
-    "MixedSources",
-    "NotPrepared",
-    "ResultTable",
-    "Row",
-    "Search",
-    "Status",
-    "Task",
-    "choose",
-    "compare",
-    "figure",
-    "model",
-    "report",
-    "rows",
-    "run",
-    "search",
-    "table",
-    "task",
-    "verify",
-    "wrap",
-]
+    "Backbone", "BadData", "BadStore", "ComparisonTable", "CompletedSweep", "ConfigError",
+    "DamagedCell", "Finding", "Findings", "LeftOutOfStyle", "MixedSources", "NotPrepared",
+    "ResultTable", "Row", "Search", "Status", "Task", "choose", "compare", "figure", "model",
+    "report", "rows", "run", "search", "table", "task", "verify", "wrap",
+]  # fmt: skip
 
 _MODULES = {
-    "choose": "lra.api.choosing",
-    "compare": "lra.api.comparing",
-    "figure": "lra.api.drawing",
-    "model": "lra.api.building",
-    "report": "lra.api.reporting",
-    "rows": "lra.api.results",
-    "run": "lra.api.running",
-    "search": "lra.api.searching",
-    "table": "lra.api.tabling",
-    "task": "lra.api.building",
-    "verify": "lra.api.verifying",
-    "wrap": "lra.models.wrap",
+    "choose": "lra.api.choosing", "compare": "lra.api.comparing", "figure": "lra.api.drawing",
+    "model": "lra.api.building", "report": "lra.api.reporting", "rows": "lra.api.results",
+    "run": "lra.api.running", "search": "lra.api.searching", "table": "lra.api.tabling",
+    "task": "lra.api.building", "verify": "lra.api.verifying", "wrap": "lra.models.wrap",
     # What these return.
-    "Backbone": "lra.models.backbone.model",
-    "ComparisonTable": "lra.api.comparing",
-    "CompletedSweep": "lra.api.running",
-    "Finding": "lra.models.contract.case",
-    "Findings": "lra.api.verifying",
-    "ResultTable": "lra.api.tabling",
-    "Row": "lra.runners.records",
-    "Search": "lra.api.searching",
-    "Status": "lra.runners.records",
+    "Backbone": "lra.models.backbone.model", "ComparisonTable": "lra.api.comparing",
+    "CompletedSweep": "lra.api.running", "Finding": "lra.models.contract.case",
+    "Findings": "lra.api.verifying", "ResultTable": "lra.api.tabling",
+    "Row": "lra.runners.records", "Search": "lra.api.searching", "Status": "lra.runners.records",
     "Task": "lra.tasks.task",
     # What they raise, and of what they warn.
-    "BadData": "lra.tasks.errors",
-    "BadStore": "lra.runners.store",
-    "ConfigError": "lra.errors",
-    "NotPrepared": "lra.tasks.errors",
-    "DamagedCell": "lra.api.results",
-    "LeftOutOfStyle": "lra.api.prepared_rows",
-    "MixedSources": "lra.runners.store",
-}
+    "BadData": "lra.tasks.errors", "BadStore": "lra.runners.store", "ConfigError": "lra.errors",
+    "NotPrepared": "lra.tasks.errors", "DamagedCell": "lra.api.results",
+    "LeftOutOfStyle": "lra.api.prepared_rows", "MixedSources": "lra.runners.store",
+}  # fmt: skip
 
 _HERE = Path(__file__).parent
 if not (_HERE / "models").is_dir():  # a clone, where the other folders stand beside this one

@@ -1,6 +1,6 @@
 """The verbs of `lra`, and how errors reach the person at the keyboard.
 
-Exit codes: 0 done; 1 a check failed, a cell crashed or was stopped from outside, a lone cell
+Exit codes: 0 done; 1 a check failed, a run crashed or was stopped from outside, a single run
 failed, or a bug was met; 2 something to correct in the command, its configuration, its files or
 their disk; 130 interrupted by Ctrl-C, 143 by SIGTERM, 138 by SIGUSR1.
 """
@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from lra.conf import rooms
 from lra.conf.cached_texts import ANOTHER, holds_cache
@@ -22,106 +21,86 @@ from lra.errors import CommandError, near
 from lra.terminal import streams as standard_streams
 from lra.terminal.screen import plainly_written
 
-MOST_CHARACTERS = 2_000
-"""Of a message."""
+MOST_CHARACTERS, WIDTH = 2_000, 100
+"""Of a message, and of a line of help."""
 alone = False
 """Whether this process is the program `lra` and nothing more, so that others may be its forks."""
 OURS = [Path(__file__).parent, *(Path(rooms.__file__).parents[1] / room for room in rooms.ROOMS)]
 """Folders of our own sources."""
 
 
-class Verb(NamedTuple):
-    """One word of the command line; `module` has a function `main(argv) -> exit code`."""
-
-    module: str
-    summary: str
-
-
 VERBS = {
-    "run": Verb(
-        "lra.commands.run", "train and measure; -m for a sweep, +experiment=NAME for a preset"
-    ),
-    "plan": Verb(
-        "lra.commands.plan", "what a command of `lra run` would take: hours and memory by cell"
-    ),
-    "choose": Verb(
-        "lra.commands.choose", "which family for a length and a machine: what fits, time, quality"
-    ),
-    "submit": Verb(
-        "lra.commands.submit", "a sweep for workers in the background, here or on a cluster"
-    ),
-    "watch": Verb("lra.commands.watch", "how far a submitted sweep is, and who works on it"),
-    "work": Verb("lra.commands.work", "a worker that runs cells of a submitted sweep"),
-    "report": Verb("lra.commands.report", "tables and figures from stored results"),
-    "compare": Verb(
-        "lra.commands.compare", "is one model better than another? differences, intervals, p-values"
-    ),
-    "dashboard": Verb("lra.commands.dashboard", "a script that saves a W&B workspace over runs"),
-    "list": Verb("lra.commands.list", "models, tasks, hardware, experiments: what can be chosen"),
-    "data": Verb("lra.commands.data", "prepare, verify or show the data of a task"),
-    "doctor": Verb(
-        "lra.commands.doctor", "what works on this machine, each thing tried, and the way out"
-    ),
-    "verify": Verb("lra.commands.verify", "the contract checks on a mixer, ours or yours"),
-    "generate": Verb(
-        "lra.commands.generate", "text that a trained language model writes behind a prompt"
-    ),
-    "show": Verb(
-        "lra.commands.show", "one stored result: configuration, rows, the command to repeat it"
-    ),
-    "clean": Verb("lra.commands.clean", "what fills the disk, and its removal"),
-    "completion": Verb(
-        "lra.commands.completion", "what lets bash, zsh or fish complete words with TAB"
-    ),
+    "run": "train a model on a task, or measure its speed and memory",
+    "plan": "forecast the hours and the memory of a command of `lra run`",
+    "choose": "find the models that suit a sequence length and a machine",
+    "submit": "run a sweep in the background, here or on a cluster",
+    "watch": "show how far a sweep is, and which workers run it",
+    "work": "start a worker for a submitted sweep",
+    "report": "write tables, figures and a page from stored results",
+    "compare": "tell whether one model is better than another, with p-values",
+    "dashboard": "print a script that makes a W&B workspace",
+    "list": "list models, tasks, hardware and experiments to choose from",
+    "data": "prepare, check or look at the data of a task",
+    "doctor": "check this machine, with a remedy for each problem",
+    "verify": "test a mixer, ours or yours, against the contract",
+    "generate": "write text with a trained language model",
+    "show": "show one stored run: its score, settings, and how to rerun it",
+    "clean": "show what fills the disk, and remove it",
+    "completion": "complete arguments with TAB in your shell",
 }
+"""What each does; `lra.commands.NAME` has a function `main(argv) -> exit code`."""
 
 HELP = """\
 lra: a benchmark harness for models of long sequences.
 
 usage: lra VERB [arguments]      lra VERB --help      lra --version
 
+examples:
+  lra run +experiment=quickstart              train and measure seven models, with figures
+  lra run model=performer task=listops        train one model
+  lra list models                             print the names to choose from
+  lra doctor                                  check that this machine is ready
+
+verbs:
 {verbs}
 
-examples:
-  lra run +experiment=quickstart              seven mixers, trained and measured, with figures
-  lra run model=performer task=listops        one run
-  lra list models                             the names to choose from
-  lra doctor                                  is this machine ready?
-
-LRA_DEBUG=1 shows a full traceback for every error.
+Set LRA_DEBUG=1 to see the full traceback of every error.
 """
 
 RUN_HELP = """\
-lra run: train models on tasks and measure their cost; every cell in a process of its own.
+lra run: train models on tasks, or measure their speed and memory.
 
 usage: lra run [-m] [-q | -v] [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...] [Hydra's flags]
 
-  -m, --multirun   a sweep: every combination of the values given
-  -q, --quiet      say only which cells failed, and how all of it ended
-  -v, --verbose    say every phase of every cell, its key, its files and its checkpoints
+examples:
+  lra run model=performer task=listops                       train one model
+  lra run -m model=linear,softmax seed=0,1,2                 a sweep: every combination
+  lra run -m model=all                                       every model; or model=causal
+  lra run +experiment=quickstart                             a prepared experiment
+  lra run +experiment=lra_table1 scale=tiny seed=0           a published table, much smaller
+  lra run model=linear optim.steps=500 model.mixer.chunk=64  change single options
+  lra run -m +experiment=quickstart runner.dry_run=true      print the runs, and start none
+  lra run -m +experiment=quickstart runner.shard=2/8         the second eighth of the runs
+  lra run model=mine --config-dir ./conf plugins=my_pkg      your own model
+  lra run model=linear --cfg job                             print the whole configuration
 
-choices:
+options:
+  -m, --multirun   run a sweep: every combination of the values that you give
+  -q, --quiet      print failures and the final lines only
+  -v, --verbose    print every phase of every run, its key, its files and its checkpoints
+
+names to choose from (`lra list` explains each):
 {choices}
 
-examples:
-  lra run model=performer task=listops                     one training run
-  lra run -m model=linear,softmax seed=0,1,2               a sweep: every combination
-  lra run -m model=all; model=causal; model=exact_attention  every model, or those of a kind
-  lra run +experiment=quickstart                           a preset; those that sweep need no -m
-  lra run +experiment=lra_table1 scale=tiny seed=0         a published table in small forms
-  lra run model=linear optim.steps=500 model.mixer.chunk=64  single values
-  lra run -m +experiment=quickstart runner.dry_run=true    the cells, done and to do
-  lra run -m +experiment=quickstart runner.shard=2/8       the second eighth of them
-  lra run model=mine --config-dir ./conf plugins=my_pkg    your own model
-  lra run model=linear --cfg job                           print what would run, of a sweep each run
+Each run has a separate process, so a crash stops one run and the sweep continues. Give the same
+command again to resume a sweep: finished runs are skipped. `lra show RUN` prints how to rerun one.
 
-What wins: files of groups < protocol < experiment < scale < size=, optim= < other words given here;
-within a protocol, an experiment or a scale: all else < for_task < for_model < for_runner < nested.
+If an option is set in several places, the last of these wins: the file of the model or task; the
+protocol; the experiment; the scale; size= and optim=; other arguments of the command. Within one
+file of a protocol, an experiment or a scale, the order is: top level; for_task; for_model;
+for_runner; nested tables.
 
-What happens goes to stdout: a line for each cell begun and ended and, where stdout is no terminal,
-for each one under way now and then. Errors and refusals go to stderr.
-A sweep that is run again skips what is complete. `lra list` says what each name stands for,
-`lra show CELL` how to repeat one result. Flags are explained by `lra run --hydra-help`.
+Progress goes to stdout and errors go to stderr. `lra run --hydra-help` explains Hydra's flags.
 """
 
 
@@ -186,7 +165,7 @@ def dispatch(argv: list[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:  # the script of a shell asks, by a call without words
         argv = ["completion"]
     if not argv or argv[0] in ("-h", "--help", "help"):
-        verbs = "\n".join(f"  {name:10} {verb.summary}" for name, verb in VERBS.items())
+        verbs = "\n".join(f"  {name:11} {summary}" for name, summary in VERBS.items())
         print(HELP.format(verbs=verbs), end="")
         return 0 if argv else 2
     word, rest = argv[0], argv[1:]
@@ -207,16 +186,22 @@ def dispatch(argv: list[str]) -> int:
     from lra.tasks.data.signals import stoppable  # what a list does not need
 
     with stoppable():
-        return int(importlib.import_module(VERBS[word].module).main(rest))
+        return int(importlib.import_module(f"lra.commands.{word}").main(rest))
 
 
 def run_choices() -> str:
-    """Return one line per group of the configuration, with the names that it offers."""
+    """Return the names that each group of the configuration offers, in columns."""
     from lra.composition.catalogue import names, words
 
-    return "\n".join(
-        f"  {word + '=':13} {' '.join(names(group))}" for group, word in words().items()
-    )
+    lines = []
+    for group, word in words().items():
+        listed = names(group)
+        wide = max(map(len, listed)) + 2
+        count = -(-len(listed) // ((WIDTH - 15) // wide))  # of lines
+        for number in range(count):
+            row = "".join(name.ljust(wide) for name in listed[number::count])
+            lines.append(f"  {'' if number else word + '=':13}{row}".rstrip())
+    return "\n".join(lines)
 
 
 def explain(error: Exception, argv: Sequence[str] = ()) -> int:
@@ -228,8 +213,8 @@ def explain(error: Exception, argv: Sequence[str] = ()) -> int:
     """
     if said := _memory_error(error):
         error = CommandError(
-            f"not enough memory ({said}): what was written stays. Give this command more (see "
-            "ulimit -v, the limit of the job, or what else runs here), or less to do"
+            f"not enough memory ({said}). What was written is safe. Raise the limit (ulimit -v, or "
+            "that of the job), end other programs, or choose a smaller model or batch"
         ).with_traceback(error.__traceback__)
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         error = CommandError(

@@ -227,7 +227,7 @@ def test_a_documented_command_does_what_it_says(
     code = main([verb, *words])
     said = capsys.readouterr()
     refusals = {
-        "generate": "is no causal language model",
+        "generate": "has no causal language model",
         "compare": "unknown (model|value|sweep|setting)|no results of",
     }
     wanted = refusals.get(verb, BROUGHT)  # of one training there is nothing to compare

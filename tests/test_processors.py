@@ -88,7 +88,7 @@ def test_threads_and_places_are_its_whole_part(system: System) -> None:
     assert HardwareProfile(name="cpu", threads=3).timing_threads() == 3
     assert f"{CORES} core" in (said := doctor.machine_facts()["threads"])
     assert "with a quota of 1.5 for this process" in said
-    assert said.endswith("a timing cell 1")
+    assert said.endswith("a timed run 1")
 
 
 @pytest.mark.parametrize("words", [THROTTLED, WAITED])
@@ -110,8 +110,8 @@ def test_waiting_for_quiet_is_no_advice_where_a_quota_holds_back(
     shaken = Measurement(metric="time", value=0.5, labels={DISTURBED: WAITED})
     write(sweep, 0, shaken)
     line = command.advice_if_disturbed(sweep, ["model=linear"])
-    assert "1 of 3 cells were disturbed" in line
-    assert ("a quota of 1.5 processors" in line) == wanted
+    assert "disturbed 1 of 3 runs" in line
+    assert ("may use 1.5 processors" in line) == wanted
     assert ("raise the quota to 2, or set hardware.threads=1" in line) == wanted
     assert ("once it is quiet" in line) != wanted
 

@@ -1,5 +1,5 @@
-"""What Python calls: the functions that `import lra` offers, one module for each thing they do.
+"""The functions that `import lra` offers, one module for each thing they do.
 
-They call what the verbs of the command line call, and refuse what these refuse, with keywords in
-the place of words of the shell.
+They do what the verbs of the command line do, and raise the same errors, with keywords in place of
+arguments of the shell.
 """

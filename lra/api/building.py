@@ -24,28 +24,28 @@ def model(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> "Backbone":
-    """Return a model with new weights, as a run of the same words would begin with.
+    """Return a model with new weights: the one with which a run of these options would start.
 
-    It is an `nn.Module` with the embedding, layers and head that the task asks for. `predict`
-    returns its logits; calling it with tokens and targets returns losses and hits.
+    It is an `nn.Module` with the embedding, the layers and the head that the task needs. `predict`
+    returns logits; calling the model with tokens and targets returns losses and hits.
 
     Args:
-        name: One of `lra list models`, or your own.
-        task: One of `lra list tasks`: it decides vocabulary, length, head and direction. No data
-            are read.
-        seed: Of the weights.
-        config_dir: A folder with configuration files of your own.
+        name: A name of `lra list models`, or yours.
+        task: A name of `lra list tasks`. It decides the vocabulary, the length, the head and the
+            direction; no data are read.
+        seed: The seed of the weights.
+        config_dir: A folder with your configuration files.
         plugins: Packages that these files may name.
-        **options: Options of the mixer by name, as `lra list NAME` shows them. Others by dotted key
-            or as a mapping: `backbone={"depth": 4, "width": 128}` or
+        **options: Options of the mixer, as `lra list NAME` prints them, for example `features=16`.
+            Set others by a mapping, `backbone={"depth": 4, "width": 128}`, or by a dotted key,
             `**{"model.backbone.depth": 4, "task.max_length": 512}`.
 
     Returns:
         The model, on the CPU, in training mode. Its `predict` takes tokens `[b p l]`: examples,
-        sequences of each (2 where a task compares pairs, else 1), length.
+        sequences of each example (2 if the task compares pairs, else 1), length.
 
     Raises:
-        ValueError: There is no such model, task or option, or they do not go together.
+        ValueError: A model, task or option is unknown, or they exclude each other.
 
     Examples:
         >>> import lra, torch
@@ -59,9 +59,9 @@ def model(
 
     if not isinstance(name, str):
         raise ConfigError(
-            f"got {name!r:.80} ({type(name).__name__}); wanted the name of a model. A class of "
-            "your own has one once a file my_conf/model/NAME.yaml says `name: NAME` and `mixer: "
-            "{class_path: my_package.module.Class}`: lra.model('NAME', config_dir='my_conf', "
+            f"got {name!r:.80} ({type(name).__name__}); wanted the name of a model. To name your "
+            "class, write `name: NAME` and `mixer: {class_path: my_package.module.Class}` into "
+            "my_conf/model/NAME.yaml, and call lra.model('NAME', config_dir='my_conf', "
             "plugins=['my_package']); lra.verify takes the class itself"
         )
     folders = [] if config_dir is None else [Path(config_dir)]
@@ -79,21 +79,21 @@ def task(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> "Task":
-    """Return a task with its data ready: generated, converted or downloaded where they are not.
+    """Return a task whose data are ready: generate, convert or download them if needed.
 
     Args:
-        name: One of `lra list tasks`, or your own.
-        config_dir: A folder with configuration files of your own.
+        name: A name of `lra list tasks`, or yours.
+        config_dir: A folder with your configuration files.
         plugins: Packages that these files may name.
-        **options: Options of the task by name, as `lra list NAME` shows them: `source="sample"` is
-            a small offline set for trials.
+        **options: Options of the task, as `lra list NAME` prints them; for example
+            `source="sample"`, a small offline set.
 
     Returns:
-        The task: `spec` has its facts, `batches` yields what models read.
+        The task: `spec` has its facts, and `batches` yields batches for models.
 
     Raises:
-        ValueError: There is no such task or option.
-        NotPrepared: Its data cannot be had here; the message says what to fetch.
+        ValueError: The task or an option is unknown.
+        NotPrepared: The data are missing here; the message names what to fetch.
 
     Examples:
         >>> import lra

@@ -35,44 +35,46 @@ def choose(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> "pd.DataFrame":
-    """Return what every family would cost at a length, and what is on record of it, ranked.
+    """Return the time and memory that every family needs at a length, with known scores, ranked.
 
-    Nothing runs: costs are counted on models without contents.
+    It only counts operations and bytes: it starts no run. For example, `lra.choose(4096,
+    hardware="a100", by="memory")` ranks by the memory of a training step on an A100.
 
     Args:
         length: Tokens of a sequence.
-        hardware: One of `lra list hardware`; it need not be here.
-        task: One of `lra list tasks`: whose vocabulary the model has, and whose scores are shown;
-            None: the vocabulary of listops, and no scores.
-        causal: Whether no token may see later ones, whatever the task asks.
-        by: `forecast` (time of a training step as `lra plan` reckons it), `time` (measured, over
-            exact attention's), `memory`, `operations`, `prefill`, `token`, `state` or `quality`.
-        results: A store, whose rows count before published ones.
-        config_dir: A folder with configuration files of your own.
+        hardware: A name of `lra list hardware`, of this machine or another one.
+        task: A name of `lra list tasks`, with the vocabulary of the model and the scores to show;
+            None: the vocabulary of listops, without scores.
+        causal: Whether a token reads earlier tokens only, whatever the task needs.
+        by: `forecast` (time of a training step as `lra plan` counts it), `time` (measured, divided
+            by that of exact attention), `memory`, `operations`, `prefill`, `token`, `state` or
+            `quality`.
+        results: A results folder, whose rows are preferred to published ones.
+        config_dir: A folder with your configuration files.
         plugins: Packages that these files may name.
-        **options: `width` (networks are four times as wide), `heads`, `depth`, `batch` (sequences
-            of a step, 1), `gib` (memory of your card), and other words of `lra run`: `size="base"`,
-            `model=("linear", "s4")`.
+        **options: `width` (feed-forward networks are four times as wide), `heads`, `depth`, `batch`
+            (sequences of a step; default: 1), `gib` (memory of your GPU), and other arguments of
+            `lra run`: `size="base"`, `model=("linear", "s4")`.
 
     Returns:
-        A line for each family, the first ones best, NaN or "" where nothing is known:
-        `parameters`; `multiply_adds` of a forward pass for each token; `memory_bytes` and `step_s`
-        of a training step, and whether it `fits` into `room_bytes`; `reach`: an output depends on
-        no token further away than so many; forecasts for one text: `prefill_s` of a forward pass
-        and, of causal models, `token_s` of one token more and `state_bytes` behind all tokens, in
-        float32; `time_ratio`, `score` (of rows) and `paper_score`, each with its source;
-        `time_ratio_alike`: whether that is of this kind of device and direction; `step_source`: of
-        a step that was measured at this setting, or out of memory there, which `step_s` and `fits`
-        then are; `reason`: why something is not known, or no choice. Those for which `serves` is
-        False are last. `attrs["setting"]` says in words what was asked, `attrs["no_scores"]` why
-        there are no scores.
+        A line for each family, the best first, with NaN or "" for unknown values: `parameters`;
+        `multiply_adds` of a forward pass for each token; `memory_bytes` and `step_s` of a training
+        step, and whether it `fits` into `room_bytes`; `reach`: how many tokens away an output can
+        depend on; forecasts for one text: `prefill_s` of a forward pass and, for causal models,
+        `token_s` of one more token and `state_bytes` after all tokens, in float32; `time_ratio`,
+        `score` (of rows) and `paper_score`, each with its source; `time_ratio_alike`: whether that
+        ratio is of this kind of device and direction; `step_source`: the source of a step that was
+        measured at this setting, or ran out of memory there; `step_s` and `fits` are then measured;
+        `reason`: why a value is unknown, or why the family is excluded. Families with `serves`
+        False come last. `attrs["setting"]` repeats the question in words, and `attrs["no_scores"]`
+        is the reason if there are no scores.
 
     Warns:
-        DamagedCell: A cell of the store cannot be read and is left out.
+        DamagedCell: A stored run cannot be read and is excluded.
 
     Raises:
-        ValueError: There is no such hardware, task, key or option, a number is out of range, or
-            `by="quality"` has no scores to rank by.
+        ValueError: A name or option is unknown, a number is out of range, or `by="quality"` has
+            no scores to rank by.
 
     Examples:
         >>> import lra
@@ -93,7 +95,7 @@ def choose(
     with hydra_left_alone():
         frame, left_out = screen(words, by=by, results=Path(results))
     for line in left_out:
-        warnings.warn(f"left out: {line}", DamagedCell, stacklevel=3)
+        warnings.warn(f"excluded: {line}", DamagedCell, stacklevel=3)
     return frame
 
 

@@ -22,10 +22,10 @@ Results: TypeAlias = "str | Path | pd.DataFrame | CompletedSweep"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ComparisonTable(ResultTable):
-    """Differences between models: a table whose `print` begins with what they show.
+    """Differences between models. `print` writes a sentence for each comparison, then the table.
 
     Attributes:
-        verdicts: What each comparison shows, in a sentence.
+        verdicts: The result of each comparison, in a sentence.
         numbers: Every number at full precision, as `lra compare --json` prints them.
     """
 
@@ -49,28 +49,31 @@ def compare(
 ) -> ComparisonTable:
     """Tell whether one model is better than another: paired differences with intervals and tests.
 
+    Runs of the same task and seed form pairs. For example, `lra.compare("results", "mamba2",
+    "linear", sweep="quickstart")`.
+
     Args:
-        path: The folder of a store, a file of published rows (`.jsonl`), or several such files;
-            `example`, as of `lra.rows`. Or rows, as `lra.rows` returns them, whose options are not
-            known; or what `lra.run` returned; or a list of these.
-        names: Two or more: a model as reports name it, its family, or KEY=VALUE of any option or
-            column; several words are separated by spaces, as in `linear optim.steps=400`.
-        sweep: Name of a sweep of the store; None: all that is stored.
-        metric: What is compared; None: the first score that all have.
-        split: Of the data; None: `test`.
-        where: KEY=VALUE words that hold for all names, as in `["task=listops"]`.
-        best: Compare all with the best, not with the first.
-        untuned: After a search, compare the final trainings with the options that it began from,
-            not those with the options that it chose.
+        path: A results folder, a file of published rows (`.jsonl`), several such files, or
+            `example`, as in `lra.rows`. Or rows, as `lra.rows` returns them, without their options;
+            or what `lra.run` returned; or a list of these.
+        names: Two or more: a model as reports name it, its family, or KEY=VALUE of an option or
+            column; join several by spaces, as in `linear optim.steps=400`.
+        sweep: Name of a stored sweep; None: every stored run.
+        metric: The score to compare; None: the first that all have.
+        split: The part of the data; None: `test`.
+        where: KEY=VALUE conditions for all names, as in `["task=listops"]`.
+        best: Compare each with the best one; by default with the first.
+        untuned: After a search, compare trainings with the options that it started from; by
+            default those with the options that it chose.
 
     Returns:
         A table of differences, first minus second, by task and over all tasks.
 
     Raises:
-        ValueError: A name stands for nothing, or no two results form a pair.
+        ValueError: A name is unknown, or no two runs form a pair.
 
     Warns:
-        DamagedCell: A cell of the store cannot be read and is left out.
+        DamagedCell: A stored run cannot be read and is excluded.
 
     Examples:
         >>> import lra
@@ -90,7 +93,7 @@ def compare(
         untuned=untuned,
     )  # fmt: skip
     for line in left_out:
-        warnings.warn(f"left out: {line}", DamagedCell, stacklevel=3)
+        warnings.warn(f"excluded: {line}", DamagedCell, stacklevel=3)
     return ComparisonTable(
         table=comparison_table(numbers, comparisons),
         style=TableStyle(),
@@ -108,7 +111,7 @@ def _results(path: Any, sweep: str | None) -> dict[str, Any]:
     if isinstance(path, pd.DataFrame):
         if sweep is not None:
             raise ConfigError(
-                f"sweep={sweep!r} chooses from a store, and these are rows: leave it out"
+                f"sweep={sweep!r} is for a results folder, and these are rows: remove it"
             )
         return {"root": None, "rows": path}
     several = [path] if isinstance(path, (str, Path)) else [*path]
@@ -122,5 +125,7 @@ def _results(path: Any, sweep: str | None) -> dict[str, Any]:
     paths = [Path(each) for each in several]
     files = [file_at(each, sweep, "; names of models follow it") for each in paths]
     if len(paths) > 1 and None in files:
-        raise ConfigError(f"got {paths[files.index(None)]}, a store; wanted one store, or files")
+        raise ConfigError(
+            f"got {paths[files.index(None)]}, a results folder; give one results folder, or files"
+        )
     return {"root": paths[0], "sweep": sweep, "files": [file for file in files if file]}

@@ -40,7 +40,7 @@ def figure(
     split: str | None = None,
     style: "str | Path | None" = None,
 ) -> "Figure":
-    """Draw one figure of rows.
+    """Draw one figure of rows, for example `lra.figure(lra.rows("example"), "time", mode="step")`.
 
     Args:
         rows: As `lra.rows` returns them.
@@ -48,18 +48,18 @@ def figure(
             with fitted exponents. `scores`: final scores with their intervals. `loss`: training
             loss against the optimiser step. `loss_by_position`, `loss_by_document_position`,
             `loss_by_frequency`: the evaluated loss of language models by classes of tokens.
-        models: Those to draw, by name or family; None: all. Colours stay what they are with all.
-        mode: Of a cost: `step`, a training step, or `forward`; may be left out where the rows hold
-            one.
-        split: Of scores and of losses by classes; the default is `test`.
+        models: Names or families to draw, in the colours that they have among all; None: all.
+        mode: For `time` and `memory`: `step`, a training step, or `forward`; optional if the rows
+            have only one.
+        split: For scores and losses by classes; default: `test`.
         style: Width, letters, colours, names and choice of models: `paper_column` and the like, or
-            a file, as of `lra report --style`; None: the report's own.
+            a file, as for `lra report --style`; None: the default of reports.
 
     Returns:
         A figure of matplotlib, which a notebook shows; `figure.savefig("time.pdf")` writes it.
 
     Raises:
-        ValueError: The rows hold nothing of the kind, or more than one figure may mix or can hold.
+        ValueError: The rows have no such numbers, or too many for one figure.
 
     Examples:
         >>> import lra
@@ -129,7 +129,7 @@ def _losses(frame: "pd.DataFrame", quantity: str, split: str, looks: "dict[str, 
 def _one(figures: "Sequence[Figure]") -> "Figure":
     if len(figures) > 1:
         raise ConfigError(
-            f"this takes {len(figures)} figures: choose the models of one, as in models=['sdpa', "
-            "'linear'], or the rows of fewer tasks"
+            f"this needs {len(figures)} figures: choose models for one, as in models=['sdpa', "
+            "'linear'], or rows of fewer tasks"
         )
     return figures[0]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LeftOutOfStyle(UserWarning):
-    """What a style says and the rows, or a figure, cannot follow."""
+    """A part of a style that the rows or a figure cannot follow."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def checked_rows(rows: Any) -> "pd.DataFrame":
             raise ConfigError(
                 f"{column}: got the text {texts[0]!r:.40}, as a CSV file leaves it; wanted rows "
                 "as lra.rows returns them; to_json(FILE, orient='records', lines=True, "
-                "date_format='iso', double_precision=15) keeps them for pandas.read_json(FILE, "
+                "date_format='iso', double_precision=15) stores them for pandas.read_json(FILE, "
                 "lines=True, precise_float=True)"
             )
     return prepare(rows)
@@ -89,8 +89,8 @@ def only_setting(frame: "pd.DataFrame") -> tuple[str, "list[CostPoint]"]:
     timed = cost_rows(frame)
     if timed.empty:
         raise ConfigError(
-            f"no costs by length among the rows, which are of {_runners(frame)}: "
-            "`lra run -m runner=scaling` measures some"
+            f"these rows are of {_runners(frame)}, without time and memory by length: "
+            "`lra run -m runner=scaling` measures them"
         )
     parts = by_setting(timed)
     if len(parts) > 1:
@@ -98,9 +98,8 @@ def only_setting(frame: "pd.DataFrame") -> tuple[str, "list[CostPoint]"]:
         values = sorted(map(str, timed[column].unique()))
         first = timed[column].iloc[0]
         raise ConfigError(
-            f"the rows hold costs of {len(parts)} settings, which no one table or figure may mix: "
-            f"they differ in {column} ({', '.join(values)}). Choose, as in "
-            f"rows[rows[{column!r}] == {first!r}]"
+            f"the rows have {len(parts)} settings, and a table or figure shows one: they differ in "
+            f"{column} ({', '.join(values)}). Choose one, as in rows[rows[{column!r}] == {first!r}]"
         )
     return parts[0].title, cost_points(parts[0].rows)
 
@@ -124,7 +123,7 @@ def one_of(kind: str, name: str | None, names: Sequence[str]) -> str:
         return name
     if len(names) != 1:
         raise ConfigError(
-            f"the rows hold {len(names)} {kind}s, {', '.join(names)}: say which, as in "
+            f"the rows have {len(names)} {kind}s, {', '.join(names)}: choose one, as in "
             f"{kind}={names[0]!r}"
         )
     return names[0]
@@ -133,7 +132,7 @@ def one_of(kind: str, name: str | None, names: Sequence[str]) -> str:
 def none_of(what: str, frame: "pd.DataFrame") -> ConfigError:
     """Return the error to raise where the rows do not hold what is asked for."""
     return ConfigError(
-        f"no {what} among the rows, which are of {_runners(frame)}, with {_metrics(frame)}"
+        f"the rows have no {what}: they are of {_runners(frame)}, with {_metrics(frame)}"
     )
 
 
@@ -141,7 +140,7 @@ def refuse(kind: str, **options: Any) -> None:
     """Raise ConfigError for an argument that what is asked for does not take."""
     for name, value in options.items():
         if value is not None:
-            raise ConfigError(f"{name}={value!r} has no meaning for {kind!r}: leave it out")
+            raise ConfigError(f"{name}={value!r} has no effect on {kind!r}: remove it")
 
 
 def _runners(frame: "pd.DataFrame") -> str:

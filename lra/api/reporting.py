@@ -25,24 +25,24 @@ def report(
     """Write tables, figures and a page, as `lra report` does.
 
     Args:
-        path: The folder of a store, a published file of rows (`.jsonl`), `example`, or what
-            `lra.run` returned.
-        sweep: Name of a sweep of the store; None: all that is stored.
-        out: The folder of the report; None: `reports/SWEEP` in the store, or `reports-of-FILE`.
+        path: A results folder, a published file of rows (`.jsonl`), `example`, or what `lra.run`
+            returned.
+        sweep: Name of a stored sweep; None: every stored run.
+        out: The folder of the report; None: `RESULTS/reports/SWEEP`, or `reports-of-FILE`.
         title: Its heading.
         style: How figures and tables look: `paper_column` and the like, or a file.
-        config_dir: A folder with configuration files of your own.
-        plugins: Packages with runners of your own.
+        config_dir: A folder with your configuration files.
+        plugins: Packages with your runners.
 
     Returns:
-        The page, `report.html`; tables and figures lie beside it.
+        The path of the page, `report.html`; tables and figures are in the same folder.
 
     Raises:
-        FileNotFoundError: There is nothing at `path`.
-        ValueError: There is no such sweep, or the style fits none of the rows.
+        FileNotFoundError: `path` does not exist.
+        ValueError: The sweep is unknown, or the style shows none of the rows.
 
     Warns:
-        DamagedCell: A cell of the store cannot be read and is left out.
+        DamagedCell: A stored run cannot be read and is excluded.
 
     Examples:
         >>> import lra
@@ -69,5 +69,5 @@ def report(
         config_dirs=() if config_dir is None else (Path(config_dir),), plugins=plugins,
     )  # fmt: skip
     for line in written.left_out:
-        warnings.warn(f"left out: {line}", DamagedCell, stacklevel=3)
+        warnings.warn(f"excluded: {line}", DamagedCell, stacklevel=3)
     return next(file for file in written.files if file.suffix == ".html")

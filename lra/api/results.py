@@ -1,4 +1,4 @@
-"""Stored rows as a frame: of a store, of one sweep, or of a published file."""
+"""Stored rows as a frame: of a results folder, of one sweep, or of a published file."""
 
 import warnings
 from collections.abc import Collection
@@ -17,33 +17,33 @@ ROWS = ".jsonl"
 
 
 class DamagedCell(UserWarning):
-    """A stored cell that cannot be read, and was left out."""
+    """A stored run that cannot be read, and was excluded."""
 
 
 @plainly
 def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFrame":
-    """Return stored rows, one measurement each, with models named as in reports.
+    """Return stored rows, one measured number each, with models named as in reports.
 
     Args:
-        path: The folder of a store, or a published file of rows (`.jsonl`). The file beside it
-            (`.json`), where there is one, says how its cells differ. `example`: the rows of a
-            quickstart, which come with lra.
-        sweep: Name of a sweep of the store; None: all that is stored.
+        path: A results folder, or a published file of rows (`.jsonl`) with the settings of its runs
+            in a file of the same name (`.json`). `example`: the rows of a quickstart, which come
+            with lra.
+        sweep: Name of a stored sweep; None: every stored run.
 
     Returns:
-        A frame with the columns of rows (`lra.runners.records.COLUMNS`) and more: `family`, the
-        registered name of the model, `options`, those that tell it from others of that name, and
-        `split`, that of the data, "" where a number is of none. `model` is the name to display,
-        such as `performer (features=64)`. `to_json(FILE, orient="records", lines=True,
-        date_format="iso", double_precision=15)` keeps every digit for `pandas.read_json(FILE,
-        lines=True, precise_float=True)`; a CSV file loses samples and labels.
+        A frame with the columns of rows (`lra.runners.records.COLUMNS`) and three more: `family`,
+        the registered name of the model; `options`, in which it differs from others of that name;
+        and `split`, the part of the data, or "" if there is none. `model` is the name to display,
+        such as `performer (features=64)`. To store the frame with every digit, use
+        `to_json(FILE, orient="records", lines=True, date_format="iso", double_precision=15)` and
+        `pandas.read_json(FILE, lines=True, precise_float=True)`; CSV loses samples and labels.
 
     Raises:
-        FileNotFoundError: There is nothing at `path`, or it holds no rows.
-        ValueError: There is no such sweep, or the file is damaged.
+        FileNotFoundError: `path` does not exist, or has no rows.
+        ValueError: The sweep is unknown, or the file is damaged.
 
     Warns:
-        DamagedCell: A cell of the store cannot be read and is left out.
+        DamagedCell: A stored run cannot be read and is excluded.
 
     Examples:
         >>> import lra
@@ -57,7 +57,7 @@ def rows(path: "str | Path" = "results", sweep: str | None = None) -> "pd.DataFr
 def rows_of(
     path: Path, sweep: str | None = None, cells: Collection[str] | None = None
 ) -> "pd.DataFrame":
-    """Return stored rows, of some cells where these are named; see `rows`."""
+    """Return stored rows, of some runs if these are named; see `rows`."""
     from lra.reports.labels import labels_of
     from lra.results.rows import published_with_names, stored_rows
 
@@ -69,12 +69,12 @@ def rows_of(
     else:
         frame, _, left_out = stored_rows(path, sweep, cells)
     for line in left_out:
-        warnings.warn(f"left out: {line}", DamagedCell, stacklevel=4)
+        warnings.warn(f"excluded: {line}", DamagedCell, stacklevel=4)
     return frame.assign(split=[labels_of(each).get("split", "") for each in frame["labels"]])
 
 
 def file_at(path: Path, sweep: str | None, hint: str = "") -> Path | None:
-    """Return the file of rows that a path is; None for the folder of a store.
+    """Return the file of rows that a path is; None for a results folder.
 
     Raises:
         FileNotFoundError: There is nothing; `hint` ends the message.
@@ -87,12 +87,12 @@ def file_at(path: Path, sweep: str | None, hint: str = "") -> Path | None:
         return None
     if found.suffix != ROWS:
         raise ConfigError(
-            f"{found} is no file of rows: wanted one that ends with {ROWS}, as "
-            "`lra report --publish` writes it, or the folder of a store"
+            f"{found} is no file of rows: give one that ends with {ROWS}, as "
+            "`lra report --publish` writes it, or a results folder"
         )
     if sweep is not None:
         raise ConfigError(
-            f"sweep={sweep!r} chooses from a store, and {found} is a file of rows: leave it out"
+            f"sweep={sweep!r} is for a results folder, and {found} is a file of rows: remove it"
         )
     return found
 
@@ -103,6 +103,6 @@ def nothing_at(path: Path) -> str:
     close = [repr(str(path.parent / name)) for name in near(path.name, neighbours)]
     hint = f": did you mean {' or '.join(close)}?" if close else "."
     return (
-        f"there is nothing at {path}{hint} Wanted the folder of a store, which `lra run` makes "
-        f"({Path.cwd()} is where this looks from), or a published file of rows ({ROWS})"
+        f"there is nothing at {path}{hint} Give a results folder, which `lra run` makes, or a "
+        f"published file of rows ({ROWS}); the current folder is {Path.cwd()}"
     )

@@ -1,4 +1,4 @@
-"""Sweeps from a notebook or a script: cells in processes of their own, as from the shell."""
+"""Sweeps from a notebook or a script: each run has a separate process, as from the shell."""
 
 import shlex
 import signal
@@ -29,12 +29,12 @@ class CompletedSweep:
 
     Attributes:
         sweep: Name of the sweep, under which a report finds its rows.
-        results: Folder of the store.
-        exit_code: As of `lra run`: 0 where every cell has its rows; 1 where one crashed or was
-            stopped from outside, or a lone one failed; 2 where the disk refused.
-        cells: Keys of its cells, those that were complete before among them.
-        endings: How each cell that ran has ended, by key: `ok`, `crashed`, `out_of_memory` …; of
-            those that were complete before, nothing: see `failed`.
+        results: The results folder.
+        exit_code: As for `lra run`: 0 if every run has its rows; 1 if one crashed or was stopped
+            from outside, or a single run failed; 2 if the disk refused to write.
+        cells: Keys of its runs, including those that were finished before.
+        endings: The ending of each run that this call executed, by key: `ok`, `crashed`,
+            `out_of_memory` …; `failed` includes runs of earlier calls.
     """
 
     sweep: str
@@ -45,18 +45,18 @@ class CompletedSweep:
 
     @property
     def rows(self) -> "pd.DataFrame":
-        """The rows of its cells, read again each time, as `lra.rows` returns them."""
+        """The rows of its runs, read again each time, as `lra.rows` returns them."""
         return rows_of(self.results, self.sweep, self.cells)
 
     @property
     def failed(self) -> dict[str, str]:
-        """Cells without their numbers, by key, with their status; those of earlier calls, too."""
+        """Runs without their numbers, by key, with their status; those of earlier calls, too."""
         rows = self.rows
         lost = rows[rows["status"] != "ok"].drop_duplicates("cell")
         return dict(zip(lost["cell"], lost["status"], strict=True))
 
     def __str__(self) -> str:
-        ran = f"{len(self.endings)} of {len(self.cells)} cells ran"
+        ran = f"executed {len(self.endings)} of {len(self.cells)} runs"
         bad = sum(status != "ok" for status in self.endings.values())
         ended = f", {bad} not ok" if bad else ""
         return f"sweep {self.sweep}: {ran}{ended}; exit code {self.exit_code}; {self.results}"
@@ -76,28 +76,28 @@ def run(
 ) -> CompletedSweep:
     """Train and measure, as `lra run` does from the shell.
 
-    Every cell has a process of its own, so that one that crashes or runs out of memory becomes a
-    row with its reason. What is complete is not repeated. What happens is printed line by line. An
-    interrupt (Ctrl-C, or the stop button of a notebook) has trainings write a checkpoint and raises
-    KeyboardInterrupt; the same call goes on from there. A script needs no
-    `if __name__ == "__main__"`: the cells do not import it.
+    For example, `lra.run(model=("linear", "sdpa"), task="listops")` trains two models. Each run has
+    a separate process: if it crashes or runs out of memory, the reason becomes a row and the sweep
+    continues. Finished runs are skipped, and progress is printed line by line. On an interrupt
+    (Ctrl-C, or the stop button of a notebook) trainings save a checkpoint and KeyboardInterrupt is
+    raised; make the same call again to resume. `if __name__ == "__main__"` is unnecessary.
 
     Args:
-        overrides: The words behind `lra run`, as one text or a list: `"-m model=linear,sdpa
+        overrides: The arguments of `lra run`, as one text or a list: `"-m model=linear,sdpa
             seed=0,1"`. Or a mapping, nested or with dots: `{"model": "linear", "optim.steps": 50}`;
             there a tuple or a range is a sweep over its values, and a list is one value.
-        config_dir: A folder with configuration files of your own.
+        config_dir: A folder with your configuration files.
         plugins: Packages that these files may name; in the current folder, installed, or on
             PYTHONPATH.
         options: More of the mapping, as `model=("linear", "sdpa"), optim={"steps": 50}`;
-            `report=False` writes no report, and prints none.
+            `report=False` writes and prints no report.
 
     Returns:
-        What was done: `rows`, `sweep`, `exit_code`.
+        The sweep: `rows`, `failed`, `sweep`, `exit_code`.
 
     Raises:
-        ValueError: There is no such choice, option or value.
-        KeyboardInterrupt: It was interrupted.
+        ValueError: A name, option or value is unknown.
+        KeyboardInterrupt: The sweep was interrupted.
 
     Examples:
         >>> import lra
@@ -120,17 +120,17 @@ def run(
     flagged = [word.partition("=")[0] for word in words if word.startswith("-")]
     printing = [word for word in flagged if word in PRINTING]
     if printing:
-        raise ConfigError(f"{printing[0]} prints and runs nothing: call `lra run` in a shell")
+        raise ConfigError(f"{printing[0]} only prints: call `lra run` in a shell")
     if given and not keywords and all(word[:1] == "-" for word in given):
         raise ConfigError(
-            f"got {' '.join(given)} and nothing to run; wanted the words of a run beside it, as in "
-            '"-q model=linear task=listops"; a run of defaults alone is lra.run()'
+            f"got {' '.join(given)} alone: add what to run, as in "
+            '"-q model=linear task=listops"; lra.run() is a run of defaults'
         )
     ready(volume)
     with hydra_left_alone():
         configurations = entries(words)
     if not configurations:
-        raise ConfigError("these words print and run nothing: call `lra run` in a shell")
+        raise ConfigError("these arguments only print: call `lra run` in a shell")
     from lra.execution.foreground import execute  # with PyTorch, for which all is settled now
 
     code, sweep, outcome = execute(configurations, volume=volume)
@@ -159,8 +159,8 @@ def given_words(overrides: Any) -> list[str]:
         words = [*overrides]
     else:
         raise ConfigError(
-            f"got {overrides!r:.80} ({type(overrides).__name__}); wanted the words behind "
-            "`lra run`, as one text, as a list of texts or as a mapping"
+            f"got {overrides!r:.80} ({type(overrides).__name__}); wanted the arguments of "
+            "`lra run`, as one text, a list of texts or a mapping"
         )
     return words[2:] if words[:2] == ["lra", "run"] else words
 
@@ -181,9 +181,9 @@ def _with_tuples(node: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
         if key == "model" and (isinstance(value, type) or callable(value)):
             name = getattr(value, "__name__", type(value).__name__)
             raise ConfigError(
-                f"model: got {name}, a class or module; wanted a name. Cells have processes of "
-                "their own, which import their model from a package that a YAML file of config_dir "
-                'names: page "Test my own module"'
+                f"model: got {name}, a class or module; wanted a name. Each run has a separate "
+                "process, which imports the model from a package that a YAML file of config_dir "
+                'names: see the page "Test my own module"'
             )
         inner = _with_tuples(value, f"{key}.") if isinstance(value, Mapping) else value
         found[key] = (*inner,) if isinstance(inner, range) else inner
@@ -197,7 +197,7 @@ def _given_twice(words: Sequence[str], options: Sequence[str]) -> None:
         key, _, value = word.partition("=")
         if key in said and said[key] != value:
             raise ConfigError(
-                f"{key}: got {said[key]} among the words and {value} as a keyword; wanted one"
+                f"{key}: got {said[key]} in the text and {value} as a keyword: give one of them"
             )
 
 
@@ -213,5 +213,5 @@ def _pass_on(stopped_by: signal.Signals | None, sweep: str) -> None:
     if stopped_by is None:
         return
     if stopped_by == signal.SIGINT:
-        raise KeyboardInterrupt(f"sweep {sweep}: the same call goes on from here")
+        raise KeyboardInterrupt(f"sweep {sweep}: make the same call again to resume")
     signal.raise_signal(stopped_by)

@@ -34,7 +34,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """A search, as far as it has come.
+    """A search, with the trials that have ended so far.
 
     Attributes:
         done: What the call did: sweep, results, exit code.
@@ -44,7 +44,7 @@ class Search:
 
     @property
     def rows(self) -> "pd.DataFrame":
-        """The rows of all of its cells, as `lra.rows` returns them."""
+        """The rows of all of its runs, as `lra.rows` returns them."""
         return self.done.rows
 
     @property
@@ -58,7 +58,7 @@ class Search:
     def trials(self) -> "pd.DataFrame":
         """A row for each trial and rung: arm, study, trial, rung, options, score, status, cell.
 
-        Steps and seconds are those of all of a trial's seeds together.
+        Steps and seconds are sums over the seeds of a trial.
         """
         trials = self._read.trials
         return trials.assign(
@@ -82,7 +82,7 @@ class Search:
         """Return a table of the report: `tuned`, `window`, `comparison` or `rungs`.
 
         Raises:
-            ValueError: There is none of the kind.
+            ValueError: The search has none of this kind.
         """
         from lra.reports.style import current_style
 
@@ -94,7 +94,7 @@ class Search:
         """Draw the first page of a figure of the report: `tuning` (curves) or `sensitivity`.
 
         Raises:
-            ValueError: There is none of the kind.
+            ValueError: The search has none of this kind.
         """
         from lra.reports.figures.drawing import looks
         from lra.reports.sections.section import pages_of
@@ -114,7 +114,7 @@ def _part(frame: "pd.DataFrame", kind: str, kinds: Mapping[str, str]) -> Any:
     for part in section(frame):
         if part.name.startswith(kinds[kind]):
             return part
-    raise ConfigError(f"{kind}: these rows have none")
+    raise ConfigError(f"{kind}: these rows have none of this kind")
 
 
 @plainly
@@ -129,29 +129,28 @@ def search(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> Search:
-    """Tune every family alike, choose on validation, and score the choice on test.
+    """Tune every family alike, choose options on validation data, and score the choice on test.
 
-    It is `lra.run` with a search: the same call goes on where it was stopped.
+    It is `lra.run` with a search. Make the same call again to resume it.
 
     Args:
-        overrides: The words behind `lra run`, as of `lra.run`; a list of values is what is
-            compared.
+        overrides: The arguments of `lra run`, as in `lra.run`; several values are compared.
         params: Ranges by option: `(low, high)`, whole numbers between whole ends; `("log", low,
             high)`, on a logarithmic scale; a list of values to choose from; a `range`; or a text
-            in Hydra's words, as `"tag(log, interval(1e-4, 1e-2))"`.
-        trials: Of each arm, beside the untuned options.
+            in Hydra's syntax, as `"tag(log, interval(1e-4, 1e-2))"`.
+        trials: Trials of each arm, in addition to the untuned options.
         sampler: `halton`, `random`, `grid`, `tpe`, `gp` or `cmaes`.
-        config_dir: A folder with configuration files of your own.
+        config_dir: A folder with your configuration files.
         plugins: Packages that these files may name.
-        options: Options of the group `search`, as `final_seeds=[1, 2, 3]`; all others as of
+        options: Options of the group `search`, as `final_seeds=[1, 2, 3]`; all others as in
             `lra.run`, as `model=("linear", "sdpa")`.
 
     Returns:
-        Trials, choices and rows.
+        The search: `trials`, `chosen`, `rows`, `table` and `figure`.
 
     Raises:
-        ValueError: There is no such choice, option or value, or nothing that can be searched.
-        KeyboardInterrupt: It was interrupted.
+        ValueError: A name, option or value is unknown, or there is nothing to search.
+        KeyboardInterrupt: The search was interrupted.
 
     Examples:
         >>> import lra

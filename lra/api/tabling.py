@@ -124,31 +124,32 @@ def table(
     runner: str | None = None,
     style: "str | Path | None" = None,
 ) -> ResultTable:
-    """Return one table of rows.
+    """Return one table of rows, for example `lra.table(lra.rows("example"), "accuracy")`.
 
-    Numbers are never averaged over configurations, machines or modes that differ: where the rows
-    hold several, the error says how to choose.
+    If the rows have several configurations, machines or modes, the error tells you how to choose
+    one: numbers of different settings are never averaged.
 
     Args:
         rows: As `lra.rows` returns them.
         kind: `accuracy`, `bits_per_byte`, `bits_per_character`, `word_perplexity` or `perplexity`:
             final scores of models by task, with intervals and baselines. `efficiency`: speed and
-            memory by length, beside exact attention. `crossover`: the length from which a model is
-            faster than exact attention. `growth`: fitted exponents of time and memory. `metrics`:
-            every final metric of one runner, whichever it is.
-        models: Those to show, by name or family; None: all.
-        mode: Of `efficiency`: `step`, a training step, or `forward`; may be left out where the rows
-            hold one.
-        split: Of scores; the default is `test`.
-        runner: Of `metrics`; may be left out where the rows hold one.
+            memory by length, compared with exact attention. `crossover`: the length from which a
+            model is faster than exact attention. `growth`: fitted exponents of time and memory.
+            `metrics`: every final metric of one runner.
+        models: Names or families to show; None: all.
+        mode: For `efficiency`: `step`, a training step, or `forward`; optional if the rows have
+            only one.
+        split: For scores; default: `test`.
+        runner: For `metrics`; optional if the rows have only one.
         style: Names, order and choice of models, and the width of LaTeX: `paper_column` and the
-            like, or a file, as of `lra report --style`; None: the report's own.
+            like, or a file, as for `lra report --style`; None: the default of reports.
 
     Returns:
         The table.
 
     Raises:
-        ValueError: The rows hold nothing of the kind, or too much; or an argument does not belong.
+        ValueError: The rows have no such numbers, or those of several settings; or an argument has
+            no effect on this kind.
 
     Examples:
         >>> import lra
@@ -209,8 +210,8 @@ def _metrics(frame: "pd.DataFrame", runner: str | None) -> "Table":
     if len(parts) > 1:
         column = next(c for c in FINAL_SETTING if final[c].nunique(dropna=False) > 1)
         raise ConfigError(
-            f"the rows of runner={runner} are of {len(parts)} settings, which one table may not "
-            f"mix: they differ in {column}. Choose, as in "
+            f"the rows of runner={runner} have {len(parts)} settings, and a table shows one: they "
+            f"differ in {column}. Choose one, as in "
             f"rows[rows[{column!r}] == {final[column].iloc[0]!r}]"
         )
     return generic_table(parts[0].rows, parts[0].title)

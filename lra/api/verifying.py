@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings:
-    """What the checks saw: a notebook shows them, `print` writes what `lra verify` prints.
+    """The results of the checks. A notebook shows them, and `print` writes them as `lra verify`.
 
     Attributes:
-        mixer: What was checked.
+        mixer: The mixer that was checked.
         findings: One for each check and direction: `check`, `passed`, `detail`, `applies`.
     """
 
@@ -33,7 +33,7 @@ class Findings:
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Whether every check passed."""
         return not self.failed
 
     @property
@@ -124,25 +124,25 @@ def verify(
     plugins: Sequence[str] = (),
     **options: Any,
 ) -> Findings:
-    """Run the contract checks on a mixer.
+    """Run the contract checks on a mixer, as `lra verify` does.
 
     Args:
-        mixer: A class or function of `(site, *, option: type = default)`, also one that was just
-            defined in a notebook; a name of `lra list models`; or `package.module:Class`.
-        width: Of the model around it.
-        heads: Of attention.
-        max_length: Longest sequence to offer.
+        mixer: A class or function of `(site, *, option: type = default)`, also one that you have
+            just defined in a notebook; a name of `lra list models`; or `package.module:Class`.
+        width: Width of the model around the mixer.
+        heads: Number of attention heads.
+        max_length: Longest sequence, in tokens.
         device: Where the checks run: cpu or cuda.
-        dtype: Of most checks: float64, or float32 for kernels that know no other.
-        config_dir: A folder with configuration files of your own.
+        dtype: Precision of most checks: float64, or float32 for kernels without float64.
+        config_dir: A folder with your configuration files.
         plugins: Packages that these files may name.
         **options: Options of the mixer by name.
 
     Returns:
-        What each check saw: look at `passed`, at `failed`, or at all of it, which a notebook shows.
+        The result of each check: look at `passed` and `failed`, or let a notebook show all.
 
     Raises:
-        ValueError: This is no mixer, it has no such option, or there is no such device.
+        ValueError: This is no mixer, or an option or the device is unknown.
 
     Examples:
         >>> import lra
@@ -180,8 +180,8 @@ def run_checks(
         )
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "got device='cuda', but PyTorch sees no GPU here (`lra doctor` tells what is seen); "
-            "wanted device='cpu', or a machine with a GPU and a CUDA build of torch"
+            "got device='cuda', but PyTorch finds no GPU here (`lra doctor` prints what it finds); "
+            "use device='cpu', or a machine with a GPU and a CUDA build of torch"
         )
     with still_running("checking the mixer"):
         findings = checks(
@@ -211,10 +211,10 @@ def _once(findings: "list[Finding]") -> "list[Finding]":
     twins = {name for name in both if said.get(f"causal.{name[14:]}") == said[name]}
     if "bidirectional.traits" not in twins:
         return findings
-    alone = "the same as causal: it looks back alone, whichever direction is asked for"
+    alone = "the same as causal: this mixer only looks back, in both directions"
     first = findings[0]._replace(check="bidirectional", detail=alone, applies=False)
     *rest, last = (finding for finding in findings if finding.check not in twins)
-    return [first, *rest, last._replace(detail="works, and looks back alone")]
+    return [first, *rest, last._replace(detail="works, and only looks back")]
 
 
 def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":
@@ -224,7 +224,7 @@ def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":
     if not inspect.isclass(mixer) and not inspect.isfunction(mixer):
         raise ConfigError(
             f"got {mixer!r:.80} ({type(mixer).__name__}); wanted a class, as in "
-            "lra.verify(MyMixer), and no instance of it: the checks build it at several sites"
+            "lra.verify(MyMixer), in place of an instance: the checks build it several times"
         )
     factory, _ = bound_mixer(mixer, options, name, name)
     return name, factory

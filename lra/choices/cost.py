@@ -1,4 +1,4 @@
-"""`lra show --cost`: parameters and multiply-adds of a model, part by part; it runs nothing."""
+"""`lra show --cost`: parameters and multiply-adds of a model, part by part."""
 
 import argparse
 import json
@@ -45,8 +45,8 @@ def print_costs(words: list[str], flags: argparse.Namespace) -> int:
         runs = [*_stored(words, flags.results or Path("results"))]
     elif flags.results is not None:
         raise CommandError(
-            f"--results {flags.results} says where a stored cell is, and the words compose a "
-            "model: leave one of them out"
+            f"--results {flags.results} is for a stored run, and {' '.join(words)} describes a new "
+            "model: remove one of them"
         )
     else:
         runs = [*_composed(words)]
@@ -73,10 +73,10 @@ def print_costs(words: list[str], flags: argparse.Namespace) -> int:
 def _stored(words: list[str], results: Path) -> Iterator[tuple[Run, int | None]]:
     """Yield the run of a cell, and its length where that is not its task's."""
     if len(words) > 1:
-        raise CommandError(f"--cost takes one cell at a time: got {' '.join(words)}")
+        raise CommandError(f"--cost takes one run at a time: got {' '.join(words)}")
     if not results.is_dir():
         raise FileNotFoundError(
-            f"no results folder {results.resolve()}: name yours by --results DIR"
+            f"there is no results folder {results.resolve()}: name yours by --results DIR"
         )
     store = Store(results)
     key = store.find(words[0])
@@ -87,8 +87,8 @@ def _stored(words: list[str], results: Path) -> Iterator[tuple[Run, int | None]]
         raise
     except ConfigError as error:
         raise ConfigError(
-            f"cell {key} has options that lra no longer takes ({error}): say its model in words, "
-            "as in lra show --cost model=performer task=listops"
+            f"run {key} has options that lra no longer accepts ({error}): describe its model, for "
+            "example lra show --cost model=performer task=listops"
         ) from error
     yield run, int(stored["columns"]["length"]) if run.runner.by_length else None
 
@@ -97,7 +97,7 @@ def _composed(words: list[str]) -> Iterator[tuple[Run, None]]:
 
     if not words:
         raise CommandError(
-            "--cost needs a stored cell, or words of lra run: lra show --cost model=performer "
+            "--cost needs a stored run, or arguments of lra run: lra show --cost model=performer "
             "task=listops"
         )
     tasks: dict[str, Any] = {}
@@ -110,7 +110,7 @@ def _count(run: Run, lengths: Sequence[int] | None, usual: int | None) -> Iterat
     """Yield the costs of a run's model at every length."""
     if not run.runner.models:
         name = run.config["runner"]["name"]
-        raise ConfigError(f"runner={name} has no model to count: leave the word out")
+        raise ConfigError(f"runner={name} has no model to count: remove this argument")
     built: Sequence[int | None] = lengths or [usual]
     for length in built:
         with torch.device("meta"):
@@ -124,7 +124,7 @@ def _count(run: Run, lengths: Sequence[int] | None, usual: int | None) -> Iterat
         except (NotImplementedError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(
-                f"model={run.model} looks at contents, and is counted without any: {reason}"
+                f"model={run.model} cannot be counted, as its work depends on the data: {reason}"
             ) from error
         yield CountedModel(run.model, run.task_name, tokens, memory, cost)
 
@@ -170,11 +170,11 @@ def _cost_text(model: CountedModel) -> Iterator[str]:
     )  # fmt: skip
     yield table(flush_right(rows))
     if any(part.uses > 1 for part in cost.parts):
-        yield "  of each where there are several: times x parameters, times x multiply-adds"
+        yield "  parameters and multiply-adds are those of one; multiply them by `times`"
     if any(part.modules != part.uses for part in cost.parts):
-        yield "  (shared): the same module each time, whose parameters count once"
+        yield "  (shared): one module that is used several times; its parameters count once"
     if not cost.complete:
-        yield "  ?: depends on which ids occur, and is not in the sum"
+        yield "  ?: depends on the token ids, and is missing from the sum"
 
 
 def _row(part: ModelPart, cost: ModelCost) -> tuple[str, ...]:

@@ -118,7 +118,7 @@ def print_traits(files: Iterable[Path], plugins: Sequence[str], as_json: bool) -
     """Print the traits of the models among the files; 1 if one could not be built at all."""
     of_models = [file for file in files if file.parent.name == "model"]
     if not of_models:
-        raise UnknownName("--traits describes models only: use `lra list models --traits`")
+        raise UnknownName("--traits describes models: use `lra list models --traits`")
     models: dict[str, dict[str, Any]] = {}
     broken: dict[str, str] = {}
     for file in of_models:

@@ -1,4 +1,4 @@
-"""`lra choose`: which families serve a length on a machine, ranked; it runs and writes nothing."""
+"""`lra choose`: the families that serve a length on a machine, ranked."""
 
 import argparse
 import json
@@ -23,52 +23,51 @@ USAGE = (
     "[width=N heads=N depth=N batch=N]"
 )
 ABOUT = """\
-Which attention, or other family, for sequences of this length on this machine: what fits, what it
-costs, and what is on record of its speed and its scores. It counts on models without contents,
-runs nothing and writes nothing.
+Find the models that suit a sequence length and a machine: whether each fits into memory, its time,
+and the speed and the scores that were measured before. It only counts: it starts no run.
 """
 EXAMPLES = """\
 examples:
-  lra choose length=16384 hardware=a100 causal            a language model's layers on an A100
-  lra choose length=4096 task=text size=small --by quality
-  lra choose length=8192 hardware=laptop_gpu gib=24       a card of 24 GiB that has no profile
+  lra choose length=16384 hardware=a100 causal              a language model on an A100
+  lra choose length=4096 task=text size=small --by quality  best scores first
+  lra choose length=8192 hardware=laptop_gpu gib=24         a GPU with 24 GiB
   lra choose length=8192 hardware=laptop_gpu width=512 heads=8 depth=6 batch=4 --by memory
 
-All other words are those of lra run: model=linear,mamba, size=base, model.backbone.norm=rms. The
-default size is size=tiny. Forecasts are those of lra plan.
+Other arguments of `lra run` work too: model=linear,mamba, size=base, model.backbone.norm=rms. The
+default is size=tiny. The forecasts are those of `lra plan`.
 """
 RANKED = {
-    "forecast": "the forecast time of a training step (lra plan), the one that every family has",
-    "time": "measured time over that of exact attention, each at the length of its note; those of "
-    "another kind of device or direction behind",
-    "memory": "forecast memory of a training step",
-    "operations": "multiply-adds of a forward pass",
+    "forecast": "the forecast time of a training step, as lra plan counts it",
+    "time": "measured time compared with exact attention (lengths are in the notes); times of "
+    "another kind of device or direction come last",
+    "memory": "the forecast memory of a training step",
+    "operations": "the multiply-adds of a forward pass",
     "prefill": "the forecast time of a forward pass over one text",
-    "token": "the forecast time of one token more, behind a text of this length",
-    "state": "bytes of the state behind one text; without a state last",
-    "quality": "scores of papers, then of rows: they are of different settings, see the notes",
+    "token": "the forecast time of one more token after a text of this length",
+    "state": "the bytes of the state after one text; models without a state come last",
+    "quality": "scores of papers, then scores of rows; their settings differ, see the notes",
 }
 UNKNOWN = "–"
 LEGEND = {
-    "params": "thousand numbers that training moves",
-    "kMAC": "thousand multiply-adds for each token of a forward pass; of exact causal attention "
-    "all pairs count, but those of blocks that forgetting leaves out on a CPU",
-    "reach": "an output depends on no token further away than so many; all: there is no bound",
-    "GiB": "memory of a training step at its peak; !: more than there is",
-    "step": "time of a training step: forecast, or with a note as measured; OOM: out of memory",
-    "prefill": "forecast time of reading one text",
-    "token": "forecast time of one token more, counted as prefill; rows of runner=decode are apart",
-    "state": "bytes (K, M, G: 1024-fold) of one text behind all tokens: float32, as runner=decode "
-    "holds it in any precision",
-    "x sdpa": "measured time of a training step over that of exact attention; in parentheses: of "
-    "another kind of device or direction than asked",
-    "rows": "test score of the task, of stored or published rows",
-    "paper": "the same, as papers report it",
-    UNKNOWN: "not known: nothing on record, or it cannot be had",
+    "params": "thousands of trainable parameters",
+    "kMAC": "thousands of multiply-adds per token of a forward pass; exact causal attention counts "
+    "all pairs, except blocks that the forgetting family skips on a CPU",
+    "reach": "tokens: how far back or ahead an output can depend on; all: the whole sequence",
+    "GiB": "peak memory of a training step; !: more than the machine has",
+    "step": "time of a training step: a forecast, or measured where a note follows; OOM: out of "
+    "memory",
+    "prefill": "forecast time to read one text",
+    "token": "forecast time of one more token; runner=decode measures it",
+    "state": "bytes (K, M, G: powers of 1024) of the state after one text, in float32",
+    "x sdpa": "measured time of a training step divided by that of exact attention (SDPA); in "
+    "parentheses: of another kind of device or direction",
+    "rows": "test score on the task, from stored or published rows",
+    "paper": "test score on the task, as papers report it",
+    UNKNOWN: "unknown, or impossible for this model",
 }
 KERNELS = (
-    "kernels: ours, plain PyTorch, with PyTorch's fused attention in sdpa and what calls it; fused "
-    "kernels elsewhere (flash-linear-attention, mamba-ssm) can be several times faster"
+    "kernels: all models use standard PyTorch operations, and sdpa its fused attention; special "
+    "kernels (flash-linear-attention, mamba-ssm) can be several times faster"
 )
 
 
@@ -79,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         "--by", default="forecast", metavar="KEY", help=f"{', '.join(KEYS)}; default: forecast"
     )
     args.add_argument("--json", action="store_true", help="print one JSON object")
-    add_results(args, "a store, whose rows count before published ones; ")
+    add_results(args, "a results folder, whose rows are preferred to published ones; ")
     return args
 
 
@@ -94,7 +93,7 @@ def main(argv: list[str]) -> int:
     else:
         _print(frame, flags.by)
     for line in left_out:
-        print(f"left out: {line}", file=sys.stderr)
+        print(f"excluded: {line}", file=sys.stderr)
     return 1 if left_out else 0
 
 
@@ -187,17 +186,17 @@ def _sentences(
         yield KERNELS
     stateless = [line["model"] for line in serving if line["reason"].startswith("no state")]
     if stateless:
-        yield f"no state along time, so each new token reads all again: {', '.join(stateless)}"
+        yield f"without a state, each new token needs a whole pass: {', '.join(stateless)}"
     for line in serving:
         if line["reason"] and line["model"] not in stateless:
             yield f"{line['model']}: {line['reason']}"
     late = [line["model"] for line in serving if line["fits"] is False]
     if late:
-        yield f"does not fit: {', '.join(late)}; a smaller batch=, or lra plan on what helps"
+        yield f"too large for the memory: {', '.join(late)}; try a smaller batch=N"
     refused = dict(frame[~frame["serves"]][["model", "reason"]].to_numpy().tolist())
     two_sided = [name for name in refused if f", {CAUSAL}, " in frame.attrs["setting"]
                  and name not in sets()[CAUSAL]]  # fmt: skip
     if two_sided:
-        yield f"cannot serve, two-sided only: {', '.join(two_sided)}"
+        yield f"excluded, as they are bidirectional only: {', '.join(two_sided)}"
     for name in refused.keys() - two_sided:
-        yield f"cannot serve: {name}: {refused[name]}"
+        yield f"excluded: {name}: {refused[name]}"

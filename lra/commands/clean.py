@@ -1,4 +1,4 @@
-"""`lra clean`: what fills the disk, and how it goes: sweeps, weights, superseded rows, data."""
+"""`lra clean`: what fills the disk, and its removal: sweeps, weights, superseded rows, data."""
 
 import argparse
 import json
@@ -19,14 +19,19 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra clean`."""
     args = Parser(
         prog="lra clean",
-        description="What fills the disk, with sizes. Named items are removed with --yes, and "
-        "without it only listed.",
-        epilog="examples: lra clean | lra clean sweeps quickstart | lra clean weights --yes | "
-        "lra clean data 'listops-*' --yes",
+        description="List what fills the disk, with sizes. With --yes, what is listed is removed.",
+        epilog="""\
+examples:
+  lra clean                          list everything
+  lra clean sweeps quickstart        list one sweep
+  lra clean sweeps quickstart --yes  remove it
+  lra clean data 'listops-*' --yes   remove prepared data by a pattern""",
     )
-    args.add_argument("kind", nargs="?", choices=list(KINDS), help="what to remove; all if none")
-    args.add_argument("names", nargs="*", help="of sweeps, data or dashboards, or patterns")
-    args.add_argument("--yes", action="store_true", help="remove what would be listed")
+    args.add_argument(
+        "kind", nargs="?", choices=list(KINDS), help="what to list or remove; default: all"
+    )
+    args.add_argument("names", nargs="*", help="names or patterns of sweeps, data or dashboards")
+    args.add_argument("--yes", action="store_true", help="remove what is listed")
     add_results(args)
     args.add_argument("--json", action="store_true", help="print JSON")
     return args
@@ -36,9 +41,11 @@ def main(argv: list[str]) -> int:
     """List what is there, or remove what is named."""
     arguments = parser().parse_intermixed_args(argv)
     if arguments.yes and arguments.kind is None:
-        raise CommandError(f"--yes removes one kind: lra clean {'|'.join(KINDS)} --yes")
+        raise CommandError(f"--yes needs to know what to remove: lra clean {'|'.join(KINDS)} --yes")
     if arguments.results != Path("results") and not arguments.results.is_dir():
-        raise FileNotFoundError(f"no results folder {arguments.results.resolve()}")
+        raise FileNotFoundError(
+            f"there is no results folder {arguments.results.resolve()}: name yours by --results DIR"
+        )
     kinds = [arguments.kind] if arguments.kind else list(KINDS)
     items = [item for kind in kinds for item in KINDS[kind](arguments.results)]
     items = items_named(items, arguments.kind, arguments.names)
@@ -54,7 +61,7 @@ def main(argv: list[str]) -> int:
             zip(items, sizes, strict=True), key=lambda pair: (kinds.index(pair[0].kind), -pair[1])
         )
         print_table([(item.kind, size_words(size), item.name, item.note) for item, size in pairs])
-    end = "" if arguments.kind is None else f"\n{size_words(sum(sizes))} would go: with --yes"
+    end = "" if arguments.kind is None else f"\n{size_words(sum(sizes))}: add --yes to remove it"
     if arguments.yes:
         check_idle(arguments.results, items)
         for item in items:
@@ -72,7 +79,7 @@ def items_named(items: Sequence[Item], kind: str | None, names: Sequence[str]) -
         if not any(fnmatchcase(item.name, name) for item in items):
             known = [item.name for item in items]
             begins = any(each.startswith(name) for each in known)
-            pattern = f" Several are named by a pattern in quotes: '{name}*'." if begins else ""
+            pattern = f" A pattern in quotes names several: '{name}*'." if begins else ""
             raise CommandError(unknown(f"name of {kind}", name, known) + pattern)
     return [item for item in items if not names or any(fnmatchcase(item.name, n) for n in names)]
 
@@ -87,21 +94,25 @@ def check_idle(results: Path, items: Sequence[Item]) -> None:
     kinds = {item.kind for item in items} & {"sweeps", "weights", "old", "data"}
     if not kinds:
         return
-    store, end = Store(results), "wait, or stop them (lra submit --stop SWEEP), then clean"
+    store, end = Store(results), "wait, or stop it (lra submit --stop SWEEP), then clean"
     busy = {} if kinds == {"data"} else store.claims()
     if busy:
         at_work = sorted({key for item in items for key in item.cells} & busy.keys()) or sorted(
             busy
         )
-        raise CommandError(f"{len(busy)} cells of {results} are being run, as {at_work[0]}: {end}")
+        raise CommandError(
+            f"{len(busy)} runs of {results} are under way, for example {at_work[0]}: {end}"
+        )
     users = users_of_data() if kinds == {"data"} else users_of_results(results)
     if users:
         titles = sorted({user.title for user in users.values()})
-        raise CommandError(f"{titles[0]} is being run, which uses what would go: {end}")
+        raise CommandError(f"{titles[0]} is under way and uses these files: {end}")
     named = [item.name for item in items] if kinds == {"sweeps"} else store.sweeps()
     for sweep in named:
         if jobs := active(submissions(plan_folder(results, sweep))):
-            raise CommandError(f"workers of sweep {sweep} run or start, as {jobs[0]}: {end}")
+            raise CommandError(
+                f"workers of sweep {sweep} are running or starting, for example {jobs[0]}: {end}"
+            )
 
 
 def size_words(count: float) -> str:

@@ -11,39 +11,40 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra compare`."""
     args = Parser(
         prog="lra compare",
-        description="Is A better than B? Paired differences of stored results (same task, same "
-        "seed) with confidence interval, p-value (paired t test, Holm's correction) and the "
-        "smallest difference that could be detected. Exit code 1 where cells were left out because "
-        "a file of theirs is damaged.",
-        epilog="examples: lra compare linear sdpa --sweep tutorial | lra compare sdpa linear "
-        "performer --best | lra compare optim.peak_learning_rate=1e-3 "
-        "optim.peak_learning_rate=3e-3 --where model=linear",
+        description="Tell whether one model is better than another. Runs of the same task and seed "
+        "form pairs; you get the mean difference with its 95 % interval, a p-value (paired t test, "
+        "Holm's correction) and the smallest difference that these runs could detect. The exit "
+        "code is 1 if a damaged file excludes runs.",
+        epilog="""\
+examples:
+  lra compare linear sdpa --sweep tutorial    linear against sdpa, in one sweep
+  lra compare sdpa linear performer --best    each against the best
+  lra compare optim.peak_learning_rate=1e-3 optim.peak_learning_rate=3e-3 --where model=linear""",
     )
     args.add_argument(
         "names", nargs="*", metavar="NAME",
-        help="two or more: a model or baseline as reports name it, or KEY=VALUE of any option or "
-        "column; "
-        "several in quotes: 'linear optim.steps=400'. Each is compared with the first",
+        help="two or more: a model or baseline as reports name it, or KEY=VALUE of an option or "
+        "column; join several in quotes: 'linear optim.steps=400'. Each is compared with the first",
     )  # fmt: skip
-    args.add_argument("--best", action="store_true", help="compare each with the best instead")
+    args.add_argument("--best", action="store_true", help="compare each with the best one")
     args.add_argument(
         "--untuned", action="store_true",
-        help="after a search, compare the final trainings with the options that it began from; "
-        "default: those with the options that it chose",
+        help="after a search, compare trainings with the options that it started from; default: "
+        "those with the options that it chose",
     )  # fmt: skip
-    args.add_argument("--metric", help="default: the first score that all have")
-    args.add_argument("--split", help="of the data; default: test")
+    args.add_argument("--metric", help="which score; default: the first that all have")
+    args.add_argument("--split", help="which part of the data; default: test")
     args.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE",
-        help="only such results, as in task=listops; may be repeated",
+        help="only these runs, for example task=listops; repeatable",
     )  # fmt: skip
     add_results(args)
-    args.add_argument("--sweep", help="name of a sweep; default: every stored result")
+    args.add_argument("--sweep", help="name of a sweep; default: every stored run")
     args.add_argument(
         "--rows", type=path_word, action="append", default=[],
-        help="a published file of rows, instead of a store; may be repeated",
+        help="a published file of rows, in place of a results folder; repeatable",
     )  # fmt: skip
-    args.add_argument("--json", action="store_true", help="print JSON")
+    args.add_argument("--json", action="store_true", help="print one JSON object")
     return args
 
 
@@ -66,5 +67,5 @@ def main(argv: list[str]) -> int:
             print(verdict(numbers, comparison))
         print_result(comparison_table(numbers, comparisons))
     for line in left_out:
-        print(f"left out: {line}", file=sys.stderr)
+        print(f"excluded: {line}", file=sys.stderr)
     return 1 if left_out else 0

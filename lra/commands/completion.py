@@ -1,4 +1,4 @@
-"""`lra completion`: what lets a shell complete words with TAB, by argcomplete."""
+"""`lra completion`: complete arguments with TAB in a shell, by argcomplete."""
 
 import argparse
 import os
@@ -23,9 +23,10 @@ def main(argv: list[str]) -> int:
         line.add_argument("verb", choices=VERBS)
         line.add_argument("words", nargs="...").completer = candidates  # type: ignore[attr-defined]
         argcomplete.autocomplete(line)  # ends the process
-    about = 'Print what lets a shell complete words with TAB: eval "$(lra completion bash)"'
-    parser = Parser("lra completion", description=about)
-    parser.add_argument("shell", choices=["bash", "zsh", "fish"])
+    about = "Print a script with which your shell completes arguments with TAB."
+    example = 'example:\n  eval "$(lra completion bash)"   in ~/.bashrc'
+    parser = Parser("lra completion", description=about, epilog=example)
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="your shell")
     print(shellcode(["lra"], shell=parser.parse_args(argv).shell), end="")
     return 0
 

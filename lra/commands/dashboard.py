@@ -1,7 +1,4 @@
-"""`lra dashboard`: a script that saves a W&B workspace over the runs of a project or a sweep.
-
-It needs no key, no network and no results; the script that it prints needs the first two.
-"""
+"""`lra dashboard`: a script that saves a W&B workspace over the runs of a project or a sweep."""
 
 import argparse
 import re
@@ -17,13 +14,18 @@ PROJECT_OF = "wandb_online"
 
 def main(argv: list[str]) -> int:
     """Parse the words after `lra dashboard`; print the script."""
-    parser = Parser(prog="lra dashboard", description=__doc__)
+    parser = Parser(
+        prog="lra dashboard",
+        description="Print a script that makes a W&B workspace over the runs of a project or a "
+        "sweep. Printing works offline; running the script needs a network and your W&B key.",
+        epilog="example:\n  lra dashboard --sweep mine > workspace.py && python workspace.py",
+    )
     parser.add_argument("--sweep", help="name of a sweep; default: every run of the project")
     parser.add_argument(
-        "--project", type=_name, help="of W&B; default: that of logger=wandb_online"
+        "--project", type=_name, help="project of W&B; default: that of logger=wandb_online"
     )
     parser.add_argument(
-        "--entity", type=_name, help="account or team of W&B; default: the account's own"
+        "--entity", type=_name, help="account or team of W&B; default: your account"
     )
     choice = parser.parse_args(argv)
     logger = load(ours() / "logger" / f"{PROJECT_OF}.yaml")

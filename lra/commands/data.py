@@ -57,57 +57,53 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra data`."""
     args = Parser(
         prog="lra data",
-        description="Make the data of a task ready, check them, or look at real examples.",
-        epilog="examples: lra data prepare listops | lra data prepare listops source=tsv "
-        "--from ./lra_release/listops-1000 | lra data verify text | lra data show text --count 2 | "
-        "lra data certify text",
+        description="Prepare the data of a task, check them, or look at examples.",
+        epilog="""\
+examples:
+  lra data prepare listops        generate, download or convert; does nothing if they are ready
+  lra data prepare listops source=tsv --from ./lra_release/listops-1000
+  lra data show text --count 2    print two examples
+  lra data verify text            compare the files with their hashes
+  lra data certify text           scores of baselines that need no long-range model""",
     )
     verbs = args.add_subparsers(dest="verb", required=True, metavar="{prepare,verify,show,certify}")
     summaries = {
-        "prepare": "generate, download or convert the data; does nothing where that is done",
-        "verify": "file hashes and the contract of tasks; exit code 1 where something is wrong",
-        "show": "examples with their labels, and how long they are",
-        "certify": "scores that need no model of long sequences; kept beside the data",
+        "prepare": "generate, download or convert the data; does nothing if they are ready",
+        "verify": "check file hashes and the contract of tasks; the exit code is 1 on a failure",
+        "show": "print examples with their labels, and statistics of their lengths",
+        "certify": "compute and store baselines: scores that need no long-range model",
     }
     for verb, summary in summaries.items():
-        one = verbs.add_parser(verb, help=summary, description=summary)
+        one = verbs.add_parser(verb, help=summary, description=f"{summary.capitalize()}.")
         one.add_argument("task", metavar="TASK", help="a name of `lra list tasks`")
         one.add_argument(
-            "overrides",
-            nargs="*",
-            metavar="OPTION=VALUE",
-            help="options of the task, read as in lra run; `task.` may be left out; plugins=[...]",
-        )
+            "overrides", nargs="*", metavar="OPTION=VALUE",
+            help="options of the task as in lra run, with or without `task.`; plugins=[...]",
+        )  # fmt: skip
         one.add_argument(
-            "--from",
-            dest="path",
-            metavar="PATH",
-            help="what you have already: short for path=PATH (table: train=PATH)",
-        )
+            "--from", dest="path", metavar="PATH",
+            help="files that you have already: short for path=PATH (table: train=PATH)",
+        )  # fmt: skip
         add_plugin_words(one)
         if verb == "certify":
-            one.add_argument("--split", default="test", metavar="SPLIT")
-            one.add_argument("--again", action="store_true", help="compute what is there already")
+            one.add_argument("--split", default="test", metavar="SPLIT", help="default: test")
+            one.add_argument("--again", action="store_true", help="compute stored ones again")
         if verb == "show":
-            one.add_argument("--split", default="train", metavar="SPLIT")
+            one.add_argument("--split", default="train", metavar="SPLIT", help="default: train")
             one.add_argument(
-                "--index", type=whole(-MOST, MOST), default=0, help="the first example to show"
+                "--index", type=whole(-MOST, MOST), default=0, help="the first example; default: 0"
             )
             one.add_argument(
-                "--count", type=whole(0, MOST), default=1, help="how many examples to show"
+                "--count", type=whole(0, MOST), default=1, help="how many examples; default: 1"
             )
             one.add_argument(
-                "--picture",
-                type=path_word,
-                metavar="FILE",
+                "--picture", type=path_word, metavar="FILE",
                 help="write the examples as one PNG file",
-            )
+            )  # fmt: skip
             one.add_argument(
-                "--sample",
-                type=whole(1, MOST),
-                default=2000,
-                help="examples for the statistics of a task without stored examples",
-            )
+                "--sample", type=whole(1, MOST), default=2000,
+                help="examples for the statistics of generated tasks; default: 2000",
+            )  # fmt: skip
     return args
 
 
@@ -246,7 +242,12 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
         baselines = certified_baselines(task, arguments.split, again=arguments.again)
     measures = list(dict.fromkeys(name for baseline in baselines for name in baseline.measures))
     rows = [
-        ("baseline", "accuracy", *(m.replace("_", " ") for m in measures), "a score at this level")
+        (
+            "baseline",
+            "accuracy",
+            *(m.replace("_", " ") for m in measures),
+            "what a score at this level means",
+        )
     ]
     for baseline in baselines:
         texts = (f"{baseline.measures[m]:.4g}" if m in baseline.measures else "" for m in measures)
@@ -291,7 +292,7 @@ def draw(task: "Task", split: str, indices: range, file: Path) -> None:
     from lra.tasks.classification.gray import GrayTask
 
     if not isinstance(task, GrayTask):
-        raise ValueError(f"--picture: {task.spec.name} has no pictures; leave it out")
+        raise ValueError(f"--picture: {task.spec.name} has no pictures: remove this argument")
     pictures = [task.levels(task.example(split, index)[0][0]) for index in indices]
     framed = [np.pad(picture, 1, constant_values=128) for picture in pictures]
     scale = max(1, round(PICTURE_PIXELS / framed[0].shape[0]))
@@ -341,7 +342,7 @@ def _batches(task: "Task", split: str) -> "Iterator[Batch]":
 def statistics(drawn: Lengths) -> str:
     """Return the quantiles of the lengths and the share of every label."""
     if not drawn.lengths:
-        return "the split gave no full batch to take statistics over"
+        return "no statistics: the split has fewer examples than one batch"
     at = {"shortest": 0.0, "median": 0.5, "90 %": 0.9, "longest": 1.0}
     quantiles = ", ".join(f"{name} {quantile(drawn.lengths, q):,}" for name, q in at.items())
     lines = [f"tokens per sequence over {len(drawn.lengths):,} sequences: {quantiles}"]

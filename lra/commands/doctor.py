@@ -1,4 +1,4 @@
-"""`lra doctor`: what this machine is, and what works on it, each thing tried; a store; noise."""
+"""`lra doctor`: what works on this machine; damage in a results folder; noise; speed."""
 
 import argparse
 import importlib.metadata
@@ -55,7 +55,7 @@ def checks(results: Path) -> list[Check]:
 
     return [
         Check("installed files", probes.installed_files, essential=True),
-        Check("cell in its own process", probes.cell_process, essential=True),
+        Check("separate process", probes.cell_process, essential=True),
         Check("results folder", lambda: probes.writable(results), essential=True),
         Check("data folder", lambda: probes.writable(data_root()), essential=True),
         Check("peak memory count", probes.memory_trace),
@@ -85,7 +85,7 @@ def machine_facts() -> dict[str, str]:
         **{name: package_version(name) for name in PACKAGES},
         "processor": f"{cpu_name()}, vectors {torch.backends.cpu.get_cpu_capability()}",
         "threads": f"{processor_words()} for this process, torch uses {torch.get_num_threads()}, "
-        f"a timing cell {processors()}",
+        f"a timed run {processors()}",
         "memory": memory(),
     }
     speed = sorted(name for name in os.environ if name.startswith(SPEED_VARIABLES))
@@ -119,30 +119,31 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra doctor`."""
     args = Parser(
         prog="lra doctor",
-        description="What this machine is and what works on it, each thing tried for real (half a "
-        "minute). Exit code 1 where something fails that every run needs.",
+        description="Check what works on this machine, in half a minute, and print a remedy for "
+        "each failure. The exit code is 1 if something fails that every run needs.",
+        epilog="""\
+examples:
+  lra doctor          try everything once
+  lra doctor --store  read every file of the results folder
+  lra doctor --noise  which differences in time can this machine resolve?
+  lra doctor --rates  measure its speed for `lra plan`""",
     )
     add_results(args)
     args.add_argument(
-        "--store",
-        action="store_true",
-        help="read every file of the results folder instead, and say what is damaged; exit code 1 "
-        "where something is",
-    )
+        "--store", action="store_true",
+        help="read every file of the results folder instead, and name damaged ones; the exit code "
+        "is 1 if there are any",
+    )  # fmt: skip
     args.add_argument(
-        "--noise",
-        action="store_true",
-        help="time equal calls instead, half a minute, and say which differences this machine can "
-        "resolve and what disturbs it; exit code 1 where most samples were disturbed",
-    )
+        "--noise", action="store_true",
+        help="time equal calls instead, for half a minute, and print the differences that this "
+        "machine can resolve and what disturbs it; the exit code is 1 if most are disturbed",
+    )  # fmt: skip
     args.add_argument(
-        "--rates",
-        nargs="?",
-        const="cpu",
-        metavar="HARDWARE",
-        help="measure how fast this machine multiplies, moves memory and calls operators instead, "
-        "about five seconds, and keep it for lra plan; a hardware profile, cpu if none is named",
-    )
+        "--rates", nargs="?", const="cpu", metavar="HARDWARE",
+        help="measure for five seconds instead how fast this machine multiplies, moves memory and "
+        "calls operators, and store it for lra plan; HARDWARE is a profile; default: cpu",
+    )  # fmt: skip
     args.add_argument("--json", action="store_true", help="print JSON")
     return args
 
@@ -156,7 +157,7 @@ def store(results: Path, *, as_json: bool) -> int:
     for mark, sentences in (("FAIL", findings.damaged), ("left", findings.left)):
         for sentence in sentences:
             print(f"{mark} {sentence}")
-    print(f"{findings.cells:,} cells in {results}: {len(findings.damaged) or 'no'} faults")
+    print(f"{findings.cells:,} runs in {results}: {len(findings.damaged) or 'no'} faults")
     return 1 if findings.damaged else 0
 
 
@@ -165,7 +166,7 @@ def main(argv: list[str]) -> int:
     flags = parser()
     arguments = flags.parse_args(argv)
     if sum((arguments.store, arguments.noise, arguments.rates is not None)) > 1:
-        flags.error("--store, --noise and --rates are questions by themselves: ask one at a time")
+        flags.error("--store, --noise and --rates exclude each other: give one at a time")
     if arguments.rates is not None:
         from lra.machine.rates import rates
 
@@ -187,7 +188,7 @@ def main(argv: list[str]) -> int:
         if not arguments.json:
             print(f"{verdict.mark:5}{verdict.name:25}{verdict.report.detail}", flush=True)
             if not verdict.report.works and verdict.report.way_out:
-                print(f"{'':30}way out: {verdict.report.way_out}", flush=True)
+                print(f"{'':30}remedy: {verdict.report.way_out}", flush=True)
     failed = [verdict.name for verdict in verdicts if verdict.mark == "FAIL"]
     if arguments.json:
         tried = [

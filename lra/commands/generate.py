@@ -1,4 +1,4 @@
-"""`lra generate`: text that a trained language model writes behind a prompt."""
+"""`lra generate`: text that a trained language model writes after a prompt."""
 
 import argparse
 import math
@@ -45,53 +45,45 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra generate`."""
     args = Parser(
         prog="lra generate",
-        description="Write behind a prompt with the model of a completed training on a language "
-        "task. The text goes to stdout as it is written; what writes, and how fast, to stderr.",
-        epilog="examples: lra generate 3fa9 --prompt 'the origin of' | "
-        "lra generate 3fa9 --prompt-file story.txt --tokens 500 --temperature 0.8 --top-p 0.9 | "
-        "echo 'once upon a time' | lra generate 3fa9 --greedy",
+        description="Continue a prompt with a model that you have trained on a language task. The "
+        "text goes to stdout; facts about the model and its speed go to stderr.",
+        epilog="""\
+examples:
+  lra generate 3fa9 --prompt 'the origin of'
+  lra generate 3fa9 --prompt-file story.txt --tokens 500 --temperature 0.8 --top-p 0.9
+  echo 'once upon a time' | lra generate 3fa9 --greedy""",
     )
-    args.add_argument("cell", metavar="CELL", help="the beginning of a cell's key, or its folder")
-    args.add_argument("--prompt", metavar="TEXT", help="what the text begins with")
+    args.add_argument("cell", metavar="RUN", help="the beginning of a run's key, or its folder")
+    args.add_argument("--prompt", metavar="TEXT", help="the text to continue")
     args.add_argument(
-        "--prompt-file",
-        type=path_word,
-        metavar="FILE",
-        help="read it from a file, without its last line end; without either, from stdin",
+        "--prompt-file", type=path_word, metavar="FILE",
+        help="read the prompt from a file, without its last line end; default: from stdin",
+    )  # fmt: skip
+    args.add_argument(
+        "--tokens", type=whole(1, MOST), default=200, metavar="N",
+        help="tokens to write; default: 200",
+    )  # fmt: skip
+    args.add_argument(
+        "--samples", type=whole(1, MOST), default=1, metavar="N", help="number of texts; default: 1"
     )
+    args.add_argument("--greedy", action="store_true", help="take the most likely token each time")
     args.add_argument(
-        "--tokens", type=whole(1, MOST), default=200, metavar="N", help="to write; default: 200"
-    )
+        "--temperature", type=float, default=1.0, metavar="T",
+        help="divide the logits by T before drawing; default: 1",
+    )  # fmt: skip
     args.add_argument(
-        "--samples", type=whole(1, MOST), default=1, metavar="N", help="texts; default: 1"
-    )
-    args.add_argument(
-        "--greedy", action="store_true", help="the likeliest token each time, without a draw"
-    )
-    args.add_argument(
-        "--temperature",
-        type=float,
-        default=1.0,
-        metavar="T",
-        help="logits are divided by it before a draw; default: 1",
-    )
-    args.add_argument(
-        "--top-k", type=whole(1, MOST), metavar="K", help="draw among so many likeliest tokens"
+        "--top-k", type=whole(1, MOST), metavar="K", help="draw among the K most likely tokens"
     )
     args.add_argument(
-        "--top-p",
-        type=float,
-        metavar="P",
-        help="draw among the likeliest tokens that together have this share",
-    )
+        "--top-p", type=float, metavar="P",
+        help="draw among the most likely tokens whose probabilities sum to P",
+    )  # fmt: skip
     args.add_argument(
-        "--seed",
-        type=whole(0, 2**63 - 1),
-        default=0,
-        help="of the draws: equal logits give the same text on every machine; default: 0",
-    )
+        "--seed", type=whole(0, 2**63 - 1), default=0,
+        help="seed of the draws; equal logits give equal text on every machine; default: 0",
+    )  # fmt: skip
     add_results(args)
-    add_plugin(args, "a package of yours that the cell names, so that it may be imported")
+    add_plugin(args, "your package, if the run uses it")
     return args
 
 
@@ -103,7 +95,7 @@ def main(argv: list[str]) -> int:
 
     from lra.sweep.stored_weights import completed_training
 
-    training = completed_training(arguments.cell, arguments.results, "CELL")
+    training = completed_training(arguments.cell, arguments.results, "RUN")
     run = training.run()
     task = speller(run, training.key)
     ids = prompt_ids(task, text)
@@ -111,7 +103,7 @@ def main(argv: list[str]) -> int:
     if sampling.top_k is not None and sampling.top_k > model.facts.vocabulary:
         raise CommandError(
             f"--top-k {sampling.top_k}: the vocabulary has {model.facts.vocabulary:,} tokens; "
-            "choose fewer, or leave it out for all"
+            "choose fewer, or remove this argument to draw among all"
         )
     import torch
 
@@ -156,14 +148,14 @@ def sampling_of(arguments: argparse.Namespace) -> "TokenSampling":
         ):
             if value != usual:
                 raise CommandError(
-                    f"--greedy draws nothing, so that {flag} {value} has nothing to act on: leave "
-                    "one of them out"
+                    f"--greedy takes the most likely token each time, so {flag} {value} has no "
+                    "effect: remove one of them"
                 )
         return GREEDY
     if not 0 < arguments.temperature < math.inf:
         raise CommandError(
             f"--temperature must be positive and finite: got {arguments.temperature}; --greedy "
-            "takes the likeliest token each time"
+            "takes the most likely token each time"
         )
     if arguments.top_p is not None and not 0 < arguments.top_p <= 1:
         raise CommandError(f"--top-p must lie in (0, 1]: got {arguments.top_p}")
@@ -175,7 +167,7 @@ def sampling_of(arguments: argparse.Namespace) -> "TokenSampling":
 def prompt_of(arguments: argparse.Namespace) -> str:
     """Return the prompt. Raises CommandError where there is none, or it is no text."""
     if arguments.prompt is not None and arguments.prompt_file is not None:
-        raise CommandError("--prompt and --prompt-file both say what to begin with: leave one out")
+        raise CommandError("got --prompt and --prompt-file: give one of them")
     if arguments.prompt is not None:
         text, where = str(arguments.prompt), "--prompt"
     elif arguments.prompt_file is not None:
@@ -193,7 +185,7 @@ def prompt_of(arguments: argparse.Namespace) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise CommandError(
-            f"the prompt from {where} is no UTF-8 at character {error.start + 1}: give a text in "
+            f"the prompt from {where} is no UTF-8 at character {error.start + 1}: save the text as "
             "UTF-8"
         ) from error
     return text
@@ -211,13 +203,13 @@ def speller(run: Run, key: str) -> Spells:
     head = facts(run).head
     if head != Head.language_modelling:
         raise CommandError(
-            f"cell {key} is no causal language model: task={run.task_name} asks its model for "
-            f"{head.value.replace('_', ' ')}; wanted a training on a task such as text8, enwik8, "
+            f"run {key} has no causal language model: task={run.task_name} asks its model for "
+            f"{head.value.replace('_', ' ')}. Choose a training on a task such as text8, enwik8, "
             "pg19 or wikitext103"
         )
     if not isinstance(run.task, Spells):
         raise CommandError(
-            f"cell {key} was trained on {run.task_name}, whose tokens are no text: wanted a "
+            f"run {key} was trained on {run.task_name}, whose tokens are no text. Choose a "
             "training on a task such as text8, enwik8, pg19 or wikitext103"
         )
     if run.task.spec.tokenizer:
@@ -256,7 +248,7 @@ def headline(run: Run, key: str, opening: "Opening") -> str:
     else:
         way = f"through its state up to {window}, then by whole passes over the last {window}"
     task = f"{run.task_name} ({run.task.spec.source})"
-    return f"cell {key}: {run.model} on {task}, {run.optim.steps:,} steps; writes {way}"
+    return f"run {key}: {run.model} on {task}, {run.optim.steps:,} steps; writes {way}"
 
 
 def pieces(

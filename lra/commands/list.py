@@ -2,39 +2,49 @@
 
 import argparse
 import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from lra.composition.arguments import Parser, add_plugin_words
 from lra.composition.catalogue import OF_SUBMIT, asked, choices, entries, words
 from lra.errors import plural
-from lra.terminal.console import print_table
+from lra.terminal.console import console_of, print_table
+from lra.terminal.screen import trim
+
+WIDTH, LONGEST_SOURCE = 100, 22
+"""Columns of a line, and of a source in it."""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra list`."""
     args = Parser(
         prog="lra list",
-        description="What can be chosen, one line each, with its source; or names in full.",
-        epilog="examples: lra list | lra list models --traits | lra list tasks --json | "
-        "lra list performer | lra list model linear performer",
+        description="List what you can choose, one line each with its source; or explain names.",
+        epilog="""\
+examples:
+  lra list                  everything
+  lra list models           one group
+  lra list performer        every option of Performer, with its default
+  lra list performer --all  the same with types, values and shared options
+  lra list models --traits  what each model supports""",
     )
     args.add_argument(
-        "words",
-        nargs="*",
-        metavar="GROUP | NAME",
-        help="models, tasks, hardware, experiments …, all if none; or choices in full: every "
-        "option, its values and what they mean",
-    )
+        "words", nargs="*", metavar="GROUP | NAME",
+        help="groups (models, tasks, hardware, experiments …; default: all of them), or names to "
+        "explain",
+    )  # fmt: skip
     add_plugin_words(args)
     args.add_argument(
-        "--traits",
-        action="store_true",
-        help="models: build each without weights and print what it guarantees (needs torch)",
-    )
+        "--traits", action="store_true",
+        help="print what each model supports: direction, growth, state, positions",
+    )  # fmt: skip
     args.add_argument(
-        "--all", action="store_true", help="of a choice: also the options that others share"
+        "--all", action="store_true", help="print types, all values, and options that others share"
     )
-    args.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    args.add_argument("--json", action="store_true", help="print JSON")
     return args
 
 
@@ -63,5 +73,21 @@ def main(argv: list[str]) -> int:
     words_of_groups = {**words(folders), OF_SUBMIT: OF_SUBMIT}
     for number, (group, rows) in enumerate(listed.items()):
         print(f"{chr(10) if number else ''}{plural(group)}  ({words_of_groups[group]}=NAME)")
-        print_table([(entry.name, entry.summary, entry.source or entry.package) for entry in rows])
+        described = [(row.name, row.summary, brief(row.source or row.package)) for row in rows]
+        print_table(described if console_of(sys.stdout) else [*folded(described)])
     return 0
+
+
+def brief(source: str) -> str:
+    """Return the first paper of a source, or its beginning: `lra list NAME` prints all of it."""
+    paper = re.search(r"arXiv:[\d.]+\d", source)
+    return paper[0] if paper else trim(re.split("[;,(]", source)[0].strip(), LONGEST_SOURCE)
+
+
+def folded(rows: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield rows with the middle text wrapped, so that a line fits its width."""
+    room = WIDTH - 6 - max(len(row[0]) for row in rows) - max(len(row[2]) for row in rows)
+    for name, text, source in rows:
+        first, *others = textwrap.wrap(text, room) or [""]
+        yield name, first, source
+        yield from (("", line, "") for line in others)

@@ -1,4 +1,4 @@
-"""`lra plan`: what a command of `lra run` would take, cell by cell; it runs and writes nothing."""
+"""`lra plan`: the time and memory that a command of `lra run` would take, run by run."""
 
 import argparse
 import csv
@@ -20,19 +20,19 @@ HOUR, GIB = 3600.0, 2**30
 USAGE = """lra plan [-m] [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
        lra plan --against RESULTS"""
 ABOUT = """\
-What a command of `lra run` would take: steps, hours, GPU-hours and memory of every cell. It takes
-the words of `lra run`, runs nothing and writes nothing.
+Forecast the steps, hours, GPU-hours and memory of every run of a command, before you start it. Give
+it the arguments of `lra run`. It only counts: it starts no run and writes no file.
 """
 EXAMPLES = """\
 examples:
-  lra plan +experiment=quickstart                        is there time for it now?
-  lra plan -m model=all task=listops hardware=h100       the GPU need not be here
-  lra plan model=softmax task=text optim.micro_batch_size=4   does a smaller batch fit?
+  lra plan +experiment=quickstart                            how long will it take here?
+  lra plan -m model=all task=listops hardware=h100           the same for another machine
+  lra plan model=softmax task=text optim.micro_batch_size=4  does a smaller batch fit?
+  lra plan --against results                                 how good are the forecasts?
 
-Operations, bytes and peak memory are counted on models without contents, and divided by the rates
-of the machine (lra doctor, with its flag for rates, measures them; other machines have typical
-ones). Where the results folder has like cells, what they took corrects it: lra
-plan --against RESULTS prints how well it does for the cells there.
+The forecast counts operations, bytes and peak memory, and divides them by the speed of the machine.
+`lra doctor --rates` measures that speed; without it, typical values are used. If the results folder
+has similar runs, the forecast is corrected by the time that they took.
 """
 COLUMNS = (
     "cell", "runner", "mode", "model", "task", "protocol", "length", "seeds", "options", "done",
@@ -47,14 +47,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra plan`; its other words are those of `lra run`."""
     args = parser_beside_words("lra plan", USAGE, ABOUT, EXAMPLES)
     args.add_argument("--json", action="store_true", help="print one JSON object")
-    args.add_argument("--csv", action="store_true", help="print a line for each cell")
+    args.add_argument("--csv", action="store_true", help="print a line of CSV for each run")
     args.add_argument(
-        "--against",
-        type=path_word,
-        metavar="RESULTS",
-        help="compare what was stored there with what counting alone would have said",
-    )
-    add_plugin(args, "a package of yours that stored cells name, so that it may be imported")
+        "--against", type=path_word, metavar="RESULTS",
+        help="compare the stored runs of a results folder with their uncorrected forecasts",
+    )  # fmt: skip
+    add_plugin(args, "your package, if stored runs use it")
     return args
 
 
@@ -62,12 +60,12 @@ def main(argv: list[str]) -> int:
     """Print the plan of the words after `lra plan`."""
     flags, words = parser().parse_known_args(argv)
     if flags.json and flags.csv:
-        raise ConfigError("give one of --json and --csv")
+        raise ConfigError("got --json and --csv: give one of them")
     if flags.against is not None:
         from lra.results.against import against
 
         if words:
-            raise ConfigError(f"--against reads every stored cell: leave out {' '.join(words)}")
+            raise ConfigError(f"--against reads every stored run: remove {' '.join(words)}")
         return against(flags.against, as_json=flags.json, as_csv=flags.csv)
     return _plan(words, as_json=flags.json, as_csv=flags.csv)
 
@@ -135,10 +133,7 @@ def _forecast_line(
     named = sweep.titles[first.cell.key].removeprefix(title(first.cell)).lstrip(", ")
     return {
         "cell": first.cell.key,
-        "runner": columns["runner"],
-        "mode": columns["mode"],
-        "model": columns["model"],
-        "task": columns["task"],
+        **{name: columns[name] for name in ("runner", "mode", "model", "task")},
         "protocol": str(first.run.config["protocol"]),
         "length": columns["length"],
         "seeds": [planned.run.seed for planned in group],
@@ -149,16 +144,7 @@ def _forecast_line(
         "hours": hours,
         "hours_to_do": to_do,
         "gpu_hours_to_do": to_do if gpu else 0.0,
-        "parameters": forecast.parameters,
-        "need_bytes": forecast.need_bytes,
-        "room_bytes": forecast.room_bytes,
-        "fits": forecast.fits,
-        "reference": forecast.reference,
-        "reference_need_bytes": forecast.reference_need_bytes,
-        "reference_fits": forecast.reference_fits,
-        "basis": forecast.basis,
-        "correction": forecast.correction,
-        "reason": forecast.reason,
+        **{name: getattr(forecast, name) for name in COLUMNS[COLUMNS.index("parameters") :]},
     }
 
 
@@ -284,36 +270,36 @@ def _short_time(number: float | None, unit_s: float) -> str:
 
 def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[str]:
     total = totals["total"]
-    cells = "1 cell" if total["cells"] == 1 else f"{total['cells']} cells"
+    runs = "1 run" if total["cells"] == 1 else f"{total['cells']} runs"
     takes, in_turn = (_short_time(total[name], HOUR) for name in ("hours", "cell_hours"))
     yield (
-        f"{cells} in {totals['results']}: {total['done']} done, {total['to_do']} to do"
+        f"{runs} in {totals['results']}: {total['done']} done, {total['to_do']} to do"
         + (f", {takes}" if total["hours"] else "")
         + (f", {total['gpu_hours']:.2f} GPU-hours" if total["gpu_hours"] else "")
         + (f" ({in_turn} one after the other)" if in_turn != takes else "")
     )
     if total["later"]:
-        yield f"{total['later']} more cells follow once validation has compared these"
+        yield f"{total['later']} more runs follow, once validation has compared these"
     if total["unknown"]:
-        yield f"of {total['unknown']} cells the time is not known, and not in the sum"
+        yield f"the time of {total['unknown']} runs is unknown, and missing from the sum"
     if total["does_not_fit"]:
         yield (
-            f"{total['does_not_fit']} cells will not fit: optim.micro_batch_size splits a batch, "
-            "model.backbone.activation_checkpointing=true keeps less"
+            f"{total['does_not_fit']} runs need more memory than there is: set "
+            "optim.micro_batch_size=N or model.backbone.activation_checkpointing=true"
         )
     if total["reference_does_not_fit"]:
         yield (
-            f"in {total['reference_does_not_fit']} cells a reference beside the model will not fit:"
-            " runner.reference_max_length.NAME says up to which length it is measured"
+            f"in {total['reference_does_not_fit']} runs the reference needs more memory than there "
+            "is: runner.reference_max_length.NAME=N is the longest length at which it is measured"
         )
     machines = [(machine["hardware"], machine["measured"]) for machine in totals["machines"]]
     for hardware, measured in dict.fromkeys(machines):
-        rates = "as measured by lra doctor --rates" if measured else (
-            "typical ones, see conf/hardware; lra doctor --rates measures those of a machine"
+        rates = "measured by `lra doctor --rates`" if measured else (
+            "typical values of conf/hardware; `lra doctor --rates` measures those of a machine"
         )  # fmt: skip
-        yield f"rates of hardware={hardware}: {rates}"
+        yield f"speed of hardware={hardware}: {rates}"
     corrected = [line["correction"] for line in lines if line["basis"] == "corrected"]
     if corrected:
         low, high = min(corrected), max(corrected)
-        yield f"corrected by stored cells: times {low:.2f} to {high:.2f}"
-    yield "data generation is not counted"
+        yield f"forecasts were multiplied by {low:.2f} to {high:.2f}, as stored runs suggest"
+    yield "the time to prepare data is extra"

@@ -9,18 +9,25 @@ def main(argv: list[str]) -> int:
     """Parse the words after `lra report` and write the report."""
     parser = Parser(
         prog="lra report",
-        description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
-        "damaged.",
+        description="Write tables, figures and a page from stored results. The exit code is 1 if a "
+        "damaged file excludes runs.",
+        epilog="""\
+examples:
+  lra report --sweep quickstart               one sweep: results/reports/quickstart/report.html
+  lra report --rows example                   published rows that come with lra
+  lra report --sweep mine --style slides      larger letters and lines
+  lra report --sweep mine --publish my_rows   write my_rows.jsonl and my_rows.json, for others""",
     )
     add_results(parser)
-    parser.add_argument("--sweep", help="name of a sweep; default: every stored result")
-    parser.add_argument("--out", type=path_word, help="folder; default: RESULTS/reports/SWEEP")
+    parser.add_argument("--sweep", help="name of a sweep; default: every stored run")
+    parser.add_argument(
+        "--out", type=path_word, help="folder of the report; default: RESULTS/reports/SWEEP"
+    )
     parser.add_argument("--title", help="heading of the report")
     parser.add_argument(
-        "--rows",
-        type=path_word,
-        help="a published file of rows, instead of a store; example: one that comes with lra",
-    )
+        "--rows", type=path_word,
+        help="a published file of rows, in place of a results folder; `example` comes with lra",
+    )  # fmt: skip
     parser.add_argument(
         "--style", metavar="FILE_OR_NAME",
         help="how figures and tables look: default, paper_column, paper_full, slides, a YAML file "
@@ -28,14 +35,15 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     add_plugin_words(parser)
     parser.add_argument(
-        "--publish", type=path_word, help="only write the sweep's rows, and its cells beside them"
-    )
+        "--publish", type=path_word,
+        help="write the rows and the settings of the sweep as two files, and no report",
+    )  # fmt: skip
     choice = parser.parse_args(argv)
     from lra.results.rows import file_of_rows, publish
 
     if choice.publish:
         if not choice.sweep:
-            parser.error("--publish needs --sweep")
+            parser.error("--publish needs the name of a sweep: --sweep NAME")
         for path in publish(choice.results, choice.sweep, choice.publish):
             print(path)
         return 0
@@ -61,5 +69,5 @@ def main(argv: list[str]) -> int:
     for line in written.unfinished:
         print(line, file=sys.stderr)
     for line in written.left_out:
-        print(f"left out: {line}", file=sys.stderr)
+        print(f"excluded: {line}", file=sys.stderr)
     return 1 if written.left_out else 0

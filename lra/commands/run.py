@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
 
 
 def advice_if_disturbed(sweep: Sweep, argv: Sequence[str]) -> str:
-    """Return what to type where the machine disturbed cells of a sweep; "" where it did not."""
+    """Return what to type where the machine disturbed runs of a sweep; "" where it did not."""
     from lra.conf.processors import cpu_quota, processors
     from lra.runners.records import DISTURBED
     from lra.runners.storage.index import RowsIndex
@@ -45,16 +45,16 @@ def advice_if_disturbed(sweep: Sweep, argv: Sequence[str]) -> str:
         again = still_disturbed(sweep.planned, index)
     if not again:
         return ""
-    count = f"{len(again)} of {len(sweep.planned)} cells were disturbed while they were measured"
+    count = f"other processes disturbed {len(again)} of {len(sweep.planned)} runs, which are marked"
     quota, threads = cpu_quota(), max(int(item.cell.columns["threads"]) for item in again)
     if quota is not None and quota < threads:
         fewer = f", or set hardware.threads={processors()}" if processors() < threads else ""
         return (
-            f"{count}, and are marked: they use {threads} thread{'s' if threads > 1 else ''}, and "
-            f"this container has a quota of {quota:.3g} processors, so that waiting does not help; "
-            f"raise the quota to {threads}{fewer}, and repeat: lra run {shlex.join(argv)}"
+            f"{count}: they use {threads} thread{'s' if threads > 1 else ''}, and this container "
+            f"may use {quota:.3g} processors. Waiting does not help: raise the quota to "
+            f"{threads}{fewer}, and rerun: lra run {shlex.join(argv)}"
         )
     return (
-        f"the machine was busy: {count}, and are marked; once it is quiet, measure them again by: "
+        f"the machine was busy: {count}; once it is quiet, measure them again: "
         f"lra run {shlex.join(argv)}"
     )

@@ -1,4 +1,4 @@
-"""`lra show`: one stored result, as it was configured, what came out, and how to repeat it."""
+"""`lra show`: one stored run: its score, its settings and rows, and how to rerun it."""
 
 import argparse
 import json
@@ -31,23 +31,23 @@ from lra.terminal.wording import time_words
 LINES, WIDTH = 40, 100
 """Of a screen, which what is printed without flags fits."""
 FEW, MOST_DEVIATIONS = 2, 3
-VERSIONS = ("lra", "torch")
+PACKAGES = ("lra", "torch")
 MOST_TOKENS = 10_000_000
 COST_USAGE = """lra show --cost [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
-       lra show --cost CELL"""
+       lra show --cost RUN"""
 COST_ABOUT = """\
-Parameters and multiply-adds of a model, part by part: of a stored cell, or of what the words of
-`lra run` compose. It is counted on a model without contents; nothing runs and nothing is written.
+Count the parameters and multiply-adds of a model, part by part. Name a stored run, or give the
+arguments of `lra run`. It only counts: it starts no run.
 """
 COST_EXAMPLES = """\
 examples:
   lra show --cost model=performer task=listops size=base
   lra show --cost model=softmax,linear task=text --lengths 1024,4096
-  lra show --cost 3fa9                                    the model of a stored cell
+  lra show --cost 3fa9                                    the model of a stored run
 
-Multiply-adds are those of one forward pass over one example, up to the scores of every class:
-of products, convolutions, attention and Fourier transforms. Norms, softmax and other element-wise
-work are not counted; causal attention counts all pairs.
+Multiply-adds are those of one forward pass over one example, from the embedding to the scores of
+the classes: matrix products, convolutions, attention and Fourier transforms. Element-wise work such
+as norms and softmax is omitted. Causal attention counts all pairs.
 """
 
 
@@ -55,49 +55,47 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra show`."""
     args = Parser(
         prog="lra show",
-        description="One stored result: configuration, rows, and the exact command to repeat it.",
-        epilog="examples: lra show | lra show 3fa9c1 --json | lra show 3fa9 --curves",
+        description="Show one stored run: its score, what ran, how to rerun it, and its rows.",
+        epilog="""\
+examples:
+  lra show             the run that was stored last
+  lra show 3fa9        the run whose key begins with 3fa9
+  lra show 3fa9 --all  every row, the whole configuration and the packages""",
     )
     args.add_argument(
-        "cell",
-        metavar="CELL",
-        nargs="?",
-        help="the beginning of a cell's key, as tables and logs print it; default: the cell that "
-        "was stored last",
-    )
+        "cell", metavar="RUN", nargs="?",
+        help="the beginning of a run's key, as logs and tables print it; default: the run that was "
+        "stored last",
+    )  # fmt: skip
     add_results(args)
     args.add_argument(
         "--all", action="store_true", help="print every row, the configuration and the packages"
     )
     args.add_argument("--curves", action="store_true", help="also print rows of training steps")
     args.add_argument("--json", action="store_true", help="print JSON")
-    add_plugin(args, "a package of yours that the cell names, so that it may be imported")
+    add_plugin(args, "your package, if the run uses it")
     args.add_argument(
-        "--cost",
-        action="store_true",
-        help="parameters and multiply-adds by layer instead, of CELL or of the words of lra run; "
-        "lra show --cost --help",
-    )
-    args.add_argument("--lengths", metavar="N,N", help="tokens of an example, for --cost")
+        "--cost", action="store_true",
+        help="count parameters and multiply-adds by layer instead: see lra show --cost --help",
+    )  # fmt: skip
+    args.add_argument("--lengths", metavar="N,N", help="with --cost: tokens of an example")
     return args
 
 
 def cost_parser() -> argparse.ArgumentParser:
-    """Return the arguments of `lra show --cost`; its other words are a cell, or of `lra run`."""
+    """Return the arguments of `lra show --cost`; others name a run, or are of `lra run`."""
     args = parser_beside_words("lra show --cost", COST_USAGE, COST_ABOUT, COST_EXAMPLES)
     args.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
     args.add_argument(
-        "--lengths",
-        type=_lengths,
-        metavar="N,N",
-        help="tokens of the example, the model built for each; default: the task's longest, or "
-        "the cell's",
-    )
+        "--lengths", type=_lengths, metavar="N,N",
+        help="tokens of the example, a model for each; default: the longest of the task or run",
+    )  # fmt: skip
     args.add_argument("--json", action="store_true", help="print one JSON object")
-    add_plugin(args, "a package of yours that CELL names, so that it may be imported")
+    add_plugin(args, "your package, if RUN uses it")
     args.add_argument(
-        "--results", type=path_word, metavar="DIR", help="where CELL is stored; default: results"
-    )
+        "--results", type=path_word, metavar="DIR",
+        help="the results folder of RUN; default: results",
+    )  # fmt: skip
     return args
 
 
@@ -106,12 +104,12 @@ def _lengths(word: str) -> list[int]:
         return [whole(1, MOST_TOKENS)(part) for part in word.split(",")]
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(
-            f"got {word[:40]!r}; wanted whole numbers from 1 to {MOST_TOKENS:,}, parted by commas"
+            f"got {word[:40]!r}; wanted whole numbers from 1 to {MOST_TOKENS:,}, as in 512,1024"
         ) from error
 
 
 def main(argv: list[str]) -> int:
-    """Print the cell, or what a model costs."""
+    """Print the run, or what a model needs."""
     if "--cost" in argv:
         flags, words_beside = cost_parser().parse_known_args(argv)
         from lra.choices.cost import print_costs
@@ -121,25 +119,19 @@ def main(argv: list[str]) -> int:
     words = arguments.cell or ""
     for word in (arguments.lengths and "--lengths", "=" in words and words):
         if word:
-            raise CommandError(
-                f"{word} is for --cost: lra show --cost model=performer task=listops"
-            )
+            raise CommandError(f"{word} needs --cost: lra show --cost model=performer task=listops")
     if not arguments.results.is_dir():
         raise FileNotFoundError(
-            f"no results folder {arguments.results.resolve()}: name yours by --results DIR"
+            f"there is no results folder {arguments.results.resolve()}: name yours by --results DIR"
         )
     store = Store(arguments.results)
     key = store.find(arguments.cell) if arguments.cell else store.newest()
     stored = store.describe(key)
     cell = Cell(
-        identity=stored["identity"],
-        described=stored["described"],
-        columns=stored["columns"],
-        config=stored["config"],
-        overrides=tuple(stored["overrides"]),
-        fingerprint=stored["fingerprint"] or "",
+        **{name: stored[name] for name in ("identity", "described", "columns", "config")},
+        overrides=tuple(stored["overrides"]), fingerprint=stored["fingerprint"] or "",
         place=origin_of(stored),
-    )
+    )  # fmt: skip
     rows = store.rows_of(cell) if cell.fingerprint else []
     columns, command = cell.columns, repeat(cell, store)
     if arguments.json:
@@ -151,7 +143,7 @@ def main(argv: list[str]) -> int:
     print("\n".join(facts))
     if rows and not (arguments.all or arguments.curves):
         taken = sum(1 + len(line) // WIDTH for line in facts)
-        print("\n" + "\n".join(main_rows(rows, str(columns["model"]), LINES - taken - 5)))
+        print("\n" + "\n".join(main_rows(rows, str(columns["model"]), max(5, LINES - taken - 5))))
         where = in_results(arguments.results)
         print(f"\nEvery row, the configuration and the packages: lra show {key}{where} --all")
         return 0
@@ -171,7 +163,7 @@ def fact_lines(
     cell: Cell, rows: Rows, store: Store, command: str, environment: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield the score, what ran, how it ended, how to rerun it, where, and how it was published."""
-    columns, labels = cell.columns, rows[0]["labels"] or {} if rows else {}
+    columns = cell.columns
     for number, line in enumerate(score_lines(cell, rows, store)):
         yield f"{'' if number else 'score':10}{line}"
     names = ("runner", "mode", "model", "task", "length", "seed", "hardware")
@@ -181,13 +173,12 @@ def fact_lines(
     if folder_is_gone(cell):
         yield f"          its folder {cell.place['folder']} is gone: go to where it is now first"
     if rows:
-        took = f", in {time_words(environment['took_s'])}" if "took_s" in environment else ""
-        versions = ", ".join(f"{k} {environment[k]}" for k in VERSIONS if k in environment)
-        threads = f"{columns['threads']} thread{'' if columns['threads'] == 1 else 's'}"
-        yield f"machine   {columns['device']}, {threads}, {columns['precision']}; {versions}"
-        yield f"made      {rows[0]['created'][:16].replace('T', ' ')} UTC{took}"
-    if columns["runner"] == "train":
-        yield f"papers    {published_line(labels)}"
+        took = f" in {time_words(environment['took_s'])}" if "took_s" in environment else ""
+        made = f"{rows[0]['created'][:16].replace('T', ' ')} UTC{took}"
+        packages = "".join(f", {k} {environment[k]}" for k in PACKAGES if k in environment)
+        yield f"machine   {columns['device']}, {columns['precision']}; {made}{packages}"
+    if rows and columns["runner"] == "train":
+        yield f"papers    {published_line(rows[0]['labels'])}"
         for name, sentence in [*deviations(cell.config).items()][:MOST_DEVIATIONS]:
             yield trim(f"          {name}: {' '.join(sentence.split())}", 2 * WIDTH)
     yield f"files     {store.cell_folder(cell.key)}"
@@ -196,36 +187,26 @@ def fact_lines(
 def published_line(labels: Mapping[str, str]) -> str:
     """Return how the settings of a run relate to those of a paper, from the labels of its rows."""
     if "protocol" not in labels:
-        return (
-            "not comparable, as no protocol was used: +protocol=NAME takes the settings of a paper"
-        )
-    parts = [f"protocol {labels['protocol']}"]
-    parts += [f"scale {labels['scale']}, which is smaller"] if "scale" in labels else []
-    parts += ["the paper did not train this model"] if "settings" in labels else []
-    parts += [
-        f"{name} here: {labels[name]}" for name in ("changed", "deviations") if name in labels
-    ]
-    return "; ".join(parts)
+        return "not comparable, as no protocol was used: +protocol=NAME takes a paper's settings"
+    small = f", made smaller by scale={labels['scale']}" if "scale" in labels else ""
+    other = "; the paper did not train this model" if "settings" in labels else ""
+    changed = f"; changed here: {labels['changed']}" if "changed" in labels else ""
+    return f"protocol {labels['protocol']}{small}{other}{changed}"
 
 
 def main_rows(rows: Rows, model: str, room: int) -> Iterator[str]:
-    """Yield the final rows in at most `room` lines, scores first, without what all rows share."""
-    final = [row for row in rows if row["step"] is None] or [*rows]
-    each = [{**(row["labels"] or {})} for row in final]
-    shared = {k for k in each[0] if all(labels.get(k) == each[0][k] for labels in each)}
-    brief = [
-        {**row, "labels": {k: v for k, v in labels.items() if k not in {*shared, "sentence"}}}
-        for row, labels in zip(final, each, strict=True)
-    ]
-    places = {metric: place for place, metric in enumerate(JUDGED_BY)}
-    often = Counter(row["metric"] for row in brief)
-    brief.sort(
-        key=lambda row: places.get(row["metric"], len(places) + (often[row["metric"]] > FEW))
-    )
-    lines, _ = row_lines(brief[:room], model, curves=True)
+    """Yield final rows in at most `room` lines, scores first, without labels that all share."""
+    final = [{**row} for row in rows if row["step"] is None] or [{**row} for row in rows]
+    places, often = {*JUDGED_BY}, Counter(row["metric"] for row in final)
+    final.sort(key=lambda row: (row["metric"] not in places, often[row["metric"]] > FEW))
+    shared = set.intersection(*({*(row["labels"] or {}).items()} for row in final))
+    for row in final[:room]:
+        labels = {*(row["labels"] or {}).items()} - shared
+        row["labels"] = {key: value for key, value in labels if key != "sentence"}
+    lines, _ = row_lines(final[:room], model, curves=True)
     yield from (trim(line, WIDTH) for line in table(lines, indent="").splitlines())
-    if len(rows) > room:
-        yield f"and {len(rows) - room:,} more rows"
+    if hidden := len(rows) - len(final[:room]):
+        yield f"and {hidden:,} more row{'s' * (hidden > 1)}"
 
 
 def status_line(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -37,23 +37,23 @@ COUNTED_S = 1.0
 MOST_ELSEWHERE = 32
 """Workers by default."""
 HELP = """\
-lra submit: hand a sweep to workers that run in the background, here or on a cluster, and return.
+lra submit: run a sweep in the background, here or on a cluster.
 
-usage: lra submit [cluster=NAME] [cluster.KEY=VALUE ...] WORDS OF lra run ...
+usage: lra submit [cluster=NAME] [cluster.KEY=VALUE ...] ARGUMENTS OF lra run ...
        lra submit --stop SWEEP [--results DIR]
+
+examples:
+  lra submit +experiment=quickstart                        start workers on this machine
+  lra submit cluster.workers=4 model=linear,softmax seed=0,1,2 sweep=mine
+  lra watch mine                                           how far it is, from any machine
+  lra submit --stop mine                                   save running trainings, end the workers
 
 clusters:
 {clusters}
 
-examples:
-  lra submit +experiment=quickstart                        workers on this machine
-  lra submit cluster.workers=4 model=linear,softmax seed=0,1,2 sweep=mine
-  lra watch mine                                           how far it is, from any machine
-  lra submit --stop mine                                   save what runs, and end the workers
-
-The words are those of `lra run -m`. The same command again resumes a sweep that was stopped, and
-adds workers to one that runs; a sweep that is submitted with other words gains their cells.
-`lra list clusters` and `lra list local` say what can be set.
+Other arguments are those of `lra run -m`. Give the same command again to resume a sweep that was
+stopped, or to add workers to one that is running. Other arguments with the same sweep=NAME add
+their runs to the sweep. `lra list local` and `lra list slurm` print the options of a cluster.
 """
 
 
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
         print(line, file=sys.stderr)
     sweep, growing = plan_sweep(configurations, elsewhere=engine.name != LOCAL)
     if sweep.control.shard is not None:
-        raise ConfigError("runner.shard: workers share a sweep by themselves; leave it out")
+        raise ConfigError("runner.shard: workers share a sweep by themselves; remove this option")
     if sweep.control.dry_run:
         from lra.sweep.overview import overview
 
@@ -154,9 +154,9 @@ def _beside(sweep: "Sweep") -> Iterator[str]:
     running = sum(not is_over(state) and not is_killed(state) for state in states)
     plan.close()
     if new:
-        yield f"{new:,} cells join the {len(plan.entries):,} of {sweep.name}"
+        yield f"{new:,} runs join the {len(plan.entries):,} of {sweep.name}"
     if running:
-        yield f"{running} worker{'s run' if running > 1 else ' runs'} on {sweep.name} already"
+        yield f"{running} worker{'s' if running > 1 else ''} of {sweep.name} already running"
 
 
 def _check_logger(logger: Logger) -> None:
@@ -165,8 +165,8 @@ def _check_logger(logger: Logger) -> None:
     from lra.sweep.sweep_logger import name_of
 
     if logger.mode is not LoggerMode.disabled:
-        print(f"{name_of(logger)}: trainings are shown while they run, all else once the sweep is "
-              "complete")  # fmt: skip
+        print(f"{name_of(logger)} shows trainings while they run, and the rest when the sweep is "
+              "finished")  # fmt: skip
 
 
 def _submit(
@@ -203,10 +203,10 @@ def _submit(
     )
     check_place(plan.folder)  # of what stops them, before any is started
     if complete:
-        print(f"{complete:,} of {len(sweep.planned):,} cells are complete already")
+        print(f"{complete:,} of {len(sweep.planned):,} runs are finished already and are skipped")
     where = in_results(sweep.root)
     if not waiting and not _unfinished(plan, store):
-        print(f"nothing to submit; lra report --sweep {sweep.name}{where}")
+        print(f"nothing to submit: see lra report --sweep {sweep.name}{where}")
         return 0
     if waiting:
         for line in beside:
@@ -220,17 +220,17 @@ def _submit(
     try:
         note.add(ids)
     except OSError as error:
-        print(f"the workers run, and --stop finds them; their ids are not noted: {error}",
+        print(f"the workers run, and --stop finds them, but their ids could not be stored: {error}",
               file=sys.stderr)  # fmt: skip
     count = sum(group.count for group in groups)
     took = time.monotonic() - begun
     print(f"{count} worker{'s' if count > 1 else ''} submitted to {engine.name} in {took:.1f} s")
     print(f"watch         lra watch {sweep.name}{where}")
     print(f"stop          lra submit --stop {sweep.name}{where}")
-    print("resume        the same command again; it adds workers to a sweep that runs")
+    print("resume        the same command again; it also adds workers to a running sweep")
     print(f"logs          {plan.folder / 'logs'}")
     if ids and (output := engine.engine.output(plan.folder, ids[0])) is not None:
-        print(f"of the jobs   {output.parent}")
+        print(f"job output    {output.parent}")
     return 0
 
 
@@ -262,7 +262,7 @@ def _prepare(sweep: "Sweep", waiting: "Sequence[PlannedCell]") -> None:
         prepare_data([*lacking, *fetched], sweep.planned, board)
     faults = {one.run.task_name: one.no_data for one in [*lacking, *fetched] if one.no_data}
     for task, fault in faults.items():
-        print(f"{task} lacks its data, and its cells become rows that say so: {fault}")
+        print(f"the data of {task} are missing, so its runs are skipped: {fault}")
 
 
 def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
@@ -288,7 +288,7 @@ def _groups(pairs: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
 
 
 def _stop(argv: Sequence[str]) -> int:
-    parser = Parser(prog="lra submit", usage="lra submit --stop SWEEP")
+    parser = Parser(prog="lra submit", usage="lra submit --stop SWEEP [--results DIR]")
     parser.add_argument("--stop", required=True, metavar="SWEEP")
     add_results(parser)
     arguments = parser.parse_args(argv)
@@ -311,24 +311,27 @@ def _stop(argv: Sequence[str]) -> int:
             continue
         for job, seen in states.items():
             if seen.state == ELSEWHERE:
-                print(f"{job}: started on another machine: give the command there", file=sys.stderr)
+                print(
+                    f"{job} was started on another machine: give this command there",
+                    file=sys.stderr,
+                )
         stopped += len(active)
     for fault in faults:
         print(f"lra: {fault}", file=sys.stderr)
     torn = damaged_files(folder)
     for path in torn:
         print(
-            f"{path} is damaged: workers that it named were not asked. lra watch {folder.name} "
-            "--workers names host and process of each that works; kill PROCESS saves what runs",
+            f"{path} is damaged, so the workers that it named still run. lra watch {folder.name} "
+            "--workers prints the host and process of each; `kill PROCESS` there saves its run",
             file=sys.stderr,
         )
     if (torn or faults) and not stopped:
         return 2
     if not stopped:
-        print(f"no workers of {folder.name} run here")
+        print(f"no worker of {folder.name} runs here")
         return 0
     print(
-        f"asked the workers of {folder.name} to stop: what runs is saved; lra watch {folder.name}"
+        f"the workers of {folder.name} will save their runs and stop: see lra watch {folder.name}"
     )
     return 2 if faults else 0
 
@@ -348,6 +351,6 @@ def _left_alone(folder: Path) -> Iterator[str]:
             else:
                 way_out = f"end them by their ids: {', '.join(jobs[:5])}"
             yield (
-                f"{len(jobs):,} jobs are of {results_of(home)}, {COPIED}: they were not asked; "
-                f"{way_out}"
+                f"{len(jobs):,} jobs belong to {results_of(home)}, {COPIED}. They still run; "
+                f"to stop them: {way_out}"
             )

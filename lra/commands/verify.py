@@ -14,55 +14,50 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra verify`."""
     args = Parser(
         prog="lra verify",
-        description="Run the contract checks on a mixer: shapes and types, padding, neighbours in "
-        "the batch, no look-ahead, effects of a pass, training against evaluation, gradients "
-        "against finite differences, precisions, claims, extend against one pass, declared growth. "
-        "A failed check names the likely cause. Exit code 1 where one fails. A quick first look: "
-        "--max-length 32.",
-        epilog="examples: lra verify performer | lra verify performer features=128 | "
-        "lra verify my_pkg.mixer:MyMixer window=64 | lra verify performer --device cuda | "
-        "lra verify my_family --config-dir my_conf --plugin my_pkg | "
-        "lra verify my_pkg.layers:MyLayer --wrap causal=false mask=padding operations=n^2",
+        description="Test a mixer against the contract: shapes, padding, other examples of the "
+        "batch, no look-ahead, side effects, gradients, precisions, token-by-token use, and its "
+        "declared growth. A failed check names its likely cause; the exit code is then 1.",
+        epilog="""\
+examples:
+  lra verify performer
+  lra verify performer features=128 --max-length 32   a quick check
+  lra verify performer --device cuda                  on a GPU
+  lra verify my_pkg.mixer:MyMixer window=64           your own class
+  lra verify my_family --config-dir my_conf --plugin my_pkg
+  lra verify my_pkg.layers:MyLayer --wrap causal=false mask=padding operations=n^2""",
     )
     args.add_argument(
-        "mixer",
-        metavar="NAME|PKG.MODULE:Class",
-        help="one of `lra list models`, your own (--config-dir), or a class that can be imported "
+        "mixer", metavar="NAME|PKG.MODULE:Class",
+        help="a name of `lra list models` or of --config-dir, or a class that Python can import "
         "from here",
+    )  # fmt: skip
+    args.add_argument(
+        "options", nargs="*", default=[], metavar="OPTION=VALUE",
+        help="arguments of its constructor",
+    )  # fmt: skip
+    args.add_argument(
+        "--wrap", nargs="*", metavar="CLAIM=VALUE",
+        help="check any nn.Module of (hidden states, mask) with these claims, which are the "
+        "arguments of lra.wrap: see help(lra.wrap)",
+    )  # fmt: skip
+    args.add_argument(
+        "--width", type=whole(1, 65_536), default=32, help="width of the model; default: 32"
     )
     args.add_argument(
-        "options",
-        nargs="*",
-        default=[],
-        metavar="OPTION=VALUE",
-        help="arguments of the constructor",
+        "--heads", type=whole(1, 65_536), default=2, help="number of heads; default: 2"
     )
     args.add_argument(
-        "--wrap",
-        nargs="*",
-        metavar="CLAIM=VALUE",
-        help="the class is no mixer, but any nn.Module of (hidden states, mask): what it claims, "
-        "as arguments of lra.wrap, which help(lra.wrap) explains",
-    )
+        "--max-length", type=whole(1, 1_000_000), default=256,
+        help="longest sequence, in tokens; default: 256",
+    )  # fmt: skip
     args.add_argument(
-        "--width", type=whole(1, 65_536), default=32, help="of the model; default: 32"
-    )
-    args.add_argument("--heads", type=whole(1, 65_536), default=2, help="default: 2")
+        "--device", choices=("cpu", "cuda"), default="cpu",
+        help="where the checks run; default: cpu",
+    )  # fmt: skip
     args.add_argument(
-        "--max-length",
-        type=whole(1, 1_000_000),
-        default=256,
-        help="longest sequence to offer; default: 256",
-    )
-    args.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="where they run; default: cpu"
-    )
-    args.add_argument(
-        "--dtype",
-        choices=("float64", "float32"),
-        default="float64",
-        help="of most checks; float32 for kernels that know no other; default: float64",
-    )
+        "--dtype", choices=("float64", "float32"), default="float64",
+        help="precision of most checks; float32 is for kernels without float64; default: float64",
+    )  # fmt: skip
     add_plugin_words(args)
     args.add_argument("--quiet", action="store_true", help="print failed checks only")
     return args

@@ -1,7 +1,6 @@
 """`lra watch`: how far a submitted sweep is, from its results folder alone.
 
-Exit codes: 0 every cell is done well; 1 all are done, and some failed or lacked data; 3 cells are
-left.
+Exit codes: 0 every run succeeded; 1 all ended, and some failed or lacked data; 3 runs are left.
 """
 
 import argparse
@@ -29,20 +28,24 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra watch`."""
     args = Parser(
         prog="lra watch",
-        description="How far a sweep is: cells done, running, failed and left, and of a "
-        "submitted one its workers, their jobs and the time left. Works where the results "
-        "folder is seen, also while nothing runs; what the jobs wait for is told where SLURM can "
-        "be asked. On a terminal it stays until the sweep and its report are complete; "
-        "Ctrl-C ends it.",
-        epilog="Ends with 0: every cell is done well; 1: some crashed, diverged, met a limit or "
-        "lacked their data; 3: cells are left. Examples: lra watch mysweep | "
-        "lra watch mysweep --json",
+        description="Show how far a sweep is: runs that finished, failed, are running or are left. "
+        "For a submitted sweep it also shows workers, jobs and the time left. It works on every "
+        "machine that can read the results folder. On a terminal it stays until the sweep and its "
+        "report are finished; Ctrl-C ends it.",
+        epilog="""\
+examples:
+  lra watch mysweep         stay, and update the page every two seconds
+  lra watch mysweep --once  print it once
+  lra watch mysweep --json  the same for a program
+
+exit codes: 0 every run succeeded; 1 some crashed, diverged, met a limit or lacked their data;
+3 runs are left""",
     )
     args.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
     add_results(args)
-    args.add_argument("--once", action="store_true", help="print how far it is now, and end")
-    args.add_argument("--workers", action="store_true", help="a line for each worker")
-    args.add_argument("--json", action="store_true", help="print JSON, once")
+    args.add_argument("--once", action="store_true", help="print it once, and end")
+    args.add_argument("--workers", action="store_true", help="print a line for each worker")
+    args.add_argument("--json", action="store_true", help="print one JSON object, and end")
     return args
 
 
@@ -69,7 +72,7 @@ def main(argv: list[str]) -> int:
             return _of_run(root, name, once=arguments.once, as_json=arguments.json)
         if sweeps and "/" not in name:
             planned = (path.parent.name for path in plan_folder(root, "").glob(f"*/{HEAD}"))
-            way_out = "Another results folder is named by --results."
+            way_out = "Name another results folder by --results DIR."
             known = {*sweeps, *planned}
             raise CommandError(unknown(f"sweep of {root}", name, known, way_out=way_out))
     folder = locate_plan(name, root)

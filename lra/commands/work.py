@@ -1,4 +1,4 @@
-"""`lra work`: a worker, or several, that run the cells of a stored plan."""
+"""`lra work`: a worker, or several, that execute the runs of a stored plan."""
 
 import argparse
 import os
@@ -16,42 +16,37 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra work`."""
     args = Parser(
         prog="lra work",
-        description="Take cells of a submitted sweep, one after the other, until none is left. "
-        "Any number of workers on any machines that see the results folder may work on one sweep. "
-        "SIGTERM or SIGUSR1: save what runs, give the cells back, end with 143 or 138.",
-        epilog="examples: lra work mysweep | lra work results/plans/mysweep --workers 8",
+        description="Execute the runs of a submitted sweep, one after the other, until none is "
+        "left. Start as many workers as you like, on every machine that can read the results "
+        "folder. On SIGTERM or SIGUSR1 a worker saves its runs, hands them back, and ends with 143 "
+        "or 138.",
+        epilog="""\
+examples:
+  lra work mysweep
+  lra work results/plans/mysweep --workers 8""",
     )
     args.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")
     add_results(args)
     args.add_argument(
-        "--workers",
-        type=whole(1, MOST_WORKERS),
-        default=1,
-        metavar="N",
-        help="processes that share their memory, each one cell at a time; default: 1, which runs "
-        "as many trainings at once as the hardware profile says",
+        "--workers", type=whole(1, MOST_WORKERS), default=1, metavar="N",
+        help="processes that share their memory, with one run each at a time; default: 1, which "
+        "runs as many trainings at once as the hardware profile allows",
+    )  # fmt: skip
+    args.add_argument(
+        "--group", metavar="NAME", help="take only runs that fit the resources of this group"
     )
     args.add_argument(
-        "--group", metavar="NAME", help="of the plan: take the cells that fit in its resources"
+        "--name", type=file_name, metavar="NAME", help="name of the worker; default: HOST-PID"
     )
+    add_plugin(args, "your package, if the runs use it")
     args.add_argument(
-        "--name", type=file_name, metavar="NAME", help="of the worker; default: HOST-PID"
-    )
-    add_plugin(args, "a package of yours that cells name, so that it may be imported")
+        "--plugin-folder", action="append", default=[], type=Path, metavar="DIR",
+        help="the folder of your package; default: installed, or in the current folder",
+    )  # fmt: skip
     args.add_argument(
-        "--plugin-folder",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="DIR",
-        help="where these packages lie, if neither installed nor in the current folder",
-    )
-    args.add_argument(
-        "--wait",
-        type=whole(0, LONGEST_WAIT_S),
-        metavar="SECONDS",
-        help="how long to stay without work while others hold cells; default: as submitted",
-    )
+        "--wait", type=whole(0, LONGEST_WAIT_S), metavar="SECONDS",
+        help="how long to wait while other workers have the last runs; default: as submitted",
+    )  # fmt: skip
     return args
 
 

@@ -38,8 +38,31 @@ def path_word(word: str) -> Path:
     return Path(word)
 
 
+class _AsWritten(argparse.HelpFormatter):
+    """Wraps a sentence, and prints lines of examples as they are written."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
 class Parser(argparse.ArgumentParser):
-    """Refuses in one sentence, with no more than the beginning of very long words."""
+    """Prints examples before arguments, and refuses in one sentence."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _AsWritten, **options})
+
+    def format_help(self) -> str:
+        """Return the usage, the purpose, the examples, then the arguments."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        formatter.add_text(self.epilog)
+        for group in self._action_groups:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and leave."""
@@ -48,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         flags = [name.lstrip("-") for name in self._option_string_actions]
         meant = near(flag[1].lstrip("-"), flags, most=1) if flag else []
         message += "".join(f" (did you mean --{name}?)" for name in meant)
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help says what it takes\n")
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help explains its arguments\n")
 
 
 def parser_beside_words(prog: str, usage: str, about: str, examples: str) -> Parser:
@@ -61,7 +84,6 @@ def parser_beside_words(prog: str, usage: str, about: str, examples: str) -> Par
         usage=usage,
         description=about,
         epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
 
@@ -77,7 +99,7 @@ def add_results(parser: argparse.ArgumentParser, meaning: str = "") -> None:
     """Add --results: `results`."""
     parser.add_argument(
         "--results", type=path_word, default=Path("results"), metavar="DIR",
-        help=f"{meaning}default: results",
+        help=f"{meaning or 'the results folder; '}default: results",
     )  # fmt: skip
 
 
@@ -90,20 +112,14 @@ def add_plugin_words(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=path_word,
         metavar="DIR",
-        help="also your own choices, under DIR/model, DIR/task …",
+        help="a folder with your YAML files, as DIR/model/NAME.yaml",
     )
-    add_plugin(parser, "a package of yours that the class_path of these may name")
+    add_plugin(parser, "your package, which class_path of these files may name")
 
 
 def add_plugin(parser: argparse.ArgumentParser, meaning: str) -> None:
     """Add --plugin, which may be repeated, and names what may be imported: `plugin`."""
-    parser.add_argument(
-        "--plugin",
-        action=_Plugin,
-        default=[],
-        metavar="PACKAGE",
-        help=meaning,
-    )
+    parser.add_argument("--plugin", action=_Plugin, default=[], metavar="PACKAGE", help=meaning)
 
 
 class _Plugin(argparse.Action):

@@ -133,11 +133,11 @@ class Executor:
     def _cause(self) -> str | None:
         """Return what ends the work, other than a signal; None for nothing."""
         if self.outcome.refused:
-            return "a storage that takes nothing"
+            return "the storage refuses to write"
         if time.monotonic() < self.until:
             return None
         self.outcome.late = True
-        return "the sweep's limit of time (runner.sweep_timeout_s)"
+        return "the time limit of the sweep (runner.sweep_timeout_s)"
 
     def _run(self, group: CellGroup) -> None:
         """Run cells, those of several processes before those of one."""
@@ -312,7 +312,7 @@ class Executor:
             row = failure(rows)
             status = self.outcome.endings[cell.key] = Status.ok if row is None else row.status
             outcome = headline(runner_of(cell), rows)
-            outcome += "; the numbers from before stay" if stays else ""
+            outcome += "; the earlier numbers stay" if stays else ""
             self._end(cell, outcome, status)
 
     def _left(self, cell: Cell, why: str | None) -> None:

@@ -23,7 +23,7 @@ from lra.terminal.volume import Volume
 from lra.tuning.growing_search import GrowingSearch
 from lra.tuning.sweep_plan import plan_sweep
 
-GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
+RESUME = "rerun the same command to resume (training continues from its last checkpoint)"
 
 
 class ExecutedSweep(NamedTuple):
@@ -88,7 +88,7 @@ def _tell(
     if outcome.refused is not None or outcome.stopped_by is not None:
         if outcome.refused is not None:
             print(f"lra: {outcome.refused}", file=sys.stderr)
-        print(f"interrupted: {left} of {len(sweep.cells)} cells are left; {GOES_ON}")
+        print(f"interrupted: {left} of {len(sweep.cells)} runs are left; {RESUME}")
     else:
         if left < len(sweep.cells):
             finish(sweep, report_wanted, style, multirun=multirun)
@@ -98,8 +98,8 @@ def _tell(
         if outcome.late:
             limit = sweep.control.sweep_timeout_s
             print(
-                f"the limit of time is over (runner.sweep_timeout_s={limit:g}): {left} of "
-                f"{len(sweep.cells)} cells are left; {GOES_ON}"
+                f"the time limit is over (runner.sweep_timeout_s={limit:g}): {left} of "
+                f"{len(sweep.cells)} runs are left; {RESUME}"
             )
         elif outcome.stopped:
             _say_stopped(sweep, outcome.stopped, left)
@@ -120,8 +120,8 @@ def _exit_code(sweep: Sweep, outcome: SweepOutcome) -> int:
 def _say_stopped(sweep: Sweep, stopped: Mapping[str, str], left: int) -> None:
     """Name the cells that somebody else has stopped, and what to do."""
     total = len(sweep.cells)
-    print(f"{len(stopped)} of {total} cells were stopped from outside:")
+    print(f"something outside lra stopped {len(stopped)} of {total} runs:")
     for cell in sweep.cells:
         if (reason := stopped.get(cell.key)) is not None:
             print(f"  {cell.key}  {sweep.titles[cell.key]}: {reason}")
-    print(f"{left} of {total} cells have no rows; {GOES_ON}")
+    print(f"{left} of {total} runs have no results yet; {RESUME}")

@@ -1,7 +1,7 @@
 """`lra doctor --noise`: which differences in time this machine resolves, and what disturbs it.
 
-One fixed operation is timed in turns with itself, as a model is with a reference, at four lengths
-of time. How far the median ratio of n such pairs lies from 1, which is the truth, in 95 of 100
+One fixed operation is timed interleaved with itself, as a model is with a reference, for four
+durations. How far the median ratio of n such pairs lies from 1, which is the truth, in 95 of 100
 draws, is what a comparison on this machine can resolve. The time alone is judged likewise, against
 its median over everything: without a partner, drift counts.
 """
@@ -36,17 +36,17 @@ LEVEL = 0.95
 SEED = 11
 CPU = torch.device("cpu")
 ADVICE = {
-    WAITED: "end other programs, or leave them processors of their own: "
-    "`taskset -c 0-3 lra run …` takes four, hardware.threads=N fewer",
-    "load of other processes": "end other programs: also on other processors they share caches and "
-    "memory",
-    "its processor was taken away": "nothing on this system: another virtual machine runs, or a "
-    "signal stopped the process; take a machine of your own, more samples, or ratios alone",
-    "processor taken by another virtual machine": "take a machine of your own, more samples, or "
-    "ratios alone",
-    THROTTLED: "give the container whole processors, or ask for fewer threads: hardware.threads=N",
+    WAITED: "end other programs, or give them separate processors: `taskset -c 0-3 lra run …` uses "
+    "four, hardware.threads=N uses fewer",
+    "load of other processes": "end other programs: they share caches and memory with the timing, "
+    "even on other processors",
+    "its processor was taken away": "another virtual machine ran, or a signal stopped the process: "
+    "use a machine that you share with nobody, take more samples, or use ratios alone",
+    "processor taken by another virtual machine": "use a machine that you share with nobody, take "
+    "more samples, or use ratios alone",
+    THROTTLED: "give the container whole processors, or use fewer threads: hardware.threads=N",
     "memory ran short": "end other programs, or measure shorter sequences",
-    "pages read from disk": "free memory: programs and their data are read again from the disk",
+    "pages read from disk": "free memory: programs and data were read from the disk again",
 }
 """What to do about each cause."""
 
@@ -121,7 +121,7 @@ def finding(watched: Rounds) -> NoiseFinding:
 
 
 def time_in_turns(seconds: float, watch: Watch, budget_s: float) -> Rounds:
-    """Time two equal calls in turns until `budget_s` is over; nothing is repeated."""
+    """Time two equal calls, interleaved, until `budget_s` is over; nothing is repeated."""
     call = work(seconds)
     warm_up(call, CPU, least=2, long_s=0.5, most=3)
     every: list[Round] = []
@@ -175,9 +175,9 @@ def _table_lines(
     for finding in findings:
         causes.update(finding.disturbed)
     lines = [
-        f"Two equal calls of {threads} threads, timed in turns: the factor within which medians of "
+        f"Two equal calls of {threads} threads, interleaved: the factor within which medians of "
         f"{', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} samples",
-        f"agree in {LEVEL:.0%} of cases. A ratio nearer to 1 than that is no difference.",
+        f"agree in {LEVEL:.0%} of cases. A ratio closer to 1 than this factor shows no difference.",
         "",
         table(rows, indent=""),
         "",
@@ -185,12 +185,12 @@ def _table_lines(
     for name in findings[-1].shares:
         shares = [finding.shares[name] for finding in findings]
         texts = [f"{share:.1%}" for share in shares if share is not None]
-        lines.append(f"{name:12}{'   '.join(texts) if texts else 'cannot be watched here'}")
+        lines.append(f"{name:12}{'   '.join(texts) if texts else 'unknown on this machine'}")
     if unwatched:
-        lines.append(f"cannot be watched here: {', '.join(unwatched)}")
+        lines.append(f"unknown on this machine: {', '.join(unwatched)}")
     lines.append("")
     for words, count in causes.most_common():
         lines.append(f"{count} pairs: {words}")
         advice = ADVICE.get(words.partition(":")[0], "measure again, with more samples")
-        lines.append(f"     way out: {advice}")
+        lines.append(f"     remedy: {advice}")
     return lines if causes else [*lines, "no sample was disturbed"]

@@ -88,7 +88,7 @@ def compile_something(_: None, send: Send) -> None:
 
 
 def cell_process() -> ProbeResult:
-    """A cell in a process of its own, through the fork server."""
+    """A separate process, through the fork server."""
     received: list[Any] = []
     ending = isolate.run(answer, "hello", seconds=120.0, threads=1, on_message=received.append)
     if ending.status is not Status.ok or len(received) != 1 or received[0][1] == os.getpid():
@@ -106,11 +106,14 @@ def memory_limit() -> ProbeResult:
         devour, 8 * GIB, seconds=120.0, threads=1, memory_bytes=2 * GIB, on_message=lambda _: None
     )
     if ending.status is Status.out_of_memory:
-        return ProbeResult(True, "a child under 2 GiB that wanted 8 GiB ended as out_of_memory")
+        return ProbeResult(
+            True, "a process with a limit of 2 GiB that asked for 8 GiB ended as out_of_memory"
+        )
     return ProbeResult(
         False,
-        f"a child under 2 GiB that wanted 8 GiB ended as {ending.status}: {ending.reason}",
-        "leave hardware.memory_limit_bytes at null and set a limit from outside (ulimit -v, SLURM)",
+        f"a process with a limit of 2 GiB that asked for 8 GiB ended as {ending.status}: "
+        f"{ending.reason}",
+        "use hardware.memory_limit_bytes=null, and set a limit from outside (ulimit -v, SLURM)",
     )
 
 
@@ -127,7 +130,7 @@ def compiler() -> ProbeResult:
     return ProbeResult(
         False,
         f"{ending.status}: {ending.reason.splitlines()[0] if ending.reason else received}{missing}",
-        "install a C++ compiler (Debian, Ubuntu: apt install g++) or keep hardware.compile=false",
+        "install a C++ compiler (Debian, Ubuntu: apt install g++), or use hardware.compile=false",
     )
 
 
@@ -143,7 +146,7 @@ def memory_trace() -> ProbeResult:
         before = torch.cuda.memory_allocated()
         torch.empty(2**20, dtype=torch.uint8, device="cuda").fill_(1)
         peak = torch.cuda.max_memory_allocated() - before
-        return ProbeResult(peak == 2**20, f"1 MiB seen as {peak:,} bytes by the CUDA allocator")
+        return ProbeResult(peak == 2**20, f"the CUDA allocator counts 1 MiB as {peak:,} bytes")
     from torch.profiler import ProfilerActivity, profile
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # some builds trace their own start and stop
@@ -153,8 +156,8 @@ def memory_trace() -> ProbeResult:
     taken = max((event.nbytes() for event in events), default=0)
     return ProbeResult(
         taken == 2**20,
-        f"1 MiB seen as {taken:,} bytes by the profiler",
-        "peak tensor bytes cannot be counted with this build of torch: take the one in "
+        f"the profiler counts 1 MiB as {taken:,} bytes",
+        "this build of torch cannot count peak tensor bytes: install the version in "
         "constraints.txt",
     )
 
@@ -182,11 +185,13 @@ def gpu() -> ProbeResult:
 
     if not torch.cuda.is_available():
         build = torch.version.cuda
-        why = f"torch is built for CUDA {build} and sees no device" if build else "a CPU build"
+        why = (
+            f"torch is built for CUDA {build} and finds no GPU" if build else "a CPU build of torch"
+        )
         return ProbeResult(
             False,
             why,
-            "where there is a GPU: install its driver"
+            "if this machine has a GPU, install its driver"
             + ("" if build else " and a CUDA build of torch (plain PyPI has it)"),
         )
     x = torch.ones(256, 256, device="cuda")
@@ -203,9 +208,7 @@ def gpu() -> ProbeResult:
 def places() -> ProbeResult:
     """The devices that a sweep uses at once."""
     cpu = places_of(HardwareProfile(name="cpu"), timed=False)
-    lines = [
-        f"hardware=cpu: {len(cpu.all)} training cells at once ({words(cpu.all) or 'any core'})"
-    ]
+    lines = [f"hardware=cpu: {len(cpu.all)} trainings at once ({words(cpu.all) or 'any core'})"]
     seen = gpus()
     if seen:
         cards = on_gpus(seen)
@@ -226,7 +229,7 @@ def installed_files() -> ProbeResult:
         lines = [*csv.reader((ours.read_text("RECORD") or "").splitlines())]
     files = {name: digest.partition("=")[2] for name, digest, _ in lines if name[:4] == "lra/"}
     if not files:
-        return ProbeResult(True, "a checkout of the sources, which git knows")
+        return ProbeResult(True, "a git checkout of the sources")
     wrong = [name for name, d in files.items() if d and _digest(ours.locate_file(name)) != d]
     if not wrong:
         return ProbeResult(True, f"{len(files):,} files are those of the wheel")
@@ -257,7 +260,7 @@ def writable(folder: Path) -> ProbeResult:
     while not there.exists():
         if there.is_symlink():
             return ProbeResult(
-                False, f"{there.absolute()}: a link that leads nowhere",
+                False, f"{there.absolute()}: a broken link",
                 "make the folder that it names, or remove the link",
             )  # fmt: skip
         there = there.parent
@@ -271,7 +274,9 @@ def writable(folder: Path) -> ProbeResult:
         renamed.unlink()
     except OSError as error:
         return ProbeResult(
-            False, f"{folder.absolute()}: {error.strerror}", "name another folder, or free space"
+            False,
+            f"{folder.absolute()}: {error.strerror}",
+            "name another folder, or free some space",
         )
     free = shutil.disk_usage(there).free
     state = "" if folder.exists() else " (will be made)"
@@ -318,8 +323,8 @@ def tensorboard() -> ProbeResult:
 def hub() -> ProbeResult:
     """The data hub, from which text=imdb and the like are fetched."""
     by_hand = (
-        "generated tasks and sample sources need no network; fetch files elsewhere and use "
-        "`lra data prepare TASK --from PATH`"
+        "generated tasks and sample sources work offline; for others, download the files elsewhere "
+        "and use `lra data prepare TASK --from PATH`"
     )
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
         return ProbeResult(False, "switched off by HF_HUB_OFFLINE", by_hand)

@@ -1,4 +1,4 @@
-"""`lra doctor --rates`: how fast this machine is, measured and kept for `lra plan`."""
+"""`lra doctor --rates`: how fast this machine is, measured and stored for `lra plan`."""
 
 import json
 import time
@@ -14,11 +14,11 @@ UNITS = {"products": "FLOP/s", "operator_s": "s"}
 """Of the rates that are no bytes per second."""
 MEANINGS = {
     "products": "a large matrix product",
-    "memory": "additions of tensors that no cache holds",
-    "cache": "additions of tensors that a cache holds",
+    "memory": "adding tensors that are larger than the caches",
+    "cache": "adding tensors that fit in a cache",
     "exponentials": "exponentials",
     "sorts": "sorting rows of 4,096 numbers",
-    "operator_s": "an operator on next to nothing, forward and backward",
+    "operator_s": "one operator on a tiny tensor, forward and backward",
 }
 
 
@@ -53,7 +53,7 @@ def rates(name: str, *, as_json: bool) -> int:
         return 0
     print(f"{device_name(hardware.device)}, {hardware.precision}, for hardware={name}")
     for threads, measured, file, spent in steps:
-        print(f"\n{threads} threads, in {spent:.1f} s, kept in {file}")
+        print(f"\n{threads} threads, in {spent:.1f} s, stored in {file}")
         print(table(_rate_rows(measured)))
     return 0
 

@@ -1,4 +1,4 @@
-"""`lra plan --against`: what stored cells took, beside what counting alone would have said."""
+"""`lra plan --against`: what stored runs took, compared with their uncorrected forecasts."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ def against(results: Path, *, as_json: bool, as_csv: bool) -> int:
             left_out += 1
         else:
             lines.append(line)
-    for reason in (*unnamed, *(f"left out: {error}" for error in damaged)):
+    for reason in (*unnamed, *(f"excluded: {error}" for error in damaged)):
         print(reason, file=sys.stderr)
     shares = {
         quantity: summary([line["ratio"] for line in lines if line["quantity"] == quantity])
@@ -74,7 +74,9 @@ def compared_cells(
         FileNotFoundError: there is no such folder.
     """
     if not results.is_dir():
-        raise FileNotFoundError(f"no results folder {results}: give one that `lra run` has made")
+        raise FileNotFoundError(
+            f"there is no results folder {results}: name one that `lra run` has made"
+        )
     forecaster, store = Forecaster(), Store(results)
     for folder in cell_folders(results, damaged):
         try:
@@ -162,11 +164,11 @@ def _print(
     print()
     for quantity, share in shares.items():
         print(
-            f"{QUANTITIES[quantity]} ({quantity}), {share['cells']} cells: measured / predicted "
-            f"{share['median']:.2f} in the median, {share['least']:.2f} to {share['most']:.2f}; "
-            f"{share['within']:.0%} within a factor of {FACTOR}"
+            f"{QUANTITIES[quantity]} ({quantity}), {share['cells']} runs: measured / predicted is "
+            f"{share['median']:.2f} (median), {share['least']:.2f} to {share['most']:.2f} (range); "
+            f"{share['within']:.0%} of the runs are within a factor of {FACTOR}"
         )
     if not lines:
-        print("nothing to compare: no stored cell of train or scaling")
+        print("nothing to compare: this folder has no run of runner=train or runner=scaling")
     if left_out:
-        print(f"{left_out} cells left out: they cannot be counted")
+        print(f"{left_out} runs are excluded, as their operations cannot be counted")

@@ -70,7 +70,7 @@ def compare_words(
     cells: dict[str, dict[str, Any]] = {}
     if files and sweep is not None:
         raise ConfigError(
-            f"sweep: got {sweep!r}, which chooses from a store, and these are files: leave it out"
+            f"sweep: got {sweep!r}, which is for a results folder, and you gave files: remove it"
         )
     if files:
         found = [file_of_rows(file) for file in files]
@@ -100,7 +100,7 @@ def compare_words(
             if both := side.cells & other.cells:
                 raise ConfigError(
                     f"{other.title!r} and {side.title!r} choose {len(both)} results in common: "
-                    "add what tells them apart, as in 'linear seed=0'"
+                    "add an option in which they differ, for example 'linear seed=0'"
                 )
     metric, split = _what(frame, sides, metric, split)
     hits = (lambda *_: None) if files or root is None else _hits(root)
@@ -166,7 +166,9 @@ def _side(
     for part in where:
         cells &= _matching(part, settings)[1]
     if not cells:
-        raise UnknownName(f"no result is {' '.join([word, *where])!r}, taken together")
+        raise UnknownName(
+            f"no stored run is {' '.join([word, *where])!r}: remove one of these words"
+        )
     return Side(title=word, cells=frozenset(cells), about=tuple(about))
 
 
@@ -200,8 +202,8 @@ def _after_search(
     if not searching | is_led:
         if untuned:
             raise ConfigError(
-                "untuned: wanted results of a search, got none; without it, a name stands for all "
-                "trainings of its model"
+                "untuned: these results have no search; without this argument, a name stands for "
+                "all trainings of its model"
             )
         return sides, None
     searches = Searches(frame)
@@ -222,8 +224,8 @@ def _after_search(
         kept.append(replace(side, cells=cells))
         if not cells - searching:
             raise UnknownName(
-                f"{side.title!r}: wanted final trainings with {word} options, got none: its search "
-                "is not complete or failed; name an option that was searched to compare trials"
+                f"{side.title!r} has no final training with {word} options: its search is "
+                "unfinished or failed; to compare trials, name an option that was searched"
             )
     by_study = searches.studies >= STUDIES
     of_choice = searched | {"seed"} if by_study else searched
@@ -263,7 +265,7 @@ def _key(key: str, names: set[str]) -> str:
     found = [name for name in tried if name in names][:1]
     found = found or sorted(name for name in names if name.endswith(f".{plain}"))
     if len(found) > 1:
-        raise UnknownName(f"setting {key!r} may be {' or '.join(found)}: write more of its name")
+        raise UnknownName(f"setting {key!r} may be {' or '.join(found)}: give the longer name")
     if not found:
         last = {name.rpartition(".")[2] for name in names}
         raise UnknownName(unknown("setting", key, near(plain, names | last) or names))
@@ -287,7 +289,7 @@ def _what(
     shared = set.intersection(*({*final["metric"][final["cell"].isin(s.cells)]} for s in sides))
     if not shared:
         titles = " and ".join(side.title for side in sides)
-        raise ConfigError(f"{titles} share no metric with final numbers")
+        raise ConfigError(f"{titles} have no final score in common: choose other runs")
     metric = metric or next(name for name in [*JUDGED_BY, *sorted(shared)] if name in shared)
     if metric not in shared:
         raise UnknownName(unknown("metric", metric, shared))

@@ -50,14 +50,14 @@ def sweeps(results: Path) -> Iterator[Item]:
         alone = [key for key in keys if owners[key] == 1]
         folders = [results / part / name for part in PARTS]
         shared = len(keys) - len(alone)
-        note = f"{len(alone):,} cell{'' if len(alone) == 1 else 's'}" + (
-            f"; {shared:,} of other sweeps too stay" if shared else ""
+        note = f"{len(alone):,} run{'' if len(alone) == 1 else 's'}" + (
+            f"; {shared:,} that other sweeps use stay" if shared else ""
         )
         # The list of the sweep goes last: what an interruption leaves is still found by its name.
         yield Item("sweeps", name, [*map(store.cell_folder, alone), *folders[::-1]], alone, note)
     single = [folder for folder in cell_folders(results, left_out=[]) if folder.name not in owners]
     if single:
-        note = f"{len(single):,} cells of single runs"
+        note = f"{len(single):,} single runs"
         yield Item("sweeps", "(none)", single, [folder.name for folder in single], note)
 
 
@@ -71,7 +71,7 @@ def weights(results: Path) -> Iterator[Item]:
         if (folder / f"rows-{path.name.partition('-')[2]}.jsonl").exists()
     ]
     if paths:
-        note = "of complete trainings, which other runs may start from; their rows stay"
+        note = "of finished trainings, from which other runs may start; their rows stay"
         yield Item("weights", "weights", paths, [path.parent.name for path in paths], note)
 
 
@@ -93,9 +93,7 @@ def old(results: Path) -> Iterator[Item]:
         paths += sorted(folder.glob("damaged-*"))
     paths += filter(writers.has_died, sorted((results / "cells").glob("**/.*.tmp")))
     if paths:
-        note = (
-            f"{len(paths):,} files that no report reads: of earlier sources, damaged, half written"
-        )
+        note = f"{len(paths):,} files that no report reads: superseded, damaged, or half written"
         yield Item("old", "old", paths, [path.parent.name for path in paths], note)
 
 
@@ -103,7 +101,7 @@ def dashboards(results: Path) -> Iterator[Item]:
     """Yield what W&B and TensorBoard have on disk."""
     for name in ("wandb", "tensorboard"):
         if (results / name).is_dir():
-            note = "nobody writes these runs again; rows, tables and figures stay"
+            note = "runs of W&B or TensorBoard; rows, tables and figures stay"
             yield Item("dashboards", name, [results / name], [], note)
 
 
@@ -112,7 +110,7 @@ def data(results: Path) -> Iterator[Item]:  # noqa: ARG001
     root = data_root()
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         if path.is_dir() and path.name not in ("locks", "hashes") and path.name[0] != ".":
-            yield Item("data", path.name, [path], [], "prepared again, or downloaded, when needed")
+            yield Item("data", path.name, [path], [], "generated or downloaded again when needed")
 
 
 KINDS: dict[str, Callable[[Path], Iterator[Item]]] = {

@@ -40,7 +40,7 @@ def stored_rows(
     """
     store = Store(root)
     if sweep is not None and sweep not in store.sweeps():
-        later = "One that has just begun has no finished cell yet, and is known once it is planned."
+        later = "A sweep that has just begun is known once it is planned."
         raise UnknownName(unknown("sweep", sweep, store.sweeps(), way_out=later))
     left_out: list[BadStore] = []
     rows = read_rows(root, sweep, left_out=left_out)
@@ -59,10 +59,10 @@ def stored_rows(
         raise left_out[0]
     if sound.empty and sweep is not None and store.cells_of(sweep):
         raise FileNotFoundError(
-            f"no cell of {sweep} under {root} is finished yet; the same command goes on"
+            f"no run of {sweep} under {root} is finished yet; rerun the same command to resume it"
         )
     if sound.empty:
-        raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
+        raise FileNotFoundError(f"there are no results under {root}: `lra run` makes some")
     named = with_distinct_names(sound, cells)
     return named, cells, [str(error) for error in left_out]
 
@@ -92,14 +92,14 @@ def lines_of_unfinished(root: Path, sweep: str | None) -> list[str]:
         ]
         if texts:
             cells = some(texts, between="; ")
-            lines.append(f"unfinished in {name}: {cells}; the same command goes on")
+            lines.append(f"unfinished in {name}: {cells}; rerun the same command to resume")
     return lines
 
 
 def destination(root: Path, sweep: str | None) -> tuple[Path, str]:
     """Return the folder and the heading of the report on a sweep, or on the whole store."""
     if sweep is not None:
-        mixed = "adhoc: all runs without a sweep of their own"
+        mixed = "adhoc: all runs without a named sweep"
         return root / "reports" / sweep, f"Results of {mixed if sweep == ADHOC else sweep}"
     sweeps = Store(root).sweeps()
     return root / "reports" / "all", f"Results of all sweeps: {', '.join(sweeps)}"

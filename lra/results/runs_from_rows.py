@@ -38,18 +38,18 @@ def write_runs(logger: SweepLogger, *, ran: bool) -> str:
     if target is None:
         return ""
     if not (ran or target.agent):
-        return "nothing is written: no cell was run, for all are complete"
+        return "nothing new to write: every run was finished before"
     sweep = logger.sweep
     cells = [cell for cell in sweep.cells if not (ran and writes_its_run(cell))]
     fault = _written(logger, target, cells) if cells else ""
-    fault = f"; not all are there: {fault}" if fault else ""
+    fault = f"; some are missing: {fault}" if fault else ""
     if target.kind == "tensorboard":
         return f"`tensorboard --logdir {target.folder}` shows its runs{fault}"
     if target.kind == "online":
         others = any(target.folder.glob("offline-run-*"))
         left = f"; `wandb sync` sends those in {target.folder}" if others else ""
         return f"its runs are on the server, in the project {target.project}{left}{fault}"
-    why = f", as the server does not take them ({logger.unreachable.rstrip('.')})"
+    why = f", as the server refused them ({logger.unreachable.rstrip('.')})"
     why = why if logger.unreachable else ""
     return f"its runs are in {target.folder}{why}; `wandb sync` sends them{fault}"
 

@@ -13,11 +13,13 @@ from lra.runners.storage.formats import BadStore, read_newest_rows
 from lra.runners.store import Store
 
 Rows = Sequence[Mapping[str, Any]]
-PLACE = ("task", "task_version", "source", "length", "metric")
-"""Columns, and below labels, in which a score and that of a baseline agree."""
-LABELS = ("split", "regime", "tokenizer")
+PLACE, LABELS = (
+    ("task", "task_version", "source", "length", "metric"),
+    ("split", "regime", "tokenizer"),
+)
+"""Columns and labels in which a score and that of a baseline agree."""
 ITS_DATA = re.compile(r"\+?(task|protocol|scale|plugins|results)[.=]")
-"""Arguments that decide the data of a run, and where its baselines are found."""
+"""Arguments that decide the data of a run, and where its baselines are stored."""
 MOST = 5_000
 """Runs among which those of baselines are looked for: each is a small file to read."""
 

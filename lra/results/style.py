@@ -32,17 +32,17 @@ from lra.reports.style import (
 
 ENDING = ".mplstyle"
 NESTED: dict[str, type] = {"font": Font, "tables": TableStyle}
-LAYOUT = "every part of a figure is measured and put in its place"
-BYTES = "the same rows give the same bytes, with letters that are embedded as TrueType"
+LAYOUT = "lra measures and places every part of a figure"
+BYTES = "equal rows give equal files, with embedded TrueType fonts"
 HELD = {
-    "text.usetex": "names of models are printed letter by letter, whatever they hold",
-    "text.parse_math": "names of models are printed letter by letter, whatever they hold",
-    "text.latex.preamble": "names of models are printed letter by letter, whatever they hold",
+    "text.usetex": "names of models are printed as plain text",
+    "text.parse_math": "names of models are printed as plain text",
+    "text.latex.preamble": "names of models are printed as plain text",
     "figure.autolayout": LAYOUT, "figure.constrained_layout.use": LAYOUT, "savefig.bbox": LAYOUT,
-    "savefig.pad_inches": LAYOUT, "figure.dpi": LAYOUT, "savefig.format": "formats says this",
+    "savefig.pad_inches": LAYOUT, "figure.dpi": LAYOUT, "savefig.format": "set formats instead",
     "svg.hashsalt": BYTES, "svg.fonttype": BYTES, "pdf.fonttype": BYTES, "pdf.compression": BYTES,
     "pdf.use14corefonts": BYTES, "ps.fonttype": BYTES,
-    "font.family": "font.family of the style says this",
+    "font.family": "set font.family of the style instead",
 }  # fmt: skip
 """Settings of matplotlib that no style changes, and why."""
 MOST_DPI, MOST_DOTS = 1200, 12_000
@@ -141,7 +141,7 @@ def style_of(node: Mapping[str, Any], where: str) -> ReportStyle:
     settings = _mapping(node.pop("matplotlib", None) or {}, where, "matplotlib")
     for key in settings:
         if key in HELD:
-            raise ConfigError(f"{where}: matplotlib.{key} stays as it is: {HELD[key]}")
+            raise ConfigError(f"{where}: matplotlib.{key} is fixed: {HELD[key]}")
     parts["matplotlib"] = {
         key: _checked(str(key), value, f"{where}: matplotlib") for key, value in settings.items()
     }
@@ -274,7 +274,7 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
         if not colon:
             raise ConfigError(f"{where}: got {bare!r}; wanted KEY: VALUE, as in font.size: 8")
         if key in HELD and key != "font.family":
-            remarks.append(f"{where}: {key} is not taken: {HELD[key]}")
+            remarks.append(f"{where}: {key} is ignored: {HELD[key]}")
             continue
         settings[key] = _checked(key, value.strip("\"'") if value[:1] in "\"'" else value, where)
     family = settings.pop("font.family", None)
@@ -288,8 +288,8 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
     if "figure.figsize" in settings:
         given["width"], high = settings.pop("figure.figsize")
         remarks.append(
-            f"{path}: of figure.figsize the width is taken, {given['width']:g} inches: a figure is "
-            f"as high as what it holds, not {high:g}"
+            f"{path}: the width of figure.figsize is used, {given['width']:g} inches; its height, "
+            f"{high:g}, is ignored, as the content of a figure decides its height"
         )
     colors = [each.get("color") for each in settings.get("axes.prop_cycle", ())]
     given["palette"] = [color for color in colors if color]

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: its cells begun, under way and ended.
+"""What a person reads while a sweep runs: its runs begun, under way and ended.
 
 Everything goes to stdout, a line at a time, flushed; errors and refusals alone go to stderr. Where
 both are one terminal, lines at its bottom are drawn again and again instead of the lines at
@@ -32,7 +32,7 @@ VERBOSE_S = 1.0
 DRAWN_S, LOOK_S = 0.1, 0.5
 """Between two drawings, and between two looks whether something is due."""
 GOOD = frozenset({Status.ok, Status.skipped})
-"""Endings that `--quiet` leaves out."""
+"""Endings that `--quiet` omits."""
 UNLIKE = ("model", "mixer", "seed", "trainings")
 """Parts of an identity in which cells that take about as long may differ."""
 STOPPED, SAVED, LEFT = "stopped, without rows", "saved half-way", "left"
@@ -235,10 +235,10 @@ class ProgressBoard:
         """Say how all of it ended, and where the results are."""
         parts = ending_words(self.endings)
         missing = self.total - self.endings.total()
-        parts += [f"{missing} not tried"] if missing else []
-        cells = "1 cell" if self.total == 1 else f"{self.total} cells"
+        parts += [f"{missing} not started"] if missing else []
+        runs = "1 run" if self.total == 1 else f"{self.total} runs"
         took = time_words(self.clock() - self.begin)
-        self.say(f"{cells} in {took}: {', '.join(parts)}; results in {folder}", always=True)
+        self.say(f"{runs} in {took}: {', '.join(parts)}; results in {folder}", always=True)
 
     def say(self, line: str, *, always: bool = False) -> None:
         """Print a line, above what is drawn; where quiet is asked for, only with `always`."""
@@ -293,7 +293,7 @@ class ProgressBoard:
         bad = sum(count for status, count in self.endings.items() if status not in GOOD)
         left = self._left_s(now)
         return [
-            Fact(f"{self.endings.total()} of {self.total} cells ended", 0),
+            Fact(f"{self.endings.total()} of {self.total} runs ended", 0),
             *([Fact(f"{bad} not ok", 2)] if bad else []),
             *([Fact(f"{hidden} more under way", 3)] if hidden else []),
             Fact(f"{time_words(now - self.begin)} so far", 4),

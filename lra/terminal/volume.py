@@ -1,4 +1,4 @@
-"""How much `lra run` says: `--quiet` and `--verbose`, anywhere on the line."""
+"""How much `lra run` prints: `--quiet` and `--verbose`, anywhere on the line."""
 
 from collections.abc import Sequence
 from enum import StrEnum, auto
@@ -31,10 +31,10 @@ def volume_of(argv: Sequence[str]) -> tuple[Volume, list[str]]:
     rest = [word for word in argv[:end] if word not in FLAGS] + list(argv[end:])
     volumes = dict.fromkeys(FLAGS[word] for word in words)
     if len(volumes) > 1:
-        raise ConfigError(f"got {' and '.join(dict.fromkeys(words))}; wanted one of them")
+        raise ConfigError(f"got {' and '.join(dict.fromkeys(words))}: give one of them")
     printing = [word for word in rest if word.partition("=")[0] in PRINTING]
     if words and printing:
         raise ConfigError(
-            f"got {words[0]} beside {printing[0]}, which runs nothing: leave one of them out"
+            f"got {words[0]} together with {printing[0]}, which starts no run: remove one of them"
         )
     return Volume(next(iter(volumes), "normal")), rest

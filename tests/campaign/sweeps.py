@@ -34,10 +34,10 @@ SHORT = ("-m", *TINY, "model=linear,performer", "seed=range(0,2)", "sweep=S")
 """What most parts disturb in the short form: it is run undisturbed once for all of them."""
 SHARED = "undisturbed"
 ENDS = (
-    r"results +\S", r"interrupted: \d+ of \d+ cells are left; the same command goes on",
-    r"\d+ of \d+ cells have no rows; the same command goes on", r"lra: .{20}",
+    r"results +\S", r"interrupted: \d+ of \d+ runs are left; rerun the same command",
+    r"\d+ of \d+ runs have no results yet; rerun the same command", r"lra: .{20}",
     r"\d+ of \d+ runs are finished already and are skipped", r"W&B  ",
-    r"TensorBoard  ", r"rows  ", r"again  ",
+    r"TensorBoard  ", r"rows  ", r"details  ", r"note  ",
 )  # fmt: skip
 """What the last line of a sweep that was not killed begins with."""
 

@@ -44,7 +44,7 @@ CHANGES = {BROUGHT: "task.source=sample", "PyTorch sees no GPU": "runner.dry_run
 ANSWERS = {
     "run": f"{BROUGHT}|is more tokens than there are to remember"  # in a sample
     "|task.path must name|reads no files",  # of an archive
-    "generate": "is no causal language model|the prompt from stdin is empty",
+    "generate": "has no causal language model|the prompt from stdin is empty",
     "compare": "unknown (model|value|sweep|setting)|no results of",
     "verify": "no CUDA|sees no GPU|No module named 'fla'|checks passed, [1-9]",
     "data": "is missing: |are not prepared|cannot be reached|no WikiText there|no FASTA file there",

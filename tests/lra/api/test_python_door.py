@@ -227,12 +227,12 @@ REFUSED = {
         lambda: lra.task("text", path="nowhere.tar.gz"),
         r"nowhere\.tar\.gz",
     ),
-    "no such folder": (lambda: lra.rows("nowhere"), r"there is nothing at nowhere\. Wanted"),
-    "another file": (lambda: lra.rows(ROOT / "Makefile"), r"wanted one that ends with \.jsonl"),
+    "no such folder": (lambda: lra.rows("nowhere"), r"there is nothing at nowhere\. Give"),
+    "another file": (lambda: lra.rows(ROOT / "Makefile"), r"give one that ends with \.jsonl"),
     "a folder without rows": (lambda: lra.rows(ROOT / "conf"), "no results under"),
-    "a sweep of a file": (lambda: lra.rows(ROWS, "mine"), "leave it out"),
+    "a sweep of a file": (lambda: lra.rows(ROWS, "mine"), "remove it"),
     "no mixer": (lambda: lra.verify(dict), "dict takes no `site`; wanted a class"),
-    "an instance": (lambda: lra.verify(torch.nn.Linear(2, 2)), "and no instance of it"),
+    "an instance": (lambda: lra.verify(torch.nn.Linear(2, 2)), "in place of an instance"),
     "an unknown option of a class": (lambda: lra.verify(Blind, scal=1), "did you mean 'scale'"),
     "several values without -m": (
         lambda: lra.run("model=linear,sdpa"),
@@ -243,14 +243,17 @@ REFUSED = {
         r"unknown key 'optim\.step': did you mean 'optim\.steps'",
     ),
     "words that only print": (lambda: lra.run(["--cfg", "job"]), "call `lra run` in a shell"),
-    "flags alone": (lambda: lra.run("-q"), "got -q and nothing to run; .* is lra.run()"),
+    "flags alone": (
+        lambda: lra.run("-q"),
+        "got -q alone: add what to run, .* lra.run.. is a run of defaults",
+    ),
     "a protocol": (lambda: lra.run(protocol="s4"), r'wanted \*\*\{"\+protocol": "s4"\}$'),
     "too long a warm-up": (
         lambda: lra.run(optim={"steps": 10, "warmup_steps": 50}),
         r'type optim=\{"warmup_steps": 10\} or fewer',
     ),
     "no text": (lambda: lra.task("corpus"), "got train=None; name a text file"),
-    "no words": (lambda: lra.run(3), "wanted the words behind `lra run`"),
+    "no words": (lambda: lra.run(3), "wanted the arguments of `lra run`"),
     "plugins as a text": (lambda: lra.run("", plugins="mine"), r"wanted a list of names"),
     "a path for rows": (lambda: lra.table("results"), r"wanted rows, as lra\.rows\(path\)"),
 }
@@ -276,7 +279,7 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
     example = lra.rows("example")
     for said, call in {
         "a list is one value; wanted a tuple for a sweep": lambda: lra.run(model=["linear"]),
-        "got linear among the words and sdpa as": lambda: lra.run("model=linear", model="sdpa"),
+        "got linear in the text and sdpa as": lambda: lra.run("model=linear", model="sdpa"),
         "unknown argument of lra.search 'trial': did you mean 'trials'": lambda: lra.search(
             params=RANGES, trial=2
         ),
@@ -294,9 +297,13 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
         "got 1 name, 'linear'": lambda: lra.compare(example, "linear"),
         "wanted two or more, as a b; the": lambda: lra.compare(example, "a,b"),
         "got a DataFrame; wanted a path": lambda: lra.report(example),  # type: ignore[arg-type]
-        "sweep='s' chooses from a store, and": lambda: lra.report("example", "s"),
-        "a store; wanted one store, or files": lambda: lra.compare([ROWS, ROOT / "conf"], "a", "b"),
-        "sweep='s' chooses from a store": lambda: lra.compare(example, "linear", "sdpa", sweep="s"),
+        "sweep='s' is for a results folder, and": lambda: lra.report("example", "s"),
+        "a results folder; give one results folder, or files": lambda: lra.compare(
+            [ROWS, ROOT / "conf"], "a", "b"
+        ),
+        "sweep='s' is for a results folder": lambda: lra.compare(
+            example, "linear", "sdpa", sweep="s"
+        ),
         "no scores on the other split": lambda: lra.figure(example, "scores", split="other"),
         "wanted a path, rows, what lra.run returned": lambda: lra.compare([example, 3], "a", "b"),
         "for a name; several results are a list": lambda: lra.compare(example, example),
@@ -402,8 +409,8 @@ def test_the_whole_way_is_shown_where_it_is_asked_for(monkeypatch: pytest.Monkey
 def test_tables_and_figures_say_what_they_lack(rows: pd.DataFrame) -> None:
     for call, answer in (
         (lambda: lra.table(rows, "acuracy"), "unknown table 'acuracy': did you mean 'accuracy'"),
-        (lambda: lra.table(rows), "no numbers for 'accuracy' among the rows, which are of runner"),
-        (lambda: lra.table(rows, "growth", mode="step"), "mode='step' has no meaning for 'growth'"),
+        (lambda: lra.table(rows), "the rows have no numbers for 'accuracy': they are of runner"),
+        (lambda: lra.table(rows, "growth", mode="step"), "mode='step' has no effect on 'growth'"),
         (lambda: lra.table(rows, "growth", models=["sdp"]), "did you mean 'sdpa'"),
         (lambda: lra.table(rows, "growth", models="sdpa"), r"wanted a list, as in \['sdpa'\]"),
         (lambda: lra.figure(rows, "tme"), "did you mean 'time'"),
@@ -416,7 +423,7 @@ def test_tables_and_figures_say_what_they_lack(rows: pd.DataFrame) -> None:
             call()
     other = rows.assign(hardware="h100", cell="x" + rows["cell"])
     with pytest.raises(
-        ValueError, match=r"differ in hardware \(cpu, h100\)\. Choose, as in rows\["
+        ValueError, match=r"differ in hardware \(cpu, h100\)\. Choose one, as in rows\["
     ):
         lra.table(pd.concat([rows, other]), "growth")
 
@@ -490,6 +497,6 @@ def test_a_script_needs_no_guard_and_can_be_interrupted(tmp_path: Path) -> None:
     text = "".join(said)
     assert process.returncode == 0, text
     assert text.count("sweep adhoc: 2 cells to run") == 1, text
-    assert "2 cells in" in text
-    assert "interrupted: 1 of 1 cells are left" in text
+    assert "2 runs in" in text
+    assert "interrupted: 1 of 1 runs are left" in text
     assert said[-1] == "stopped by hand\n"

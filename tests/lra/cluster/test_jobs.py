@@ -168,7 +168,10 @@ def test_jobs_that_were_started_are_found_without_their_ids(
     assert code == {"note": 0, "submission": 2}.get(fails, code)
     said = capsys.readouterr()
     if fails == "note":
-        assert "the workers run, and --stop finds them; their ids are not noted: " in said.err
+        assert (
+            "the workers run, and --stop finds them, but their ids could not be stored: "
+            in said.err
+        )
     else:
         assert code != 0
     monkeypatch.setattr(notes, "write_whole", real)
@@ -177,7 +180,7 @@ def test_jobs_that_were_started_are_found_without_their_ids(
     assert main(["submit", "--stop", "some", "--results", str(tmp_path)]) == 0
     asked = {word for line in fake.asked("scancel") for word in line.split()[2:]}
     assert asked == {"1_0", "1_1"}
-    assert "asked the workers of some to stop" in capsys.readouterr().out
+    assert "the workers of some will save their runs and stop" in capsys.readouterr().out
 
 
 def test_a_process_that_was_started_is_found_without_its_id(

@@ -103,7 +103,7 @@ def test_workers_that_start_keep_what_they_will_use(
     filled()
     assert main(["submit", *WORDS]) == 0
     assert len(starting) == 1
-    assert all("workers of sweep used run or start" in line for line in refused())
+    assert all("workers of sweep used are running or starting" in line for line in refused())
     starting[0].kill()
     starting[0].wait()
     for words in KINDS:

@@ -95,17 +95,20 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
             ["linaer", "sdpa", "--sweep", "mine"],
             "no results of 'linaer' in sweep mine: did you mean 'linear'? Known models: linear, ",
         ),
-        (["linear", "sdpa linear"], "no result is 'sdpa linear', taken together"),
+        (["linear", "sdpa linear"], "no stored run is 'sdpa linear': remove one"),
         (["linear", "linear"], "'linear' and 'linear' choose 12 results in common"),
         (["seed=0", "seed=1"], "seed=0 has seed 0, model linear and sdpa, optim"),
         (["linear", "peak_learning_rat=1"], "unknown setting 'peak_learning_rat': did you mean"),
-        (["linear", "name=train"], "setting 'name' may be runner.name or task.name: write more"),
+        (
+            ["linear", "name=train"],
+            "setting 'name' may be runner.name or task.name: give the longer name",
+        ),
         (["linear", "seed=7"], "unknown value of seed '7'. Known values of seed: 0, 1, 2."),
         (["linear", "sdpa", "--metric", "acuracy"], "did you mean 'accuracy'?"),
         (["linear", "sdpa", "--split", "train"], "unknown split of accuracy 'train'"),
         (["linear", "sdpa", "--where", "listops"], "got 'listops'; wanted KEY=VALUE"),
         (["linear", "sdpa", "--sweep", "mien"], "unknown sweep 'mien': did you mean 'mine'?"),
-        (["linear", "sdpa seed=0", "--where", "seed=1"], "taken together"),
+        (["linear", "sdpa seed=0", "--where", "seed=1"], "no stored run is 'sdpa seed=0 seed=1'"),
     ],
 )
 def test_what_cannot_be_compared_says_why(
@@ -200,11 +203,11 @@ def test_from_three_studies_on_pairs_share_the_study(
         )
     lost = [row for row in made if row["family"] == "sdpa" or row["labels"].get("trial") == "0"]
     lost = rows_file(tmp_path / "lost.jsonl", lost)
-    assert "'linear': wanted final trainings with tuned options, got none" in printed(
+    assert "'linear' has no final training with tuned options" in printed(
         capsys, "sdpa", "linear", "--rows", lost, code=2
     )
     plain = rows_file(tmp_path / "plain.jsonl", [*others, accuracy("sdpa", 1, 0.5)])
-    assert "untuned: wanted results of a search, got none" in printed(
+    assert "untuned: these results have no search" in printed(
         capsys, "sdpa", "local", "--rows", plain, "--untuned", code=2
     )
 
@@ -243,7 +246,7 @@ def test_a_damaged_cell_is_left_out_and_named(
     copy = tmp_path / "results"
     shutil.copytree(results, copy)
     next(copy.glob("cells/*/*/rows-*.jsonl")).write_text("{")
-    assert "left out: " in printed(capsys, "linear", "sdpa", "--results", copy, code=1)
+    assert "excluded: " in printed(capsys, "linear", "sdpa", "--results", copy, code=1)
 
 
 def test_names_in_one_word_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,7 +261,7 @@ def test_a_wrong_flag_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[s
         main(["compare", "linear", "sdpa", "--sweeep", "mine"])
     assert capsys.readouterr().err == (
         "lra compare: unrecognized arguments: --sweeep mine (did you mean --sweep?); lra compare "
-        "--help says what it takes\n"
+        "--help explains its arguments\n"
     )
 
 

@@ -43,7 +43,7 @@ def test_the_table_folds_layers_and_names_them(capsys):
     text = capsys.readouterr().out
     assert "softmax on listops: one example of 64 tokens" in text
     assert "layers 1 to 6: mixer SoftmaxAttention (shared)" in text
-    assert "whose parameters count once" in text
+    assert "its parameters count once" in text
 
 
 def test_a_stored_cell_at_its_own_length(tmp_path, capsys):
@@ -71,15 +71,15 @@ def test_what_depends_on_contents_is_named(capsys):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["--cost"], "--cost needs a stored cell, or words of lra run"),
-        (["--cost", "3fa9", "4fb0"], "takes one cell at a time: got 3fa9 4fb0"),
+        (["--cost"], "--cost needs a stored run, or arguments of lra run"),
+        (["--cost", "3fa9", "4fb0"], "takes one run at a time: got 3fa9 4fb0"),
         (["--cost", "3fa9", "--results", "nowhere"], "name yours by --results DIR"),
-        (["--cost", "model=softmax", "--results", "nowhere"], "leave one of them out"),
+        (["--cost", "model=softmax", "--results", "nowhere"], "remove one of them"),
         (["--cost", "runner=certify"], "runner=certify has no model to count"),
         (["--cost", "model=linformer", "task=text8"], "choose a causal family"),
         (["--cost", "model=sofmax"], "did you mean 'softmax'"),
-        (["model=softmax"], "model=softmax is for --cost"),
-        (["3fa9", "--lengths", "64"], "--lengths is for --cost"),
+        (["model=softmax"], "model=softmax needs --cost"),
+        (["3fa9", "--lengths", "64"], "--lengths needs --cost"),
     ],
 )
 def test_refusals(words, answer, capsys):

@@ -149,7 +149,7 @@ def test_statistics_of_lengths_and_labels():
     text = data.statistics(data.Lengths(lengths, Counter({1: 30, 0: 10})))
     assert "shortest 1, median 51, 90 % 91, longest 100" in text
     assert "0: 25.0%, 1: 75.0%" in text
-    assert "no full batch" in data.statistics(data.Lengths([], Counter()))
+    assert "fewer examples than one batch" in data.statistics(data.Lengths([], Counter()))
 
 
 def test_a_task_that_cannot_spell_shows_its_ids():

@@ -42,7 +42,7 @@ def test_what_fails_is_told_with_its_way_out_and_costs_the_exit_code_only_where_
     text = capsys.readouterr().out
     assert "ok   first" in text
     assert "no   second" in text
-    assert "way out: go there" in text
+    assert "remedy: go there" in text
     assert text.endswith("ready\n")
 
     only(doctor.Check("first", broken, essential=True), doctor.Check("second", fine))
@@ -160,7 +160,7 @@ def test_the_checks_try_the_folder_that_was_named(tmp_path):
     essential = {name for name, check in by_name.items() if check.essential}
     assert essential == {
         "installed files",
-        "cell in its own process",
+        "separate process",
         "results folder",
         "data folder",
     }

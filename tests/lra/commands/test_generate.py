@@ -104,10 +104,10 @@ def test_a_prompt_longer_than_the_window_is_read_through_the_state(generate) -> 
         ("--prompt a --top-p 0", r"--top-p must lie in (0, 1]: got 0.0"),
         ("--prompt a --top-p 1.1", r"--top-p must lie in (0, 1]: got 1.1"),
         ("--prompt a --top-k 28", "the vocabulary has 27 tokens"),
-        ("--prompt a --greedy --top-p 0.5", "--top-p 0.5 has nothing to act on"),
-        ("--prompt a --greedy --samples 2", "--samples 2 has nothing to act on"),
+        ("--prompt a --greedy --top-p 0.5", "--top-p 0.5 has no effect"),
+        ("--prompt a --greedy --samples 2", "--samples 2 has no effect"),
         ("--prompt=", "the prompt from --prompt is empty"),
-        ("--prompt a --prompt-file b", "leave one out"),
+        ("--prompt a --prompt-file b", "give one of them"),
         ("--prompt-file /nowhere/at/all", "No such file"),
     ],
 )
@@ -146,7 +146,7 @@ def test_cells_that_write_nothing_are_named(generate, results: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("listops", "is no causal language model: task=listops asks its model for classification"),
+        ("listops", "has no causal language model: task=listops asks its model for classification"),
         ("selective_copy", "whose tokens are no text"),
     ],
 )

@@ -55,8 +55,8 @@ def test_a_table_names_what_is_not_known_and_what_does_not_fit(folder: Path, cap
     assert main(["plan", *words]) == 0
     text = capsys.readouterr().out
     assert "Span does not say what its cells ask of a model" in text
-    assert "of 1 cells the time is not known, and not in the sum" in text
-    assert "1 cells will not fit" in text
+    assert "the time of 1 runs is unknown, and missing from the sum" in text
+    assert "1 runs need more memory than there is" in text
     assert re.search(r" to do, [\d.]+ (s|min)\b", text)
     assert " NO " in text
     assert [*folder.iterdir()] == []
@@ -87,8 +87,11 @@ def test_the_memory_of_references_stands_apart_with_mode_and_limit(capsys) -> No
     assert head.split()[2] == "mode"
     assert [head.index(word) for word in ("limit", "memory", "fits", "reference", "it fits")]
     assert re.search(r"step .* GiB .* yes  softmax .* GiB +NO", lines[-1])
-    assert "a reference beside the model will not fit: runner.reference_max_length" in sentences
-    assert "cells will not fit" not in sentences
+    assert (
+        "runs the reference needs more memory than there is: runner.reference_max_length"
+        in sentences
+    )
+    assert "runs need more memory" not in sentences
 
 
 def test_tokens_of_a_text_have_a_forecast(capsys) -> None:
@@ -148,9 +151,9 @@ def test_what_is_done_is_not_to_do_and_is_compared(capsys) -> None:
     [
         (["model=nope"], "nope"),
         (["hardware=nope"], "Known hardware"),
-        (["--json", "--csv", *WORDS], "one of --json and --csv"),
+        (["--json", "--csv", *WORDS], "got --json and --csv: give one of them"),
         (["--against", "nope"], "no results folder nope"),
-        (["--against", ".", "model=linear"], "leave out model=linear"),
+        (["--against", ".", "model=linear"], "remove model=linear"),
         (["+hardware.typical.speed=3"], "speed"),
     ],
 )

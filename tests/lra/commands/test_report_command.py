@@ -33,7 +33,7 @@ def test_python_reads_the_same_rows_and_names_what_is_damaged(results: Path) -> 
         lra.rows(results, "mien")
     one = next(results.glob("cells/*/*/*.jsonl"))
     one.write_text("{")
-    with pytest.warns(UserWarning, match=rf"left out: {one}, line 1: torn") as warned:
+    with pytest.warns(UserWarning, match=rf"excluded: {one}, line 1: torn") as warned:
         assert len(lra.rows(results)) == 1
     assert warned[0].filename == __file__
 
@@ -42,7 +42,7 @@ def test_a_report_of_a_whole_store_says_which_sweeps_it_mixes(results: Path) -> 
     Store(results).record_in_sweep("adhoc", Store(results).cells_of("mine")[0])
     for sweep, words in (
         ([], "# Results of all sweeps: adhoc, mine"),
-        (["--sweep", "adhoc"], "# Results of adhoc: all runs without a sweep of their own"),
+        (["--sweep", "adhoc"], "# Results of adhoc: all runs without a named sweep"),
         (["--sweep", "mine"], "# Results of mine"),
     ):
         assert main(["report", "--results", str(results), *sweep, "--out", str(results / "r")]) == 0
@@ -58,7 +58,7 @@ def test_what_an_interrupted_sweep_has_not_finished_is_named(results: Path, caps
     words = ["report", "--results", str(results), "--out", str(folder)]
     told = (
         f"unfinished in mine: {'3fa9' * 4}; train other on listops, seeds 2, 3; "
-        "train third on listops, seed 3; the same command goes on"
+        "train third on listops, seed 3; rerun the same command to resume"
     )
     for sweep in ([], ["--sweep", "mine"]):
         assert main([*words, *sweep]) == 0
@@ -111,10 +111,10 @@ def test_an_unknown_sweep_and_an_empty_store(results: Path, tmp_path: Path, caps
     assert main(["report", "--results", str(results), "--sweep", "mien"]) == 2
     assert "did you mean 'mine'" in capsys.readouterr().err
     assert main(["report", "--results", str(results), "--sweep", "new"]) == 2
-    assert "One that has just begun has no finished cell yet" in capsys.readouterr().err
+    assert "A sweep that has just begun is known once it is planned" in capsys.readouterr().err
     Store(results).record_in_sweep("new", make_cell(5).key, "train linear on listops, seed 5")
     assert main(["report", "--results", str(results), "--sweep", "new"]) == 2
-    assert f"no cell of new under {results} is finished yet" in capsys.readouterr().err
+    assert f"no run of new under {results} is finished yet" in capsys.readouterr().err
     assert main(["report", "--results", str(tmp_path / "nothing")]) == 2
     assert "lra run" in capsys.readouterr().err
 

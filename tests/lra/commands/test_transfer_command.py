@@ -181,7 +181,7 @@ def test_a_checkpoint_is_scored_as_it_is_and_known_by_its_content(tmp_path: Path
     moved = shutil.copytree(files, tmp_path / "moved") / index.name
     capsys.readouterr()
     assert scored(moved) == 0
-    assert "complete already" in capsys.readouterr().out
+    assert "finished already" in capsys.readouterr().out
 
     changed = {name: tensors[name] + 1 for name in tensors if "00001" in places[name]}
     save_file(changed, moved.with_name("w-00001-of-00002.safetensors"))

@@ -171,8 +171,8 @@ def test_a_module_that_looks_back_alone_is_listed_once(layers, capsys):
         assert main(["verify", *words]) == code
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("--  bidirectional ")
-        assert "the same as causal: it looks back alone" in lines[0]
-        assert any(line.endswith("works, and looks back alone") for line in lines)
+        assert "the same as causal: this mixer only looks back" in lines[0]
+        assert any(line.endswith("works, and only looks back") for line in lines)
         assert not any("bidirectional." in line for line in lines)
         assert sum("causal.no_lookahead" in line for line in lines) == 1
 

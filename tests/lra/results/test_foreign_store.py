@@ -289,7 +289,7 @@ def test_the_command_that_repeats_a_cell_names_its_package(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert called(("show", SIZE)) == 0
-    command = capsys.readouterr().out.partition("\nrepeat ")[2].splitlines()[0]
+    command = capsys.readouterr().out.partition("\nrerun ")[2].splitlines()[0]
     assert NAMED in command
     assert "'runner.modes=[small]' 'runner.lengths=[16]'" in command
 

@@ -35,7 +35,7 @@ WRONG = {
     "matplotlib: {savefig.dpi: .nan}": "savefig.dpi: got nan; wanted numbers from 10 to 1200",
     "{width: 40, matplotlib: {savefig.dpi: 1200}}": "of 48,000 dots in width; wanted at most",
     "models: {a: {dashes: [1.0e+9, 1]}}": "wanted dashes and gaps in turn, all above 0",
-    "matplotlib: {text.usetex: true}": "matplotlib.text.usetex stays as it is: names of models",
+    "matplotlib: {text.usetex: true}": "matplotlib.text.usetex is fixed: names of models",
 }
 
 

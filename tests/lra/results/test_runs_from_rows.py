@@ -128,7 +128,7 @@ def test_each_value_is_in_one_run_of_its_curve(
     assert "quality/test_accuracy/retrieval_baseline/root" in baselines.summary
     # written again they are the same runs, which take the place of those before
     before = folders(tmp_path / "r")
-    assert store.write(ran=False) == "nothing is written: no cell was run, for all are complete"
+    assert store.write(ran=False) == "nothing new to write: every run was finished before"
     assert folders(tmp_path / "r") == before
     store.write()
     ids = Counter(name.rpartition("-")[2] for name in folders(tmp_path / "r"))
@@ -194,4 +194,4 @@ def test_a_server_that_dies_at_the_end_of_a_run_leaves_the_others(
 def test_what_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     store = Filled(tmp_path / "r")
     (tmp_path / "r/wandb").write_text("a file where W&B wants its folder")
-    assert "; not all are there: " in store.write()
+    assert "; some are missing: " in store.write()

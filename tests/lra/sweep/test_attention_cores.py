@@ -201,7 +201,7 @@ def test_a_sweep_from_random_and_trained_numbers_to_its_report(tmp_path: Path, c
         timed = pd.read_csv(table).query("column == 'core_time_ms' and value > 0")["family, budget"]
         assert {title.partition(",")[0] for title in timed} == {"performer", "sliding_window"}
     assert main(["run", *told, "report=false"]) == 0
-    assert "are complete already" in capsys.readouterr().out
+    assert "are finished already" in capsys.readouterr().out
     (key,) = set(own[(own["mode"] == "trained") & (own["length"] == 16)]["cell"][:1])
     assert main(["show", str(key), f"--results={tmp_path}"]) == 0
     command = capsys.readouterr().out.partition("\nrepeat ")[2].splitlines()[0]

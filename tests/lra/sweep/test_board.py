@@ -102,7 +102,7 @@ def test_a_cell_from_its_begin_to_its_end() -> None:
         "[1/3] cell 0: accuracy 0.500 (10.0 s)",
         "[2/3] cell 1: unsupported: no",
         "[3/3] cell 2: stopped, without rows: asked",
-        "3 cells in 10.0 s: 1 ok, 1 unsupported, 1 stopped, without rows; results in results",
+        "3 runs in 10.0 s: 1 ok, 1 unsupported, 1 stopped, without rows; results in results",
     ]
 
 
@@ -164,7 +164,7 @@ def test_quiet_says_failures_and_the_end() -> None:
     assert sweep.lines == [
         "[2/3] cell 1: ended crashed (1 min 40 s)",
         "[3/3] cell 2: ended left (1 min 40 s)",
-        "3 cells in 5 min 00 s: 1 ok, 1 crashed, 1 left; results in here",
+        "3 runs in 5 min 00 s: 1 ok, 1 crashed, 1 left; results in here",
     ]
 
 
@@ -192,7 +192,7 @@ def test_what_was_not_tried_is_counted() -> None:
     sweep.board.start(sweep.cells[0])
     sweep.board.finish(sweep.cells[0], "no memory", Status.out_of_memory)
     sweep.board.summary("r")
-    assert sweep.lines[-1] == "2 cells in 0.0 s: 1 out of memory, 1 not tried; results in r"
+    assert sweep.lines[-1] == "2 runs in 0.0 s: 1 out of memory, 1 not started; results in r"
 
 
 @pytest.mark.parametrize("seed", range(cases(20)))
@@ -244,7 +244,7 @@ def test_a_bar_with_everything_beside_it() -> None:
     assert drawn(sweep) == [
         "[1/2] cell 0",
         " 40% |████▍      | step 400/1,000, loss 1.234, lr 2.0e-3, 12,300 tokens/s, 3 min left",
-        "0 of 2 cells ended, 1.0 s so far",
+        "0 of 2 runs ended, 1.0 s so far",
     ]
     sweep.board.finish(sweep.cells[0], "accuracy 0.5")
     assert [line for line in sweep.screen.text if line] == ["[1/2] cell 0: accuracy 0.5 (1.0 s)"]

@@ -102,7 +102,7 @@ def test_the_last_line_says_what_to_type(sweep: Sweep) -> None:
     for at, row in enumerate((GOOD, SHAKEN, SHAKEN)):
         write(sweep, at, row)
     line = command.advice_if_disturbed(sweep, typed)
-    assert line.startswith("the machine was busy: 2 of 3 cells were disturbed")
+    assert line.startswith("the machine was busy: other processes disturbed 2 of 3 runs")
     assert line.endswith(": lra run -m model=linear,sdpa 'sweep=my sweep'")
     assert command.advice_if_disturbed(planned(sweep.root, "runner.retry=[]"), typed) == ""
     for at in (1, 2):
@@ -138,8 +138,8 @@ def test_a_sweep_stops_at_its_limit_of_time(
     ]
     assert main(["run", *words]) == 1
     out = capsys.readouterr().out
-    assert "limit of time is over (runner.sweep_timeout_s=0.01): 2 of 2 cells are left" in out
-    assert "the same command goes on" in out
+    assert "the time limit is over (runner.sweep_timeout_s=0.01): 2 of 2 runs are left" in out
+    assert "rerun the same command to resume" in out
     for at in (0, 1):
         write(sweep, at, GOOD)
     assert main(["run", *words]) == 0

@@ -38,6 +38,6 @@ def test_the_report_of_a_sweep_names_what_it_leaves_out(tmp_path: Path, capsys) 
     bad = sorted(tmp_path.glob("cells/*/*/cell.json"))[0]
     bad.write_text("{")
     assert main([*command]) == 0
-    assert f"left out: {bad}: torn" in capsys.readouterr().out
+    assert f"excluded: {bad}: torn" in capsys.readouterr().out
     page = next(tmp_path.glob("reports/*/report.md")).read_text()
     assert f"{bad.parent.name}/cell.json" in page

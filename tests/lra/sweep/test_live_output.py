@@ -46,7 +46,7 @@ def test_a_sweep_in_a_pipe_says_what_it_does_as_it_does_it(tmp_path: Path) -> No
     assert kept[::2] == [f"{name}: begun" for name in names]
     for line, beginning in zip(kept[1::2], names, strict=True):
         assert re.fullmatch(re.escape(beginning) + r": accuracy \d+\.\d% \(.*\)", line)
-    assert re.fullmatch(rf"2 cells in .*: 2 ok; results in {re.escape(str(tmp_path))}", lines[-1])
+    assert re.fullmatch(rf"2 runs in .*: 2 ok; results in {re.escape(str(tmp_path))}", lines[-1])
 
 
 @pytest.mark.parametrize("flag", ["--quiet", "-v"])
@@ -55,7 +55,7 @@ def test_less_and_more(flag: str, tmp_path: Path, capfd: pytest.CaptureFixture[s
     lines = told(capfd.readouterr().out)
     if flag == "--quiet":
         assert [re.sub(" in .*:", ":", line) for line in lines] == [
-            f"1 cell: 1 ok; results in {tmp_path}"
+            f"1 run: 1 ok; results in {tmp_path}"
         ]
         assert run(tmp_path, *SMALL, "model.backbone.heads=3", flag) == 1
         said = told(capfd.readouterr().out)
@@ -72,7 +72,7 @@ def test_flags_of_volume_change_no_exit_code_and_are_refused_together(
     tmp_path: Path, capsys
 ) -> None:
     assert run(tmp_path, "-q", "-v") == 2
-    assert "got -q and -v; wanted one of them" in capsys.readouterr().err
+    assert "got -q and -v: give one of them" in capsys.readouterr().err
 
 
 def test_a_stopped_training_says_where_it_goes_on(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_failure_is_a_row_with_its_reason(
     assert list(failed["status"]) == [status]
     assert reason in failed["reason"].iloc[0]
     assert run(tmp_path, *words) == 0  # complete: failures are repeated on demand only
-    assert "complete already" in capsys.readouterr().out
+    assert "finished already" in capsys.readouterr().out
     if status == "timeout":
         assert run(tmp_path, *words[:-1], "runner.retry=[timeout]") == 0
         assert set(read_rows(tmp_path)["status"]) == {"ok"}

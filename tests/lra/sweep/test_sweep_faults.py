@@ -74,7 +74,7 @@ def test_a_refusing_storage_ends_the_sweep_and_the_same_command_goes_on(
     assert os.strerror(number) in said.err
     assert str(tmp_path / "cells") in said.err
     assert "the same command goes on from here" in said.err
-    assert "1 of 1 cells are left" in said.out
+    assert "1 of 1 runs are left" in said.out
     assert not list(tmp_path.rglob("rows-*"))
     assert not list((tmp_path / "claims").iterdir())
     assert run(tmp_path, *SHORT) == 0
@@ -107,7 +107,7 @@ def test_side_by_side_the_first_refusal_ends_all(tmp_path, monkeypatch, capsys):
         patch.setenv("LRA_TEST_REFUSAL", f"{errno.ENOSPC} resume.pt 3")
         assert run(tmp_path, *many) == 2
     said = capsys.readouterr()
-    assert "4 of 4 cells are left" in said.out
+    assert "4 of 4 runs are left" in said.out
     assert said.err.count("No space left on device") == 1
     assert not list(tmp_path.rglob("rows-*"))
     assert len(list(tmp_path.glob("cells/*/*"))) <= 2  # the others were not begun
@@ -191,8 +191,8 @@ def test_a_lone_cell_that_is_stopped_from_outside(number, whole, tmp_path, monke
         patch.setenv("LRA_TEST_SIGNAL", f"{int(number)} 4 {tmp_path / 'once'}")
         assert run(tmp_path / "results", *SHORT) == 1
     said = capsys.readouterr().out
-    assert "1 of 1 cells were stopped from outside" in said
-    assert "1 of 1 cells have no rows; the same command goes on from here" in said
+    assert "something outside lra stopped 1 of 1 runs" in said
+    assert "1 of 1 runs have no results yet; rerun the same command to resume" in said
     assert "again" not in said
     assert "rows   " not in said
     assert run(tmp_path / "results", *SHORT) == 0
@@ -213,7 +213,7 @@ def test_one_of_many_that_is_stopped_from_outside(tmp_path, monkeypatch, capsys)
         assert run(tmp_path / "results", *many, "report=true") == 1
     said = capsys.readouterr().out
     assert said.count("saved half-way: stopped after step 4; resume to go on") == 1
-    assert "1 of 3 cells were stopped from outside" in said
+    assert "something outside lra stopped 1 of 3 runs" in said
     assert "1 of 3 cells have no rows" in said
     assert "page" in said  # of the two that are there
     assert read_rows(tmp_path / "results")["cell"].nunique() == 2
@@ -227,7 +227,7 @@ def test_a_training_that_is_stopped_leaves_what_needs_it_for_later(tmp_path, mon
         patch.setenv("LRA_TEST_SIGNAL", f"{int(signal.SIGTERM)} 4 {tmp_path / 'once'}")
         assert run(tmp_path / "results", *words) == 1
     said = capsys.readouterr().out
-    assert "1 of 2 cells were stopped from outside" in said
+    assert "something outside lra stopped 1 of 2 runs" in said
     assert "2 of 2 cells have no rows" in said
     assert run(tmp_path / "results", *words) == 0
     assert set(read_rows(tmp_path / "results")["runner"]) == {"train", "span"}

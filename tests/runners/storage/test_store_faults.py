@@ -92,7 +92,7 @@ def test_a_link_that_leads_nowhere_is_no_file(tmp_path, name):
     with pytest.raises(atomic.Unwritable, match="this link leads nowhere: make what it names"):
         Store(tmp_path / name).check_writable()
     found = writable(tmp_path / name)
-    assert (found.works, found.detail) == (False, f"{tmp_path}/results: a link that leads nowhere")
+    assert (found.works, found.detail) == (False, f"{tmp_path}/results: a broken link")
     (tmp_path / "absent" / "disk").mkdir(parents=True)
     Store(tmp_path / name).check_writable()
     assert writable(tmp_path / name).works
