@@ -31,6 +31,8 @@ from lra.terminal.wording import time_words
 LINES, WIDTH = 40, 100
 """Of a screen, which what is printed without flags fits."""
 FEW, MOST_DEVIATIONS = 2, 3
+FIRST = ("trial_score", "chosen_trial", *JUDGED_BY)
+"""Metrics whose rows are printed first."""
 PACKAGES = ("lra", "torch")
 MOST_TOKENS = 10_000_000
 COST_USAGE = """lra show --cost [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
@@ -196,9 +198,10 @@ def published_line(labels: Mapping[str, str]) -> str:
 
 def main_rows(rows: Rows, model: str, room: int) -> Iterator[str]:
     """Yield final rows in at most `room` lines, scores first, without labels that all share."""
-    final = [{**row} for row in rows if row["step"] is None] or [{**row} for row in rows]
-    places, often = {*JUDGED_BY}, Counter(row["metric"] for row in final)
-    final.sort(key=lambda row: (row["metric"] not in places, often[row["metric"]] > FEW))
+    search = any(row["metric"] == FIRST[0] for row in rows)  # whose steps are trials
+    final = [{**row} for row in rows if row["step"] is None or search] or [{**row} for row in rows]
+    often = Counter(row["metric"] for row in final)
+    final.sort(key=lambda row: (row["metric"] not in FIRST, often[row["metric"]] > FEW))
     shared = set.intersection(*({*(row["labels"] or {}).items()} for row in final))
     for row in final[:room]:
         labels = {*(row["labels"] or {}).items()} - shared

@@ -143,10 +143,7 @@ def stages(watcher: "Watcher", standing: "Standing") -> list[str]:
 
 def _standing_json(standing: "Standing") -> dict[str, object]:
     return {
-        "sweep": standing.sweep,
-        "total": standing.total,
-        "done": standing.done,
-        "left": standing.left,
+        **{name: getattr(standing, name) for name in ("sweep", "total", "done", "left")},
         "endings": dict(standing.endings),
         "failures": [
             {"status": status, "reason": reason, "cells": keys}

@@ -77,15 +77,11 @@ def _work(argv: list[str]) -> int:
     from lra.cluster.cells import WorkerOptions
     from lra.cluster.worker import default_name, work
 
-    return work(
-        folder,
-        WorkerOptions(
-            name=arguments.name or default_name(),
-            group=arguments.group,
-            wait_s=arguments.wait,
-            echo=sys.stdout,
-        ),
-    )
+    options = WorkerOptions(
+        name=arguments.name or default_name(), group=arguments.group, wait_s=arguments.wait,
+        echo=sys.stdout,
+    )  # fmt: skip
+    return work(folder, options)
 
 
 def _several(folder: Path, arguments: argparse.Namespace) -> int:
@@ -103,16 +99,10 @@ def _several(folder: Path, arguments: argparse.Namespace) -> int:
     def one(number: int) -> int:
         os.environ["LRA_WORKER"] = str(number)
         name = f"{arguments.name}-{number + 1}" if arguments.name else default_name()
-        return work(
-            folder,
-            WorkerOptions(
-                name=name,
-                group=arguments.group,
-                side_by_side=1,
-                number=number,
-                peers=arguments.workers,
-                wait_s=arguments.wait,
-            ),
-        )
+        options = WorkerOptions(
+            name=name, group=arguments.group, side_by_side=1, number=number,
+            peers=arguments.workers, wait_s=arguments.wait,
+        )  # fmt: skip
+        return work(folder, options)
 
     return run_in_forks(arguments.workers, one)

@@ -151,12 +151,12 @@ def test_stores_with_nothing_in_them(tmp_path: Path, lra: Lra) -> None:
     for prepare in (store.root.mkdir, (store.root / "cells").mkdir):
         prepare()
         assert lra("report", *asked) == (
-            2, f"lra: no results under {store.root}: `lra run` makes some\n"
+            2, f"lra: there are no results under {store.root}: `lra run` makes some\n"
         )  # fmt: skip
         assert "cells there: none" in lra("show", "3fa9", *asked)[1]
     store.record_in_sweep("mine", "3fa9" * 4)
     code, told = lra("report", *asked, "--sweep", "mine")
-    assert (code, "no cell of mine" in told) == (2, True)
+    assert (code, "no run of mine" in told) == (2, True)
 
     path = put(store, score(0.5))
     put(store, score(0.5), seed=1)

@@ -76,7 +76,7 @@ def test_a_file_of_matplotlib_is_taken_and_what_is_not_is_said(tmp_path: Path) -
     assert (style.font.family, style.font.labels) == (["STIXGeneral"], 8)
     assert style.font.legend == pytest.approx(8 * 0.833, abs=0.01)
     assert [line.partition(": ")[2].split(" is ")[0] for line in told] == [
-        "text.usetex", "of figure.figsize the width",
+        "text.usetex", "the width of figure.figsize",
     ]  # fmt: skip
     path.write_text("axes.gird: True\n")
     with pytest.raises(ConfigError, match=r"line 1: no setting .* did you mean 'axes.grid'"):

@@ -93,7 +93,7 @@ def test_a_preset_lists_its_cells_where_the_data_decide_the_vocabulary(tmp_path,
     assert files.startswith(f"enwik8 is not prepared in {cache}")
     assert last.startswith("2 cells in ")
     assert main(["plan", *words]) == 0
-    assert "2 cells in " in capsys.readouterr().out
+    assert "2 runs in " in capsys.readouterr().out
 
 
 TEXT = (

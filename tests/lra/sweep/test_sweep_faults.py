@@ -214,7 +214,7 @@ def test_one_of_many_that_is_stopped_from_outside(tmp_path, monkeypatch, capsys)
     said = capsys.readouterr().out
     assert said.count("saved half-way: stopped after step 4; resume to go on") == 1
     assert "something outside lra stopped 1 of 3 runs" in said
-    assert "1 of 3 cells have no rows" in said
+    assert "1 of 3 runs have no results yet" in said
     assert "page" in said  # of the two that are there
     assert read_rows(tmp_path / "results")["cell"].nunique() == 2
     assert run(tmp_path / "results", *many) == 0
@@ -228,7 +228,7 @@ def test_a_training_that_is_stopped_leaves_what_needs_it_for_later(tmp_path, mon
         assert run(tmp_path / "results", *words) == 1
     said = capsys.readouterr().out
     assert "something outside lra stopped 1 of 2 runs" in said
-    assert "2 of 2 cells have no rows" in said
+    assert "2 of 2 runs have no results yet" in said
     assert run(tmp_path / "results", *words) == 0
     assert set(read_rows(tmp_path / "results")["runner"]) == {"train", "span"}
 
