@@ -1,6 +1,7 @@
 """What the labels of rows say, and what their models are called. Reads no table."""
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -82,7 +83,11 @@ def columns_in_words(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         )
         for entry, place in zip(labels, places, strict=True)
     ]
-    starts = [(f"from {entry['start']}",) if "start" in entry else () for entry in labels]
+    saved = {n: f"saved run {at}" for at, n in enumerate(sorted(_saved(labels)), 1)}
+    starts = [
+        (f"from {saved.get(entry['start'], entry['start'])}",) if "start" in entry else ()
+        for entry in labels
+    ]
     departures = list(map(tuple.__add__, plain, starts))
     current_style().shorten(
         (family, told, words)
@@ -103,6 +108,12 @@ def columns_in_words(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         "reference": [entry.get("reference", "") for entry in labels],
         "disturbed": [disturbance_of({"labels": entry}) for entry in labels],
     }
+
+
+def _saved(labels: Sequence[Mapping[str, str]]) -> set[str]:
+    """Return the keys of the runs whose weights others took."""
+    starts = {entry.get("start", "") for entry in labels}
+    return {start for start in starts if re.fullmatch("[0-9a-f]{16}", start)}
 
 
 def _shared(changes: Collection[str]) -> set[str]:

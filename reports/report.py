@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lra.reports.figures.drawing import Look, looks, save, save_numbers
+from lra.reports.figures.captions import Caption
+from lra.reports.figures.drawing import Look, ReportFigure, looks, save, save_numbers
 from lra.reports.figures.processes import parallel_drawing
 from lra.reports.install import ForeignFile, install
 from lra.reports.page.configurations import CellAccount
@@ -83,7 +84,9 @@ class _Draft:
         names = page_names(part.name, part.heading, count)
         for (page, figure), (file, heading) in zip(drawn, names, strict=True):
             save(figure, self.folder, file, page)
-            self.contents.append((heading, fit_stem(file), part.text))
+            finding = figure.finding if isinstance(figure, ReportFigure) else ""
+            words = Caption(title=finding, subtitle=part.text).sentences()
+            self.contents.append((heading, fit_stem(file), " ".join(words)))
 
     def show(self, parts: Iterable[Part]) -> None:
         """Write and show what a section has."""

@@ -177,6 +177,8 @@ class ReportStyle:
     """Parts that stay out of the picture: title, subtitle, notes, legend."""
     direct_labels: bool = False
     """Whether lines are named at their ends instead of in a legend."""
+    legend_entries: int = 7
+    """The most models that a legend names: of more, the last are light grey, "N others"."""
     exponents: bool = True
     """Whether the fitted exponent of length stands behind a name in figures of cost."""
     formats: list[Format] = field(default_factory=lambda: [*Format])
@@ -214,6 +216,8 @@ class ReportStyle:
             raise ValueError(f"formats: got []; wanted some of {', '.join(Format)}")
         if self.near_best is not None and not self.near_best > 0:
             raise ValueError(f"near_best: got {self.near_best}; wanted a number above 0, or null")
+        if self.legend_entries < 2:
+            raise ValueError(f"legend_entries: got {self.legend_entries}; wanted 2 or more")
         if wrong := [n for n in self.lengths if n < 1]:
             raise ValueError(f"lengths: got {wrong[0]}; wanted whole numbers above 0")
         for key in ("beside", "formats", "order", "highlight", "only", "lengths"):

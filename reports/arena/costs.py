@@ -6,14 +6,7 @@ from dataclasses import replace
 from lra.reports.arena.literature import cost_source, published_cost
 from lra.reports.arena.rules import BATCH, COSTED, LENGTHS, place
 from lra.reports.arena.runs import ProtocolRuns
-from lra.reports.rows import (
-    ComparableRows,
-    CostPoint,
-    Value,
-    by_setting,
-    cost_points,
-    cost_rows,
-)
+from lra.reports.rows import ComparableRows, CostPoint, Value, by_setting, cost_points, cost_rows
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import (
     REFERENCES,
@@ -106,14 +99,14 @@ def _caption(
     )
     if reference:
         sentences.append(
-            f"In brackets: how many times {reference_name(reference)}, measured "
-            "in turns with the model in the same run."
+            f"In brackets: the ratio to {reference_name(reference)}, which was measured "
+            "interleaved with the model in the same run."
         )
     if printed:
         source, remark = cost_source()
         sentences.append(
             f"Lines ({ON_TPU}): {source} ({remark}); another machine and another model size, so "
-            "their ratios may be compared with ours, and no more."
+            "compare only the ratios with ours."
         )
     return [*sentences, CAVEAT]
 
@@ -151,7 +144,9 @@ def _with_ratio(entry: Entry, ratio: Value | None, itself: bool) -> Entry:
     if itself:
         return replace(entry, text=f"{entry.text} (1)", facts={**entry.facts, "ratio": 1.0})
     if ratio is None:
-        return replace(entry, notes=(*entry.notes, "exact attention was not measured beside it"))
+        return replace(
+            entry, notes=(*entry.notes, "exact attention was not measured in the same run")
+        )
     if ratio.value is None:
         note = f"exact attention: {ratio.reason}"
         return replace(entry, text=f"{entry.text} (–)", notes=(*entry.notes, note))

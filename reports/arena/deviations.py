@@ -9,9 +9,9 @@ from lra.reports.labels import names_in
 from lra.reports.tables.pivot import listed_table
 from lra.reports.tables.table import Column, Entry, Table
 
-UNSTORED = "the sentence is not stored beside these rows"
-CHANGED = "changed by other words of the command, or by its preset"
-SHARED_SETTINGS = "the source did not train these models: they have the settings for all"
+UNSTORED = "the explanation is missing from these rows"
+CHANGED = "changed by further arguments of the command, or by its preset"
+SHARED_SETTINGS = "the source trained other models: these have the settings for all"
 
 Sentences = Mapping[str, Mapping[str, str]]
 """By cell, what departs from the source of its protocol: sentences by name."""
@@ -29,9 +29,9 @@ def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table
         return None
     return listed_table(
         lines, [Column(title=title, words=True) for title in ("what", "tasks", "models")],
-        title="What is not as in the protocols' sources",
-        caption="Numbers of the models and tasks named are of settings that differ as said; rows "
-        "with a change are not the protocol's own.", stub="name",
+        title="Settings that differ from the protocols' sources",
+        caption="Each line names a setting that differs from the source, with the models and tasks "
+        "whose numbers it concerns.", stub="name",
     )  # fmt: skip
 
 

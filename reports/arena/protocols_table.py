@@ -50,7 +50,7 @@ def protocols_table(together: Sequence[ArenaScores]) -> Table:
     scale = together[0].runs.scale
     return listed_table(
         lines, [*heads, Column(title=f"mean of {len(rule.tasks)}", key=rule.name)],
-        title="Long Range Arena, each model in its own protocol"
+        title="Long Range Arena, each model in the protocol of its paper"
         + (f", scale {scale}" * bool(scale)),
         caption=" ".join(_caption(together, rule, used)), stub="model (protocol)",
         brief="Percent of the test split (published, and the difference).",
@@ -95,20 +95,20 @@ def _caption(
     scale = together[0].runs.scale
     difference = "" if scale else ", and what ours is above or below it in points"
     sentences = [
-        "Each line has its own protocol: sizes, trainings and lengths differ between lines, so a "
-        "line compares with its published figure, and its settings with those of no other line.",
+        "Each line has the protocol of its paper: sizes, trainings and lengths differ between "
+        "lines. Compare a line with its published score, and not with other lines.",
         f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval over seeds, where "
-        f"there are several]; in parentheses the published figure{difference}.",
+        f"there are several]; in parentheses the published score{difference}.",
     ]
     if scale:
         sentences.append(
-            f"Scale {scale}: smaller than what the sources trained, so no number here is to be "
-            "held against a published one."
+            f"Scale {scale}: smaller than what the sources trained. Do not compare these numbers "
+            "with published ones."
         )
     failed = "" if rule.failure is None else ", a FAIL on Path-X counted as 50"
     sentences.append(f"Mean: of {len(rule.tasks)} tasks{failed}; – where a task lacks a number.")
     if any(entry.status == AT_CHANCE for scores in together for entry in scores.entries.values()):
-        sentences.append("FAIL: not told from the majority class, or from chance.")
+        sentences.append("FAIL: no significant difference from the majority class, or from chance.")
     sources = dict.fromkeys(f"{score.source} ({score.remark})" for score in used)
     sentences += [f"Published: {'; '.join(sources)}."] if sources else []
     data = {

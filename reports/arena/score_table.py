@@ -127,8 +127,8 @@ def _caption(
     sentences = []
     if scores.runs.scale:
         sentences.append(
-            f"Scale {scores.runs.scale}: smaller than what the protocol's source trained, so no "
-            "number here is to be held against a published one."
+            f"Scale {scores.runs.scale}: smaller than what the protocol's source trained. Do not "
+            "compare these numbers with published ones."
         )
     sentences.append(
         f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval: over seeds, or, "
@@ -152,9 +152,9 @@ def _caption(
     sentences += [_of_average(rule) for rule in AVERAGES if rule.name in scores.averages]
     sentences += _no_average(scores)
     sentences.append(
-        f"{DAGGER}: breaks the rule parameters_within_10_percent of exact attention's. FAIL: not "
-        "told from the majority class, or from chance where no baseline is here. "
-        f"{REFUSED}: refused by the model."
+        f"{DAGGER}: breaks the rule parameters_within_10_percent of exact attention's. FAIL: no "
+        "significant difference from the majority class, or from chance where baselines are "
+        f"missing. {REFUSED}: refused by the model."
     )
     # Of one length there is no best.
     alone = str(scores.lengths[0]) if len(scores.lengths) == 1 else ""

@@ -16,12 +16,7 @@ import numpy as np
 from lra.reports.comparison.numbers import SPEEDS, Numbers, Place, Row, varying_options
 from lra.reports.comparison.speeds import UNTIMED, Speed, speed_of
 from lra.reports.labels import labels_of
-from lra.reports.statistics.intervals import (
-    LEVEL,
-    Interval,
-    Uncertainty,
-    mean_interval,
-)
+from lra.reports.statistics.intervals import LEVEL, Interval, Uncertainty, mean_interval
 from lra.reports.statistics.paired_tests import (
     ALPHA,
     MeanDifference,
@@ -189,7 +184,7 @@ def _best(numbers: Numbers, sides: Sequence[Side]) -> Side:
     ]  # fmt: skip
     common = [column for column in zip(*means, strict=True) if None not in column]
     if not common:
-        raise NoPair("no task has numbers of every side, so none is the best: leave out --best")
+        raise NoPair("no task has numbers of every side, so none is the best: remove --best")
     averages = np.mean(common, axis=0)
     return sides[int(averages.argmax() if numbers.score.higher else averages.argmin())]
 
@@ -269,14 +264,16 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
             by_key.setdefault(key, []).append(row)
         single = {key: row for key, found in by_key.items() if (row := _single(found))}
         if len(single) < len(by_key):
-            notes.append(f"{side.title} has results of one seed that nothing tells apart: left out")
+            notes.append(
+                f"{side.title}: several results of one seed look the same and are excluded"
+            )
         keyed.append(single)
         gone = side.cells & numbers.lost.keys() - numbers.places[place].keys()
         lost = [numbers.lost[cell] for cell in sorted(gone)]
         here = (dict(place)["task"], dict(place)["length"])
         if ended := [how for *where, how in lost if (*where,) == here]:
             how = ", ".join(dict.fromkeys(ended))
-            notes.append(f"{side.title}: {len(ended)} failed ({how}), left out")
+            notes.append(f"{side.title}: {len(ended)} failed ({how}) and are excluded")
     shared = sorted(set(keyed[0]) & set(keyed[1]))
     has = [f"{s.title} has {_has(k, varying)}" for (s, _), k in zip(sides, keyed, strict=True)]
     if not shared:

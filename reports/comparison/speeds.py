@@ -14,7 +14,7 @@ from lra.reports.rows import PROCESSOR, Value
 from lra.reports.statistics.intervals import LEVEL, Interval
 from lra.reports.tables.costs import invert
 
-UNTIMED = "no ratio of passes in turns is stored: runner.references names what stores one"
+UNTIMED = "no ratio of interleaved passes is stored: add the other model to runner.references"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

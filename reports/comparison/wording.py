@@ -23,14 +23,14 @@ _TESTED = (
 )
 _CORRECTED = (
     "correction: p by Holm's method for all lines of tasks here, or for all means over tasks. "
-    "Interval and detectable have the level of its step: the interval leaves out 0 exactly where p "
+    "Interval and detectable have the level of its step: the interval excludes 0 exactly where p "
     f"is below {ALPHA:.2g}."
 )
 _TIMED = (
     "times as fast: the time of the second by that of the first, measured interleaved in one "
-    f"process [{100 * LEVEL:g} % interval of the median]; bold where it leaves out 1. The seconds "
-    "beside it are of each model's own cell, of other passes, and do not divide to it. "
-    f"{DIAMOND}: by the processors' clock, which leaves out waiting, as the machine was busy."
+    f"process [{100 * LEVEL:g} % interval of the median]; bold where it excludes 1. The seconds "
+    "next to it come from other passes, of each model's run, so their ratio differs from it. "
+    f"{DIAMOND}: by the processors' clock, which excludes waiting, because the machine was busy."
 )
 
 
@@ -120,7 +120,7 @@ def _over_speeds(a: str, b: str, speeds: Sequence[Speed], lines: int) -> str:
     factors = " to ".join(dict.fromkeys((ends[0], ends[-1])))
     words = f"{a} is {factors} times as fast as {b} in {len(speeds)} of {lines} lines"
     if known:
-        words += f"; in {sum(known)} the {100 * LEVEL:g} % interval leaves out 1"
+        words += f"; in {sum(known)} the {100 * LEVEL:g} % interval excludes 1"
     if few := len(speeds) - len(known):
         words += f"; {few} had too few passes for an interval of {100 * LEVEL:g} %"
     return f"{words}."

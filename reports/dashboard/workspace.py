@@ -1,4 +1,4 @@
-"""A W&B workspace over the keys that runs carry, as a script for W&B's own public library."""
+"""A W&B workspace over the keys that runs carry, as a script for the public library of W&B."""
 
 import json
 
@@ -17,7 +17,7 @@ import wandb_workspaces.workspaces as ws
 
 SWEEP = {sweep!r}  # the group of runs that it shows; None: all of the project
 PROJECT = {project!r}
-ENTITY = {entity!r}  # account or team; None: the account's own
+ENTITY = {entity!r}  # account or team; None: the default of the account
 MOST = 200  # runs in one panel
 
 

@@ -15,6 +15,7 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from lra.reports.figures.drawing import PALETTE, legend_name, style
+from lra.reports.figures.findings import front, listed
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.words import NAMES, drawable
 
@@ -63,15 +64,10 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
             positions, drawn["kind"], across, printed, strict=True
         ):
             axes.plot(
-                [x],
-                [y],
-                linestyle="none",
-                marker="o",
-                markersize=size,
+                [x], [y], linestyle="none", marker="o", markersize=size, zorder=3,
                 markerfacecolor="none" if hollow else (colors[kind], 0.55),
                 markeredgecolor=colors[kind],
-                zorder=3,
-            )
+            )  # fmt: skip
         _scales(axes, drawn)
         left_over = _write_names(axes, drawn, across)
         _areas(axes, most)
@@ -89,14 +85,13 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
             for reason, group in data.drop(drawn.index).groupby("reason", sort=False)
         ]
         unnamed = [f"no room for the name of {name}" for name in left_over]
+        measured = drawn[~printed].assign(slowness=lambda t: -t["examples_per_second"])
+        first = listed(front(measured, "slowness", "score", higher=True))
         return arrange(
-            grid,
-            title=title,
-            subtitle=subtitle,
-            handles=handles,
-            legend_title="kind of model",
+            grid, title=f"Best average score for a given speed: {first}", handles=handles,
+            subtitle=f"{title}; {subtitle}", legend_title="kind of model",
             notes=[*notes, *absent, *unnamed],
-        )
+        )  # fmt: skip
 
 
 def _across(size: float, most: float) -> float:

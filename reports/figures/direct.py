@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from lra.reports.figures.words import NAMES, font_size, wrap
+from lra.reports.figures.words import DARK, NAMES, font_size, wrap
 
 _SHARE = 0.6
 """Of a plot's width: the widest name, beyond which it is broken."""
@@ -19,7 +19,7 @@ _LINE = 1.25
 """Heights of a letter from one line of a name to the next."""
 _LINES, _HIGHEST = 2, 1.1
 """Lines of one name, and heights of a plot that all names have; beyond, there is a legend."""
-_AWAY = 3.0
+_AWAY = 5.0
 """Points between plot and name."""
 
 
@@ -110,13 +110,14 @@ class _Ends(NamedTuple):
         for line, (across, up), text, place in ends:
             axes.annotate(
                 "\n".join(text), (1.0, float(place)), xycoords="axes fraction", xytext=(_AWAY, 0),
-                textcoords="offset points", size=font_size("legend", NAMES), color=line.get_color(),
+                textcoords="offset points", size=font_size("legend", NAMES), color=DARK,
                 va="center", ha="left", linespacing=1.05, annotation_clip=False,
             )  # fmt: skip
             leader = Line2D(
                 [across, 1.0], [up, float(place)], transform=axes.transAxes,
                 color=line.get_color(), linewidth=0.5, linestyle=(0, (1, 1.5)), clip_on=False,
-                zorder=1.5,
+                zorder=1.5, marker=line.get_marker(), markevery=[1], markersize=3.5,
+                markerfacecolor=line.get_markerfacecolor(),
             )  # fmt: skip
             axes.add_artist(leader)
 

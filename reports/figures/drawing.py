@@ -95,6 +95,24 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
     return {name: _styled(look, name) for name, look in every.items()}
 
 
+OTHERS = Look("#C8C8C8", ".", ())
+"""Of the models that a legend does not name."""
+
+
+def named_looks(looks: dict[str, Look], names: Sequence[str], *, lines: bool) -> dict[str, Look]:
+    """Return looks in which the last of more names than a legend may hold are light grey.
+
+    Args:
+        looks: of every model.
+        names: of those in a figure, those to be named first in front.
+        lines: whether the style in force may name them at their ends instead.
+    """
+    most, chosen = current_style().style.legend_entries, sorted(names, key=current_style().rank)
+    if len(chosen) <= most or (lines and current_style().style.direct_labels):
+        return looks
+    return looks | dict.fromkeys(chosen[most - 1 :], OTHERS)
+
+
 def _light(color: str) -> str:
     """Return a colour with as much white in it."""
     red, green, blue = ((1 + part) / 2 for part in to_rgb(color))
@@ -165,6 +183,8 @@ class ReportFigure(Figure):
     A notebook shows it by itself, though pyplot knows nothing of it.
     """
 
+    finding = ""
+    """The title, be it in the picture or in the caption."""
     caption: Caption | None = None
     """Title, subtitle and notes that are saved in files next to it."""
     separate_legend: Figure | None = None

@@ -1,6 +1,6 @@
 """Where the parts of a figure stand: measured, so that nothing overlaps and nothing is cut.
 
-A figure is a title, a grid of plots of one size, a legend in a band of its own below them, and
+A figure is a title, a grid of plots of one size, a legend in a separate band below them, and
 notes. Texts are wrapped to the width that they have, the figure grows with what it holds.
 """
 
@@ -136,6 +136,8 @@ def arrange(
         notes: sentences below.
     """
     figure, outside = grid.figure, current_style().style.beside
+    title = title[0].upper() + title[1:] if title.startswith(("all ", "none ")) else title
+    figure.finding = title
     out = Caption(
         title=title if Surrounding.title in outside else "",
         subtitle=subtitle if Surrounding.subtitle in outside else "",
@@ -251,7 +253,7 @@ def _fitting(notes: Sequence[str], width: float, size: float) -> list[str]:
         wrapped = wrap(note, width, size, most=5)
         if len(lines) + len(wrapped) > MOST_NOTES:
             more = len(notes) - number
-            return [*lines, f"… and {more} more: the CSV beside this figure has every reason"]
+            return [*lines, f"… and {more} more: the CSV of this figure has every reason"]
         lines += wrapped
     return lines
 

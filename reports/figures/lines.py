@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lra.reports.figures.drawing import Look
+from lra.reports.figures.drawing import OTHERS, Look, named_looks
 from lra.reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.ticks import length_axis
@@ -36,6 +36,7 @@ class LineDrawing:
     """
 
     title: str
+    """What is shown, for figures that show no single finding."""
     panel: Sequence[str]
     """Columns whose values share a panel, as far as they are there."""
     x: str
@@ -46,6 +47,8 @@ class LineDrawing:
     """What `y` of a panel is called, and what it is multiplied by."""
     scale: Callable[[Axes, Sequence[int]], None] = length_axis
     """Sets the horizontal axis, from all its numbers."""
+    finding: Callable[[list[pd.DataFrame]], str] = lambda _: ""
+    """From the data of each panel to a title; "" where they show no single finding."""
     words: Callable[[Sequence[str], Place], tuple[str, str]] = place_words
     """From columns and values of a panel to its title, and facts behind it."""
     guide: Callable[[Axes, pd.DataFrame], None] = lambda *_: None
@@ -60,9 +63,11 @@ class LineDrawing:
     def __call__(self, data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         """Draw one page."""
         panel = [column for column in self.panel if column in data.columns]
+        parts = [(self.words(panel, key), self._placed(p)) for key, p in by_place(data, panel)]
+        looks = named_looks(looks, model_order([*map(str, data["model"])]), lines=True)
         return draw_panels(
-            [(self.words(panel, key), self._placed(part)) for key, part in by_place(data, panel)],
-            partial(self._draw, looks=looks), title=self.title, subtitle=self.subtitle(data),
+            parts, partial(self._draw, looks=looks), subtitle=self.subtitle(data),
+            title=self.finding([part for _, part in parts]) or self.title,
             plot=(3.0, 2.2), across=self.columns, notes=self._notes(self._placed(data)),
         )  # fmt: skip
 
@@ -77,7 +82,7 @@ class LineDrawing:
         names = model_order([str(name) for name in drawn["model"]])
         handles = {
             name: draw_line(axes, drawn[drawn["model"] == name], looks[name], name, exponent=False)
-            for name in names
+            for name in sorted(names, key=lambda name: looks[name] != OTHERS)
         }
         self.scale(axes, sorted({int(n) for n in drawn["length"]}))
         self._limit(axes, drawn)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lra.reports.figures.drawing import Look, style
+from lra.reports.figures.findings import costs
 from lra.reports.figures.layout import arrange, chunks, sheet
 from lra.reports.figures.legends import panel_legend
 from lra.reports.figures.scaling import (
@@ -29,15 +30,15 @@ from lra.reports.rows import model_order
 from lra.reports.style import Surrounding, current_style
 from lra.reports.tables.costs import describe_pass
 
-AT_MOST = 10
-"""Models that one plot holds legibly; more are drawn in panels."""
+AT_ENDS = 10
+"""Models that one plot holds where lines are named at their ends; more are drawn in panels."""
 BACKGROUND = ("softmax", "sdpa", "identity")
 """Drawn in every panel."""
 OTHERS = "other models"
 _ACROSS = 3
 PLOT, _PLOT = (4.6, 2.9), (2.75, 2.15)
 """Inches of a plot that stands alone, and of one of several."""
-_LINES = 8
+_LINES = 7
 """Of one panel, without the references."""
 _PANELS = 9
 """Of one figure."""
@@ -90,7 +91,8 @@ def line_figures(
 
     Returns each figure with what it shows; one without any number is left out.
     """
-    if data["model"].nunique() <= AT_MOST:
+    chosen = current_style().style
+    if data["model"].nunique() <= (AT_ENDS if chosen.direct_labels else chosen.legend_entries):
         return [(data, scaling_figure(data, looks, **words))]
     return [
         (part, scaling_figure(part, looks, groups, **words))
@@ -118,16 +120,15 @@ def scaling_figure(
         looks: of every model in them.
         groups: models by the title of their panel; None: all share one plot.
         subtitle: the setting.
-        title: heading; by default that of a cost per sequence.
+        title: heading; by default what the costs per sequence show.
         names: of the horizontal and of the vertical axis; by default those of such a cost.
     """
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     models, small = list(dict.fromkeys(data["model"])), groups is not None
     by_panel = {"": models} if groups is None else panels(models, groups)
-    untitled = small and Surrounding.title not in current_style().style.beside
-    across, along = names or (
-        "sequence length (tokens)", "" if untitled else QUANTITIES.get(quantity, quantity),
-    )  # fmt: skip
+    across, along = names or ("sequence length (tokens)", QUANTITIES.get(quantity, quantity))
+    finding = "" if title else costs(data)
+    what = f"{QUANTITIES.get(quantity, '').capitalize()}, {describe_pass(mode)}"
     absent = set(data[data["value"].isna()]["model"])
     crosses = max(len(absent.intersection(members)) for members in by_panel.values())
     drawn, grey = without_zeros(data), references(models) if small else []
@@ -162,8 +163,10 @@ def scaling_figure(
             axes.set_ylabel(along if number % grid.across == 0 else "", **size)
         return arrange(
             grid,
-            title=title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}",
-            subtitle="; ".join(filter(None, (subtitle, after_names() if small else ""))),
+            title=title or finding or what,
+            subtitle="; ".join(
+                filter(None, (what if finding else "", subtitle, after_names() if small else ""))
+            ),
             handles=greys if above else [*greys, *handles],
             legend_title=("in every panel" if grey and above else "") if small else after_names(),
             notes=why_absent(data),

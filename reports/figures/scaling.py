@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lra.reports.figures.drawing import Look, legend_name
 from lra.reports.figures.ticks import in_bytes, length_axis, seconds
-from lra.reports.figures.words import drawable
+from lra.reports.figures.words import DARK, drawable
 from lra.reports.rows import DIAMOND, MARKS, PROCESSOR, UNCERTAIN, CostPoint, Value, model_order
 from lra.reports.statistics.intervals import percentiles
 from lra.reports.statistics.power_law import FEWEST, UNRESOLVED, PowerLaw, bounds
@@ -145,29 +145,16 @@ def draw_line(
     """
     good = data[data["value"].notna()]
     sound = good.drop(rows_with_mark(good, UNCERTAIN).index)
+    label = _label(name, good) if exponent and current_style().style.exponents else name
     (line,) = axes.plot(
-        sound["length"].astype(float),
-        sound["value"].astype(float),
-        color=look.color,
-        marker=look.marker,
-        markevery=max(1, len(sound) // 10),
-        markerfacecolor="white" if look.marker in "sDv" else look.color,
-        markeredgecolor=look.color,
-        label=legend_name(
-            _label(name, good) if exponent and current_style().style.exponents else name
-        ),
-        zorder=3,
-        linestyle=(0, look.dashes) if look.dashes else "-",
-    )
+        sound["length"].astype(float), sound["value"].astype(float), color=look.color,
+        marker=look.marker, markevery=max(1, len(sound) // 10), markeredgecolor=look.color,
+        markerfacecolor="white" if look.marker in "sDv" else look.color, zorder=3,
+        label=legend_name(label), linestyle=(0, look.dashes) if look.dashes else "-",
+    )  # fmt: skip
     if len(sound) < len(good):
-        axes.plot(
-            good["length"].astype(float),
-            good["value"].astype(float),
-            color=look.color,
-            linestyle=":",
-            linewidth=0.8,
-            zorder=2,
-        )
+        x, y = good["length"].astype(float), good["value"].astype(float)
+        axes.plot(x, y, color=look.color, linestyle=":", linewidth=0.8, zorder=2)
     draw_marks(axes, good, look)
     band = sound[sound["p20"].notna()]
     barred = band[band["disturbed"].fillna("") != ""] if "disturbed" in band else band[:0]
@@ -178,15 +165,8 @@ def draw_line(
     if len(band) == 1:
         axes.vlines(band["length"], band["p20"], band["p80"], look.color, zorder=2)
     elif len(band):
-        axes.fill_between(
-            band["length"].astype(float),
-            band["p20"].astype(float),
-            band["p80"].astype(float),
-            color=look.color,
-            alpha=0.18,
-            linewidth=0,
-            zorder=2,
-        )
+        lengths, low, high = (band[c].astype(float) for c in ("length", "p20", "p80"))
+        axes.fill_between(lengths, low, high, color=look.color, alpha=0.18, linewidth=0, zorder=2)
     return line
 
 
@@ -205,21 +185,14 @@ def draw_marks(axes: Axes, good: pd.DataFrame, look: Look) -> None:
         if here.empty:
             continue
         axes.plot(
-            here["length"].astype(float),
-            here["value"].astype(float),
-            linestyle="none",
-            marker=shape,
-            markersize=size,
-            markerfacecolor="none",
-            markeredgecolor=look.color,
-            markeredgewidth=1.0,
-            label=legend_name(str(here["model"].iloc[0])),
-            zorder=4,
-        )
+            here["length"].astype(float), here["value"].astype(float), linestyle="none",
+            marker=shape, markersize=size, markerfacecolor="none", markeredgecolor=look.color,
+            markeredgewidth=1.0, label=legend_name(str(here["model"].iloc[0])), zorder=4,
+        )  # fmt: skip
 
 
 def _label(name: str, good: pd.DataFrame) -> str:
-    """Return the name with the exponent, or that it is not resolved."""
+    """Return the name with the exponent, or that it is too uncertain."""
     if not len(good):
         return f"{name}  no value"
     first = good.iloc[0]
@@ -260,27 +233,15 @@ def draw_crosses(
         lengths = absent[absent["model"] == name]["length"].astype(float)
         height = 0.975 - step * i
         axes.plot(
-            lengths,
-            [height] * len(lengths),
-            transform=axes.get_xaxis_transform(),
-            linestyle="none",
-            marker="x",
-            markersize=5.5,
-            markeredgewidth=1.6,
-            color=looks[name].color,
-            zorder=4,
-        )
+            lengths, [height] * len(lengths), transform=axes.get_xaxis_transform(),
+            linestyle="none", marker="x", markersize=5.5, markeredgewidth=1.6,
+            color=looks[name].color, zorder=4,
+        )  # fmt: skip
         text = axes.annotate(
-            drawable(name),
-            (float(lengths.min()), height),
-            xycoords=axes.get_xaxis_transform(),
-            xytext=(-6, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            size=_NAME,
-            color=looks[name].color,
-        )
+            drawable(name), (float(lengths.min()), height), xycoords=axes.get_xaxis_transform(),
+            xytext=(-6, 0), textcoords="offset points", ha="right", va="center", size=_NAME,
+            color=DARK,
+        )  # fmt: skip
         if not room or step < _STRIP or text.get_window_extent().x0 < axes.bbox.x0 + 2:
             text.remove()
 
@@ -337,9 +298,9 @@ def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = Tr
     ]
     marks = []
     if len(rows_with_mark(data, PROCESSOR)):
-        marks.append(f"{DIAMOND} by the processors' clock, which leaves out waiting")
+        marks.append(f"{DIAMOND} by the processors' clock, which excludes waiting")
     if len(rows_with_mark(data, UNCERTAIN)):
-        marks.append(f"○ too uncertain{', in no exponent' if exponent else ''}")
+        marks.append(f"○ too uncertain{', excluded from exponents' if exponent else ''}")
     zeros = data[data["value"].astype(float) <= 0]
     if len(zeros) and exponent:
         marks.append(f"zero, so not on this axis: {who(zeros)}")
@@ -347,7 +308,7 @@ def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = Tr
     if lines > _LINES:
         counts = absent.drop_duplicates(["model", "length", "status"])["status"].value_counts()
         words = ", ".join(f"{n} {MARKS.get(str(status), status)}" for status, n in counts.items())
-        notes = [f"× no number: {words}; the CSV beside this figure has every reason"]
+        notes = [f"× no number: {words}; the CSV of this figure has every reason"]
     return [*notes, *filter(None, ["; ".join(marks)])]
 
 

@@ -7,9 +7,10 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from lra.reports.figures.captions import panel_titles
-from lra.reports.figures.drawing import style
+from lra.reports.figures.drawing import OTHERS, style
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.rows import model_order
 
@@ -49,6 +50,15 @@ def draw_panels(
             whole,
             title=title,
             subtitle=subtitle,
-            handles=[*(drawn[name] for name in model_order([*drawn])), *handles()],
+            handles=[*_with_others(drawn), *handles()],
             notes=[*notes, *filter(None, [facts])],
         )
+
+
+def _with_others(drawn: Mapping[str, Artist]) -> list[Artist]:
+    """Return what a legend names in its order, with one entry for all models in light grey."""
+    grey = {n for n, h in drawn.items() if isinstance(h, Line2D) and h.get_color() == OTHERS.color}
+    named = [drawn[name] for name in model_order([*drawn]) if name not in grey]
+    label = f"{len(grey)} other{'s' * (len(grey) > 1)}"
+    others = Line2D([], [], color=OTHERS.color, marker=OTHERS.marker, label=label)
+    return [*named, *([others] if grey else [])]

@@ -11,6 +11,8 @@ from lra.reports.style import current_style
 
 TITLE, SUBTITLE, NAMES, NOTES = 9.5, 7.5, 7.2, 6.8
 """Points, where the style in force says nothing else."""
+DARK = "0.15"
+"""The colour of text, also next to a coloured mark: most colours of lines are too pale to read."""
 _SLACK = 1.03
 """Letters are a little wider at other resolutions."""
 

@@ -10,22 +10,9 @@ import pandas as pd
 
 from lra.reports.labels import TIMED, labels_of
 from lra.reports.page import scripts
-from lra.reports.page.configurations import (
-    CellAccount,
-    cells_json,
-    environment_table,
-    listed_cells,
-)
+from lra.reports.page.configurations import CellAccount, cells_json, environment_table, listed_cells
 from lra.reports.page.markup import render, script_json
-from lra.reports.rows import (
-    MARKS,
-    as_text,
-    by_setting,
-    cost_points,
-    cost_rows,
-    short,
-    values,
-)
+from lra.reports.rows import MARKS, as_text, by_setting, cost_points, cost_rows, short, values
 from lra.reports.tables.costs import busy
 from lra.reports.tables.table import (
     Entry,
@@ -98,7 +85,7 @@ def markdown(
     ]
     for section in sections:
         lines += [f"## {escape_markdown(section.heading)}", "", *_markdown(section), ""]
-    lines += ["## Left out, and why", ""]
+    lines += ["## Excluded, and why", ""]
     lines += [f"- {escape_markdown(line)}" for line in absent] or ["Nothing."]
     return "\n".join(lines) + "\n"
 
@@ -108,7 +95,8 @@ def _markdown(section: ReportSection) -> list[str]:
     if section.table is not None:
         return [to_markdown(section.table), f"Files: {links}"]
     picture = "png" if "png" in section.forms else "svg"
-    return [f"![{escape_markdown(section.text)}]({section.file}.{picture})", "", f"Files: {links}"]
+    text = escape_markdown(section.text)
+    return [f"![{text}]({section.file}.{picture})", "", text, "", f"Files: {links}"]
 
 
 # ----------------------------------------------------------------------------------- page
@@ -175,13 +163,11 @@ def _reasons(frame: pd.DataFrame) -> set[str]:
     return reasons
 
 
-def _contents(
-    sections: Sequence[ReportSection],
-) -> list[tuple[str, list[tuple[str, str]]]]:
+def _contents(sections: Sequence[ReportSection]) -> list[tuple[str, list[tuple[str, str]]]]:
     groups = [
         ("Tables", [(f"s-{s.file}", s.heading) for s in sections if s.table is not None]),
         ("Figures", [(f"s-{s.file}", s.heading) for s in sections if s.table is None]),
-        ("Record", [("failed", "Failed and left out"), ("cells", "Every cell"),
+        ("Record", [("failed", "Failed and excluded"), ("cells", "Every run"),
                     ("environment", "Environment")]),
     ]  # fmt: skip
     return [(title, entries) for title, entries in groups if entries]
@@ -195,7 +181,7 @@ def _tiles(frame: pd.DataFrame) -> list[tuple[str, str]]:
         ("tasks", f"{frame['task'].nunique():,}"),
         ("lengths", f"{frame['length'].nunique():,}"),
         ("seeds", f"{frame['seed'].nunique():,}"),
-        ("cells", f"{frame['cell'].nunique():,}"),
+        ("runs", f"{frame['cell'].nunique():,}"),
         ("not measured", f"{len(absent):,}"),
         ("rows", f"{len(frame):,}"),
     ]
@@ -315,7 +301,7 @@ def provenance(frame: pd.DataFrame) -> list[str]:
         f"Tasks: {'; '.join(named)}",
         f"Hardware profile: {values('hardware')}; machine: {machine}",
         f"Seeds: {values('seed')}",
-        f"Rows: {len(frame):,} from {cells:,} cells, schema {values('schema')}; "
+        f"Rows: {len(frame):,} from {cells:,} runs, schema {values('schema')}; "
         f"sources (fingerprints): {values('fingerprint')}",
         f"Newest row: {newest}",
     ]
@@ -375,7 +361,7 @@ def to_html(table: Table, file: str = "", reasons: Collection[str] = ()) -> str:
     notes = list(dict.fromkeys(note for row in kept for e in row.entries for note in kept_notes(e)))
     left_out = len(table.rows) - len(kept)
     if left_out:
-        notes.append(f"and {left_out:,} lines more, which are in {file}.csv")
+        notes.append(f"{left_out:,} further lines are in {file}.csv")
     return render(
         "table.html.j2",
         table=table,

@@ -127,14 +127,14 @@ def approximation_table(data: pd.DataFrame, mode: str) -> Table:
         for head in measures(of_mode)
     ]  # fmt: skip
     columns += [
-        (Column(title="core, ms", key="core_time_ms"), partial(_time_entry, speed=False)),
-        (Column(title="speed beside SDPA (×)", key="speed"), partial(_time_entry, speed=True)),
+        (Column(title="core (ms)", key="core_time_ms"), partial(_time_entry, speed=False)),
+        (Column(title="speed relative to SDPA (×)", key="speed"), partial(_time_entry, speed=True)),
     ]
     return table_of(
         lines, columns, title=f"Approximations of attention, {mode_sentence(mode)}",
         caption="Errors are Frobenius norms of the difference over those of the exact output or "
-        "matrix, 0 is exact; mean over draws (extremes, and intervals of times, in the CSV). Mass "
-        "is the share of the exact attention of the heaviest keys that is kept, 1 is exact. "
+        "matrix (0 is exact), means over draws; the CSV has extremes, and intervals of times. Mass "
+        "is the share of exact attention on its heaviest keys that remains (1 is exact). "
         "Skyformer, YOSO and Reformer are compared with the functions that they approximate, all "
         "others with softmax attention.",
         stub="family, budget",

@@ -49,7 +49,7 @@ def section(
                 yield _figure(runs, scores, part, points, kinds)
     deviations = deviation_table(every, sentences)
     if deviations is not None:
-        heading = "What is not as in the protocols' sources"
+        heading = "Settings that differ from the protocols' sources"
         yield TablePart("lra-deviations", heading, deviations)
 
 

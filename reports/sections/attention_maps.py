@@ -59,10 +59,10 @@ def map_table(data: pd.DataFrame) -> Table:
     titles = dict(zip(named["title"], named["metric"], strict=True))
     return Pivot(
         title="Attention by layer",
-        caption="Means over heads, queries, examples and seeds. Distance in tokens; within w: "
-        "share of attention to tokens at most w away; ¼ of singular values: their share of the sum "
-        "of all, of matrices of weights; ¼ of dimensions: captured energy of W_Q W_K^T, of each "
-        "head and of all heads beside each other.",
+        caption="Means over heads, queries, examples and seeds. Distances are in tokens. Within w: "
+        "the share of attention to tokens at most w away. ¼ of singular values: their share of the "
+        "sum of all, of matrices of weights. ¼ of dimensions: the energy of W_Q W_K^T that they "
+        "hold, of each head and of all heads together.",
         stub="layer",
         lines=_layers,
         columns=[

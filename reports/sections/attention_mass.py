@@ -52,7 +52,7 @@ def mass_figure(data: pd.DataFrame) -> Figure:
         task, facts = place_words(TASK, (*place,), untold=["task_version"])
         panels.append(((f"{model}, {task}", facts), part))
     return draw_panels(
-        panels, _draw_shares, title="Attention by age of what is attended to",
+        panels, _draw_shares, title="Attention by age of the keys",
         subtitle="oldest keys at the left; bars: mean of layers, with standard errors over "
         "sequences", plot=(3.3, 2.0), handles=partial(_handles, {*drawn["region"]}),
     )  # fmt: skip

@@ -48,6 +48,8 @@ COLUMNS = (
     "sparse",
     *NUMBERS, "ratio", "low", "high", "disturbed", "seeds", "status", "reason",
 )  # fmt: skip
+_NEARLY = 0.99
+"""Of its score, which a compressed model shall have."""
 _MODELS = 4
 """Of one figure, each with two panels."""
 
@@ -163,9 +165,9 @@ def compression_table(data: pd.DataFrame) -> Table:
         lines, heads, title="Trained models made smaller",
         caption="Scores on the test split, means over seeds: percent of accuracy, or what a "
         "footnote says. Both files hold the same model, the second one without its zeros. "
-        "Operations are counted and not skipped where a weight is 0. Times are medians of paired "
-        "samples with their intervals; that of the trained model beside itself shows what the "
-        "machine adds.", stub="variant",
+        "Operations with weights that are 0 count as well. Times are medians of paired samples "
+        "with their intervals; the ratio of the trained model to itself shows the noise of the "
+        "machine.", stub="variant",
     )  # fmt: skip
 
 
@@ -216,21 +218,37 @@ def compression_figure(data: pd.DataFrame) -> Figure:
         for label in ("file (KiB)", "multiply-adds (million)")
     ]
     return draw_panels(
-        panels, partial(_draw_variants, colors=colors), title="Trained models made smaller",
-        subtitle="of two files that hold the same model, the smaller one; operations with zeros "
-        "count", plot=(3.1, 2.3), handles=partial(_handles, colors),
+        panels, partial(_draw_variants, colors=colors), plot=(3.1, 2.3),
+        title=_finding(data.assign(file=smaller)) or "Trained models made smaller",
+        subtitle="hollow: compressed; filled: then fine-tuned; of two files that hold the same "
+        "model, the smaller one; operations with zeros count", handles=partial(_handles, colors),
     )  # fmt: skip
 
 
+def _finding(data: pd.DataFrame) -> str:
+    """Return which method makes a file smallest with at least nearly the score as trained."""
+    found = []
+    for (*_, name), part in by_place(data, (*TASK, "model")):
+        whole, score = part[part["stage"] == TRAINED].head(1), part["score"].astype(float)
+        if len(whole) and pd.notna(whole["score"].iloc[0]):
+            bar, higher = (
+                float(whole["score"].iloc[0]),
+                score_of(str(part["metric"].iloc[0])).higher,
+            )
+            good = part[score >= _NEARLY * bar if higher else score * _NEARLY <= bar]
+            least = good.loc[good["file"].idxmin()]
+            found.append((least["file"] / whole["file"].iloc[0], str(least["method"]), str(name)))
+    share, method, name = min(found, default=(1.0, "", ""))
+    end = f"{share:.0%} of its size with {method}, at {_NEARLY:.0%} of its score or more"
+    return f"The file of {name} shrinks to {end}" if share < 1 else ""
+
+
 def _handles(colors: Mapping[str, str]) -> list[Line2D]:
-    point: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "0.3"}
     return [
         *(Line2D([], [], color=color, marker="o", linewidth=1.1, label=method)
           for method, color in colors.items()),
         Line2D([], [], linestyle="none", marker="*", markersize=9, color="black",
                label="as trained"),
-        Line2D([], [], **point, markerfacecolor="white", label="compressed"),
-        Line2D([], [], **point, label="then fine-tuned"),
     ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lra.reports.figures.drawing import Look, looks as looks_of
+from lra.reports.figures.findings import best_at
 from lra.reports.figures.lines import LineDrawing
 from lra.reports.rows import AMBIGUOUS, as_text, model_order, short
 from lra.reports.sections.section import LeftOut, PagesPart, Part, TablePart, page_names
@@ -125,6 +126,7 @@ def _over(data: pd.DataFrame) -> str:
 context_figure = LineDrawing(
     title="Loss against context length", panel=PANEL, x="context",
     across="context (tokens before)", subtitle=_over,
+    finding=partial(best_at, when="With {:,} tokens of context"),
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from lra.reports.tables.costs import (
 from lra.reports.tables.table import Table
 
 OVER_MODES: tuple[tuple[str, str, Callable[[Sequence[CostPoint]], Table | None], str], ...] = (
-    ("crossover", "Crossover", crossover_table, "no reference was measured beside a model"),
+    ("crossover", "Crossover", crossover_table, "no reference was measured in the run of a model"),
     ("growth", "Growth", growth_table, "no model was measured at two lengths"),
 )
 """Tables of all modes: name, heading, what builds one, and why there is none."""

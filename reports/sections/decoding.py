@@ -9,18 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lra.reports.figures.drawing import Look
+from lra.reports.figures.findings import clause
 from lra.reports.figures.panels import line_figures
 from lra.reports.figures.scaling import COLUMNS, line_records
 from lra.reports.labels import name_with
-from lra.reports.rows import (
-    MISSING,
-    Record,
-    Value,
-    ambiguous,
-    by_setting,
-    merge,
-    model_order,
-)
+from lra.reports.rows import MISSING, Record, Value, ambiguous, by_setting, merge, model_order
 from lra.reports.sections.section import Groups, LinesPart, Looks, Part, TablePart
 from lra.reports.statistics.intervals import median_interval
 from lra.reports.tables.costs import MEBIBYTE, dagger, mark, significant
@@ -73,7 +66,7 @@ class DecodePoint:
             return time
         absent = f"no {metric} row"
         if metric == "state_bytes" and self.mode == "recompute":
-            absent = "nothing is kept but the tokens"
+            absent = "only the tokens are stored"
         return self.values.get(metric, Value(status=MISSING, reason=absent))
 
     def shown(self, metric: str) -> Value:
@@ -219,8 +212,31 @@ def decode_figures(
     lines_of = {kind: [p.name for p in points if p.model in part] for kind, part in groups.items()}
     return line_figures(
         data, decode_looks(points, looks), lines_of, subtitle=f"{batches(points)}; {setting}",
-        title=TITLES[quantity], names=("context (tokens)", AXES[quantity]),
+        title=_finding(data, points, quantity) or TITLES[quantity],
+        names=("context (tokens)", AXES[quantity]),
     )  # fmt: skip
+
+
+def _finding(data: pd.DataFrame, points: Sequence[DecodePoint], quantity: str) -> str:
+    """Return what a state saves at the longest context, or how many states do not grow."""
+    good = data[data["value"].notna()]
+    if quantity == "state_bytes":
+        sizes = good.groupby("model", sort=False)["value"].agg(["first", "last", "size"])
+        sizes = sizes[sizes["size"] > 1]
+        same = [str(name) for name in sizes.index[sizes["first"] == sizes["last"]]]
+        one, many = "has a state of constant size", "have states of constant size"
+        return clause(same, len(sizes), one, many) if len(sizes) else ""
+    model = {point.name: point.model for point in points}
+    named = good.assign(model=good["model"].map(model))
+    times = named.pivot(index=["length", "model"], columns="mode", values="value").dropna()
+    if {*times.columns} < {*MODES} or times.empty:
+        return ""
+    length = max(n for n, _ in times.index)
+    gains = times.loc[length]["recompute"].astype(float) / times.loc[length]["state"].astype(float)
+    if gains.min() < 1.05:
+        return ""
+    text = " to ".join(dict.fromkeys(significant(gain, 2) for gain in (gains.min(), gains.max())))
+    return f"At {length:,} tokens of context, a state makes a token {text} times faster"
 
 
 def section(rows: pd.DataFrame) -> Iterator[Part]:

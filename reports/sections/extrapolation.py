@@ -14,7 +14,7 @@ from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Part, TablePart
 from lra.reports.tables.pivot import table_of
 from lra.reports.tables.places import extremes, place_words, summary
-from lra.reports.tables.scores import SCORES, TASK, Score, entry
+from lra.reports.tables.scores import SCORES, TASK, Score, entry, score_of
 from lra.reports.tables.table import Column, Entry, Table
 from lra.runners.metrics import JUDGED_BY
 
@@ -75,10 +75,23 @@ def _guide(axes: Axes, data: pd.DataFrame) -> None:
         axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
 
 
+def _finding(parts: list[pd.DataFrame]) -> str:
+    """Return how many scores are worse at the longest length than at the trained one."""
+    worse = total = 0
+    for part in parts:
+        sign = 1 if score_of(str(part["metric"].iloc[0])).higher else -1
+        scores = part.pivot(index="model", columns="factor", values="value").dropna()
+        if 1.0 in scores and scores.columns.max() > 1:
+            worse += int((sign * scores.iloc[:, -1] < sign * scores[1.0]).sum())
+            total += len(scores)
+    end = "worse at the longest length than at the training length"
+    return f"{worse} of {total} scores are {end}" if total > 1 else ""
+
+
 extrapolation_figure = LineDrawing(
     title="Beyond the training length", panel=TASK, x="tokens",
     across="evaluation length (tokens)", words=partial(place_words, untold=["length"]),
-    guide=_guide, subtitle=_trained,
+    guide=_guide, subtitle=_trained, finding=_finding,
 )  # fmt: skip
 
 

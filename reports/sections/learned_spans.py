@@ -48,8 +48,8 @@ def _columns(metric: str, title: str, number: int) -> tuple[tuple[Column, partia
 learned_span_table = Pivot(
     title="Learned spans",
     caption="Tokens, without the ramp, mean over seeds. A window: counted operations of one pass, "
-    "with keys as far as the longest head of each layer. Per token: every head by its own span, "
-    "without positions and the model's head; a multiply-add is 2.",
+    "with keys as far as the longest head of each layer. Per token: every head by its span, "
+    "without positions and the model's head; a multiply-add counts as 2 operations.",
     columns=(
         (Column(title="mean span", key="0 mean span"), partial(_span, over="mean")),
         (Column(title="longest head", key="1 longest head"), partial(_span, over="max")),

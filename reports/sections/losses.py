@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lra.reports.figures.findings import best_at, who
 from lra.reports.figures.lines import LineDrawing
 from lra.reports.figures.ticks import class_axis, step_axis
 from lra.reports.labels import first_position
@@ -16,6 +17,8 @@ from lra.reports.stems import stem
 from lra.reports.tables.scores import TASK, splits
 
 TRAINING = TASK[:3]
+_NOTICED = 0.05
+"""Of a loss: the least change that a title mentions."""
 
 
 def _bands(data: pd.DataFrame) -> str:
@@ -23,20 +26,39 @@ def _bands(data: pd.DataFrame) -> str:
     return "means over seeds; bands: extremes over seeds" if several else ""
 
 
+def _along_window(parts: list[pd.DataFrame]) -> str:
+    """Return for which models the loss falls, or rises, from the first position to the last."""
+    lines = [line.sort_values("length") for p in parts for _, line in p.groupby("model")]
+    moves: dict[str, list[str]] = {"falls": [], "rises": []}
+    for line in lines:
+        (_, first), (_, last) = line.iloc[[0, -1]].iterrows()
+        apart = last["high"] < first["low"] or last["low"] > first["high"]
+        if apart and abs(last["value"] / first["value"] - 1) > _NOTICED:
+            moves["falls" if last["value"] < first["value"] else "rises"].append(first["model"])
+    verb = max(moves, key=lambda each: len(moves[each]))
+    alone = len({*pd.concat(lines)["model"]}) == len(lines)
+    found = f"The loss {verb} along the window for {who(moves[verb], len(lines))}"
+    return found if alone and moves[verb] else ""
+
+
 loss_figure = LineDrawing(
     title="Training loss", panel=TRAINING, x="step", across="optimiser step", y="loss",
     along=lambda _: ("training loss (nat)", 1.0), scale=step_axis, subtitle=_bands,
+    finding=partial(best_at, when="After {:,} steps"),
 )  # fmt: skip
 class_figures = {
     kind: LineDrawing(
         title=title, panel=TASK, x="place", across=across, y="loss",
         along=lambda _: ("loss (nat)", 1.0), scale=partial(class_axis, base=base), subtitle=_bands,
+        finding=finding,
     )
-    for kind, title, across, base in (
-        ("position", "Loss by position in the window", "tokens read in the window, from", 2),
+    for kind, title, across, base, finding in (
+        ("position", "Loss by position in the window", "tokens read in the window, from", 2,
+         _along_window),
         ("document_position", "Loss by position in the document",
-         "tokens read in the document, from", 2),
-        ("frequency", "Loss by token frequency", "occurrences in train, from", 10),
+         "tokens read in the document, from", 2, lambda _: ""),
+        ("frequency", "Loss by token frequency", "occurrences in train, from", 10,
+         partial(best_at, when="On the rarest tokens", sign=-1)),
     )
 }  # fmt: skip
 """By what losses are summed, `loss_by_…`, and how they are drawn."""

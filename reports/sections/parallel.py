@@ -139,6 +139,19 @@ def _scale(axes: Axes, numbers: Sequence[int]) -> None:
         axes.xaxis.set_major_locator(FixedLocator([float(n) for n in numbers]))
 
 
+def _finding(parts: list[pd.DataFrame]) -> str:
+    """Return how many times the tokens of one process the most processes train in a second."""
+    rates = pd.concat(parts)
+    rates = rates[(rates["quantity"] == "tokens_per_second") & rates["value"].notna()]
+    table = rates.pivot(index=["mode", "model"], columns="processes", values="value")
+    table = table.astype(float).dropna()
+    if 1 not in table or table.columns.max() == 1 or table.empty:
+        return ""
+    gains = sorted({f"{gain:.1f}" for gain in table.iloc[:, -1] / table[1]}, key=float)
+    most, gain = table.columns.max(), " to ".join(dict.fromkeys((gains[0], gains[-1])))
+    return f"{most} processes train {gain} times as many tokens per second as one"
+
+
 def parallel_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str = "") -> Figure:
     """Draw what `parallel_data` returned: a row of panels for each quantity, loads side by side.
 
@@ -151,6 +164,7 @@ def parallel_figure(data: pd.DataFrame, looks_of: dict[str, Look], subtitle: str
     ideal = "dashed: ideal efficiency" * ("scaling_efficiency" in set(positive["quantity"]))
     draw = LineDrawing(
         title="Training steps on several processes", panel=("mode", "quantity"), x="processes",
+        finding=_finding,
         across="processes", along=_axis, scale=_scale, guide=_guide, place="number of processes",
         words=lambda _, place: (LOADS[place[0]], ""), columns=kept["mode"].nunique(),
         from_zero=True, subtitle=lambda _: "; ".join(filter(None, (subtitle, ideal))),

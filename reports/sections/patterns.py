@@ -46,7 +46,7 @@ def _keys(data: pd.DataFrame, kind: str, over: str) -> Entry:
 
 
 pattern_table = Pivot(
-    title="Keys that a query sees",
+    title="Keys that a query attends to",
     caption="Over the queries of one random example; a layer and head stands for all with the same "
     "pattern.",
     stub="pattern",
@@ -58,5 +58,5 @@ pattern_table = Pivot(
     ],
 )
 section = Section(
-    name="patterns", heading="Keys that a query sees", data=pattern_data, table=pattern_table
+    name="patterns", heading="Keys that a query attends to", data=pattern_data, table=pattern_table
 )

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from lra.reports.figures.findings import clause
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.ticks import step_axis
 from lra.reports.rows import as_text, model_order, short
@@ -83,9 +84,24 @@ def recovery_figure(data: pd.DataFrame, measure: Score) -> Figure:
     # panels of one task have one scale, so that they can be compared
     draw = partial(_draw_starts, every=None if several else data, colors=colors, measure=measure)
     return draw_panels(
-        panels, draw, plot=(2.9, 1.75), title=f"Recovery: validation {measure.axis}",
-        subtitle="" if several else place_facts(keys[0][:-1]),
+        panels, draw, plot=(2.9, 1.75),
+        title=_finding([part for _, part in panels], measure),
+        subtitle="" if several else f"validation {measure.axis}; {place_facts(keys[0][:-1])}",
     )  # fmt: skip
+
+
+def _finding(parts: Sequence[pd.DataFrame], measure: Score) -> str:
+    """Return for how many models weights of another one help, at the end of the fine-tuning."""
+    sign, better, compared = 1 if measure.higher else -1, list[str](), 0
+    for part in parts:
+        ends = part.dropna(subset="step").sort_values("step").groupby("line").last()
+        if {TUNED, PLAIN} <= {*ends.index}:
+            compared += 1
+            tuned, plain = (sign * float(ends.loc[line, "value"]) for line in (TUNED, PLAIN))
+            better += [str(part["model"].iloc[0])] * (tuned > plain)
+    end = "better with the weights of another model than from scratch"
+    plain_title = f"Recovery: validation {measure.axis}"
+    return clause(better, compared, f"ends {end}", f"end {end}") if compared else plain_title
 
 
 def _draw_starts(

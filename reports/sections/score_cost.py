@@ -16,16 +16,19 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from lra.reports.figures.drawing import Look, legend_name
+from lra.reports.figures.drawing import OTHERS, Look, legend_name, named_looks
+from lra.reports.figures.findings import front, listed
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.ticks import seconds
-from lra.reports.rows import WAITING, as_text, by_setting, cost_points, cost_rows
+from lra.reports.rows import WAITING, as_text, by_setting, cost_points, cost_rows, model_order
 from lra.reports.sections.score_data import PANEL, panel_words, score_data
 from lra.reports.sections.section import LeftOut, PagesPart, Section
 from lra.reports.statistics.intervals import LEVEL
 from lra.reports.tables.places import by_place
 from lra.reports.tables.scores import TASK, score_of
 
+_NAMED = 5
+"""Models that a title names."""
 _COUNTED = ("task", "task_version", "source", "length")
 
 
@@ -39,6 +42,8 @@ class _Cost(NamedTuple):
     """May name columns of the panel."""
     title: str
     subtitle: str
+    given: str
+    """What a title calls it; may name columns of the panel."""
     label: Callable[[float], str]
     """Of a number on the axis."""
 
@@ -46,16 +51,18 @@ class _Cost(NamedTuple):
 MULTIPLY_ADDS = _Cost(
     "multiply_adds", PANEL, "multiply-adds of one example (millions)",
     "Score against multiply-adds", "counted, of a forward pass at the training length",
-    lambda number: f"{number / 1e6:,g}",
+    "number of multiply-adds", lambda number: f"{number / 1e6:,g}",
 )  # fmt: skip
 STEP_TIME = _Cost(
     "step_time", (*PANEL, "machine"), "time of a training step", "Score against time of a step",
     f"median over the steps of trainings that waited for a processor at most {WAITING:.0%} of the "
-    "time", seconds,
+    "time", "step time", seconds,
 )  # fmt: skip
 LONG_STEP_TIME = _Cost(
     "long_step_time", (*PANEL, "machine", "tokens"), "time of a training step at {tokens:,} tokens",
-    "Score against time at a longer length", "medians, of one sequence; hollow: disturbed", seconds,
+    "Score against time at a longer length",
+    "medians, of one sequence; hollow: disturbed by another process",
+    "step time at {tokens:,} tokens", seconds,
 )  # fmt: skip
 
 
@@ -137,17 +144,35 @@ def score_cost_figure(
     data: pd.DataFrame, looks: dict[str, Look], cost: _Cost = MULTIPLY_ADDS
 ) -> Figure:
     """Draw scores against a cost: one panel per task and score."""
+    parts = by_place(data, cost.panel)
+    first = [*dict.fromkeys(name for _, part in parts for name in _front(part, cost))]
+    order = [*first, *(n for n in model_order([*data["model"]]) if n not in first)]
+    what = f"Best {score_of(str(data['metric'].iloc[0])).title.lower()} for a given "
+    what += cost.given.format(**data.iloc[0])
+    found = len(parts) == 1 and len(first) <= _NAMED
     return draw_panels(
-        [(panel_words(cost.panel, key), part) for key, part in by_place(data, cost.panel)],
-        partial(_draw, looks=looks, cost=cost), title=cost.title, plot=(3.0, 2.3), lines=False,
-        subtitle=f"test split, means over seeds with {100 * LEVEL:g} % intervals; {cost.subtitle}",
+        [(panel_words(cost.panel, key), part) for key, part in parts],
+        partial(_draw, looks=named_looks(looks, order, lines=False), cost=cost),
+        title=f"{what}: {listed(first)}" if found else cost.title, plot=(3.0, 2.3), lines=False,
+        subtitle=f"test split, means over seeds with {100 * LEVEL:g} % intervals; dashed: the best "
+        f"score for a given cost; {cost.subtitle}",
     )  # fmt: skip
+
+
+def _front(part: pd.DataFrame, cost: _Cost) -> list[str]:
+    higher = score_of(str(part["metric"].iloc[0])).higher
+    return front(part, cost.column, "score", higher=higher)
 
 
 def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look], cost: _Cost) -> dict[str, Line2D]:
     handles = {}
     key = part.iloc[0]
     score = score_of(str(key["metric"]))
+    best = part.set_index("model").loc[_front(part, cost)]
+    axes.plot(
+        best[cost.column], score.factor * best["score"], color="0.55", linewidth=0.9,
+        linestyle=(0, (4, 2)), drawstyle="steps-post", marker="", zorder=1,
+    )  # fmt: skip
     for point in part.to_dict("records"):
         look, name, x = looks[point["model"]], point["model"], point[cost.column]
         middle, low, high = (score.factor * point[c] for c in ("score", "low", "high"))
@@ -155,6 +180,7 @@ def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look], cost: _Cost) -
         (handles[name],) = axes.plot(
             [x], [middle], linestyle="none", marker=look.marker, color=look.color,
             label=legend_name(name), fillstyle="none" if point.get("disturbed") else "full",
+            zorder=2 if look == OTHERS else 3,
         )  # fmt: skip
     axes.set_xlabel(cost.axis.format(**key))
     axes.set_ylabel(score.axis)

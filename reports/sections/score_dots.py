@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from lra.reports.figures.drawing import Look
+from lra.reports.figures.findings import best_models
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.words import NAMES, font_size, wrap
 from lra.reports.names import display_name
@@ -60,20 +61,25 @@ def dots_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         f"not drawn: {', '.join(part['model'])}: {MARKS.get(str(status), status)}, {reason}"
         for (status, reason), part in lost.groupby(["status", "reason"], sort=False)
     ]
-    grey = "; grey: baselines that need no long-range model"
+    grey = "; grey: baselines that need no long-range model; dashed: the best of them"
+    models = [part[part["baseline"] == ""] for _, part in panels]
     return draw_panels(
         panels, partial(_draw, looks=looks), plot=(_PLOT, high), rows=True, lines=False,
-        title=f"Scores on the {data['split'].iloc[0]} split", notes=notes,
-        subtitle=f"means over seeds with {100 * LEVEL:g} % intervals over seeds, or over "
-        f"examples where there is one seed{grey if (data['baseline'] != '').any() else ''}",
+        title=best_models(models, "score") or f"Scores of {len({*data['model']})} models",
+        subtitle=f"{data['split'].iloc[0]} split, means over seeds with {100 * LEVEL:g} % "
+        "intervals over seeds, or over examples where there is one seed"
+        f"{grey if (data['baseline'] != '').any() else ''}", notes=notes,
     )  # fmt: skip
 
 
 def _labels(part: pd.DataFrame, size: float) -> dict[str, str]:
-    """Return the names of models, then of baselines, each in lines that fit."""
+    """Return the names of models, then of baselines, the best ones first, in lines that fit."""
     baselines = dict(zip(part["model"], part["baseline"], strict=True))
-    order = model_order([name for name, baseline in baselines.items() if not baseline])
-    order += sorted(name for name, baseline in baselines.items() if baseline)
+    sign = -1 if score_of(str(part["metric"].iloc[0])).higher else 1
+    scores = dict(zip(part["model"], sign * part["score"], strict=True))
+    asked = {n: min(current_style().rank(n), len(current_style().style.order)) for n in baselines}
+    places = {n: (bool(baselines[n]), asked[n], scores[n]) for n in baselines}
+    order = sorted(model_order([*baselines]), key=places.__getitem__)
     texts = {name: display_name(baselines[name].replace("_", " ") or name, {}) for name in order}
     return {name: "\n".join(wrap(text, _STUB, size, most=4)) for name, text in texts.items()}
 
@@ -83,6 +89,10 @@ def _draw(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> None:
     size, scale = font_size("ticks", NAMES), score_of(str(part["metric"].iloc[0]))
     labels = _labels(part, size)
     by_name = {str(point["model"]): point for point in part.to_dict("records")}
+    floors = part["score"][part["baseline"] != ""]
+    if len(floors):
+        floor = scale.factor * float(floors.max() if scale.higher else floors.min())
+        axes.axvline(floor, color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
     for place, name in enumerate(labels):
         point = by_name[name]
         look = looks.get(name, Look(_GREY, "D", ()))

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from lra.reports.figures.drawing import Look, legend_name
+from lra.reports.figures.drawing import Look, legend_name, named_looks
+from lra.reports.figures.findings import FEW
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.sections.section import PagesPart, Section
@@ -38,13 +39,24 @@ def span_figure(
 ) -> Figure:
     """Draw what `span_data` returns: one panel per task, models side by side in each column."""
     drawn = data[data["span"].notna()]
+    names = model_order([*drawn["model"].astype(str)])
+    looks, places = named_looks(looks, names, lines=False), by_place(drawn)
     columns = max(drawn.loc[drawn["layer"] != ALL, "layer"].nunique() + 2, 2)
     plot = (max(_PLOT[0], 0.55 * columns), _PLOT[1])
     return draw_panels(
-        [(place_words(TASK, place), part) for place, part in by_place(drawn)],
-        partial(_draw, looks=looks), title=title, subtitle=subtitle, plot=plot,
-        across=2 if plot == _PLOT else 1,
+        [(place_words(TASK, place), part) for place, part in places],
+        partial(_draw, looks=looks), subtitle=subtitle, plot=plot, across=2 if plot == _PLOT else 1,
+        title=_longest(drawn) if len(places) == 1 and len(names) > 1 else title,
     )  # fmt: skip
+
+
+def _longest(data: pd.DataFrame) -> str:
+    """Return the models that look farthest, by occlusion or else by their heads."""
+    whole = data[(data["head"] == ALL) & (data["measure"] == "occlusion")]
+    spans = (whole if len(whole) else data).groupby("model")["span"].max().astype(float)
+    longest = spans.sort_values(ascending=False, kind="stable")[:FEW]
+    texts = [f"{name} {significant(span, 2)} tokens" for name, span in longest.items()]
+    return f"Longest span {'by occlusion' if len(whole) else 'of a head'}: {', '.join(texts)}"
 
 
 def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
@@ -67,16 +79,10 @@ def _draw(axes: Axes, data: pd.DataFrame, looks: dict[str, Look]) -> dict[str, L
             spans += [float(value) for value in points["span"]]
             x += [column + offset] * len(points)
         (handles[name],) = axes.plot(
-            x,
-            spans,
-            linestyle="none",
-            marker=look.marker,
-            markersize=5,
-            color=look.color,
+            x, spans, linestyle="none", marker=look.marker, markersize=5, color=look.color,
             markerfacecolor="white" if look.marker in "sDv" else look.color,
-            label=legend_name(name),
-            zorder=3,
-        )
+            label=legend_name(name), zorder=3,
+        )  # fmt: skip
     axes.set_xlim(-0.5, max(1, len(columns)) - 0.5)
     axes.set_xticks(range(len(columns)), columns)
     axes.grid(visible=False, axis="x")

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from lra.reports.figures.drawing import Look, legend_name, looks
+from lra.reports.figures.drawing import Look, legend_name, looks, named_looks
+from lra.reports.figures.findings import at_end, best_models
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.statistics.intervals import LEVEL
@@ -20,21 +21,13 @@ from lra.reports.statistics.tuning import (
     STUDIES,
     Array,
     TuningCurve,
-    bounds,
     expected_best,
     running_best,
     tuning_curve,
 )
 from lra.reports.tables.places import by_place, place_title
 from lra.reports.tables.scores import Score, score_of
-from lra.reports.tables.searches import (
-    ARM,
-    PLACE,
-    Searches,
-    independent,
-    of_trials,
-    whole,
-)
+from lra.reports.tables.searches import ARM, PLACE, Searches, independent, of_trials, whole
 
 COSTS = {
     "trials": ("numbers of trials", "trials (k)"),
@@ -126,10 +119,17 @@ def curve_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
     words = "median of the best of k trials" if drawn_alone.any() else "best of k trials"
     if (data["note"] == "").any():
         words += f"; {100 * LEVEL:g} % bands, for all k at once"
+    parts = by_place(data, CURVE_PANEL)
+    places = [*dict.fromkeys(place_title(key) for key, _ in parts)]
+    ends = [at_end(part, "k") for key, part in parts if key[-1] == "trials"]
+    found = best_models(ends) if len(places) == 1 else ""
+    looks = named_looks(looks_of(data, given), model_order([*data["model"]]), lines=True)
     return draw_panels(
-        [((place_title(key), ""), part) for key, part in by_place(data, CURVE_PANEL)],
-        partial(_draw_panel, looks=looks_of(data, given)), title="Tuning curves",
-        subtitle=f"validation split; {words}", plot=(2.3, 1.9), across=data["against"].nunique(),
+        [((f"by {COSTS[key[-1]][0]}" if len(places) == 1 else place_title(key), ""), part)
+         for key, part in parts],
+        partial(_draw_panel, looks=looks), plot=(2.3, 1.9), across=data["against"].nunique(),
+        title=f"After {ends[0]['k'].iloc[0]} trials, {found}" if found else "Tuning curves",
+        subtitle=f"{', '.join(places) if len(places) == 1 else ''}, validation split; {words}",
         notes=[note for note in dict.fromkeys(data["note"]) if note],
     )  # fmt: skip
 
@@ -174,7 +174,6 @@ def _limits(part: pd.DataFrame, factor: float) -> tuple[float, float]:
 def _draw(axes: Axes, line: pd.DataFrame, look: Look, name: str, score: Score) -> Line2D:
     """Draw one curve with its band; the vertical limits are set."""
     factor, limits = score.factor, axes.get_ylim()
-    open_end = factor * bounds(score.metric)[1]
     x = line["x"].to_numpy(dtype=float)
     best, low, high = (factor * line[c].to_numpy(dtype=float) for c in ("value", "low", "high"))
     best = np.where(np.isfinite(best), best, np.nan)
@@ -184,8 +183,5 @@ def _draw(axes: Axes, line: pd.DataFrame, look: Look, name: str, score: Score) -
         label=legend_name(name),
     )  # fmt: skip
     below, above = (np.clip(side, *limits) for side in (low, high))
-    axes.fill_between(x, below, above, color=look.color, alpha=0.08, linewidth=0)
-    for side in (low, high):
-        inside = np.where(side == open_end, np.nan, side)
-        axes.plot(x, inside, color=look.color, linewidth=0.6, alpha=0.7, scaley=False)
+    axes.fill_between(x, below, above, color=look.color, alpha=0.15, linewidth=0)
     return handle

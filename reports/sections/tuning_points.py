@@ -13,10 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from lra.reports.figures.drawing import Look, legend_name
+from lra.reports.figures.drawing import Look, legend_name, named_looks
+from lra.reports.figures.findings import FEW, listed
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.sections.tuning_curves import looks_of
+from lra.reports.tables.costs import significant
 from lra.reports.tables.places import by_place, place_title
 from lra.reports.tables.scores import Score, score_of
 from lra.reports.tables.searches import (
@@ -24,6 +26,7 @@ from lra.reports.tables.searches import (
     PLACE,
     Searches,
     as_number,
+    good_trials,
     log_options,
     option_name,
     whole,
@@ -70,12 +73,30 @@ def point_figure(data: pd.DataFrame, given: dict[str, Look]) -> Figure:
     """Draw what `point_data` returned: a panel for each place and option."""
     lost = bool((data["status"] != "ok").any())
     grey = "; dashed: the best baseline" if data["baseline"].notna().any() else ""
+    parts = by_place(data, POINT_PANEL)
+    looks = named_looks(looks_of(data, given), model_order([*data["model"]]), lines=False)
     return draw_panels(
-        [((place_title(key), ""), part) for key, part in by_place(data, POINT_PANEL)],
-        partial(_draw_panel, looks=looks_of(data, given)), title="Sensitivity to each option",
-        subtitle="validation scores of trials; filled: chosen"
-        f"{'; crosses at the edge: failed' if lost else ''}{grey}", plot=(2.9, 2.1),
+        [((place_title(key), ""), part) for key, part in parts],
+        partial(_draw_panel, looks=looks), plot=(2.9, 2.1),
+        title=(_window(parts[0][1]) if len(parts) == 1 else "") or "Validation scores by option",
+        subtitle="validation scores of trials; good: near a model's best; filled: chosen"
+        f"{'; crosses at the edge: failed' if lost else ''}{grey}",
     )  # fmt: skip
+
+
+def _window(part: pd.DataFrame) -> str:
+    """Return how wide the good values of a logarithmic option lie, the widest window first."""
+    good, widths = part[part["status"] == "ok"].assign(score=part["value"]), dict[str, float]()
+    for name, trials in good.groupby("model") if part["log"].all() else ():
+        values = trials["x"][good_trials(trials, str(part["metric"].iloc[0]))]
+        widths[str(name)] = float(values.max() / values.min())
+    option = str(part["option"].iloc[0]).rpartition(".")[2].replace("_", " ")
+    texts = [
+        f"{significant(widths[name], 2)}-fold for {listed([name])}"
+        for name in sorted(widths, key=lambda name: -widths[name])
+    ]
+    chosen = texts if len(texts) <= FEW else [texts[0], texts[-1]]
+    return f"Range of good values of {option}: {', '.join(chosen)}" if len(texts) > 1 else ""
 
 
 def _draw_panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
@@ -107,7 +128,7 @@ def _axis(axes: Axes, part: pd.DataFrame) -> pd.DataFrame:
         low, high = float(part["x"].min()), float(part["x"].max())
         axes.set_xscale("log")
         axes.set_xlim(low / 1.25, high * 1.25)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if high > 100 * low else (1, 2, 5)))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3) if high > 100 * low else (1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
     return part.assign(joined=part["alone"])

@@ -392,7 +392,7 @@ def rung_table(searches: Searches, metric: str) -> Table | None:
     return listed_table(
         lines, [Column(title=t) for t in titles], title="Agreement of rungs with full length",
         caption="τ between the scores of a rung and those of full length, over the trials that "
-        "have both: only the ones that were kept, so it says nothing about those that were left. "
+        "have both, which are those that were continued. "
         "Top quarter: how many of the best at full length were among as many best at the rung. "
         "Saved: of the steps that all trials would have taken at full length.",
     )  # fmt: skip

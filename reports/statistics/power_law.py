@@ -27,7 +27,7 @@ FEWEST = 3
 """Lengths of a fit: a line through two leaves no residuals, and so no interval."""
 WIDEST = 4.0
 """Largest ratio of the ends of a crossover's interval: two doublings of the length."""
-UNRESOLVED = "not resolved"
+UNRESOLVED = "too uncertain"
 
 
 def bounds(low: float, high: float) -> str:
@@ -161,9 +161,7 @@ def _dot(one: Array, other: Array) -> float:
 
 
 def fit_exponent(
-    lengths: Sequence[int],
-    values: Sequence[float],
-    samples: Sequence[ArrayLike] | None = None,
+    lengths: Sequence[int], values: Sequence[float], samples: Sequence[ArrayLike] | None = None
 ) -> PowerLaw:
     """Fit log value = log factor + exponent x log length by least squares.
 
@@ -206,9 +204,7 @@ def _crossing(x: Array, log_ratio: Array) -> Array:
 
 
 def crossover(
-    lengths: Sequence[int],
-    ratios: Sequence[float],
-    samples: Sequence[ArrayLike] | None = None,
+    lengths: Sequence[int], ratios: Sequence[float], samples: Sequence[ArrayLike] | None = None
 ) -> Crossover:
     """Find the length from which the ratio stays below 1, straight lines in log-log between.
 

@@ -105,11 +105,11 @@ def mark(value: Value, *further: str) -> Entry:
 
 
 _BUSY = {
-    "": f"{DAGGER} measured while the machine was busy",
-    PROCESSOR: f"{DIAMOND} by the processors' clock, which leaves out waiting: by the wall "
+    "": f"{DAGGER} measured while another process was running",
+    PROCESSOR: f"{DIAMOND} time by the processors' clock, which excludes waiting: by the wall "
     f"clock it is uncertain by more than a factor of {WIDEST_FACTOR:g}",
-    UNCERTAIN: f"{DAGGER} measured while the machine was busy: too uncertain for exponents and "
-    "crossovers",
+    UNCERTAIN: f"{DAGGER} another process disturbed this time, so it is excluded from exponents "
+    "and crossovers",
 }
 """The note of a disturbed number, by its mark."""
 
@@ -139,10 +139,10 @@ def busy(points: Sequence[CostPoint]) -> str:
     marked = sum(bool(time.disturbed) for time in times)
     if not errors:
         disturbed = marked or any(ratio.disturbed for ratio in ratios)
-        return "This machine was busy." if disturbed else ""
+        return "Other processes disturbed these measurements." if disturbed else ""
     return (
-        f"This machine was busy during {marked} of {len(times)} times ({DAGGER}, {DIAMOND}): "
-        f"their factors hold to ±{100 * median(errors):.0f} % in the median."
+        f"Other processes disturbed {marked} of {len(times)} times ({DAGGER}, {DIAMOND}): their "
+        f"factors are uncertain by ±{100 * median(errors):.0f} % in the median."
     )
 
 
@@ -150,7 +150,7 @@ def of_busy(entry: Entry, used: Sequence[Value]) -> Entry:
     """Return what several times give, marked where some of them were disturbed."""
     if entry.status != "ok" or not any(value.disturbed for value in used if not value.uncertain):
         return entry
-    note = f"{DAGGER} of times on a busy machine, for which the interval allows"
+    note = f"{DAGGER} includes times that another process disturbed; the interval allows for it"
     return replace(entry, text=f"{entry.text} {DAGGER}", notes=(*entry.notes, note))
 
 
@@ -159,7 +159,7 @@ def without(what: str, lengths: Sequence[int]) -> tuple[str, ...]:
     if not lengths:
         return ()
     at = " and ".join(f"{n:,}" for n in lengths)
-    return (f"{what} leaves out {at}, too uncertain on a busy machine {DAGGER}",)
+    return (f"{what} excludes {at} tokens, which another process disturbed {DAGGER}",)
 
 
 def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
@@ -323,7 +323,7 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
     caption = (
         f"{busy(points)} The sequence length from which the model stays faster than the reference "
         "as far as measured, interpolated between lengths on logarithmic axes [95 % interval from "
-        "timing noise]. ≤: faster from the shortest length measured. Not resolved: an end of the "
+        "timing noise]. ≤: faster from the shortest length measured. Too uncertain: an end of the "
         f"interval is open, or its ends lie more than a factor of {WIDEST:g} apart."
     )
     return table_of(
@@ -347,7 +347,7 @@ def _crossover_entry(every: Sequence[CostPoint], mode: str, reference: str, name
             return replace(absent("every length is too uncertain"), text=f"– {DAGGER}")
         if any(p.family == reference for p in points):
             return Entry(text="ref.", status="reference", notes=("the reference itself",))
-        return absent("never measured beside the reference")
+        return absent("the reference was not measured in the same run")
     lost: dict[str, list[str]] = {}
     for p in sorted(points, key=lambda p: p.length):
         ratio = p.time_ratio.get(reference) if p.time.ok else p.time
@@ -386,9 +386,9 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
         title="Growth with sequence length",
         caption=f"{busy(points)} Exponent e of cost per sequence = c × length^e, least squares "
         "over all measured lengths [95 % interval, the wider of residuals and timing noise], and "
-        "the slope between the two longest lengths alone. Not resolved: fewer than "
-        f"{FEWEST} lengths, or an interval wider than ± {RESOLVED:g}, which cannot tell linear "
-        "growth from n^1.5.".strip(),
+        "the slope between the two longest lengths alone. Too uncertain: fewer than "
+        f"{FEWEST} lengths, or an interval wider than ± {RESOLVED:g}, which includes both linear "
+        "growth and n^1.5.".strip(),
     )  # fmt: skip
 
 

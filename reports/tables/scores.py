@@ -298,10 +298,9 @@ def behind_means(entries: Sequence[Entry]) -> str:
     if not counts or counts[-1] == 1:
         return ""
     seeds = "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    behind = {
-        Spread.deviation: " ± standard deviation",
-        Spread.none: "",
-    }.get(current_style().style.tables.spread, f" [{100 * LEVEL:g} % interval]")
+    behind = {Spread.deviation: " ± standard deviation", Spread.none: ""}.get(
+        current_style().style.tables.spread, f" [{100 * LEVEL:g} % interval]"
+    )
     return f", mean{behind} over {seeds} seeds"
 
 

@@ -103,10 +103,10 @@ def check(root, path, seed, harmless, lra):
     code, told = lra("report", "--results", root)
     assert code == blocks
     page = (root / "reports" / "all" / "report.md").read_text()
-    assert f"from {3 - blocks} cells" in page
+    assert f"from {3 - blocks} runs" in page
     if blocks:
         assert str(path) in told
-        assert path.name in page.partition("## Left out")[2]
+        assert path.name in page.partition("## Excluded")[2]
 
     left_out = []
     rows = read_rows(root, left_out=left_out)
@@ -191,7 +191,7 @@ def test_files_and_folders_in_each_others_place(place, tmp_path, lra):
     assert f"FAIL {path}" in told
     code, told = lra("report", "--results", tmp_path)
     assert code == place.startswith("cells")
-    assert "from 3 cells" in (tmp_path / "reports/all/report.md").read_text()
+    assert "from 3 runs" in (tmp_path / "reports/all/report.md").read_text()
 
 
 def test_a_lost_side_file_is_named(tmp_path, lra):

@@ -67,7 +67,7 @@ def test_no_exponent_comes_from_a_disturbed_length(make: SimpleNamespace, at: in
     assert exponent.value == pytest.approx(1.0, abs=0.05)
     assert last.value == pytest.approx(1.0, abs=0.05)
     assert exponent.facts["points"] == 4
-    assert any(f"leaves out {at:,}" in note for note in exponent.notes)
+    assert any(f"excludes {at:,} tokens" in note for note in exponent.notes)
     memory = table.rows[0].entries[2]
     assert memory.facts["points"] == 5  # bytes are counted, whatever the clock did
 
@@ -93,7 +93,7 @@ def test_no_crossover_comes_from_a_disturbed_length(make: SimpleNamespace) -> No
     assert found.longest == 2048
     assert found.length == pytest.approx(1024, rel=0.1)
     table = crossover_table(kept)
-    assert "leaves out 4,096" in " ".join(table.rows[0].entries[0].notes)
+    assert "excludes 4,096 tokens" in " ".join(table.rows[0].entries[0].notes)
     every = crossover_table(points(cells(make, disturbed=(256, 512, 1024, 2048, 4096)), make))
     (entry,) = every.rows[0].entries
     assert entry.value is None
@@ -105,7 +105,7 @@ def test_every_form_of_the_table_marks_it(make: SimpleNamespace, render: Any) ->
     table = efficiency_table(points(cells(make, disturbed=(512,)), make), "step")
     assert table is not None
     text = render(table)
-    assert "measured while the machine was busy" in text
+    assert "another process disturbed this time" in text
     assert (WHY in text) is (render is to_csv)  # causes are in the CSV alone
     sign = r"\dag{}" if render is to_latex else DAGGER
     assert sign in text
@@ -126,7 +126,8 @@ def test_the_figure_rings_it_and_says_why(make: SimpleNamespace) -> None:
     assert list(through.get_xdata()) == list(data["length"])
     assert (line.get_marker() == "None", through.get_marker()) == (False, "None")
     assert any(
-        text.get_text().startswith("○ too uncertain, in no exponent") for text in figure.texts
+        text.get_text().startswith("○ too uncertain, excluded from exponents")
+        for text in figure.texts
     )
     plt.close(figure)
 
@@ -141,7 +142,7 @@ def test_small_print_is_two_lines_whatever_happened() -> None:
     few = pd.DataFrame(rows[3:4])
     assert why_absent(few) == [f"× skipped, {WHY} 3: {names[3]} at 512"]
     notes = why_absent(pd.DataFrame(rows))
-    assert notes[0] == "× no number: 17 skipped; the CSV beside this figure has every reason"
+    assert notes[0] == "× no number: 17 skipped; the CSV of this figure has every reason"
     assert notes[1].startswith("◇ by the processors' clock")
     assert f"zero, so not on this axis: {names[2]} at 512" in notes[1]
     assert len(notes) == 2
@@ -162,7 +163,7 @@ def computed(rows: list[Any], make: SimpleNamespace, times: float, samples: floa
     ("times", "apart", "mark", "told"),
     [
         (0.9, 1.5, "", f"0.50 {DAGGER}"), (0.9, 3.0, "processor", "0.55 ◇"),
-        (0.4, 1.0, "processor", "not resolved [0.20"),
+        (0.4, 1.0, "processor", "too uncertain [0.20"),
     ],
 )  # fmt: skip
 def test_both_clocks_decide_what_stands(
@@ -186,7 +187,7 @@ def test_both_clocks_decide_what_stands(
     plt.close(figure)
     table = efficiency_table(found, "step")
     assert told in table.rows[0].entries[1].text
-    assert table.caption.startswith("This machine was busy during ")
+    assert table.caption.startswith("Other processes disturbed ")
     assert busy(points(cells(make), make)) == ""
 
 
@@ -216,7 +217,7 @@ def test_a_crossover_and_an_exponent_count_both_clocks(make: SimpleNamespace) ->
     for make_table in (growth_table, crossover_table):
         table = make_table(found)
         assert table.rows[0].entries[0].text.endswith(DAGGER)
-        assert table.caption.startswith("This machine was busy")
+        assert table.caption.startswith("Other processes disturbed")
         quiet_table = make_table(points(cells(make), make))
         assert DAGGER not in quiet_table.rows[0].entries[0].text + quiet_table.caption
 
@@ -232,7 +233,7 @@ def test_memory_stays_where_a_time_was_too_long(make: SimpleNamespace) -> None:
 
 def test_the_terminal_says_so(make: SimpleNamespace) -> None:
     told = "\n".join(map(to_markdown, conclusions(make.frame(*cells(make, disturbed=(4096,))))))
-    assert "leaves out 4,096" in told
+    assert "excludes 4,096 tokens" in told
 
 
 def test_a_run_lists_it(make: SimpleNamespace) -> None:

@@ -127,7 +127,7 @@ def test_a_report_shows_the_models_that_its_style_chooses_by_their_names(
     assert {*data["length"]} == {256, 512}
     assert "#123456" in (tmp_path / "time-step.svg").read_text()
     caption = (tmp_path / "time-step.caption.tex").read_text("ascii")
-    assert r"\caption[{Time per sequence" in caption
+    assert r"\caption[{At 512 tokens, Ours" in caption
     assert r"\label{fig:time-step}" in caption
     latex = (tmp_path / "efficiency-step.tex").read_text("ascii")
     assert r"\label{t:efficiency-step}" in latex

@@ -52,14 +52,14 @@ function showCell(places, at) {
   const bar = make("div", {class: "bar"}, make("strong", {text: titleOf(place)}));
   if (places.length > 1) {
     const step = by => () => showCell(places, (at + by + places.length) % places.length);
-    bar.append(make("button", {type: "button", "aria-label": "previous cell", text: "‹", onclick: step(-1)}),
+    bar.append(make("button", {type: "button", "aria-label": "previous run", text: "‹", onclick: step(-1)}),
       make("span", {text: `${at + 1} of ${places.length}`}),
-      make("button", {type: "button", "aria-label": "next cell", text: "›", onclick: step(1)}));
+      make("button", {type: "button", "aria-label": "next run", text: "›", onclick: step(1)}));
   }
   bar.append(make("button", {type: "button", text: "Close", onclick: () => dialog.close()}));
   const body = make("div", {class: "body"});
   const reason = CELLS.words[facts[7]];
-  body.append(make("p", {}, "cell ", make("code", {class: "key", text: key}), ` · runner ${facts[2]} · `,
+  body.append(make("p", {}, "run ", make("code", {class: "key", text: key}), ` · runner ${facts[2]} · `,
     make("span", {class: facts[6] === "ok" ? null : "bad", text: facts[6] + (reason ? `: ${reason}` : "")})));
   const command = commandOf(place);
   if (command) body.append(make("h3", {text: "Repeat it"}), make("pre", {class: "command", text: command}), copied(command));
@@ -74,8 +74,8 @@ function showCell(places, at) {
       const wanted = filter.value.toLowerCase();
       for (const row of table.rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
     });
-    body.append(make("p", {class: "about", text: "In bold what differs from most cells of this report."}), filter, table);
-  } else body.append(make("p", {class: "about", text: `None stands beside these rows: lra show ${key.slice(0, 8)} prints it where the cell is stored.`}));
+    body.append(make("p", {class: "about", text: "Bold settings differ from most runs of this report."}), filter, table);
+  } else body.append(make("p", {class: "about", text: `These rows came without settings: lra show ${key.slice(0, 8)} prints them on the machine that stores the run.`}));
   const machine = CELLS.environments[CELLS.machines[place]];
   if (machine.length) body.append(make("h3", {text: "Environment"}), pairTable(machine));
   dialog.replaceChildren(bar, body);

@@ -16,7 +16,7 @@ async function enhanceTables() {
 }
 
 function fillCells(table) {
-  const head = make("tr", {}, make("th", {class: "words", text: "cell"}));
+  const head = make("tr", {}, make("th", {class: "words", text: "run"}));
   for (const name of CELLS.columns) head.append(make("th", {class: name === "length" || name === "seed" ? null : "words", text: name}));
   const body = make("tbody");
   CELLS.keys.forEach((key, place) => {

@@ -143,7 +143,7 @@ def test_a_report_shows_tables_figure_and_deviations(tmp_path: Path) -> None:
     assert r"there drawn \| \*otherwise\*" in page
     order = [page.index(f"## {words}") for words in (
         "Long Range Arena, table 1", "Long Range Arena, table 2", "Long Range Arena, figure 3",
-        "What is not as in", "Accuracy")]  # fmt: skip
+        "Settings that differ", "Accuracy")]  # fmt: skip
     assert order == sorted(order)
     drawn = pd.read_csv(tmp_path / "lra-figure3-lra_code.csv")
     assert drawn["reason"].notna().tolist() == [False, True, True, False, True, *[False] * 5]

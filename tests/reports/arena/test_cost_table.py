@@ -51,7 +51,7 @@ def test_other_batches_lengths_modes_and_tasks_are_not_in_it() -> None:
     listops = [r | {"task": "listops", "cell": "x"} for r in steps("linear", 3072, 0.5)]
     (table,) = tables(*rows, *listops)
     assert [column.title for column in table.columns] == ["1K", "1K"]
-    assert table.rows[0].entries[0].notes == ("exact attention was not measured beside it",)
+    assert table.rows[0].entries[0].notes == ("exact attention was not measured in the same run",)
     assert tables(*steps("linear", 512, 0.5)) == []
 
 

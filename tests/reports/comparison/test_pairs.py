@@ -245,11 +245,11 @@ def test_failures_and_results_that_nothing_tells_apart_are_left_out(make: Simple
     rows.append(make.failed("accuracy", "sdpa", "diverged", "nan", seed=3, labels={}))
     line = one_line(numbers(make.frame(*rows)))
     assert line.over == "3 seeds"
-    assert "sdpa: 1 failed (diverged), left out" in line.notes
+    assert "sdpa: 1 failed (diverged) and are excluded" in line.notes
     rows.append(make.accuracy("linear", 0, 0.9, cell="twice"))
     line = one_line(numbers(make.frame(*rows)))
     assert line.over == "2 seeds"
-    assert "linear has results of one seed that nothing tells apart: left out" in line.notes
+    assert "linear: several results of one seed look the same and are excluded" in line.notes
 
 
 def test_the_best_baseline_stands_beside_and_is_to_be_beaten(make: SimpleNamespace) -> None:
@@ -325,7 +325,7 @@ def test_rows_of_one_cell_have_lines_of_their_own(make: SimpleNamespace) -> None
     rows[0] |= {"value": None, "status": "out_of_memory", "reason": "8 GiB"}
     lines = only(numbers(make.frame(*rows), metric="time_ratio"), "linear", "local").lines
     assert [line.difference is not None for line in lines] == [False, True, True, True]
-    assert lines[0].notes[-1] == "linear: 1 failed (OOM), left out"
+    assert lines[0].notes[-1] == "linear: 1 failed (OOM) and are excluded"
     assert not any("failed" in note for note in lines[1].notes)
 
 
@@ -416,7 +416,7 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     text = verdict(found, result)
     assert text.startswith("linear is 1.0")
     assert text.endswith(
-        "times as fast as sdpa in 3 of 3 lines; in 2 the 95 % interval leaves out 1."
+        "times as fast as sdpa in 3 of 3 lines; in 2 the 95 % interval excludes 1."
     )
     assert "significant" not in text
     other = only(found, "sdpa", "linear").lines[1].speed
@@ -432,7 +432,7 @@ def test_times_are_compared_by_ratios_that_were_interleaved(
     assert "faster / equal / slower" in to_markdown(comparison_table(found, [unpaired]))
     for line in unpaired.lines:
         assert line.speed is None
-        assert any("no ratio of passes in turns" in note for note in line.notes)
+        assert any("no ratio of interleaved passes" in note for note in line.notes)
     apart = {str(row["cell"]): {"positions": row["model"]} for row in rows}
     unlike = only(numbers(make.frame(*rows), apart, metric=metric))  # the reference is another
     assert [line.speed for line in unlike.lines] == [None] * 3

@@ -74,7 +74,7 @@ def test_two_lengths_are_named_as_the_reason_for_no_exponent(make: SimpleNamespa
     data = scaling_data(cost_points(prepare(make.frame(*rows))), "step", "time")
     axes = drawn(scaling_figure(data, looks(["sdpa"])))
     labels = [str(line.get_label()) for line in axes.get_lines()]
-    assert "sdpa  not resolved (2 lengths)" in labels
+    assert "sdpa  too uncertain (2 lengths)" in labels
 
 
 def test_a_model_that_always_failed_is_named_without_a_value(make: SimpleNamespace) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from lra.composition.runner_class import sections
 from lra.reports.figures.drawing import looks
-from lra.reports.figures.panels import AT_MOST, OTHERS, panels, scaling_figure
+from lra.reports.figures.panels import AT_ENDS, OTHERS, panels, scaling_figure
 from lra.reports.figures.scaling import scaling_data
 from lra.reports.report import write_report
 from lra.reports.rows import cost_points, names_by_group, prepare
@@ -60,7 +60,7 @@ def test_the_figure_draws_each_model_once_and_says_what_is_absent(make: SimpleNa
 
 def test_a_report_of_many_models_uses_panels(make: SimpleNamespace, tmp_path: Path) -> None:
     rows = many(make)
-    assert rows["model"].nunique() > AT_MOST
+    assert rows["model"].nunique() > AT_ENDS
     write_report(rows, tmp_path, title="many", sections=sections(), groups=GROUPS)
     drawing = (tmp_path / "time-step.svg").read_text()
     assert all(title in drawing for title in ("kernels", "windows"))

@@ -105,7 +105,7 @@ def test_the_table_says_everything_and_why_not(rows: pd.DataFrame) -> None:
     state = found["state of one text", "softmax"]
     assert [entry.value for entry in state] == [256.0, 512.0, 1024.0]
     recomputed = found["state of one text", "softmax (recomputed)"]
-    assert recomputed[0].notes == ("nothing is kept but the tokens",)
+    assert recomputed[0].notes == ("only the tokens are stored",)
     assert recomputed[0].status == MISSING
     slow = found["time of one token, median", "softmax (recomputed)"]
     assert (slow[2].text, slow[2].value) == ("skipped", None)

@@ -78,7 +78,7 @@ def test_crossover_is_interpolated_on_logarithmic_axes() -> None:
     # log2 ratio goes from 1 to -1 between 512 and 1024: half way in log length
     assert found.reach is Reach.within
     assert found.length == pytest.approx(512 * math.sqrt(2))
-    assert str(found) == "not resolved (no repeated samples)"
+    assert str(found) == "too uncertain (no repeated samples)"
 
 
 def test_crossover_is_the_last_one() -> None:
@@ -92,7 +92,7 @@ def test_crossover_that_lies_outside_the_lengths_is_not_invented() -> None:
     assert (below.reach, below.length, str(below)) == (
         Reach.below,
         None,
-        "not resolved (no repeated samples)",
+        "too uncertain (no repeated samples)",
     )
     assert (never.reach, never.length, str(never)) == (Reach.never, None, str(below))
     assert crossover([], []).reach is Reach.unknown
@@ -113,7 +113,7 @@ def test_crossover_interval_contains_it_and_opens_where_noise_hides_it() -> None
     opened = crossover(lengths, [1.2, 1.1, 0.95], wild)
     assert opened.interval.high == math.inf
     assert str(opened).endswith("∞]")
-    assert str(opened).startswith("not resolved [")
+    assert str(opened).startswith("too uncertain [")
 
 
 @pytest.mark.parametrize("case", range(cases(20)))
@@ -125,7 +125,7 @@ def test_an_exponent_is_printed_only_where_its_interval_tells_powers_apart(case:
     samples = [[v * math.exp(draw.gauss(0, noise)) for _ in range(9)] for v in values]
     fit = fit_exponent(lengths, values, draw.choice([None, samples]))
     text = str(fit)
-    assert text.startswith("not resolved") == (not fit.resolved)
+    assert text.startswith("too uncertain") == (not fit.resolved)
     if not fit.resolved:
         # the number itself is nowhere in the text, only the ends of its interval
         shown = f"{fit.exponent:.2f}"
@@ -149,8 +149,8 @@ def test_the_interval_of_a_flat_and_noisy_cost_stands_in_place_of_its_exponent()
     fit = fit_exponent([256, 512, 1024], [1.0, 1.2, 1.0])
     assert fit.exponent == pytest.approx(0.0, abs=1e-9)
     assert fit.interval.high > 0.4
-    assert str(fit).startswith("not resolved [-")
-    assert str(fit_exponent([256, 512], [1.0, 2.0])) == "not resolved (2 lengths)"
+    assert str(fit).startswith("too uncertain [-")
+    assert str(fit_exponent([256, 512], [1.0, 2.0])) == "too uncertain (2 lengths)"
 
 
 @pytest.mark.parametrize("case", range(cases(20)))
@@ -165,7 +165,7 @@ def test_a_crossover_is_printed_only_where_noise_leaves_it(case: int) -> None:
     low, high = found.interval.low, found.interval.high
     sure = math.isinf(low) if found.reach is Reach.never else high <= WIDEST * (low or lengths[0])
     assert found.resolved == sure
-    assert str(found).startswith("not resolved [") == (not sure)
+    assert str(found).startswith("too uncertain [") == (not sure)
 
 
 def test_a_crossover_of_ratios_about_one_is_not_resolved() -> None:
