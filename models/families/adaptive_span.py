@@ -1,26 +1,28 @@
-"""Adaptive attention span: every head learns how far back it looks, and no more is computed.
+"""Adaptive attention span: every head learns the length of its window.
 
     s_ij = q_i . (k_j + p_{i-j}) / sqrt(d),    1 <= i - j <= S
     m_z(x) = clamp((R + z - x) / R, 0, 1),     z = S z', z' in [0, 1] learned by each head
     a_ij = m_z(i - j - 1) exp(s_ij) / sum_j' m_z(i - j' - 1) exp(s_ij')
 
-S is `span`, R `ramp`, p one table for all heads and layers. A token does not see itself. Not causal
-(no paper has that): |i - j| <= S, a vector for each sign, itself included. Spans begin at `initial`
-S and cost `penalty` S mean(z') in every layer; after a step z' is clamped. Keys beyond the longest
-span of the layer and its ramp, in steps of 64, are not looked at.
+S is `span`, R `ramp`, and p one table of positions for all heads and layers. A token attends to
+earlier tokens and not to itself. In the bidirectional form, which is ours, |i - j| <= S, each sign
+has separate vectors, and a token attends to itself, too. Spans start at `initial` S, and the loss
+of every layer includes `penalty` S mean(z'); z' is clamped after each step. A layer computes keys
+only up to its longest span with the ramp, rounded up to a multiple of 64.
 
-With `persistent=N` every head has N keys and values beside, without position and span, in the same
-softmax: all-attention, which takes the place of the networks (`model.backbone.feed_forward=none`).
+With `persistent=N` every head has N additional learned keys and values, without position and span,
+in the same softmax (all-attention). They replace the feed-forward networks:
+`model.backbone.feed_forward=none`.
 
-Cost: 6 n W D operations, W the longest span with its ramp.
+Cost: 6 n W D operations, W being the longest span with its ramp.
 
 Source: Sukhbaatar et al. 2019, arXiv:1905.07799, and the code published with it; arXiv:1907.01470
 for all-attention. Notation: D is the width of all heads, d that of one.
 
-Differences: memory begins empty and masked, where zeros are attended to there; sums of weights lack
-the 1e-8 of that code, so that a key of weight 0 at the end of a ramp adds nothing to the gradient
-of its span; the mask is taken at i - j - 1, as there (the paper has i - j). Spans that follow the
-token (section 2.3) are not offered.
+Differences: memory starts empty and masked; there it starts with zeros that are attended to. Sums
+of weights omit the 1e-8 of that code, so that a key of weight 0 at the end of a ramp adds nothing
+to the gradient of its span. The mask is taken at i - j - 1, as in the code (the paper has i - j).
+Spans that depend on the token (section 2.3) are unsupported.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,44 +1,46 @@
-"""Big Bird: blocks see their neighbours, the first and last block, and a few drawn at random.
+"""BigBird: block-sparse attention to neighbouring blocks, global blocks and random blocks.
 
 Equation   o_i = sum_j p_ij v_j, p = softmax of q k / sqrt(d), over the keys in the blocks that the
-           block of i sees: itself, the one before and behind, the first, the last, and r others,
-           each once; the first and the last block see everything (internal global tokens, ITC)
-Plan       uniform    the r blocks are any that the row does not see anyway, all equally likely
+           block of i attends to: itself, the ones before and after it, the first, the last, and r
+           random others, each once; the first and the last block attend to everything (internal
+           global tokens, ITC)
+Plan       uniform    the r blocks are drawn uniformly among those that the row does not already use
            official   as in the published code: among the first 1,024 tokens where the length is
-                      1,024, 3,072 or 4,096, else among the first 2r + 4 blocks where it is longer
-                      than 2r + 5
-           verbatim   official, with two oddities of that code: rows 1 and 2r + 3 of sequences
-                      longer than 2r + 5 blocks do not draw each other; at 1,024 tokens the two rows
-                      before the last may draw what they see anyway, which then counts twice. The
-                      longest sequence, of 1,024, 3,072 or 4,096 tokens or longer than 2r + 5
-                      blocks, sees what the Skyformer repository's copy of that code draws by its
-                      default seed, 42: alike in all layers
-           Else numbers are drawn once for every layer, head and row of the longest sequence. They
-           are saved with the weights. A length's plan is made from them: shorter sequences also see
-           r blocks.
-Exact      below 5 + r blocks everything is seen anyway, and the call runs as exact attention.
-Cost       4 n C D (7 + r) operations forward; kept for backward: q, k, v, the output and one number
-           per query. Backward computes the scores again.
+                      1,024, 3,072 or 4,096; else among the first 2r + 4 blocks where there are
+                      more than 2r + 5 blocks
+           verbatim   official, with two peculiarities of that code. In sequences longer than 2r + 5
+                      blocks, rows 1 and 2r + 3 never draw each other. At 1,024 tokens, the two rows
+                      before the last may draw a block that they already use, which then counts
+                      twice. The longest sequence, of 1,024, 3,072 or 4,096 tokens or longer than
+                      2r + 5 blocks, uses the draws of the Skyformer repository's copy of that code
+                      with its default seed, 42: the same in all layers.
+           Otherwise, random numbers are drawn once for every layer, head and row of the longest
+           sequence and saved with the weights. The plan of each length is made from them, and
+           shorter sequences have r random blocks, too.
+Exact      Below 5 + r blocks, the pattern covers everything, and the call runs as exact attention.
+Cost       4 n C D (7 + r) operations forward; stored for backward: q, k, v, the output and one
+           number per query. Backward computes the scores again.
 Source     Zaheer et al., "Big Bird: Transformers for Longer Sequences", arXiv:2007.14062, section 2
            and the appendix on its implementation. ETC, whose global tokens stand in front of the
-           sequence, is not offered.
+           sequence, is unsupported.
 Notation   the paper's b, w, r, g are `block` = C, 3, `random_blocks`, and 2 blocks.
-Padding    a padded example is treated as if alone: its last block is the one of its last token,
-           and its plan that of its own length. Lengths between blocks are filled up and masked.
-           `padding: original` is the published code: the last block and the plan are those of the
-           padded length, and padding is masked in them.
-Causal     an extension, not in the paper, whose sparse form looks ahead: a row sees its own block
-           up to each query, the one before, the first, and r drawn from those earlier. Any prefix
-           has the same plan, but no state of fixed size: it does not decode step by step.
-Differs    masks are exact instead of -10,000 added to scores.
-Variant    lra is the function of the released Long Range Arena code, for N = the longest sequence,
-           CLS vector included: every sequence is filled up with padding to N, and from there to
-           the next multiple of C (by a whole block where C divides N) with keys and values of 0
-           that are seen, so that the global last block is that of the longest sequence. Random
-           blocks are that code's own draws, among the first 1,024 tokens, from the number of the
-           layer. A padded query gives 0. No dropout on weights. That code raises below 8 blocks
-           with r = 3; here a row then sees the candidates that there are. Projections have no bias
-           there. Where causal is requested it is full causal attention.
+Padding    A padded example gives the result of the example alone: its last block is the one with
+           its last token, and its plan is that of its real length. Incomplete blocks are filled up
+           and masked. `padding: original` is the published code: the last block and the plan are
+           those of the padded length, and padding is masked in them.
+Causal     This is our extension; the paper's sparse form depends on later tokens. A row attends to
+           its block up to each query, to the block before, to the first, and to r earlier random
+           blocks. Every prefix has the same plan. The state would grow, so decoding step by step is
+           unsupported.
+Differs    Masks are exact; the authors add -10,000 to masked scores.
+Variant    lra is the released Long Range Arena code, for N = the longest sequence, CLS vector
+           included. Every sequence is filled up with padding to N, and from there to the next
+           multiple of C (by a whole block where C divides N) with keys and values of 0 that are
+           attended to, so that the global last block is that of the longest sequence. Random blocks
+           are the draws of that code, among the first 1,024 tokens, seeded by the number of the
+           layer. A padded query gives 0. Attention dropout is off, and projections have no bias.
+           That code raises an error below 8 blocks with r = 3; here a row then uses the candidates
+           that exist. Where causal is requested, it is full causal attention.
 """
 
 import logging

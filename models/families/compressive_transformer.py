@@ -1,32 +1,31 @@
-"""Compressive Transformer: what the memory gives up is compressed, and stays in sight.
+"""Compressive Transformer: Transformer-XL with a second, compressed memory of older inputs.
 
-Before a segment's n tokens stand the layer's last m inputs, and before these the compressed memory:
-one row for every `rate` inputs that are older. Scores are Transformer-XL's, each row one step
-from the next:
+A segment of n tokens attends to the layer's last m inputs (the memory) and to the compressed
+memory, which stores one row for every `rate` older inputs. Scores are those of Transformer-XL, with
+one step of distance from each row to the next:
 
     context = (compressed, memory, x)
     new = f(the oldest inputs that the segment pushes out of the memory)
     compressed' = (compressed, new), the last ones;    memory' = (memory, x), the last m
 
-f is no part of the task's gradient as long as the runner cuts it between segments: it learns to
-keep what attention reads, `reconstruction=attention`, the squared difference of
+The gradient of the task does not reach f as long as the runner cuts it between segments. Instead, f
+learns to preserve what attention reads: `reconstruction=attention` is the squared difference of
 
     softmax(q k(old)) v(old)    and    softmax(q k(f(old))) v(f(old))
 
-without positions, with queries, keys and values of weights that do not move; or what can be undone,
-`reconstruction=autoencoding`, the squared difference of old and g(f(old)), g a transposed
-convolution.
+without positions, with fixed weights of queries, keys and values. `reconstruction=autoencoding` is
+the squared difference of old and g(f(old)), where g is a transposed convolution.
 
-Cost: a segment has 6 n (c + m + n) D operations, c compressed rows and m inputs, and the
-projections of all these rows. All layers reach depth * (m + rate * c) tokens back.
+Cost: a segment has 6 n (c + m + n) D operations, with c compressed rows and m inputs, and the
+projections of all these rows. All layers together reach depth * (m + rate * c) tokens back.
 
 Source: Rae et al. 2020, arXiv:1911.05507, algorithms 1 and 2. Notation: n, m and c are the paper's
 n_s, n_m and n_cm; D is the width of all heads.
 
-Differences: memories begin empty and masked, in place of zeros that are attended to; squared
-differences are means over elements, for a norm (its size only scales the rate at which f learns);
-any segment length will do; there are two dilated convolutions (the paper gives no number). There is
-no back-propagation over two segments in place of the penalty.
+Differences: memories start empty and masked; there they start with zeros that are attended to. The
+reconstruction loss is a mean over elements instead of a norm, which only scales the rate at which f
+learns. Segments can have any length. There are two dilated convolutions (the paper gives no
+number). Back-propagation over two segments, the paper's alternative, is unsupported.
 """
 
 from dataclasses import replace

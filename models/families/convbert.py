@@ -1,4 +1,4 @@
-"""ConvBERT's mixed attention: some heads attend, as many convolve with kernels made from a span.
+"""ConvBERT: some heads use softmax attention, the others span-based dynamic convolution.
 
     h' = h / gamma heads of width e = d / h for each half, d' = h' e
     q, k, v = x W_q, x W_k, x W_v                  d -> d'
@@ -7,18 +7,19 @@
     y_i = sum_t w_it c_(i + t - P),                c = x W_c, d -> d'
     output = [attention(q, k, v) ; y] W_o          2 d' -> d
 
-with P = (K - 1) / 2, or K - 1 where the mixer is causal. The span s makes the kernel of a token
-from its neighbours too, so that equal tokens have other kernels in other places.
+with P = (K - 1) / 2, or K - 1 where the mixer is causal. Through the span s, the kernel of a token
+also depends on its neighbours, so that equal tokens have different kernels at different places.
 
 Cost       2 n d' (6 d + K d / d' + h' K) operations for the projections and 4 n^2 d' for attention,
            and 2 n (K + 31) d' for the dynamic convolution. State: keys and values, and the last K -
            1 of x and of c.
 Source     Jiang et al. 2020, arXiv:2008.02496, section 4; yitu-opensource/ConvBert
-           (model/modeling.py), whose depthwise kernels begin as N(0, 1 / K).
+           (model/modeling.py), whose depthwise kernels start as N(0, 1 / K).
 Published  with K = 9 and gamma = 2; the medium-small model has model.backbone.feed_forward_groups=2
            and embedding_width=128.
-Differs    Padding is 0 to both convolutions; there padded tokens reach their neighbours. Where
-           causal, both look back; the paper has encoders alone. Other weights are N(0, 0.02) there.
+Differs    Both convolutions read padding as 0; there padded tokens influence their neighbours. In
+           causal models both look back only; the paper has encoders alone. There, other weights are
+           drawn from N(0, 0.02).
 """
 
 from dataclasses import replace

@@ -1,13 +1,14 @@
-"""DeltaNet: linear attention whose tokens correct what the state holds at their key.
+"""DeltaNet: linear attention that updates its state by the delta rule.
 
     S_t = S_(t-1) + beta_t k_t (v_t - S_(t-1)^T k_t)^T,   o_t = S_t^T q_t / sqrt(k)
     y = W_O norm_h(o),   beta_t = sigma(W_b x_t)
 
+A token replaces part of the value that the state stores at its key, instead of adding to it.
 q, k and v are W x, convolved over 4 tokens and passed through SiLU; q and k are then divided by
 their length, so that I - beta k k^T has the eigenvalue 1 - beta at k and 1 elsewhere. With
-`negative_eigenvalues` beta is doubled: 1 - beta down to -1, a reflection, by which states can
-count modulo 2. With `householders` > 1 a token writes as often, each time with a key, a value and a
-beta of their own, and reads once: a product of reflections can rotate.
+`negative_eigenvalues` beta is doubled: 1 - beta reaches down to -1, a reflection, by which states
+can count modulo 2. With `householders` > 1 a token writes that many times, each time with a
+separate key, value and beta, and reads once: a product of reflections can rotate (DeltaProduct).
 
 Cost       8 d^2 operations a token for the projections of n = 1, and per head those of n
            `delta_product`s. State: k v numbers a head, and the last 3 inputs of each convolution.
@@ -16,8 +17,8 @@ Source     Yang et al. 2024, arXiv:2406.06484, and its layer in flash-linear-att
            arXiv:2502.10297. The rule: Schlag et al. 2021, arXiv:2102.11174.
 Notation   the paper's d_k, d_v are widths of one head; v / k is `value_expansion`; n_h of
            DeltaProduct is `householders`.
-Published  causal, 4 taps, without biases, in blocks of a gated network and RMSNorm, and no
-           positions: model.backbone.positions=none.
+Published  causal, 4 taps, without biases, in blocks of a gated feed-forward network and RMSNorm,
+           without positions: model.backbone.positions=none.
 """
 
 from lra.models.mixer import Count, options

@@ -1,17 +1,17 @@
-"""Differential attention: the difference of two attention maps, so that what both see cancels.
+"""Differential Transformer: each head subtracts two softmax maps, so that common noise cancels.
 
     o_h = (softmax(Q1 K1' / sqrt(c)) - lambda softmax(Q2 K2' / sqrt(c))) V,   c = k / 2
     y = W_O ((1 - lambda_0) norm_h(o)),
     lambda = exp(a1 · b1) - exp(a2 · b2) + lambda_0,   lambda_0 = 0.8 - 0.6 exp(-0.3 layer)
 
 Q1, Q2 and K1, K2 are the halves of a head; a1, b1, a2, b2 are learned vectors, one set for all
-heads of a layer. Heads are normed by the root of their mean square, times weights.
+heads of a layer. norm_h divides a head by its root mean square and multiplies it by weights.
 
-Cost       twice that of `sdpa`: two maps for each head, of half the width, which zeros fill up.
-           State: keys and values, as `sdpa`.
+Cost       twice that of `sdpa`: two maps for each head, of half the width, padded with zeros to the
+           whole width. State: keys and values, as `sdpa`.
 Source     Ye et al. 2024, arXiv:2410.05258, equations 1 to 3, and the code, microsoft/unilm.
 Notation   the paper's d is c here, its head is a whole head: for equal widths it has half as many
-           as another transformer. Layers count from 0.
+           heads as another transformer. Layers are counted from 0.
 Published  causal, heads of 128 channels, rotary positions, without biases, in blocks of SwiGLU and
            RMSNorm.
 """

@@ -1,4 +1,4 @@
-"""FNet: tokens mixed by a Fourier transform, which has no parameters.
+"""FNet: a Fourier transform along length and width mixes the tokens, without parameters.
 
     y = Re(F_l x F_d),   (F_l)_jk = exp(-2 pi i j k / l), F_d likewise along the width
 
@@ -9,7 +9,7 @@ Forms      fourier   the above: `method: fft` (fast transform) or `matmul` (the 
 Norm       none (the paper's): values grow by sqrt(l d / 2); ortho divides the transform by sqrt(l
            d).
 Cost       fft: 2.5 l D log2(l D) operations; matmul, linear and random: 2 l^2 D (matmul: twice
-           that) and 2 l D^2. The Fourier forms keep nothing for backward: the map is linear and
+           that) and 2 l D^2. The Fourier forms store nothing for backward: the map is linear and
            symmetric.
 Speed      a fast transform never reaches the rate of matrix products: a layer of width 256 takes
            5.9 times the bound that they set at 8,192 tokens on a CPU, and 1/124 of SDPA's time.
@@ -17,10 +17,10 @@ Source     Lee-Thorp et al. 2021, arXiv:2105.03824. Notation: the paper's N, d_h
 Differs    In the published linear form every sequence has the length of A; here a shorter one uses
            the first rows and columns.
 
-Every output mixes every input, also those that are padding, and the length decides the function:
-there is no mask, no causal form and no other length than that of training. A task that pads needs
-padded vectors to count as tokens (`model.backbone.padding=attended`) or as zeros in the length
-(`zeroed`). Half precision is transformed in float32.
+Every output depends on every input, padding included, and on the length. Masks, a causal form, and
+lengths other than that of training are therefore unsupported. For a task that pads, set
+`model.backbone.padding=attended` (padding counts as tokens) or `zeroed` (padding counts as zeros).
+In half precision, the transform is computed in float32.
 """
 
 import math

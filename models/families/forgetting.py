@@ -1,23 +1,23 @@
-"""Forgetting attention: softmax attention whose scores fade by what the tokens in between say.
+"""Forgetting Transformer: softmax attention with forget gates that reduce scores of older keys.
 
     o_i = sum_(j <= i) p_ij v_j,   p_ij = softmax_j(q_i · k_j / sqrt(k) + F_i - F_j)
     F_i = sum_(t <= i) log f_t,   f_t = sigma(w_f · x_t + b_f), one number for each head
 
 With `output_norm` and `output_gate`: y = W_O (sigma(W_G x) * norm_h(o)).
 
-Not causal, by default: -|F_i - F_j|, a key ahead fades as one as far behind does; so do keys ahead
-under a prefix mask. Padding fades nothing, nor do tokens of other documents.
+The bidirectional form, the default, is ours: with -|F_i - F_j| a later key fades like an earlier
+one, also under a prefix mask. Padding and tokens of other documents leave scores unchanged.
 
 Cost       that of `softmax`, and its scores once more in backward. State: keys and values, as
            `sdpa`, and a number a head and token.
 Source     Lin et al. 2025, arXiv:2503.02130, equations 6 to 10, and the code,
            zhixuan-lin/forgetting-transformer.
 Notation   the paper's d is k; F is summed from the first query of a block outwards.
-Published  causal, no positions, no biases but b_f = 0, in blocks of SwiGLU and RMSNorm; the block
-           "Pro" has `output_norm`, `output_gate`, `qk_norm`, and mixes keys and values with those
-           of the token before, which is not here. There `gate_start=times` is for gates that no
-           token moves.
-Differs    Weights of the norms are shared by heads. The form that sees both sides is ours.
+Published  causal, without positions, b_f = 0 as the only bias, in blocks of SwiGLU and RMSNorm. The
+           block "Pro" has `output_norm`, `output_gate` and `qk_norm`, and mixes keys and values
+           with those of the token before, which is unsupported here. There, `gate_start=times` is
+           for gates that are the same for all tokens.
+Differs    All heads share the weights of the norms.
 """
 
 import math

@@ -1,25 +1,25 @@
-"""The attention of Funnel-Transformer: positions by distance, and none to or from the CLS vector.
+"""The attention of Funnel-Transformer: relative positions, with a separate treatment of CLS.
 
     s_ij = ((q_i + u) . k_j + (q_i + v) . W_r r_{i-j} + (q_i + w) . t) / sqrt(d)
 
-as in Transformer-XL, r being the sinusoid of the distance in both directions, and u, v, w and W_r
-the layer's own. t is the vector of two tokens of one kind. Where position 0 is a CLS vector, the
-last two terms are 0 in its row and its column; elsewhere all tokens are of one kind, and their term
-is left out, being the same for all keys.
+as in Transformer-XL: r is the sinusoid of the distance in both directions, and each layer has
+separate u, v, w and W_r. t is the vector for two tokens of one kind. Where position 0 is a CLS
+vector, the last two terms are 0 in its row and its column. All other tokens are of one kind; their
+term is the same for all keys and is therefore omitted.
 
-The funnel itself, which halves the sequence between blocks of layers, belongs to the backbone, and
-any family can stand in it (`model.backbone.pool_blocks`). There i and j are positions of tokens,
-not of what they were pooled to.
+The funnel, which halves the sequence between blocks of layers, is an option of the backbone that
+works with any family (`model.backbone.pool_blocks`). There i and j are positions of the original
+tokens, before pooling.
 
-Cost       4 n m D operations of n queries and m keys, 2 n (n + m) D of distances; what the funnel
-           saves, it saves by n and m.
+Cost       4 n m D operations of n queries and m keys, 2 n (n + m) D of distances; the funnel saves
+           time because it shortens n and m.
 Source     Dai et al. 2020, arXiv:2006.03236, section 2.2 and appendix A.2, and the code published
            with it.
 Notation   u, v, w are that code's r_w_bias, r_r_bias, r_s_bias; W_r its r_kernel; t one of its two
            seg_embed. D is the width of all heads, d of one.
-Differs    All tokens are of one segment: pairs are two towers here. Queries may have a bias. u, v,
-           w and t are drawn from N(0, 0.02) and W_r Xavier-uniform (there all from U(0, 0.1)).
-           Scores in half precision are float32.
+Differs    All tokens belong to one segment: for pairs of texts there are two towers here. Queries
+           may have a bias. u, v, w and t are drawn from N(0, 0.02) and W_r Xavier-uniform (there
+           all from U(0, 0.1)). In half precision, scores are float32.
 """
 
 from jaxtyping import Float

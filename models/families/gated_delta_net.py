@@ -1,14 +1,14 @@
-"""Gated DeltaNet: a delta rule by head in a state that a gate lets decay.
+"""Gated DeltaNet: the delta rule with one data-dependent decay per head.
 
     S_t = alpha_t S_(t-1) + beta_t k_t (v_t - alpha_t S_(t-1)^T k_t)^T,   o_t = S_t^T q_t / sqrt(k)
     y = W_O (silu(W_g x) * norm_h(o)),   alpha_t = exp(-A_h softplus(W_a x_t + b_h))
 
-Queries, keys, values and beta as in DeltaNet. A_h is drawn uniformly from (0, 16), and b_h so that
-softplus(b_h) is log-uniform in [0.001, 0.1].
+Queries, keys, values and beta are those of `delta_net`. A_h is drawn uniformly from (0, 16), and
+b_h so that softplus(b_h) is log-uniform in [0.001, 0.1].
 
-With `log_linear` a token weighs its past by blocks of 1, 2, 4, ... tokens: it reads the sum of
-lambda_t S_t over levels, each S a part of the state above, with lambda_t of a head and a level
-being softplus(L * W_l x).
+With `log_linear` a token weighs its past in blocks of 1, 2, 4, ... tokens: it reads the sum of
+lambda_t S_t over levels, where each S is a part of the state above, and lambda_t of a head and a
+level is softplus(L * W_l x).
 
 Cost       12 d^2 operations a token for the projections with values twice as wide, and per head
            those of `delta_product`. State: k v numbers a head, and the last 3 inputs of each
@@ -18,10 +18,10 @@ Source     Yang et al. 2024, arXiv:2412.06464, and its layer in flash-linear-att
            `householders`, arXiv:2502.10297; log-linear attention: Guo et al. 2025,
            arXiv:2506.04761.
 Notation   the paper's d_k, d_v are widths of one head; v / k is `value_expansion`.
-Published  causal, 4 taps, `value_expansion` 2, without biases, in blocks of a gated network and
-           RMSNorm, and no positions: model.backbone.positions=none. Heads of 256 keys, 3/4 as wide
-           together as the model.
-Differs    A draw of A below 1e-6 is lifted to it.
+Published  causal, 4 taps, `value_expansion` 2, without biases, in blocks of a gated feed-forward
+           network and RMSNorm, without positions: model.backbone.positions=none. Heads have 256
+           channels of keys, and all heads together are 3/4 as wide as the model.
+Differs    Values of A that are drawn below 1e-6 are raised to 1e-6.
 """
 
 import torch

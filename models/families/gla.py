@@ -1,18 +1,19 @@
-"""Gated linear attention: a state whose channels of keys decay by what each token says.
+"""Gated linear attention: linear attention with a data-dependent decay of each key channel.
 
     S_t = Diag(alpha_t) S_(t-1) + k_t v_t^T,   o_t = S_t^T q_t / sqrt(k)
     y = W_O (silu(W_G x) * norm_h(o)),   alpha_t = sigma(W_2 W_1 x_t + b)^(1 / divisor)
 
-The divisor, 16, lets a gate begin near 0.96.
+With the default divisor of 16, decays start near 0.96.
 
-Cost       8 d^2 + 49 d operations a token for the projections of half as wide keys, and per head
-           those of `decayed_product` with a decay of each channel. State: k v numbers a head.
+Cost       8 d^2 + 49 d operations a token for the projections (keys are half as wide as values),
+           and per head those of `decayed_product` with a decay of each channel. State: k v numbers
+           a head.
 Source     Yang et al. 2023, arXiv:2312.06635, equations 3 to 6 and section 4.4, and its layer in
            flash-linear-attention.
 Notation   the paper's d_k is `key_expansion` times the width of a head, its tau is `gate_divisor`,
            the rank of its W_alpha is `gate_rank`.
 Published  causal, 4 heads, keys half as wide, without biases and convolutions, in blocks of a gated
-           network and RMSNorm, and no positions: model.backbone.positions=none.
+           feed-forward network and RMSNorm, without positions: model.backbone.positions=none.
 """
 
 from jaxtyping import Float

@@ -1,15 +1,15 @@
-"""Grouped-query attention: groups of query heads share one head of keys and values.
+"""Grouped-query attention (GQA): groups of query heads share one head of keys and values.
 
     o_h = softmax(Q_h K_g' / sqrt(k)) V_g,    g = floor(h G / H)
 
-for H query heads and G heads of keys and values; G = 1 is multi-query attention, G = H softmax
-attention.
+for H query heads and G heads of keys and values. G = 1 is multi-query attention (MQA), G = H is
+softmax attention.
 
 Cost       as `sdpa`, but 4 n d k G operations for the projections of keys and values. The state of
            a stream, and what a step reads of it, is G / H of that of softmax attention.
 Source     Shazeer 2019, arXiv:1911.02150 (G = 1); Ainslie et al. 2023, arXiv:2305.13245.
-Published  in T5 XXL with 8 groups of 64 heads, made from a trained model by averaging its heads of
-           keys and of values, which is not offered.
+Published  in T5 XXL with 8 groups of 64 heads. The paper makes it from a trained model by averaging
+           heads of keys and of values, which is unsupported here.
 """
 
 from jaxtyping import Bool, Float

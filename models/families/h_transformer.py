@@ -1,23 +1,22 @@
-"""H-Transformer-1D: near tokens one by one, far ones as the means of ever larger clusters.
+"""H-Transformer-1D: hierarchical attention; distant tokens are averaged in growing clusters.
 
     o_i = sum_j p_ij v_j,   p_i = softmax over j of  Q(i, a) . K(j, a) / sqrt(d)
 
-where a = a(i, j) is the first level at which i and j stand in the same block or in neighbouring
-ones, blocks being of C clusters of 2^a tokens, and Q(i, a), K(j, a) are the means of q and k over
-the clusters of i and j: at level 0 the tokens themselves. When causal, j <= i, and Q(i, a) is the
-query of the first token of i's cluster, since a mean would depend on later ones.
+where a = a(i, j) is the first level at which i and j are in the same block or in neighbouring
+blocks. A block of level a consists of C clusters of 2^a tokens, and Q(i, a), K(j, a) are the means
+of q and k over the clusters of i and j: at level 0 the tokens themselves. When causal, j <= i, and
+Q(i, a) is the query of the first token of i's cluster, since a mean would depend on later ones.
 
 Cost       per token and head: 20 C d operations (12 C d at level 0), causal 12 C d.
 Source     Zhu and Soricut 2021, arXiv:2107.11906.
-Notation   the paper's numerical rank N_r is `block`, C. A sequence of up to 2 C tokens is attended
-           to exactly.
-Differs    Lengths need not be C times a power of two: the last block of each level is filled with
-           empty clusters. Clusters are made of projected queries, keys and values, as in the last
-           version of the published code; a cluster is the mean of its real tokens (that code: the
-           mean of its halves' means), and in a causal query the first real token speaks for its
-           cluster. Each token has a maximum of its own across the levels (that code: one per head
-           and example). The relative bias of that code is an option: one number for each head and
-           distance in clusters, the same at all levels.
+Notation   the paper's numerical rank N_r is `block`, C. Up to 2 C tokens, attention is exact.
+Differs    Any length works: the last block of each level is filled with empty clusters, where the
+           paper needs C times a power of two. Clusters are made of projected queries, keys and
+           values, as in the last version of the published code. A cluster is the mean of its real
+           tokens (that code: the mean of its halves' means), and in a causal query the first real
+           token represents its cluster. Each token has a separate maximum across the levels (that
+           code: one per head and example). The relative bias of that code is an option: one number
+           for each head and distance in clusters, the same at all levels.
 
 State along time, when causal: two blocks of each level, 2 C (d_k + d_v) numbers and a query per
 level and head, so that it grows as log n. A step takes 8 C d operations per level.

@@ -1,10 +1,11 @@
-"""Hyena: gates and long convolutions in turns, by kernels that a small network draws.
+"""Hyena: implicit long convolutions that alternate with gates; a small network makes the kernels.
 
-    x_1, ... x_N, v = short(W_in u + b_in),  W_in: d -> (N + 1) d      each channel has its own taps
+    x_1, ... x_N, v = short(W_in u + b_in),  W_in: d -> (N + 1) d      separate taps per channel
     v <- K_i * (v x_i) + D_i (v x_i)         for i = N, ... 2; * is causal, as long as the sequence
     out = W_out (v x_1) + b_out
 
-K is that of `lra.models.ops.convolution.implicit`: a network of sines that answers each lag.
+K is that of `lra.models.ops.convolution.implicit`: a network with sine activations maps each lag to
+the kernel's value.
 
 Cost       O(N d n log n) a row for the convolutions, (N + 2) d^2 n for the maps, and
            O(n w (w + N d)) for the kernels, once for all rows.
@@ -13,13 +14,13 @@ State      the last inputs of the short convolution and the last `memory` of eac
 Source     Poli et al. 2023, arXiv:2302.10866. Code: HazyResearch/safari, standalone_hyena.py.
 Notation   N is `order`, filter_order `filter_width`, w `frequency` (1 in the standalone file, 10 in
            configured models), emb_dim 1 + 2 `bands`, l_max the longest input.
-Published  for language models: causal, in blocks with a network behind the mixer.
-Optimiser  the network learns at `rate` and its table z at `rate_of_positions` times the run's rate
-           (there 0.001 and 0.00001 whatever the run's), without decay of weights.
-Differs    bidirectional=true, not published: later tokens are weighed by kernels of their own, from
-           lag 1 on, by a second last map of the same network; short convolutions stay causal.
-           Tokens of interior padding are left out of the distances. Longer inputs are refused:
-           there they are cut. The network begins as in the standalone file; language models of the
+Published  for language models: causal, in blocks with a feed-forward network.
+Optimiser  the network learns at `rate` and its table z at `rate_of_positions` times the run's
+           learning rate (there fixed at 0.001 and 0.00001), without weight decay.
+Differs    bidirectional=true is ours: separate kernels, from a second last map of the same network,
+           weigh later tokens from lag 1 on; short convolutions stay causal. Distances do not count
+           padding inside a sequence. Inputs longer than the model's longest raise an error; that
+           code cuts them. The network starts as in the standalone file; language models of the
            repository draw its maps again from N(0, 0.02).
 """
 

@@ -1,11 +1,11 @@
-"""No mixing along the length at all: y_i = W_o W_v x_i.
+"""Reference without token mixing: y_i = W_o W_v x_i, an upper bound of speed.
 
-The bound for speed at a given architecture, "OPT" in the figures of the Performer paper
-(Choromanski et al. 2020, arXiv:2009.14794): the value and the output projection are all that is
-left of attention. A model of it can only count tokens.
+Use it to measure what the rest of the architecture takes. It is "OPT" in the figures of the
+Performer paper (Choromanski et al. 2020, arXiv:2009.14794): of attention, only the value and the
+output projection remain. A model of this family can only count tokens.
 
-Cost: 4 n D^2 operations. Differences from the paper: no query and key projections, which would have
-no effect.
+Cost: 4 n D^2 operations. Differences from the paper: query and key projections are omitted, since
+they would have no effect.
 """
 
 from jaxtyping import Float

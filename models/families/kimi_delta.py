@@ -1,22 +1,22 @@
-"""Kimi Delta Attention: a delta rule by head in a state that decays by channel of the keys.
+"""Kimi Delta Attention: the delta rule with a data-dependent decay of each key channel.
 
     S_t = Diag(alpha_t) S_(t-1) + beta_t k_t (v_t - (Diag(alpha_t) S_(t-1))^T k_t)^T
     o_t = S_t^T q_t / sqrt(k),   y = W_O (sigma(W_4 W_3 x + c) * norm_h(o))
 
-alpha_t = exp(-A_h softplus(W_2 W_1 x_t + b)), A_h drawn uniformly from (1, 16) and b so that
-softplus(b) is log-uniform in [0.001, 0.1]; with a `bound` < 0, alpha_t = exp(bound sigma(A_h (W_2
-W_1 x_t + b))), A_h = 1 at the start. Queries, keys, values and beta as in DeltaNet.
+alpha_t = exp(-A_h softplus(W_2 W_1 x_t + b)), where A_h is drawn uniformly from (1, 16) and b so
+that softplus(b) is log-uniform in [0.001, 0.1]. With a `bound` < 0, alpha_t = exp(bound sigma(A_h
+(W_2 W_1 x_t + b))), and A_h starts at 1. Queries, keys, values and beta are those of `delta_net`.
 
 Cost       8 d^2 + 4 d (r + g) operations a token for the projections, r and g being the ranks of
            both gates, and per head those of `delta_product` with a decay of each channel. State: k
            v numbers a head, and the last 3 inputs of each convolution.
 Source     Kimi Team 2025, arXiv:2510.26692, equations 1 and 7 to 10, and its layer in
            flash-linear-attention.
-Notation   the paper's ranks are a head's width.
+Notation   the paper's ranks equal the width of a head.
 Published  causal, 4 taps, heads of 128 channels, without biases; three such layers to one of full
-           attention without positions, model.backbone.positions=none.
-Differs    c is of the layer in flash-linear-attention, and 0 at the start; the released model has
-           none.
+           attention, without positions: model.backbone.positions=none.
+Differs    The bias c is part of the layer in flash-linear-attention, where it starts at 0; the
+           released model lacks it.
 """
 
 import torch

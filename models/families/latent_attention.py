@@ -1,26 +1,26 @@
-"""Multi-head latent attention: keys and values of all heads are made of one short vector a token.
+"""Multi-head latent attention (MLA): one short vector per token gives the keys and values.
 
     c_t = norm(W_DKV x_t),   k_i = [U_i c_t ; r_t],   v_i = W_i c_t,   r_t = R_t W_KR x_t
     q_i = [Q_i x_t ; R_t Q'_i x_t],   o_i = softmax(q_i k_i' / sqrt(k + r)) v_i
 
-for head i; R_t rotates by the position t. x_t before Q_i and Q'_i may be compressed as well, to
-norm(W_DQ x_t). The rotary part r_t of the keys is one for all heads: c_t is not rotated.
+for head i; R_t rotates by the position t. Queries may be compressed as well: Q_i and Q'_i then read
+norm(W_DQ x_t) instead of x_t. All heads share the rotary part r_t of the keys; c_t is not rotated.
 
-Cost       4 n^2 h (k + r) operations, values being padded to the width of keys, and 4 n c h k for
-           projections from c. A state holds c + r numbers for each token, not 2 h k. From it a step
-           may attend without making keys and values (the absorbed form):
+Cost       4 n^2 h (k + r) operations (values are padded to the width of keys), and 4 n c h k for
+           projections from c. A state stores c + r numbers for each token instead of 2 h k. A
+           decoding step can attend to it without computing keys and values (the absorbed form),
+           and does so where that is cheaper:
 
                s = (U_i' q_i) . c_t + q'_i . r_t,   o_i = W_i (sum_t p_t c_t)
 
-           which is done where it costs less.
 Source     DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and appendix C, and the released code.
 Notation   the paper's d_c, d'_c, d_h and d_h^R are `kv_width`, `query_width`, the head width k and
            `rotary_width`; W^UK and W^UV are `k_up` and `v_up`, W^DKV and W^KR are `kv_proj`, one
            below the other, W^Q (or W^DQ) and W^UQ are `q_proj` and `q_up`.
 Published  in DeepSeek-V2 with d_c = 4 d_h, d_h^R = d_h / 2 and d'_c = 12 d_h, 128 heads of 128.
-Differs    The rotary part is there where `model.backbone.positions=rotary`; its channels are paired
-           (i, i + r/2), the released weights (2 i, 2 i + 1): the same up to their order. Queries
-           are not compressed by default, as in DeepSeek-V2-Lite. YaRN is left out.
+Differs    The rotary part exists where `model.backbone.positions=rotary`. Its channels are paired
+           (i, i + r/2), in the released weights (2 i, 2 i + 1), which differs in order alone.
+           Queries are not compressed by default, as in DeepSeek-V2-Lite. YaRN is unsupported.
 """
 
 from dataclasses import replace

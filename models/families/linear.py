@@ -1,22 +1,22 @@
-"""Linear attention: the softmax kernel replaced by a product of elementwise features.
+"""Linear attention: a product of elementwise features replaces the softmax kernel; causal: an RNN.
 
 Equation   o_i = phi(q_i) S / phi(q_i) z,  S = sum_j phi(k_j) v_j^T,  z = sum_j phi(k_j)
-           over all j, or over j <= i when causal.
+           where j runs over all tokens, or over j <= i when causal.
 Features   elu1      elu(x) + 1 (the paper's)          relu_eps  max(x, 0) + 0.001
            sqr       x^2                               exp       e^x
-           softmax_dims  softmax of q over its channels, of k over the length ("efficient
-           attention", Shen et al., arXiv:1812.01243), not causal
-Cost       per head and token: 4 d^2 operations, causal 4 d (C + d) with chunk C. State: d (d + 1)
-           numbers per head, and the level of exponential features, else 0.
+           softmax_dims  softmax of q over its channels and of k over the length ("efficient
+           attention", Shen et al., arXiv:1812.01243); bidirectional only
+Cost       per head and token: 4 d^2 operations; causal 4 d (C + d) with chunks of C tokens. State:
+           d (d + 1) numbers per head, and the offset of exponential features (else 0).
 Source     Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs", arXiv:2006.16236.
 Notation   the paper's N, D, M are l, k, v; its Q, K, V are q, k, v; its S_i, Z_i are [S z] at i.
-Undivided  `denominator=root_length` divides by the square root of the length, padding included, in
-           place of the weights' sum: the code of the Nystromformer's experiments.
-Differs    no epsilon in the denominator: a row with nothing to attend to is 0 and every other row
-           is an exact weighted mean. elu1 is computed as exp(min(x, 0)) + max(x, 0): positive also
-           far below 0, where elu(x) + 1 rounds to 0.
-Variant    `lra`, the code of the Long Range Arena: elu1, 1e-6 added to the denominator, padding
-           attended to like any token, nothing hidden from earlier tokens.
+Undivided  `denominator=root_length` divides by the square root of the length (padding included)
+           instead of by the sum of the weights, as in the code of the Nystromformer experiments.
+Differs    The denominator has no epsilon. A row without any key to attend to is 0, and every other
+           row is an exact weighted mean. elu1 is computed as exp(min(x, 0)) + max(x, 0), which
+           stays positive far below 0, where elu(x) + 1 rounds to 0.
+Variant    `lra` is the Long Range Arena code: elu1, 1e-6 added to the denominator, padding attended
+           to like any token, and no causal mask.
 """
 
 from collections.abc import Mapping

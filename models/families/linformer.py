@@ -1,28 +1,30 @@
-"""Linformer: keys and values are mixed along the length into k slots, which queries attend to.
+"""Linformer: low-rank attention; learned maps project keys and values to k slots along the length.
 
 Equation   K' = E K,  V' = F V,  o_i = sum_j softmax_j(q_i K'_j / sqrt(d)) V'_j over the k slots
 Maps       learned    E is a parameter of k x max_length, Xavier-uniform
-           frozen_jl  E is drawn from N(0, 1 / k) and stays, or is drawn again every `redraw_every`
-                      (both: from N(0, deviation^2) where `deviation` is given)
+           frozen_jl  E is drawn from N(0, 1 / k) and stays fixed, or is drawn again every
+                      `redraw_every` steps
+                      (`deviation` sets the standard deviation of both: N(0, deviation^2))
            mean_pool  slot j is the mean of tokens jw ... jw + w - 1, w = max_length / k rounded up
            max_pool   the same with the largest entry of every channel
            conv       a learned convolution over the channels of a head, kernel and stride w
 Sharing    none       an E and an F for every head: 2 h matrices in a layer
            headwise   one E and one F in a layer        kv   one E = F in a layer
            layerwise  one E = F in the model
-           kv_by_head, layerwise_by_head    the same for every head: h matrices
-Cost       8 n k D operations (4 of them E K and F V, none when pooled); k n parameters for every
-           matrix.
+           kv_by_head, layerwise_by_head    the same with one matrix for each head: h matrices
+Cost       8 n k D operations, of which 4 are for E K and F V (0 with pooling); each matrix has k n
+           parameters.
 Source     Wang et al. 2020, arXiv:2006.04768, sections 4 and 5.
 Notation   the paper's n, k, d are the axis l, `projected_length`, the width of a head.
-Length     E has a column for every position: sequences end at the site's max_length. A shorter one
-           uses the first columns. A pooling window is w whatever the length, so that a sequence
-           has the same slots alone and in front of padding; a slot without a token is hidden.
-Padding    rows of K and V that are padding become 0 before E.
-Differs    `row_normalise` (ours) divides each row of E by its Euclidean norm over the tokens that
-           count; a row of frozen_jl has norm sqrt(n / k), so its slots are longer than tokens.
-Variant    lra: k = 16 and sharing kv unless set, and no mask, as in the code of the Long Range
-           Arena; padded tasks need model.backbone.padding=attended, as there, or zeroed.
+Length     E has one column for each position up to the site's max_length, which bounds sequences.
+           A shorter sequence uses the first columns. A pooling window has w tokens at every length,
+           so that a sequence has the same slots with and without padding behind it; slots that
+           contain only padding are masked.
+Padding    rows of K and V that are padding become 0 before E is applied.
+Differs    `row_normalise` (ours) divides each row of E by its Euclidean norm over the real tokens.
+           A row of frozen_jl has norm sqrt(n / k), so its slots are longer vectors than tokens.
+Variant    lra: k = 16 and sharing kv unless set, without a padding mask, as in the Long Range Arena
+           code. Padded tasks need model.backbone.padding=attended, as there, or zeroed.
 """
 
 from collections.abc import Mapping

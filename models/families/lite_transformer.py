@@ -1,11 +1,12 @@
-"""Long-short range attention: half of the channels attend, the other half are convolved.
+"""Lite Transformer: attention on half of the channels, convolution on the other half.
 
     x = [x_a ; x_c],   y = [attention(x_a) ; convolution(x_c)]
 
-Attention is multi-head softmax attention of width d_a, the convolution that of `light_conv` or
-`dynamic_conv` at width d_c = d - d_a, each with its own projections and as many heads; nothing is
-projected before the channels are parted. The network behind the mixer is as wide as the model in
-the paper ("flattened"): set `model.backbone.feed_forward_width` to the width.
+This is long-short range attention. The first d_a channels go through multi-head softmax attention,
+the other d_c = d - d_a through the convolution of `light_conv` or `dynamic_conv`. Both have
+separate projections and the same number of heads; the channels are split before any projection. In
+the paper the feed-forward network is as wide as the model ("flattened"): set
+`model.backbone.feed_forward_width` to the width.
 
 Cost       for d_a = d / 2: 2 n d^2 operations and 2 n^2 d for attention, 1.5 n d^2 and about n (K +
            31) d for a gated convolution of K taps.
@@ -13,8 +14,8 @@ Source     Wu et al. 2020, arXiv:2004.11886, section 4; mit-han-lab/lite-transfo
            (modules/multibranch.py and configs/).
 Published  with 4 heads, kernels 3, 7, 15, 31, 31, 31 in six layers, `dynamic` with a gate in
            translation from English, `light` without one in IWSLT'14.
-Differs    `attention_dropout` acts on the weights of both branches; that code has a number for
-           each. Position encodings inside of attention act on its branch alone.
+Differs    `attention_dropout` applies to the weights of both branches; that code has a number for
+           each. Positions inside attention apply to that branch alone.
 """
 
 from dataclasses import replace

@@ -1,31 +1,31 @@
-"""Local attention: the sequence is cut into blocks, and tokens see their own block.
+"""Block-local attention: the sequence is cut into blocks, and tokens attend within their block.
 
     o_i = sum_j p_ij v_j over -look_back <= block(j) - block(i) <= look_forward (causal: and j <= i)
 
-with block(i) = floor(i / C), where p is the softmax of q k / sqrt(d) over these j. Where nobody
-looks back or forward, no block ever learns of another one, however many layers there are.
+with block(i) = floor(i / C), where p is the softmax of q k / sqrt(d) over these j. With
+look_back=0 and look_forward=0, information never crosses the border of a block, at any depth.
 
 Cost: 4 n C D (1 + look_back + look_forward) operations. A causal layer continues a stream with the
 keys and values of the last C (1 + look_back) - 1 tokens.
 
 Source: the "local attention" of Tay et al. 2021, arXiv:2011.04006 (Long Range Arena); blocks that
-look back are those of Parmar et al. 2018, arXiv:1802.05751. Notation: `block` is C. A window that
-moves with every token is `sliding_window`.
+look back are those of Parmar et al. 2018, arXiv:1802.05751. Notation: `block` is C. For a window
+that moves with every token, use `sliding_window`.
 
 Differences from the paper: the last block may be shorter.
 
 variant: lra, the code behind its numbers, has no contiguous blocks. For N = the longest sequence,
 CLS vector included:
 
-  - Token i is in group i mod G, G = floor(N / C) + 1, so that a group is a comb of up to C tokens
-    which lie G apart, not a block. G is one more than N / C even where C divides N.
-  - The C G - N slots that are left over are keys of 0 with values of 0, and are attended to: they
-    weigh exp(0) each.
+  - Token i is in group i mod G, G = floor(N / C) + 1. A group is therefore a comb of up to C tokens
+    at distances of G, not a block. G is one more than N / C even where C divides N.
+  - The remaining C G - N slots are keys of 0 with values of 0, and are attended to: each has the
+    weight exp(0).
   - Its padding mask lies over contiguous blocks: the token in slot c of group g has the bit of
-    position g C + c, and so other tokens are hidden than the padded ones, which count as any. A
-    token whose bit is False gives the mean of the C values of its group. So it is here under
-    model.backbone.padding=passed; the batch is to be padded to N, as there.
-  - Its causal form, marked there as untested, is refused, as are look_back and look_forward.
+    position g C + c. Other tokens than the padded ones are therefore hidden, and padded ones count
+    like any. A token whose bit is False gives the mean of the C values of its group. So it is here
+    under model.backbone.padding=passed; the batch must be padded to N, as there.
+  - Its causal form, marked there as untested, raises an error, as do look_back and look_forward.
 """
 
 from collections.abc import Mapping

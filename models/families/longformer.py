@@ -1,36 +1,35 @@
-"""Longformer: a sliding window, dilated in some heads if wanted, and a few global tokens.
+"""Longformer: sliding-window attention (dilated in some heads, if wanted) with global tokens.
 
     o_i = sum_j p_ij v_j over the window W(i) and the global tokens G, each key once, p = softmax of
           s_ij = q_i k_j / sqrt(d);  W(i): j = i + D t, |t| <= w (causal: 0 <= -t <= w, j <= i in G)
-    o_g = the same over all tokens (causal: up to g) for g in G, with projections of its own:
-          q', k', v' in place of q, k, v
-    With ALiBi positions every score loses slope_h |i - j|.
+    o_g = the same over all tokens (causal: up to g) for g in G, with separate projections:
+          q', k', v' instead of q, k, v
+    With ALiBi positions, slope_h |i - j| is subtracted from every score.
 
-Cost: 4 n D (2w + C) operations in blocks of C queries (causal: w + C), 4 n D for each global token
-that is seen, and 4 n D H for each that sees (H heads), or 4 n D^2 for all together where that is
-less. Memory n H (2w + C + g). State along time, causal and without global tokens: the last w keys
-and values, w D of the dilated heads.
+Cost: 4 n D (2w + C) operations in blocks of C queries (causal: w + C). Each global token adds 4 n D
+as a key, and 4 n D H as a query (H heads), or 4 n D^2 for all together where that is less.
+Memory n H (2w + C + g). State along time, causal and without global tokens: the last w keys and
+values, w D of the dilated heads.
 
-Global tokens are those of the task, where `global_mask` is on, and a CLS vector, unless
-`global_cls` is off. q', k', v' start as copies of q, k, v, also when weights without them are
-loaded.
+Global tokens are those of the task (with `global_mask`) and the CLS vector (unless `global_cls` is
+false). q', k', v' start as copies of q, k, v, also when you load weights that lack them.
 
 Source: Beltagy et al. 2020, arXiv:2004.05150, section 3; allenai/longformer. Notation: `window` is
-the one-sided w; the window of the paper and of the transformers package counts both sides, 512
-there is 256 here. `dilation` is the distance D of two tokens that are seen; the paper's table of
-its language model counts those between them, D - 1. The paper's small language model has dilation
+the one-sided w; the paper and the transformers package count both sides, so that their 512 is 256
+here. `dilation` is the distance D between two keys; the paper's table of its language model gives
+the number of tokens between them, D - 1. The paper's small language model has dilation
 [1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4], dilated_heads 2, and windows that grow with depth, about which
 its table and its text disagree.
 
-Differences from the paper: masks are exact where the authors add -10,000.
+Differences from the paper: masks are exact; the authors add -10,000 to masked scores.
 
 `variant: lra` is what the official LRA code computes: a window of w - 1 tokens behind and w ahead,
-no global token at all, and q', k', v' that are there without a use (weight decay moves them there;
-they are frozen here). A padded token gives the mean of the values at all positions, unless causal:
-a bias of -1e10 on all of its scores leaves nothing else in float32. No weight of that mean is
-dropped in training. That code forms two dense matrices for it; this one does not.
+no global tokens, and q', k', v' that exist but are unused (weight decay changes them there; they
+are frozen here). A padded token gives the mean of the values at all positions, unless causal: a
+bias of -1e10 on all of its scores makes them equal in float32. Attention dropout is not applied to
+that mean. That code builds two dense matrices for it; this one does not.
 
-The encoder of LED is this mixer, its decoder attends fully.
+The encoder of LED is this mixer; the decoder of LED uses full attention.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,23 +1,23 @@
-"""LRU: one diagonal linear recurrence of complex numbers, which all channels enter and read.
+"""LRU (linear recurrent unit): one complex diagonal linear recurrence for all channels.
 
     lambda = exp(-exp(nu) + i exp(theta)),  gamma trained, sqrt(1 - |lambda|^2) at the start
     x_t = lambda x_{t-1} + gamma (B u_t),   y_t = Re(C x_t) + D u_t
     g = gelu(y)
     out = (W1 g) sigmoid(W2 g)              (mixing=half_glu: g sigmoid(W g + b))
 
-Two-sided: a second C reads the same recurrence from the end, the token itself included.
+Bidirectional: a second C reads the same recurrence from the end, including the token itself.
 
 Cost       O(n (d N + d^2)) operations, in about 3 sqrt(n) steps of the recurrence; memory O(n N).
-State      x: N complex numbers in float32, whatever the length.
+State      x: N complex numbers in float32, at every length.
 Source     Orvieto et al. 2023, arXiv:2303.06349, sections 3 and 4; sizes and rates of appendix D.
 Notation   N is `states`; r_min, r_max and max_phase are `radius_min`, `radius_max`, `phase_max`.
-Published  in blocks without a network behind the mixer (feed_forward=none), with batch norm; causal
-           (bidirectional=false) on ListOps, text, retrieval and images, two-sided on Pathfinder and
-           Path-X.
-Optimiser  nu, theta, gamma and B learn at `rate` times the run's rate, without decay of weights.
-Differs    B_re and B_im are drawn from N(0, 1 / (2 d)), a scale that the paper leaves open. Both
-           sides are joined as in S5: the paper does not say. Tokens of padding are left out of the
-           distances.
+Published  in blocks without a feed-forward network (feed_forward=none), with batch norm; causal
+           (bidirectional=false) on ListOps, text, retrieval and images, bidirectional on Pathfinder
+           and Path-X.
+Optimiser  nu, theta, gamma and B learn at `rate` times the run's learning rate, without weight
+           decay.
+Differs    The paper leaves two choices open. B_re and B_im are drawn from N(0, 1 / (2 d)), and both
+           directions are combined as in S5. Distances do not count padding.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
-"""LSTM: gates decide what a cell forgets, takes in and shows, one token after the other.
+"""LSTM: a recurrent network whose gates control what its memory forgets, adds and outputs.
 
     i, f, o = sigmoid(W x_t + U h_{t-1} + b),  g = tanh(likewise)
     c_t = f c_{t-1} + i g,   h_t = o tanh(c_t)
 
-Causal: one layer from the first token to the last. Else, by default, a second one from the end,
-each of half the width (BiLSTM, as in ELMo, arXiv:1802.05365).
+Causal: one layer from the first token to the last. Bidirectional, the default: a second layer reads
+from the end, and each has half the width (BiLSTM, as in ELMo, arXiv:1802.05365).
 
 Cost       8 (d + h) h operations a token and direction, n steps one after the other. State: h and
            c.
@@ -15,10 +15,10 @@ Source     Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000)
 Notation   wdrop is `weight_drop`; dropouti, dropouth and dropout are `input_dropout` of the first
            layer, of the others, and `output_dropout` of the last; alpha and beta are
            `activation_penalty` and `change_penalty`.
-Published  as a plain stack without positions, norms and networks between the layers:
+Published  as a plain stack without positions, norms and feed-forward networks:
            model.backbone.positions=none, feed_forward=none, residual=none and stack_norm=false.
-Differs    AWD-LSTM's inner layers are wider than its embedding; here `hidden_width` brings a linear
-           map with it. Its other parts are `word_dropout` of the backbone, `window_deviation` of a
+Differs    AWD-LSTM's inner layers are wider than its embedding; here `hidden_width` adds a linear
+           map. Its other parts are `word_dropout` of the backbone, `window_deviation` of a
            training, `average_after` of an optimiser.
 """
 

@@ -1,29 +1,29 @@
-"""Luna: tokens exchange what they know through a second, short sequence of slots.
+"""Luna: linear attention through a second, short sequence of slots.
 
-    Y = Attention(p; x)        pack: each of s slots p looks at all tokens
-    o = Attention(x; Y)        unpack: each token looks at the packed slots
+    Y = Attention(p; x)        pack: each of s slots p attends to all tokens
+    o = Attention(x; Y)        unpack: each token attends to the packed slots
     p' = p + Y                 the next layer's slots; those of the first layer are a parameter
 
-Both are softmax attention of several heads. Keys and values are one and the same projection unless
-`tie_kv` is off: of x for the pack, of Y for the unpack. When causal, the slots are those of the
-parameter in every layer, and with f(X, Y, Z)_t = X_t / t  sum_{i <= t} Y_i^T Z_i
+Both are softmax attention of several heads. One projection gives both keys and values unless
+`tie_kv` is false: of x for the pack, of Y for the unpack. When causal, every layer uses the slots
+of the parameter, and with f(X, Y, Z)_t = X_t / t  sum_{i <= t} Y_i^T Z_i
 
     A = omega(x W (p W')^T / sqrt(d)),   B = softmax(f(Q, K, A) / sqrt(d)),   o = f(B, A, V)
 
 where omega(a) is log2(1 + 2^a) (`softplus`) or elu(a) + 1 (`elu1`) and Q, K, V are made of x.
 
-Cost       per head: 8 l s d operations with s slots, besides 6 l D^2 for the projections of all
-           heads (8 without ties); causal, by chunks of C tokens, 4 C (s + d) l more, and 8 l D^2.
+Cost       per head: 8 l s d operations with s slots, and 6 l D^2 for the projections of all heads
+           (8 with tie_kv=false); causal, by chunks of C tokens, 4 C (s + d) l more, and 8 l D^2.
            State of the causal form: 2 s d numbers per head.
 Source     Ma et al. 2021, arXiv:2106.01540, and the authors' code.
 Notation   the paper's X, P, Y_P are x, p, Y; its n, l are l, s.
-Differs    Pre-norm, p having a norm of its own within the mixer. No positions are added to the
-           slots, and no residual dropout falls on them. In the causal form t counts real tokens, so
-           that padding is as if it were not there.
+Differs    Pre-norm, with a separate norm of p within the mixer. Slots have no positions and no
+           residual dropout. In the causal form t counts real tokens, so that padding has no effect.
 
-`dynamic_projection` lets a sequence see no more slots than it has real tokens, unless causal.
-Projections are drawn Xavier-uniform with gain 2^(-1/2), the output's with 1, as the authors do.
-`norm_residual` hands on LN(p) + Y in place of p + Y, as the code of Mega (arXiv:2209.10655).
+With `dynamic_projection`, a sequence uses at most as many slots as it has real tokens, unless
+causal. Projections are drawn Xavier-uniform with gain 2^(-1/2), the output's with 1, as by the
+authors. `norm_residual` passes LN(p) + Y to the next layer instead of p + Y, as the code of Mega
+does (arXiv:2209.10655).
 """
 
 import math

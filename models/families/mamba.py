@@ -1,11 +1,11 @@
-"""Mamba: a state space of each channel whose steps, inputs and readings every token chooses.
+"""Mamba: a selective state space; step size, input and output maps depend on each token.
 
     h_t = exp(dt_t A) h_(t-1) + dt_t u_t B_t^T,   o_t = h_t C_t + D u_t
     y = W_O (o * silu(z)),   [u, z] = W x,   u = silu(convolved(u)),   [r, B, C] = W_u u
     dt = softplus(W_t r + b)
 
-A is negative, from -1 to -N in every channel at the start; b so that softplus(b) is log-uniform
-between two steps; D begins at 1.
+Each channel has N states. A is negative and starts at -1, ..., -N in every channel. b starts so
+that softplus(b) is log-uniform between the smallest and the largest step. D starts at 1.
 
 Cost       2 (3 d e + e (2 r + 2 N)) operations a token for the projections, e = `expansion` d, and
            those of `selective_scan`, in about 3 sqrt(n) steps. State: e N numbers, and the last 3
@@ -13,8 +13,8 @@ Cost       2 (3 d e + e (2 r + 2 N)) operations a token for the projections, e =
 Source     Gu & Dao 2023, arXiv:2312.00752, and the layer of state-spaces/mamba.
 Notation   the paper's N is `states`, its E `expansion`, the rank of its steps `step_rank`.
 Published  causal, e = 2 d, N = 16, 4 taps with biases, steps of rank ceil(d / 16); blocks of
-           RMSNorm without a network: model.backbone.feed_forward=none, and no positions,
-           model.backbone.positions=none.
+           RMSNorm without a feed-forward network (model.backbone.feed_forward=none) and without
+           positions (model.backbone.positions=none).
 """
 
 from typing import cast

@@ -1,23 +1,23 @@
-"""Mamba-2: a state of each head that decays by one number, written and read through shared keys.
+"""Mamba-2: linear attention with one data-dependent decay per head (state space duality); Hydra.
 
     S_t = exp(-dt_t A_h) S_(t-1) + B_t (dt_t x_t)^T,   o_t = S_t^T C_t + D_h x_t
     y = W_O norm(o * silu(z)),   z = W_z u
     [x, B, C] = silu(convolved(W u)),   dt = softplus(W_t u + b)
 
-Heads of one group share B and C. A_h is drawn uniformly from [1, 16], b so that softplus(b) is
-log-uniform between two steps, D_h begins at 1.
+B and C play the roles of keys and queries; heads of one group share them. A_h is drawn uniformly
+from [1, 16], b so that softplus(b) is log-uniform between two steps, and D_h starts at 1.
 
-Not causal, by default: read from both ends, the answers added. With `quasi_separable`, Hydra: each
-end has B, C and W_t of its own, answers move on by one token,
+The bidirectional form, the default, reads the sequence from both ends and adds the outputs. With
+`quasi_separable` it is Hydra: each direction has separate B, C and W_t, outputs move by one token,
 
     o_t = f_(t-1) + r_(t+1) + (D_h + (W_D x_t)_h) x_t,
 
-so that the diagonal has a weight of its own; the convolution is centred, A_h begins at 1, and the
-norm stands before the gate.
+so that the diagonal has a separate weight. The convolution is centred, A_h starts at 1, and the
+norm is applied before the gate.
 
-With `log_linear` a token weighs its past by blocks of 1, 2, 4, ... tokens, lambda_t of a head and a
-level being softplus(L * W_l u); the state holds a sum for each of log2(l) + 1 levels. A_h begins
-at 1, 2, ... H, as in its code.
+With `log_linear` a token weighs its past in blocks of 1, 2, 4, ... tokens. lambda_t of a head and a
+level is softplus(L * W_l u), and the state stores a sum for each of log2(l) + 1 levels. A_h starts
+at 1, 2, ... H, as in the code of that paper.
 
 Cost       2 d (3 e + 2 G N + H) operations a token for the projections, e = `expansion` d, and per
            head those of `decayed_product` with N channels of keys. State: N e numbers, and the last
@@ -28,9 +28,10 @@ Source     Dao & Gu 2024, arXiv:2405.21060, and the layer of state-spaces/mamba;
            arXiv:2506.04761.
 Notation   the paper's N is `states`, P the width of a head, G `groups`, L the chunk.
 Published  causal, e = 2 d, heads of 64 channels (heads = 2 d / 64), N = 128, one group, 4 taps with
-           biases; blocks of RMSNorm without a network: model.backbone.feed_forward=none, and no
-           positions, model.backbone.positions=none. Hydra: N = 64, 7 taps, one b for both ends.
-Differs    The norm is over all groups together.
+           biases; blocks of RMSNorm without a feed-forward network
+           (model.backbone.feed_forward=none) and without positions (model.backbone.positions=none).
+           Hydra: N = 64, 7 taps, one b for both directions.
+Differs    One norm covers all groups together.
 """
 
 from typing import cast

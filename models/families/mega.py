@@ -1,4 +1,4 @@
-"""Mega: a moving average of each channel, then attention of one head behind gates.
+"""Mega: an exponential moving average of each channel, then single-head gated attention.
 
     h_t = q h_{t-1} + p beta x_t,   p = sigma(delta),  q = 1 - p sigma(alpha)       N numbers
     mx = silu(sum_N gamma h_t / sqrt(N) + omega x_t)
@@ -8,25 +8,25 @@
     g = silu(c + W_h (r A v) + b_h),   y = x + u (g - x)
 
 laplace(s) = (1 + erf((s - 1 / sqrt(2)) / (sqrt(2) / sqrt(4 pi)))) / 2, and len counts the keys that
-a query may see. B_ij is a table of i - j (`simple`) or of two learned vectors, turned to the
-positions i and j (`rotary`). Two-sided: a second average runs from the end; both count the token
-itself. With chunks of C tokens, tokens attend within their own; the average crosses them.
+a query may attend to. B_ij is a table of i - j (`simple`) or the product of two learned vectors,
+rotated to the positions i and j (`rotary`). Bidirectional: a second average runs from the end; both
+include the token itself. With chunks of C tokens, attention stays within a chunk, and the average
+carries information across chunks.
 
 Cost       O(n d (N + log n)) operations for the average, n d (3 e + z + 2 d) products for the maps,
            n^2 (z + e) for attention, in chunks n C (z + e). Memory O(n^2), in chunks or with
            `query_block` O(n C).
-State      h: N d numbers in float32; keys and values, z + e each, of the open chunk, without chunks
-           of the tokens that are remembered.
+State      h: N d numbers in float32; keys and values, z + e each, of the open chunk, or without
+           chunks of all remembered tokens.
 Source     Ma et al. 2022, arXiv:2209.10655; code: facebookresearch/mega.
-Notation   N is `ema_states`, z `key_width`, e `value_width`, C `chunk_length`; the output above is
-           the block's: what a mixer adds to x is u (g - x), x being the residual where the block
-           norms first, and v and the average are made of the normed x then. The dropout of the
-           block falls on mx and g in place of what is added.
-Published  with a network of SiLU of width e behind (feed_forward=silu), without positions before
-           (positions=none); with texts, norms behind sums and softmax; with pictures, batch norms
-           in front and laplace.
-Differs    That code's constants of laplace are rounded to six digits. A query that sees no key
-           reads 0.
+Notation   N is `ema_states`, z `key_width`, e `value_width`, C `chunk_length`. The output above is
+           the block's: the mixer adds u (g - x) to x. x is the residual where the block norms
+           first, and v and the average then use the normed x. The dropout of the block applies to
+           mx and g instead of to the sum.
+Published  with a feed-forward network of SiLU of width e (feed_forward=silu), without positions
+           (positions=none); on texts with post-norm and softmax; on images with batch norm in
+           front and laplace.
+Differs    That code's constants of laplace are rounded to six digits. A query without keys gives 0.
 """
 
 from collections.abc import Callable

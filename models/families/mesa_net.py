@@ -1,24 +1,25 @@
-"""MesaNet: the linear map from keys to values that fits the past best, found anew for each token.
+"""MesaNet: linear attention that solves a regularised least-squares problem at every token.
 
     Phi_t = argmin sum_(j <= t) a_tj beta_j |Phi k_j - v_j|^2 / 2 + tr(Phi Lambda Phi^T) / 2
     o_t = Phi_t q_t = G_t (H_t + Lambda)^-1 q_t,   y = W_O norm_h(o)
     H_t = gamma_t H_(t-1) + beta_t k_t k_t^T,   G_t = gamma_t G_(t-1) + beta_t v_t k_t^T
 
-a_tj = gamma_(j+1) ... gamma_t, gamma = sigma(W_a x + b_a), beta = sigma(W_b x + b_b). q and k are
-W x, convolved over 4 tokens, passed through SiLU and divided by their length. Lambda is a diagonal
-of each head's own, softplus(.) + `ridge_min`, 1 at the start. The system is solved by `steps` of
-conjugate gradients; gradients are those of its solution.
+Phi_t is the linear map from keys to values that fits the decaying past best. a_tj = gamma_(j+1) ...
+gamma_t, gamma = sigma(W_a x + b_a), beta = sigma(W_b x + b_b). q and k are W x, convolved over 4
+tokens, passed through SiLU and divided by their length. Each head has a diagonal Lambda,
+softplus(.) + `ridge_min`, which starts at 1. Conjugate gradients solve the system in `steps` steps;
+backward differentiates the solution.
 
 Cost       8 d^2 operations a token for projections, and per head those of `steps`
            `decayed_product`s of keys, backward as many again, and of one of values. State: 2 k^2
            numbers a head, and the last 3 inputs of the convolutions.
 Source     von Oswald et al. 2025, arXiv:2506.05233, and its layer in flash-linear-attention.
 Notation   the paper's Delta e is y.
-Published  causal, 4 taps, 30 steps, in blocks of a network gated by SiLU and RMSNorm, and no
-           positions: model.backbone.positions=none. Heads of 128 channels.
-Differs    Queries and keys are divided by the root of Lambda, which leaves 1 in its place: the
-           solution is the same, and so is each step where Lambda is the same in all channels. The
-           number of steps is fixed when decoding, too.
+Published  causal, 4 taps, 30 steps, in blocks of a feed-forward network gated by SiLU and RMSNorm,
+           without positions: model.backbone.positions=none. Heads of 128 channels.
+Differs    Queries and keys are divided by the root of Lambda, and Lambda becomes 1. The solution is
+           the same, and so is each step where Lambda is equal in all channels. The number of steps
+           is also fixed in decoding.
 """
 
 import torch

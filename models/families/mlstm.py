@@ -1,11 +1,11 @@
-"""mLSTM: a state by head with an exponential input gate and a normaliser, between two projections.
+"""mLSTM (xLSTM): linear attention with an exponential input gate, a forget gate and a normaliser.
 
     S_t = f_t S_(t-1) + i_t k_t v_t^T,   z_t = f_t z_(t-1) + i_t k_t,   f = sigma(.), i = exp(.)
     o_t = S_t^T q_t / max(|z_t · q_t|, 1)
     y = W_O ((norm_h(o) + s c) silu(W_z x)),   c = silu(convolved(u)),   u = W_u x
 
-q and k are c, v is u, each through a map of blocks of 4 channels, k divided by the root of its
-width; gates are linear in all three. Heads are normed by mean and variance.
+q and k are made from c, v from u, each by a map with blocks of 4 channels; k is divided by the root
+of its width. Gates are linear in all three. norm_h normalises heads by mean and variance.
 
 Cost       12 d^2 operations a token for the projections of e = 2 d channels, and per head those of
            `exponential_product`. State: k (v + 1) + 1 numbers a head, and the last 3 inputs of the
@@ -13,8 +13,9 @@ Cost       12 d^2 operations a token for the projections of e = 2 d channels, an
 Source     Beck et al. 2024, arXiv:2405.04517, equations 19 to 27 and figure 11, and its package,
            xlstm.
 Notation   the paper's n is z, its projection factor `expansion`.
-Published  causal, 4 heads, e = 2 d, blocks of 4, 4 taps; blocks of LayerNorm without a network:
-           model.backbone.feed_forward=none, and no positions, model.backbone.positions=none.
+Published  causal, 4 heads, e = 2 d, blocks of 4, 4 taps; blocks of LayerNorm without a feed-forward
+           network (model.backbone.feed_forward=none) and without positions
+           (model.backbone.positions=none).
 Differs    Gates and the maps within blocks are drawn as in the package, which adds 1e-6 to the
            divisor.
 """

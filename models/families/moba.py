@@ -1,20 +1,20 @@
-"""Mixture of block attention: each query attends to its own block and the best of the others.
+"""MoBA (mixture of block attention): each query attends to its block and the best-scoring others.
 
     o_i = sum_j p_ij v_j over the keys j <= i of chosen blocks, p = softmax of q_i k_j / sqrt(d)
 
-A block has C tokens. Query i chooses by q_i · mean(k of the block): its own block always, and of
-those before it the t - 1 of the highest scores, each head by itself. There is no gradient through
-the choice, and there are no parameters but the projections.
+A block has C tokens. Query i scores a block by q_i · mean(k of the block). It attends to its
+current block and to the t - 1 earlier blocks with the highest scores; each head chooses separately.
+The choice has no gradient, and the projections are the only parameters.
 
 Cost       per head and token: 4 t C k operations, filled up by at most 2 C k, and 2 k n / C for the
-           scores of n / C blocks. State: keys and values of whole blocks, which hold the last
+           scores of n / C blocks. State: keys and values of the whole blocks that contain the last
            tokens asked for.
 Source     Lu et al. 2025, arXiv:2502.13189, section 2, and the code, MoonshotAI/MoBA.
-Notation   the paper's B and k are `block` and `top`, the own block included in both.
+Notation   the paper's B and k are `block` and `top`; both count the current block.
 Published  causal, blocks of 512 and top 3 at 8,192 tokens, in Llama's blocks with rotary positions.
-Differs    equal scores give the earlier block. Padding takes no place in a block, and documents
-           begin with a block of their own.
-Both sides ours, published by nobody: the own block and the t - 1 best of all others.
+Differs    For equal scores, the earlier block is chosen. Blocks skip padding, and each document
+           starts a new block. The bidirectional form is ours: the current block and the t - 1 best
+           of all others.
 """
 
 from jaxtyping import Float

@@ -1,4 +1,4 @@
-"""MultiresConv: short convolutions of all scales of time, as a tree, in place of a long kernel.
+"""MultiresConv: a tree of short dilated convolutions, like a wavelet transform.
 
     lo_0 = x,  hi_i = h1 * lo_{i-1},  lo_i = h0 * lo_{i-1}      taps of level i: 2^(i-1) tokens off
     z = sum_i w_i hi_i + w_{J+1} lo_J + w_{J+2} x               i = 1, ... J
@@ -6,20 +6,20 @@
 
 h0 and h1 have k taps in each channel, the same at every level. By default the number of levels is
 J = ceil(log2((n - 1) / (k - 1) + 1)), which reach back to the first of the longest input's n
-tokens. Causal, also where later tokens may be seen.
+tokens. The mixer is causal in all models.
 
-Cost       O(n d k J) for the tree, without Fourier transforms, and 4 n d^2 for the map behind it;
+Cost       O(n d k J) for the tree, without Fourier transforms, and 4 n d^2 for the output map;
            memory O(n d J).
-State      the last inputs of each level, d (k - 1) (2^J - 1) numbers, whatever the memory: streams
-           see as far back as the levels reach.
+State      the last inputs of each level, d (k - 1) (2^J - 1) numbers at every `memory`: streams
+           reach as far back as the levels.
 Source     Shi et al. 2023, arXiv:2305.01638. Code: thjashin/multires-conv.
 Notation   kernel_size is `taps`, indep_res_init `wide_skip`; tree_select is fading, the weights w
            stand there in the order w_{J+1}, w_J, ... w_1, w_{J+2}.
-Published  in 10 blocks without a network behind the mixer (feed_forward=none), the norm behind the
+Published  in 10 blocks without a feed-forward network (feed_forward=none), the norm after the
            residual; ListOps with taps=4, wide_skip=true and batch norm.
-Differs    Filters of wavelets at the start and the memory of equal resolution
-           (tree_select=uniform) are not here. Tokens of interior padding, and of other documents,
-           are left out of the distances.
+Differs    Wavelet filters as initial values and the memory of equal resolution
+           (tree_select=uniform) are unsupported. Distances do not count padding inside a sequence
+           or tokens of other documents.
 """
 
 from typing import cast

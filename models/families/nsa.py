@@ -1,29 +1,28 @@
-"""Native sparse attention: compressed blocks, chosen blocks and a window, each behind a gate.
+"""Native Sparse Attention: branches of compressed blocks, selected blocks and a sliding window.
 
     o_i = sum_b g_ib Attention(q_i, K_b, V_b),    g_i = sigmoid(W_g x_i), three numbers a head
 
-compressed  one key and one value for each c tokens, one every d of them, which a query sees once it
-            has all c: of the first c - 1 tokens this branch is 0
-chosen      the tokens of t blocks of C: the first one, the last two up to the query, and those of
-            the largest weights of the compressed branch, added up over their strides of d tokens,
-            what covers each, and the heads that share keys
-window      the last w tokens, the query's included
+compressed  one key and one value for each c tokens, one every d of them, which a query can use once
+            it has passed all c: for the first c - 1 tokens this branch is 0
+chosen      the tokens of t blocks of C: the first one, the last two up to the query, and those with
+            the largest weights in the compressed branch. These weights are added up over the
+            strides of d tokens, over what covers each stride, and over the heads that share keys.
+window      the last w tokens, including the query's
 
 Cost       per query head and token: 4 k (n / d + t C + w) operations, filled up by at most 4 k C,
-           and the projections. State: keys and values of all branches, in whole blocks that hold
-           the last tokens asked for, and the compressed ones, C / d for each such block.
+           and the projections. State: keys and values of all branches, in the whole blocks that
+           contain the last tokens asked for, and the compressed ones, C / d for each such block.
 Source     Yuan et al. 2025, arXiv:2502.11089, section 3; choices and the mean as in
            fla-org/native-sparse-attention.
 Notation   the paper's l is `compressed_block`, its d `stride`, its l' `block`, its n `top`, its w
            `window`.
 Published  causal, block=64 compressed_block=32 stride=16 top=16 window=512 compression=network, 4
            heads of keys for 64 of queries, at 8,192 tokens.
-Differs    by default l = d = l' (fla's form). A network of the compression has 4 k channels inside.
-           Equal weights give the earlier block. Padding takes no place in a block, and documents
-           begin with a block of their own. Rotary positions turn queries, and keys before they are
-           compressed.
-Both sides ours, published by nobody: all blocks are compressed and may be chosen, the window
-           reaches to both sides.
+Differs    By default l = d = l' (fla's form). With compression=network, the network has 4 k inner
+           channels. For equal weights, the earlier block is chosen. Blocks skip padding, and each
+           document starts a new block. Rotary positions rotate queries, and keys before they are
+           compressed. The bidirectional form is ours: all blocks are compressed and may be chosen,
+           and the window reaches to both sides.
 """
 
 from typing import cast

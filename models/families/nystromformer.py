@@ -1,25 +1,25 @@
-"""Nystromformer: the softmax matrix from m landmarks, the means of m stretches of the sequence.
+"""Nystromformer: the Nystrom approximation of softmax attention, with segment means as landmarks.
 
 Equation   o = F1 Z (F3 v) + conv(v), where F1 = S(q k~^T), F3 = S(q~ k^T), Z is an inverse of
-           A = S(q~ k~^T), and S(x) = softmax(x / sqrt(d)) row by row; the rows of q~ and k~ are
-           means of queries and keys over stretches of the sequence, conv convolves along it
+           A = S(q~ k~^T), and S(x) = softmax(x / sqrt(d)) row by row; the m rows of q~ and k~ are
+           means of queries and keys over segments, and conv convolves along the sequence
 Inverse    iterative  six steps towards the Moore-Penrose inverse, the paper's
            exact      the Moore-Penrose inverse; often far worse, see below
            ridge      (A^T A + ridge I)^-1 A^T
 Cost       per head: 8 n m d + 48 m^3 operations and 2 n K d for a convolution of K taps.
 Source     Xiong et al., "Nyströmformer", arXiv:2102.03902.
 Notation   the paper's n, m, d are l, landmarks, k; its Q~, K~ are `queries`, `keys` below.
-Padding    stretches are cut from the real tokens of each row alone: m of them, whose lengths differ
-           by at most one, the longer ones first. A row of fewer than m real tokens has as many
-           landmarks as tokens. `padding: original` is the authors' code: stretches of all
-           positions, padding as zeros, and all landmarks are left in F1 and A.
-Differs    the start of the iteration is scaled for each matrix by its own norms; `initialisation:
-           original` takes the largest of the batch, as the authors do, so that outputs depend on
-           the batch.
-Mind       the six steps are part of the method: A of random tokens is nearly singular, and its
+Padding    The real tokens of each row are cut into m segments, whose lengths differ by at most one,
+           longer ones first. A row of fewer than m real tokens has as many landmarks as tokens.
+           `padding: original` is the authors' code: segments of all positions, with padding as
+           zeros, and all landmarks stay in F1 and A.
+Differs    The start of the iteration is scaled for each matrix by the norms of that matrix.
+           `initialisation: original` takes the largest of the batch, as the authors do, so that
+           outputs depend on the batch.
+Mind       The six steps are part of the method: A of random tokens is nearly singular, and its
            exact inverse gives ten times their error and more. With one landmark per token, six
-           steps miss softmax attention by about a tenth. Rows of F1 Z F3 do not sum to one. There
-           is no causal form, because landmarks average the future.
+           steps differ from softmax attention by about a tenth. Rows of F1 Z F3 do not sum to one.
+           A causal form is impossible, because landmarks average later tokens, too.
 """
 
 import torch

@@ -1,43 +1,44 @@
-"""Performer: softmax attention estimated by positive orthogonal random features (FAVOR+).
+"""Performer: linear attention with random features that estimate softmax attention (FAVOR+).
 
 Equation   o_i = phi(q_i) S / phi(q_i) z,  S = sum_j phi(k_j) v_j^T,  z = sum_j phi(k_j)
            over all j, or over j <= i when causal; with x = q / d^(1/4) and y = k / d^(1/4)
-Kernels    softmax        phi(x) = exp(W x - |x|^2 / 2) / sqrt(m): the mean of phi(x) phi(y) is
-                          exp(x y)
-           hyperbolic     the same of W and of -W, 2 m features: less error for short vectors
+Kernels    softmax        phi(x) = exp(W x - |x|^2 / 2) / sqrt(m): the expected value of
+                          phi(x) phi(y) is exp(x y)
+           hyperbolic     the same for W and for -W, 2 m features: less error for short vectors
            trigonometric  phi(x) = exp(|x|^2 / 2) [cos W x, sin W x] / sqrt(m), 2 m features: the
                           weights and their sum may be negative, and a row whose sum is near 0 grows
-                          without bound (a sum of 0 gives 0). For comparison, not for use
+                          without bound (a sum of 0 gives 0). Use it only for comparisons.
            relu, exp, gelu, sigmoid, abs, tanh, cos, identity, elu1
                           phi(x) = f(W x) + epsilon, the paper's generalised attention, or
-                          f(x) + epsilon with `projected` off; gelu, tanh, cos and identity give
-                          weights of both signs as well
+                          f(x) + epsilon with `projected=false`; with gelu, tanh, cos and identity,
+                          weights can be negative
 Draw       W has m rows, in blocks of d orthogonal ones: the Q of a QR decomposition with the signs
-           of R's diagonal, times norms of Gaussian vectors (`chi`, unbiased) or sqrt(d)
-           (`sqrt_width`, a lower bound of exp(x y)).
-Cost       per head and token: 8 m d operations, causal 2 C (m + d) more with chunk C. State: m (d +
-           2) per head.
+           of R's diagonal. The rows are multiplied by norms of Gaussian vectors (`chi`, unbiased)
+           or by sqrt(d) (`sqrt_width`, which estimates a lower bound of exp(x y)).
+Cost       per head and token: 8 m d operations, causal 2 C (m + d) more with chunks of C tokens.
+           State: m (d + 2) numbers per head.
 Source     Choromanski et al. 2020, arXiv:2009.14794.
 Notation   the paper's L, d, r or m are l, k, features; its omega are the rows of `projection`.
-Differs    exponentials refer to the maximum of each row's full exponent and, along the keys, to the
-           overall or running maximum, instead of a maximum of W y alone plus an epsilon in every
-           feature: the same function, stable for long vectors, and causal without leak. There is no
-           epsilon in the denominator either. Where a row's weights round to 0 all the same, and
-           along a state, each feature refers to its own maximum, for five to ten times the time;
-           compiled modules leave such rows 0, and so does `key_max=global` when causal.
-Parity     `stabiliser=reference` is the authors' code instead: exp(W x - |x|^2 / 2 - c) + epsilon,
-           c the maximum of W x over the row for queries, over the sequence for keys, epsilon 1e-6,
-           and 2e-6 added to a denominator within 1e-6 of 0. `port` is performer-pytorch: c of keys
-           is the maximum over heads and batch as well, epsilon 1e-4, and nothing is added to
-           denominators. Causal, both need `key_max=global`, by which later keys move earlier
-           outputs. `padding=original` has keys and values of 0 at padding, which stay in the sums;
-           `scaled_twice` is d^(-1/4) once more, as where a caller scales what the port scales: the
-           Nystromformer's and the Skyformer's code, whose scores are q k / d.
-Variant    `lra`, the code of the Long Range Arena: padding attended to like any token; the kernels
-           f(x) + epsilon without projection and without d^(-1/4); kernel=softmax with
-           `stabiliser=reference`, `key_max=global`, `qr_sign_fix` off, drawn again after each step
-           (there: in each call, evaluation included). Other values of these options are refused.
-           Its published rows: kernel=relu; ListOps kernel=softmax, features=2.
+Differs    To avoid overflow, each query subtracts its largest full exponent, and keys subtract the
+           overall or running maximum. The paper subtracts the maximum of W y alone and adds an
+           epsilon to every feature. Our form computes the same function, is stable for long vectors
+           and, when causal, depends on earlier tokens only. The denominator has no epsilon either.
+           If the weights of a row still round to 0, and in a state, each feature subtracts its
+           maximum separately, which takes five to ten times as long. Compiled modules return 0 for
+           such rows; so does `key_max=global` when causal.
+Parity     `stabiliser=reference` is the authors' code: exp(W x - |x|^2 / 2 - c) + epsilon, where c
+           is the maximum of W x over the row for queries and over the sequence for keys, epsilon is
+           1e-6, and 2e-6 is added to a denominator within 1e-6 of 0. `port` is performer-pytorch:
+           for keys, c is the maximum over heads and batch as well, epsilon is 1e-4, and the
+           denominator is unchanged. When causal, both need `key_max=global`, by which later keys
+           change earlier outputs. `padding=original` sets keys and values to 0 at padding, and they
+           stay in the sums. `scaled_twice` applies d^(-1/4) once more, as where both a caller and
+           the port scale: in the Nystromformer's and the Skyformer's code scores are q k / d.
+Variant    `lra` is the Long Range Arena code: padding is attended to like any token; the kernels
+           are f(x) + epsilon without projection and without d^(-1/4); kernel=softmax has
+           `stabiliser=reference`, `key_max=global`, `qr_sign_fix=false`, and new draws after each
+           step (there: in each call, evaluation included). Other values of these options raise an
+           error. Its published rows use kernel=relu; ListOps kernel=softmax, features=2.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""QRNN: convolutions make the gates of all tokens at once, and only a product of gates is serial.
+"""QRNN: convolutions compute all gates in parallel, then an elementwise recurrence.
 
     Z = tanh(W_z * X),  F = sigmoid(W_f * X),  O = sigmoid(W_o * X),  I = sigmoid(W_i * X)
     f:    c_t = f_t c_{t-1} + (1 - f_t) z_t,   h_t = c_t
@@ -6,16 +6,17 @@
     ifo:  c_t = f_t c_{t-1} + i_t z_t,         h_t = o_t c_t
 
 where * is a convolution over the last `kernel` tokens. Causal: one layer from the first token to
-the last. Else, by default, a second one from the end, each of half the width.
+the last. Bidirectional, the default: a second layer reads from the end, and each has half the
+width.
 
 Cost       2 g k d h operations a token and direction, with g = 2, 3 or 4 maps and k = `kernel`, in
            about 3 sqrt(n) serial steps. State: c and the last k - 1 tokens.
 Source     Bradbury et al. 2016, arXiv:1611.01576, equations 3 to 6; zoneout and biases as in
-           salesforce/pytorch-qrnn. Regularisation around it as in `lstm`, but for DropConnect.
-Published  without positions and without networks between the layers, as `lstm`; the language model
-           of WikiText-103 in AWD-LSTM's code has kernel=[2,1,1,1] and hidden_width=2500.
-Differs    Zoneout multiplies 1 - f by its expected value in evaluation, as that code does; ifo has
-           none. Dense connections are not offered.
+           salesforce/pytorch-qrnn. Other regularisation as in `lstm`, except DropConnect.
+Published  without positions and without feed-forward networks, as `lstm`; the language model of
+           WikiText-103 in AWD-LSTM's code has kernel=[2,1,1,1] and hidden_width=2500.
+Differs    In evaluation, zoneout multiplies 1 - f by its expected value, as that code does; ifo has
+           no zoneout. Dense connections are unsupported.
 """
 
 from enum import StrEnum, auto

@@ -1,30 +1,33 @@
-"""Reformer: attention among tokens that hash alike, one vector as query and as key.
+"""Reformer: LSH attention within buckets of a random hash; queries and keys are the same vectors.
 
 Equation   u_i = W_u x_i is the query, u_i / |u_i| the key, v_i = W_v x_i the value. In each of r
-           rounds bucket_i = argmax [u_i R, -u_i R] for a random R. Sorted by (bucket, position) and
-           cut into chunks of C, a chunk sees itself, `before` chunks before it and `after` after.
-           o_i = sum_rj exp(s_ij) v_j / sum_rj exp(s_ij) over what i sees in any round r, where
-           s_ij = u_i u_j / |u_j|, and s_ii = -100 000: a token sees itself if it sees nothing else.
+           rounds bucket_i = argmax [u_i R, -u_i R] for a random R. Tokens are sorted by (bucket,
+           position) and cut into chunks of C. A chunk attends to itself, to `before` chunks before
+           it and to `after` chunks after it.
+           o_i = sum_rj exp(s_ij) v_j / sum_rj exp(s_ij) over what i attends to in any round r,
+           where s_ij = u_i u_j / |u_j|, and s_ii = -100 000: a token attends to itself only if it
+           has no other key.
 Cost       per head and token: 4 r (1 + before + after) C d operations, r f d for hashing with
            factors that add up to f, and a sort.
 Source     Kitaev et al. 2020, arXiv:2001.04451. Its reversible residuals, chunked networks and
            axial positions are options of the backbone.
-Notation   the paper's n_rounds and m are `rounds` and `chunk`; its buckets number 2 l / C.
-Causal     by position: no value of a later token gets through. But the bucket of a later token
-           moves the borders of chunks, and with them what earlier tokens see: perplexities of this
-           model carry that leak, and there is no state along time.
-Differs    buckets are counted from the model's longest input, so that padding changes nothing; more
-           than 64 of them are hashed in factors (the paper's authors: more than 128). Padding is in
-           no chunk. Rotations are drawn by the trainer's step, not by each pass. Duplicates, where
-           removed, are counted in the round before as well. Rotary positions turn u before it is
-           hashed.
+Notation   the paper's n_rounds and m are `rounds` and `chunk`; it has 2 l / C buckets.
+Causal     Values of later tokens are masked by position. But the bucket of a later token can shift
+           the borders of chunks, which changes the keys that earlier tokens attend to. Perplexities
+           of this model contain that leak, and it has no state along time.
+Differs    The number of buckets follows from the model's longest input, so that padding changes
+           nothing. More than 64 buckets are hashed in factors (the paper's authors: more than 128).
+           Chunks contain no padding. The trainer's step draws the rotations, instead of each pass.
+           Duplicates, where removed, are also counted in the round before. Rotary positions rotate
+           u before hashing.
 
-`variant=lra` is what the Long Range Arena code does: one round of 10 buckets, hashed by one matrix
-for all layers for ever, 10 chunks of any length (hence quadratic cost), scores u_i u_j multiplied
-by sqrt(d), tokens see themselves, padding is attended to (padded tasks need
-model.backbone.padding=attended), no dropout on weights, no output projection, and heads are merged
-without being transposed: the output at position p holds positions p h, ..., p h + h - 1 modulo the
-length of head floor(p h / length), length with the zeros that fill it up to a multiple of 10.
+`variant=lra` is the Long Range Arena code: one round of 10 buckets, hashed by one fixed matrix for
+all layers; 10 chunks at any length (hence quadratic cost); scores u_i u_j multiplied by sqrt(d).
+Tokens attend to themselves, and padding is attended to (padded tasks need
+model.backbone.padding=attended). There is no attention dropout and no output projection, and heads
+are merged without a transpose: the output at position p contains positions p h, ..., p h + h - 1
+modulo the length of head floor(p h / length), length including the zeros that fill it up to a
+multiple of 10.
 """
 
 import math

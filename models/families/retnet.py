@@ -1,36 +1,36 @@
-"""RetNet: retention, a linear recurrence whose state decays at a rate of each head's own.
+"""RetNet: linear attention with a fixed exponential decay per head (retention).
 
     S_t = gamma S_(t-1) + k_t v_t^T,   o_t = S_t^T q_t,   gamma_h = 1 - 2^(-5 - h), h = 0, 1, ...
     y = W_O (silu(W_G x) * norm_h(o)),   q = R_t W_Q x_t,   k = R_t W_K x_t / sqrt(k),   v = W_V x_t
 
-R_t rotates pairs of channels by the position t, which counts no padding, so that
+R_t rotates pairs of channels by the position t (padding is not counted), so that
 o_t = sum_(j <= t) gamma^(t - j) (q_t · k_j) v_j depends on distances alone. norm_h is over the
 channels of one head and token.
 
-With `decay=slopes` heads forget as in Lightning Attention, at ALiBi's slopes, slower from layer to
-layer and hardly at all in the last, r being 1e-5:
+With `decay=slopes` the decays are those of Lightning Attention: ALiBi's slopes, which become slower
+from layer to layer and are close to 1 in the last layer, r being 1e-5:
 
     gamma_h = exp(-2^(-8 (h + 1) / heads) (1 - layer / (layers - 1 + r) + r))
 
 The whole layer of MiniMax-01 is decay=slopes norm=joint gate=sigmoid activation=silu rotary=false
 value_expansion=1: y = W_O (sigmoid(W_G x) * norm(o)), the norm over all heads, with weights.
 
-Not causal, by default: gamma^|t - j| over all j, a second pass from the end that reads the state
-before each token.
+The bidirectional form, the default, has weights gamma^|t - j| over all j: a second pass from the
+end reads the state before it adds each token.
 
 Cost       16 d^2 operations a token for the projections with `value_expansion` 2, and per head
-           C (k + v) + 4 k v with chunk C, in each direction; or l (k + v) of few tokens. State:
-           k v numbers a head, and the position.
+           C (k + v) + 4 k v with chunk C, in each direction; or l (k + v) for short sequences.
+           State: k v numbers a head, and the position.
 Source     Sun et al. 2023, arXiv:2307.08621, equations 5 to 8, and the code, microsoft/torchscale;
            slopes: Qin et al. 2024, arXiv:2401.04658, in the form of MiniMax-01, arXiv:2501.08313.
 Notation   v / k is `value_expansion`.
-Published  causal, with heads of 256 channels, `value_expansion` 2, no biases, networks of width
-           2 d, and no positions but the rotation: model.backbone.positions=none.
-Differs    The paper's GroupNorm has no weights here, as the code's; the code takes the root of the
-           mean square alone (`norm=rms`). The code's scales of rows are left out: the norm undoes
-           them. Channels are paired (i, i + k/2), the code's (2 i, 2 i + 1), and the slowest pair
-           turns by a little more than 1/10,000 a token, the code's by just that. MiniMax-01 does
-           not scale keys, which its norm undoes.
+Published  causal, with heads of 256 channels, `value_expansion` 2, without biases, feed-forward
+           networks of width 2 d, and rotation as the only positions: model.backbone.positions=none.
+Differs    As in the code, GroupNorm has no weights here; the code divides by the root mean square
+           alone (`norm=rms`). The code scales rows, which the norm undoes, so this is omitted.
+           Channels are paired (i, i + k/2), in the code (2 i, 2 i + 1). The slowest pair rotates by
+           slightly more than 1/10,000 a token, in the code by exactly that. MiniMax-01 does not
+           scale keys, which its norm undoes.
 """
 
 from enum import StrEnum, auto

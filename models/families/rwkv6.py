@@ -1,10 +1,12 @@
-"""RWKV-6 (Finch): heads whose channels decay by what shifted tokens say, and a bonus for the token.
+"""RWKV-6 (Finch): linear attention with data-dependent decay per channel and a current-token bonus.
 
     S_t = Diag(w_t) S_(t-1) + k_t v_t^T,   o_t = (S_(t-1) + Diag(u) k_t v_t^T)^T r_t
     y = W_O (silu(g) * norm_h(o)),   w = exp(-exp(b_w + tanh(. A_w) B_w))
 
-Each of w, k, v, r and g is made of x_t + (mu + m_t) (x_(t-1) - x_t), with a mu of its own by
-channel and m_t = tanh((x_t + mu_x (x_(t-1) - x_t)) A) B, with a B of its own.
+The decay w_t forgets each channel at a rate that depends on the token, and u is an extra weight for
+the current token. Each of w, k, v, r and g is computed from a data-dependent mixture of the current
+and the previous token (token shift): x_t + (mu + m_t) (x_(t-1) - x_t), with a separate mu for each
+channel, and m_t = tanh((x_t + mu_x (x_(t-1) - x_t)) A) B with a separate B.
 
 Cost       10 d^2 + 4 d (5 r + r_w) operations a token for the projections, r and r_w being the two
            ranks, and per head those of `decayed_product` with a decay of each channel. State: k v
@@ -12,10 +14,10 @@ Cost       10 d^2 + 4 d (5 r + r_w) operations a token for the projections, r an
 Source     Peng et al. 2024, arXiv:2404.05892, and its code, RWKV-LM (x060).
 Notation   the paper's lambda are `mixes`, mu above, and u is `bonus`; its head norm has epsilon
            64e-5.
-Published  causal, heads of 64 channels; blocks of LayerNorm with a network of squared ReLU over
-           shifted tokens behind a gate, and no positions, model.backbone.positions=none.
-Differs    W_O begins as zeros in the code; the other maps are drawn as there. The network is the
-           backbone's.
+Published  causal, heads of 64 channels; blocks of LayerNorm with a gated feed-forward network of
+           squared ReLU over shifted tokens, without positions: model.backbone.positions=none.
+Differs    W_O starts at zero in the code; the other maps are drawn as there. The feed-forward
+           network is the backbone's.
 """
 
 import torch

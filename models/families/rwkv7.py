@@ -1,10 +1,11 @@
-"""RWKV-7: a delta rule by head that removes under one key and adds under another.
+"""RWKV-7 (Goose): a generalised delta rule with separate keys for removing and adding.
 
     S_t = (Diag(w_t) - (a_t kappa_t) kappa_t^T) S_(t-1) + k_t v_t^T,   o_t = S_t^T r_t
     y = W_O (g * (norm_h(o) + (sum_h r rho k) v))
 
-Each of r, w, k, v, a and g is made of x_t + mu (x_(t-1) - x_t), with a mu of its own by channel;
-low(.) is a map through few channels. With k' = W_k .,
+The state decays by w_t per channel, loses what it stores at kappa_t, and adds v_t at k_t. Each of
+r, w, k, v, a and g is computed from x_t + mu (x_(t-1) - x_t) (token shift) with a separate mu for
+each channel; low(.) is a map of low rank. With k' = W_k .,
 
     w = exp(-e^(-1/2) sigma(b_w + low(tanh))),   a = sigma(b_a + low),   g = low(sigma)
     kappa = k' xi / |k' xi| by head,   k = k' (1 + (a - 1) alpha)
@@ -16,10 +17,10 @@ Cost       8 d^2 + 4 d r operations a token for the projections, r being the sum
 Source     Peng et al. 2025, arXiv:2503.14456, equations 3 to 19, and its code, RWKV-LM.
 Notation   the paper's r_k, kappa's factor and alpha of k are rho, xi and alpha; its head norm has
            epsilon 1e-5 times a head's width.
-Published  causal, heads of 64 channels; blocks of LayerNorm with a network of squared ReLU over
-           shifted tokens, and no positions, model.backbone.positions=none.
-Differs    W_O begins as zeros in the code; the other maps are drawn as there. The network is the
-           backbone's.
+Published  causal, heads of 64 channels; blocks of LayerNorm with a feed-forward network of squared
+           ReLU over shifted tokens, without positions: model.backbone.positions=none.
+Differs    W_O starts at zero in the code; the other maps are drawn as there. The feed-forward
+           network is the backbone's.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""S4: a linear state space for every channel, whose convolution is as long as the sequence.
+"""S4, S4D and DSS: a linear state space for every channel, computed as a long convolution.
 
     x' = A x + B u,  y = 2 Re(C x) + D u           N / 2 complex numbers a channel
     diagonal  A = Lambda                           S4D, with B learned, by either rule:
@@ -10,24 +10,24 @@
     x_t = A_ x_{t-1} + B_ u_t,  y_t = 2 Re sum_p C_p x_t,p + D u_t     (A_ = lambda where diagonal)
     out = GLU(W gelu(y) + b),  W: d -> 2 d          (mixing=linear: W gelu(y) + b, d -> d)
 
-With K_t = 2 Re C A_^t B_ that is y = K * u + D u. Two-sided: a second C makes the kernel of later
-tokens, from lag 1 on, with the same A, B and dt.
+With K_t = 2 Re C A_^t B_ that is y = K * u + D u. Bidirectional: a second C makes the kernel of
+later tokens, from lag 1 on, with the same A, B and dt.
 
-Cost       O(n N d) operations for the kernel, with dplr O(d N^3 log n) besides, and O(d n log n) a
-           row for the convolution; 4 n d^2 for the map behind it. A step of a stream takes O(N d),
-           with dplr O(N^2 d).
+Cost       O(n N d) operations for the kernel, with dplr O(d N^3 log n) more, and O(d n log n) a row
+           for the convolution; 4 n d^2 for the output map. A step of a stream takes O(N d), with
+           dplr O(N^2 d).
 State      x: N real numbers a channel.
 Source     Gu et al. 2021, arXiv:2111.00396 (S4); Gu et al. 2022, arXiv:2206.11893 (S4D); Gupta et
            al. 2022, arXiv:2203.14343 (DSS, without its softmax form). Code: state-spaces/s4.
 Notation   n_ssm is `independent`, dt_min and dt_max are `step_min` and `step_max`, disc is
            `discretisation`, B_clip is `input_limit`.
-Published  in blocks without a network behind the mixer (feed_forward=none), with batch norm.
-Optimiser  A (Lambda, P), B and dt learn at `rate` and `rate_of_step` times the run's rate, without
-           decay of weights; C at `rate_of_readout` times; D as the run's settings say.
-Differs    B of init=legs starts from positive numbers. The code of dplr learns C (1 - A_^n) of the
-           longest n in place of C. That of DSS has a dt for each part of Lambda, one Lambda for all
-           channels, and Re in place of 2 Re with C of variance 2. Tokens of interior padding are
-           left out of the distances.
+Published  in blocks without a feed-forward network (feed_forward=none), with batch norm.
+Optimiser  A (Lambda, P), B and dt learn at `rate` and `rate_of_step` times the run's learning rate,
+           without weight decay; C at `rate_of_readout` times; D with the run's settings.
+Differs    B of init=legs starts from positive numbers. The code of dplr learns C (1 - A_^n) for the
+           longest n instead of C. The code of DSS has a dt for each part of Lambda, one Lambda for
+           all channels, and Re instead of 2 Re with C of variance 2. Distances do not count padding
+           inside a sequence.
 """
 
 from collections.abc import Mapping

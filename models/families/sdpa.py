@@ -1,14 +1,15 @@
-"""Softmax attention through PyTorch's `scaled_dot_product_attention`: exact, without the scores.
+"""Exact softmax attention through PyTorch's `scaled_dot_product_attention` (FlashAttention).
 
-The function is that of `lra.models.families.softmax`, the kernel PyTorch's own choice: on a CPU the
+The function is that of `lra.models.families.softmax`. PyTorch chooses the kernel: on a CPU the
 flash kernel, on a GPU flash, memory-efficient, cuDNN or plain mathematics.
 
-Cost: 4 n^2 D operations; backward about 2.5 times that, because the flash kernels compute the
-scores again. Memory grows as n, but as n^2 with dropout on a CPU, a mask that differs from query to
-query (causal with padding, documents, prefixes), and positions that add to scores (ALiBi, T5's).
+Cost: 4 n^2 D operations; backward takes about 2.5 times that, because flash kernels compute the
+scores again. Memory grows as n. It grows as n^2 with dropout on a CPU, with a mask that differs
+between queries (causal with padding, documents, prefixes), and with positions that are added to
+scores (ALiBi, T5).
 
-Source: Dao et al. 2022, arXiv:2205.14135, for the flash kernels. Notation, function and `variant:
-lra`: `softmax`.
+Source: Dao et al. 2022, arXiv:2205.14135, for the flash kernels. See `softmax` for notation,
+function and `variant: lra`.
 """
 
 from lra.models.mixer import Growth

@@ -1,33 +1,35 @@
-"""SGConv: a convolution as long as the sequence, by a kernel of pieces that grow and decay.
+"""SGConv: a structured global convolution; its multiscale kernel decays with distance.
 
     K = [m^(S-1) P_0, m^(S-2) P_1, m^(S-3) up(P_2, 2), ... up(P_{S-1}, 2^(S-2))] / |K at start|
-    y = K * u + D u                                 two-sided: + K' * u, from lag 1 to later tokens
+    y = K * u + D u                           bidirectional: + K' * u, from lag 1 to later tokens
     out = GLU(W gelu(y) + b),  W: c d -> 2 d        (mixing=linear: W gelu(y) + b, c d -> d)
 
 Each P_i has `smallest` parameters a channel and is interpolated linearly to 2^max(0, i-1) as many
 lags, up to the longest input: S = 1 + ceil(log2(n / smallest)) pieces. m goes from `decay_min` in
-the first channel to `decay_max` in the last. With decay=lag pieces are not weighted, and K_t is
+the first channel to `decay_max` in the last. With decay=lag pieces have equal weights, and K_t is
 multiplied by (t + 1)^-m.
 
-LongConv (kernel=free) learns every lag: K = sign(V) max(|V| - threshold, 0), of which a training
-pass drops `kernel_dropout`; there is no norm.
+LongConv (kernel=free) learns every lag: K = sign(V) max(|V| - threshold, 0). In training,
+`kernel_dropout` applies to it; it has no norm.
 
 Cost       O(d n log n) a row for the convolution, O(c d n) for the kernel, and 4 c n d^2 for the
-           map behind it. Parameters grow as log n, those of LongConv as n.
+           output map. The number of parameters grows as log n, with LongConv as n.
 State      the last `memory` inputs; a step takes O(d n).
 Source     Li et al. 2022, arXiv:2210.09298, code: ctlllll/SGConv, branch preview. LongConv: Fu et
            al. 2023, arXiv:2302.06646, code: HazyResearch/safari.
 Notation   kernel_dim is `smallest`, l_max the longest input, init_scale the logarithm of `stretch`
            to base 2, channels is `kernels` (c); mode cat_randn is init=normal, cat_cos is
            init=cosine, cat_randn_learnable_fixed is decay=lag. lam is `threshold`.
-Published  in blocks without a network behind the mixer (feed_forward=none), as S4. LongConv with
-           kernels=2, threshold and kernel_dropout by task, and causal but on Pathfinder and
-           Path-X.
-Optimiser  kernels learn at `rate` times the run's rate; those of LongConv do not decay.
-Differs    There decay=lag draws m between its ends, here m is spread evenly. Tokens of interior
-           padding are left out of the distances. Longer inputs are refused: there they meet zeros.
-           Modes sum, nearest and learned decays are not here. LongConv's code wraps the lags beyond
-           a short input around, to later tokens; here none.
+Published  in blocks without a feed-forward network (feed_forward=none), as S4. LongConv with
+           kernels=2, threshold and kernel_dropout by task, bidirectional on Pathfinder and Path-X,
+           causal elsewhere.
+Optimiser  kernels learn at `rate` times the run's learning rate; those of LongConv without weight
+           decay.
+Differs    With decay=lag, that code draws m between its ends; here m is spread evenly. Distances do
+           not count padding inside a sequence. Inputs longer than the model's longest raise an
+           error; there the kernel is padded with zeros. Modes sum, nearest and learned decays are
+           unsupported. LongConv's code wraps lags beyond a short input around to later tokens; here
+           they are dropped.
 """
 
 from collections.abc import Mapping

@@ -1,19 +1,20 @@
-"""Shortformer's attention: positions enter queries and keys alone, so that inputs can be cached.
+"""Shortformer: cached segments; positions are added to queries and keys, but not to values.
 
     q = (x + P[m : m + n]) W_q,    k = (y + P[0 : m + n]) W_k,    v = y W_v,    y = (memory, x)
 
-x are the segment's n tokens, memory the layer's last m inputs, P a table of sinusoids: what is
-remembered carries no position and gets those of its new place with every segment. Softmax attention
-of q, k and v follows; a segment sees the whole memory, itself up to each token. Until memory is
-full, places count from its first token.
+x are the segment's n tokens, memory the layer's last m inputs, P a table of sinusoids. The memory
+stores inputs without positions, and each segment assigns new positions to it. Softmax attention of
+q, k and v follows; a token attends to the whole memory and to the segment up to itself. Until the
+memory is full, positions count from its first token.
 
-Cost: 4 n (m + n) D operations to a segment.
+Cost: 4 n (m + n) D operations per segment.
 
-Source: Press et al. 2021, arXiv:2012.15832, and the code published with it, whose training by
-stages is the task's. Notation: n and m are the paper's L and the length of its cache.
+Source: Press et al. 2021, arXiv:2012.15832, and the code published with it; its staged training is
+an option of the runner (`runner.stages`). Notation: n and m are the paper's L and the length of its
+cache.
 
-Differences: places count from 0 and frequencies fall to 10000^(-(d-2)/d), where fairseq counts from
-2 and ends at 10000^-1. A single token behind a full memory stands at place m, where that code lets
+Differences: positions count from 0 and frequencies fall to 10000^(-(d-2)/d), where fairseq counts
+from 2 and ends at 10000^-1. A single token after a full memory has position m, where that code lets
 the row grow from n + 1 to 2n tokens before it starts anew.
 """
 

@@ -1,4 +1,4 @@
-"""Sinkhorn attention: blocks of keys are sorted, then attention is local: own and sorted block.
+"""Sinkhorn attention: a learned soft permutation sorts blocks of keys, then attention is local.
 
     o_i = sum_j p_ij v_j over the 2 C keys [k_B ; k~_B] of i's block B, p = softmax of q k / sqrt(d)
     k~ = S k and v~ = S v block by block, each token keeping its position within the block
@@ -6,10 +6,10 @@
 S is an n/C x n/C matrix per head, a soft permutation: scores R of query block by source block, plus
 Gumbel noise in training, over a temperature, normalised by `sort`:
 
-    sinkhorn  columns and rows in turn, `iterations` times in the logarithm; rows last, so that a
-              sorted key is a weighted mean of keys, and columns sum to 1 in the limit alone
+    sinkhorn  columns and rows alternately, `iterations` times in the logarithm; rows last, so that
+              a sorted key is a weighted mean of keys, and columns sum to 1 only in the limit
     softmax   rows alone
-    topk      no mixture: the `top_blocks` most probable blocks, times their probabilities
+    topk      the `top_blocks` most probable blocks, times their probabilities, without a mixture
 
     sort_net: mlp        R_B = relu(W2 relu(W1 p_B + b1) + b2) from the sum p_B of the block's
                          inputs, one column per block that fits into max_length
@@ -18,30 +18,33 @@ Gumbel noise in training, over a temperature, normalised by `sort`:
 Causal: block B chooses among the blocks before it and a learned null block; p_B sums the inputs up
 to the first token of B; a column is divided by the sum of the rows so far.
 
-`sortcut: c` (encoders alone): every query sees the first c sorted blocks and nothing else.
-`local_heads`: so many heads attend to C neighbours on each side instead. `mixture` adds exact
-attention, the paper's hybrid.
+`sortcut: c` (encoders alone): every query attends to the first c sorted blocks only. `local_heads`:
+this many heads attend to C neighbours on each side instead. `mixture` adds exact attention, the
+paper's hybrid.
 
-Cost: forward 8 n C D + 4 n^2 D / C operations, the second for the sorting: it stays quadratic at a
+Cost: forward 8 n C D + 4 n^2 D / C operations, the second term for sorting: it is quadratic at a
 fixed C. `block: null` takes C near sqrt(n / 2) for the model's longest input, which balances the
-two and grows as n^1.5. SortCut attends for 4 n c C D and sorts for 4 c n D, topk sorts for nothing.
+two and grows as n^1.5. SortCut takes 4 n c C D for attention and 4 c n D for sorting; topk has no
+cost of sorting.
 
 Source: Tay et al. 2020, arXiv:2002.11296. Notation: the paper's block length and number of blocks
 are `block` = C and n / C; its psi_S(K) is k~, its N_k is `iterations`.
 
-Differences from the paper: p_B is divided by C, which W1 absorbs. In the causal form the paper
-divides columns by sums that later blocks enter, a leak; here they run. A position of a sorted block
-that some source blocks have padded is the mean over the others. Noise is for training alone.
+Differences from the paper: p_B is divided by C, which W1 can absorb. In the causal form the paper
+divides columns by sums that include later blocks, a leak; here the sums run up to the current
+block. A position of a sorted block that some source blocks have padded is the mean over the others.
+Noise is added in training alone.
 
-variant: lra follows the Long Range Arena code: tokens n/C apart make a block; its sum over two
-unrelated indices turns the sorted keys into the plain sum over all blocks, whatever the sort net
-says, so there is none; the two softmaxes are apart and their outputs are added. Its padding mask
-lies over contiguous blocks: token c of strided block B has the bit of position B C + c in the first
-softmax, and in the second a sum of tokens j is seen by tokens c where some contiguous block has
-both bits. So other tokens are hidden than the padded ones, which count as any, and a token that
-sees nothing gives the mean (in training no weight of it is dropped): model.backbone.padding=passed.
-That code raises where C does not divide the length; here the last tokens' blocks are shorter, and
-under a mask filled up with zeros that are hidden. Causal, it does not run.
+variant: lra follows the Long Range Arena code. Tokens n/C apart make a block. Its sum over two
+unrelated indices turns the sorted keys into the plain sum over all blocks, for any sort net, so
+there is none. The two softmaxes are separate and their outputs are added. Its padding mask lies
+over contiguous blocks: token c of strided block B has the bit of position B C + c in the first
+softmax, and in the second, tokens c attend to a sum of tokens j where some contiguous block has
+both bits. Other tokens than the padded ones are therefore hidden, and padded ones count like any; a
+token without any key gives the mean (attention dropout is not applied to it):
+model.backbone.padding=passed. That code raises an error where C does not divide the length; here
+the last tokens' blocks are shorter, and under a mask filled up with zeros that are hidden. Its
+causal form does not run.
 """
 
 import math

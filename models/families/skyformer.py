@@ -1,4 +1,4 @@
-"""Kernelised attention, Gaussian and without a denominator, and the Skyformer: it by landmarks.
+"""Gaussian kernel attention without normalisation, and Skyformer: its Nystrom approximation.
 
 Equation   kernelised  o_i = sum_j kappa(q_i, k_j) v_j,  kappa(x, y) = exp(-|x - y|^2 / (2 sqrt(d)))
            skyformer   o = kappa(q, X) D M' D kappa(X, k) v, where X are m of the 2 n queries and
@@ -10,21 +10,21 @@ Cost       per head: kernelised 4 n^2 d operations; skyformer 8 n m d + 48 m^3.
 Source     Chen, Zeng, Ji, Yang, "Skyformer", arXiv:2111.00035.
 Notation   the paper's n, p, d are l, k, landmarks; its C is kappa(q, k), its S chooses X.
 Landmarks  half of X are queries, half keys. The choice is drawn when the mixer is built and again
-           every `redraw_every` optimiser steps, one for all heads and rows, so that evaluation
-           repeats: m numbers u of [0, 1), which in a row of N real tokens name
+           every `redraw_every` optimiser steps, once for all heads and rows, so that evaluation is
+           repeatable: m numbers u of [0, 1), which in a row of N real tokens select
            independent  token floor(u N), with repetitions: the authors' choice
-           stratified   one token from each of m / 2 stretches of equal length: no repetitions, and
-                        every token of a row of no more than m / 2
-           Padding is exact: a padded row equals the same row alone. `padding: original` is the
-           authors' code: of a row of N real tokens the first N positions can be chosen, padding
-           among them as zeros,
-Differs    the authors draw anew in every pass, evaluation included, and divide by the root of a
-           head width of 32 whatever the width is. Their start of the inverse depends on the batch:
-           see `initialisation`. Attention dropout acts on kernelised attention alone. Their
-           `accumulation` (1 in all of their runs) is not offered.
-Mind       nothing divides by the sum of the weights: outputs grow with the length, and a query far
-           from all keys gives 0. With all 2 n landmarks the skyformer equals kernelised attention
-           but for `gamma` (0.3 % at 0.1 and random tokens) and the six steps (3 % there).
+           stratified   one token from each of m / 2 segments of equal length: without repetitions,
+                        and every token of a row of at most m / 2
+           Padding is exact: a padded row gives the result of the row alone. With `padding:
+           original`, the authors' code, the first N positions of a row of N real tokens can be
+           chosen, padding among them as zeros.
+Differs    The authors draw anew in every pass, evaluation included, and divide by the root of a
+           head width of 32 at every width. Their start of the inverse depends on the batch: see
+           `initialisation`. Attention dropout applies to kernelised attention alone. Their
+           `accumulation` (1 in all of their runs) is unsupported.
+Mind       Outputs are not divided by the sum of the weights: they grow with the length, and a query
+           far from all keys gives 0. With all 2 n landmarks, skyformer equals kernelised attention
+           up to `gamma` (0.3 % at 0.1 and random tokens) and the six steps (3 % there).
 """
 
 from enum import StrEnum, auto

@@ -1,18 +1,18 @@
-"""Sliding-window attention: each token sees its neighbours, and nothing else.
+"""Sliding-window attention: each token attends to the neighbours within a fixed distance.
 
     o_i = sum_j p_ij v_j over j = i + D t, |t| <= w (causal: 0 <= -t <= w), p = softmax of s
-    s_ij = q_i k_j / sqrt(d), with ALiBi positions less slope_h |i - j|
+    s_ij = q_i k_j / sqrt(d), minus slope_h |i - j| with ALiBi positions
 
 Cost: 4 n D (2w + C) operations in blocks of C queries (causal: w + C); memory n H (2w + C). After L
-layers a token has seen L w tokens to each side, D times that with dilation D. State: the last w D
-keys and values.
+layers a token depends on L w tokens to each side, times D with dilation D. State: the last w D keys
+and values.
 
 Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; `longformer` adds the global tokens.
 Notation: `window` is the one-sided w; the paper's counts both sides. `dilation` is D.
 
-Differences from the paper: the window includes both ends, so that a token sees 2w + 1 tokens. A
-window that covers the sequence is exact attention and runs as such. `longformer` dilates some heads
-alone, as the paper does; here all heads of a layer are alike.
+Differences from the paper: the window includes both ends, so that a token attends to 2w + 1 tokens.
+A window that covers the sequence runs as exact attention. All heads of a layer have the same
+dilation; in the paper and in `longformer`, only some heads are dilated.
 """
 
 from lra.models.mixer import Site

@@ -1,18 +1,19 @@
-"""sLSTM: a scalar memory with an exponential input gate, whose heads look at what they gave last.
+"""sLSTM (xLSTM): a recurrent network with exponential gates that read the previous output.
 
     i, f = W c_t + R h_(t-1) + b,   z, o = W x_t + R h_(t-1) + b,   c = silu(convolved(x))
     C_t = sigma(f) C_(t-1) + e^i tanh(z),   n_t = sigma(f) n_(t-1) + e^i,   h_t = sigma(o) C_t / n_t
     y = norm_h(h)
 
-Each gate has a W and an R of its own, maps within heads. Heads are normed by mean and variance.
+Each gate has a separate W and R, maps within heads. norm_h normalises heads by mean and variance.
 
 Cost       16 d^2 / h operations a token for both maps of the gates in h heads, n steps one after
            the other. State: 4 d numbers, and the last 3 inputs of the convolution.
 Source     Beck et al. 2024, arXiv:2405.04517, equations 8 to 18 and figure 10, and its package,
            xlstm.
-Notation   the paper's m, which keeps exponentials small, is in `exponential_lstm`.
-Published  causal, 4 heads, 4 taps, no map behind the norm; blocks of LayerNorm with a gated network
-           of GELU, about 4/3 d wide, and no positions, model.backbone.positions=none.
+Notation   the paper's m, which bounds exponentials, is in `exponential_lstm`.
+Published  causal, 4 heads, 4 taps, without a map after the norm; blocks of LayerNorm with a gated
+           feed-forward network of GELU, about 4/3 d wide, without positions:
+           model.backbone.positions=none.
 """
 
 from dataclasses import replace

@@ -1,24 +1,25 @@
-"""Softmax attention written out: the reference that every other family is compared with.
+"""Standard softmax attention with an explicit score matrix: the reference for every other family.
 
     o_i = sum_j p_ij v_j,    p_ij = exp(q_i . k_j / sqrt(d)) / sum_j' exp(q_i . k_j' / sqrt(d))
 
-where j runs over the keys that i may see; a query that may see none gets 0.
+where j runs over the keys that i may attend to; a query without any such key gives 0.
 
-Cost: 4 n^2 D operations, and H n^2 weights kept for backward (D width of all heads, H heads), once
-more with dropout: the score matrix is materialised on purpose; `sdpa` is the same function without
-it.
+Cost: 4 n^2 D operations, and H n^2 weights stored for backward (D is the width of all heads, H the
+number of heads), twice as many with dropout. The score matrix is stored on purpose; `sdpa` computes
+the same function without storing it.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762.
 
-With ALiBi positions (Press et al. 2022, arXiv:2108.12409) a score loses m_h |i - j|, m_h the slope
-of its head; with T5's (arXiv:1910.10683) it gains the learned number of its distance's bucket.
+With ALiBi positions (Press et al. 2022, arXiv:2108.12409), m_h |i - j| is subtracted from a score,
+m_h being the slope of its head. With T5 positions (arXiv:1910.10683), a learned number for the
+bucket of the distance is added.
 
-Differences from the paper: none in the function. In half precision, and under autocast, the
-products with keys and values are half, the softmax between them is float32.
+Differences from the paper: the function is the same. In half precision and under autocast, the
+products with keys and values are computed in half precision, and the softmax in float32.
 
 `variant: lra`, the Long Range Arena's code: a padded token gives the mean of the values at all
-positions, since a bias of -1e10 on all of its scores leaves nothing else in float32. No weight of
-that mean is dropped in training.
+positions, since a bias of -1e10 on all of its scores makes them equal in float32. Attention dropout
+is not applied to that mean.
 """
 
 from lra.models.mixer import Growth

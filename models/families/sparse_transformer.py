@@ -1,34 +1,35 @@
-"""Sparse Transformer: two patterns of about sqrt(n) keys each, which together reach every token.
+"""Sparse Transformer: strided or fixed sparse attention; two layers connect any two tokens.
 
-With stride l and c summary columns, token i sees j <= i where
+With stride l and c summary columns, token i attends to j <= i where
 
     strided    near: i - j <= l                far: (i - j) mod l = 0
     fixed      near: floor(j/l) = floor(i/l)    far: j mod l in {l-c, ..., l-1} or j mod l = 0
 
-so that two layers join any two tokens: far, then near, or one of them and the residual connection.
-`head_use` says who looks where: `interleave` (layers take turns, near first), `merged` (every head
-sees the union) or `heads` (the first half of the heads near, the others far). Inside its pattern a
-head is softmax attention. Bidirectional models drop j <= i, and |i - j| counts: a form of our own.
+so that two layers connect any two tokens: far, then near, or one of them and the residual
+connection. `head_use` assigns the patterns: `interleave` (layers alternate, near first), `merged`
+(every head uses the union) or `heads` (the first half of the heads near, the others far). Inside
+its pattern a head is softmax attention. The bidirectional form is ours: it drops j <= i and uses
+|i - j|.
 
 Cost: 4 n D times the keys per token, on average and when causal: near l / 2 (fixed) or l (strided),
-far n (c + 1) / (2 l) (fixed) or n / (2 l) (strided); the near ones are worked off in whole blocks,
-l and 1.5 l. With l = sqrt(n) that is n sqrt(n), with a given l quadratic with a small constant. A
+far n (c + 1) / (2 l) (fixed) or n / (2 l) (strided); the near ones are computed in whole blocks, l
+and 1.5 l. With l = sqrt(n) that is n sqrt(n), with a given l quadratic with a small constant. A
 stream is continued with all keys and values of the past: exact, but without the savings.
 
 Source: Child et al. 2019, arXiv:1904.10509, sections 4 and 5. Notation: l and c are the paper's,
 `stride` and `summary` here.
 
-Differences from the paper: with `heads` and `fixed`, the r-th of the far heads has the r-th c
-columns from the end of a block for summary, in turn, and the first column besides, so that every
-token sees at least one. `stride: null` is sqrt(max_length), but at least 2c.
+Differences from the paper: with `heads` and `fixed`, the far heads use different summary columns:
+the r-th head has the r-th c columns from the end of a block, cyclically, and also the first column,
+so that every token has at least one key. `stride: null` is sqrt(max_length), but at least 2c.
 
 `variant: lra` is the pattern of the Long Range Arena code: fixed and merged, l = 50 and c = 10
 unless given, and lower-triangular in bidirectional models too. The CLS vector, where there is one,
-stands outside the pattern: it sees all and is seen by all; so does the first token where
-`open_first` says so, as in that code's model of pairs, which has no CLS vector. That code builds
-the n x n mask; here it costs what it sees. A padded token gives the mean of the values at all
-positions, unless causal: a bias of -1e10 on all of its scores leaves nothing else in float32. No
-weight of that mean is dropped in training.
+is outside the pattern: it attends to all tokens, and all attend to it. So does the first token with
+`open_first`, as in that code's model of pairs, which has no CLS vector. That code builds the n x n
+mask; here the cost is that of the pattern. A padded token gives the mean of the values at all
+positions, unless causal: a bias of -1e10 on all of its scores makes them equal in float32.
+Attention dropout is not applied to that mean.
 """
 
 import math

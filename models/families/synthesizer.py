@@ -1,4 +1,4 @@
-"""Synthesizer: attention whose logits are made up, from one token or from none.
+"""Synthesizer: attention weights predicted from one token (dense) or learned (random).
 
     o_i = sum_j p_ij x_j W_v,    p = softmax of A over j,    A an n x n matrix per head
 
@@ -12,9 +12,9 @@ The components of A, one or several:
                        product, cut off at N
     dot                A_ij = q_i . k_j / sqrt(d)
 
-Several are mixed before the softmax, A = sum_c alpha_c A_c, alpha = softmax of a learned number per
-component and head. N is the longest input; shorter ones use the upper left part, longer ones are
-refused. Causal and padding masks are exact: the softmax runs over what is left.
+Several components are mixed before the softmax, A = sum_c alpha_c A_c, alpha = softmax of a learned
+number per component and head. N is the longest input; shorter ones use the upper left part, longer
+ones raise an error. Causal and padding masks are exact: masked keys are excluded from the softmax.
 
 Cost: 2 n^2 D operations for A V, 2 n^2 D more for dense and 2 n^2 H rank for factorised_random.
 Parameters: random H N^2, factorised_random 2 H N rank, dense D^2 + D N, factorised_dense 2 D H
@@ -23,20 +23,20 @@ sqrt(N).
 Source: Tay et al. 2020, arXiv:2005.00743. Notation: the paper's l, d are n, D; its B(X) is A, its
 G(X) = X W_v; its vanilla component is dot.
 
-Differences from the paper: R is drawn by Xavier where it is trained and from N(0, 1) where it is
-not, since it would stay a plain mean. Attention dropout drops the same weights for the whole batch
-where A is common to it.
+Differences from the paper: R is drawn by Xavier where it is trained. fixed_random draws it from
+N(0, 1), since small values would give a plain mean. Where A is the same for the whole batch,
+attention dropout drops the same weights for the whole batch.
 
 State along time, when causal: the values of all tokens, and their keys where there is dot.
 
 variant: lra follows the Long Range Arena code, whose results used [random, dot]: components are
-added, without alpha, and the fans by which it draws R count all heads. It applies padding only
-beside dot, and so does this variant: without dot, padded tasks need
+added, without alpha, and the fans by which it draws R count all heads. It applies the padding mask
+only together with dot, and so does this variant: without dot, padded tasks need
 model.backbone.padding=attended. With it a padded token gives the mean of the values at all
-positions, unless causal: a bias of -1e10 on all of its logits leaves nothing else in float32; no
-weight of that mean is dropped in training. Its
-dense has one W2 for all heads and, by a reshape in place of a transpose, gives position i of head h
-the logits of another position: neither padding nor a causal model is possible.
+positions, unless causal: a bias of -1e10 on all of its logits makes them equal in float32;
+attention dropout is not applied to that mean. Its dense has one W2 for all heads and, by a reshape
+instead of a transpose, gives position i of head h the logits of another position: neither padding
+nor a causal model is possible.
 """
 
 import math

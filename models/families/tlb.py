@@ -1,22 +1,25 @@
-"""Temporal Latent Bottleneck: a fast stream within chunks, a slow state between them.
+"""Temporal Latent Bottleneck: attention within chunks, and a recurrent state between them.
 
 Equation   s_0 = 0; for chunk c = 1 ... n / C:
-               s   <- s + PE;  x_c <- x_c + PE               (positions begin anew per chunk)
+               s   <- s + PE;  x_c <- x_c + PE               (positions start anew per chunk)
                g times:  r self-attention layers over x_c, then x_c attends to s
                u times:  s attends to x_c
            answer: LN(s_last), S tokens, whose mean the head reads
 Cost       forward: r g (4 n C D + 8 n D^2 + 4 n D F) + (g + u) cross layers of n S pairs; memory
-           grows as n; n / C steps one after the other. With g = 1 the self-attention layers see no
-           state, and run for all chunks at once.
+           grows as n; n / C steps one after the other. With g = 1 the self-attention layers are
+           independent of the state, and run for all chunks at once.
 Source     Didolkar et al. 2022, "Temporal Latent Bottleneck", arXiv:2205.14794; the structure is
            that of the code in the official Long Range Arena repository.
-Notation   state_tokens S, chunk C, self_layers r, groups g, state_layers u, F the network's width.
-Limits     answers once per sequence and sees both directions within a chunk: no language model. A
-           length that does not divide is padded with masked tokens; a chunk without a real token
-           leaves the state as it was. `padding: original` is that code: there the state still gets
-           its PE, so that an answer depends on how far a sequence is padded.
-Differs    every layer is pre-norm and has the same network as all other families here; depth and
-           residual options of the backbone do not apply: this is a whole stack, not a mixer.
+Notation   state_tokens S, chunk C, self_layers r, groups g, state_layers u, F the width of the
+           feed-forward network.
+Limits     One output per sequence, and attention to both directions within a chunk: language models
+           are impossible. A length that C does not divide is padded with masked tokens; a chunk
+           without a real token leaves the state unchanged. `padding: original` is that code: there
+           such a chunk still adds PE to the state, so that an output depends on the amount of
+           padding.
+Differs    Every layer is pre-norm and has the same feed-forward network as all other families here.
+           This is a whole stack and not a mixer, so depth and residual options of the backbone do
+           not apply.
 """
 
 from collections.abc import Collection

@@ -1,24 +1,24 @@
-"""Transformer-XL: segments that also attend to what their layer read before, by distance.
+"""Transformer-XL: segments attend to a memory of earlier inputs, with relative positions.
 
     s_ij = ((q_i + u) . k_j + (q_i + v) . W_r r_{i-j}) / sqrt(d)
 
 q are queries of the segment's n tokens; keys and values are made of these and of the layer's last
-m inputs, through which no gradient goes further than the runner lets it. r is the sinusoid of the
-distance (`lra.models.relative`). With any other `positions` this is segment recurrence by itself:
-shaw, t5, alibi and rotary see distances as well; with learned or sinusoidal positions of the input,
-memory keeps the positions it was read at.
+m inputs. The runner decides where the gradient through this memory is cut. r is the sinusoid of the
+distance (`lra.models.relative`). With any other `positions` this is segment recurrence alone: shaw,
+t5, alibi and rotary use distances as well; with learned or sinusoidal positions of the input,
+memory stores the positions that it was read at.
 
 Cost: a segment has 4 n (m + n) D operations of content and values and 2 n (m + n) D of positions;
-training projects keys and values of the memory anew. The layers together reach about depth * m
+training projects keys and values of the memory again. The layers together reach about depth * m
 tokens back.
 
 Source: Dai et al. 2019, arXiv:1901.02860, and the code published with it. Notation: d is the width
 of a head, D of all heads.
 
-Differences: in a stack with norms before mixers memory holds normed inputs, where theirs norms
-again; the encoder has distances of both signs, as XLNet. Of that code's other encodings
-(`attn_type`), 1 is positions=shaw without its bias for each distance, and 2 and 3 are positions of
-the input, which there move with the segment.
+Differences: with pre-norm, the memory stores normed inputs, where that code norms them again; the
+encoder has distances of both signs, as XLNet. Of that code's other encodings (`attn_type`), 1 is
+positions=shaw without its bias for each distance, and 2 and 3 are positions of the input, which
+there move with the segment.
 """
 
 from dataclasses import replace

@@ -1,21 +1,21 @@
-"""Test-time training with a linear model: the state is a map that tokens train while they are read.
+"""TTT-Linear (test-time training): the state is a linear model, trained on the tokens it reads.
 
     loss_t(W, b) = |LN(k_t W + b) - (v_t - k_t)|^2 / 2       G_t: its gradient at Z_t = k_t W + b
     W_t = W - tau_i sum_j r_j k_j' G_j,   b_t alike          j: from the block's first token to t
     o_t = q_t + LN(q_t W_t + b_t),   y = W_O LN(o)
 
-All tokens of a block of 16 take their gradients at the W, b that stand at its beginning; those of
-its last token begin the next block. r = rate * sigmoid(x w + c) / k is a rate for each token and
-head, tau_i = max(0, 1 / i + a_i) one for each place i = 1 ... 16 of a block; queries and keys are
-rotated by their place. One more channel of ones in q and k makes b a row of W.
+All tokens of a block of 16 compute their gradients at the W, b of the block's start; W, b of its
+last token start the next block. r = rate * sigmoid(x w + c) / k is a learning rate for each token
+and head, tau_i = max(0, 1 / i + a_i) one for each position i = 1 ... 16 of a block; queries and
+keys are rotated by their position. An additional channel of ones in q and k makes b a row of W.
 
 Cost       8 d^2 operations a token for projections, and per head and token 6 k^2 + 64 k; one block
-           after the other. State: W, b and the sums of the block that is not full, 2 (k + 1) k
-           numbers a head.
+           after the other. State: W, b and the sums of the incomplete block, 2 (k + 1) k numbers a
+           head.
 Source     Sun et al. 2024, arXiv:2407.04620, and the code, test-time-training/ttt-lm-pytorch.
 Notation   X_K, X_Q, X_V are k, q, v; eta_ij = tau_i r_j.
-Published  causal, without biases, positions or a gate in blocks of a Transformer; in those of Mamba
-           `share_query_key` and `gate`: model.backbone.positions=none.
+Published  causal, without biases, positions (model.backbone.positions=none) or a gate in blocks of
+           a Transformer; with `share_query_key` and `gate` in blocks of Mamba.
 Differs    Rotated pairs are channels i and i + k / 2.
 """
 

@@ -1,26 +1,26 @@
-"""YOSO: attention weights are the chance that queries and keys collide in angular hashing.
+"""YOSO: attention weights are probabilities of LSH collisions, estimated in linear time.
 
 Equation   o_i = y_i / |y_i| + conv(v)_i,  y_i = sum_j P_ij v_j, conv convolves along the length
 Modes      expectation  P_ij = (1 - acos(q_i k_j / |q_i| |k_j|) / pi)^tau, exact and quadratic
-           hashed       P_ij = the share of m hashes in which the codes are equal; a code's tau bits
-                        are the signs of tau random projections. Linear: values are summed in a
+           hashed       P_ij = the fraction of m hashes in which the codes are equal; a code's tau
+                        bits are the signs of tau random projections. Linear: values are summed in a
                         table with an entry for each code. Its mean over draws is the expectation.
-Gradient   surrogate    the authors': tau / 2 P_ij in place of the derivative of P_ij by the cosine,
+Gradient   surrogate    the authors': tau / 2 P_ij instead of the derivative of P_ij by the cosine,
                         with the P of the mode, so that it is estimated by the same hashes
-           true         tau (1 - acos(x) / pi)^(tau - 1) / (pi sqrt(1 - x^2)), which has no bound at
-                        x = 1; of the expectation alone
+           true         tau (1 - acos(x) / pi)^(tau - 1) / (pi sqrt(1 - x^2)), which is unbounded at
+                        x = 1; for mode=expectation alone
 Cost       per head: expectation 4 n^2 d operations and an arc cosine for each pair; hashed 4 n m
            tau d operations to hash and 2 n m d additions to sum, and backward m (8 C + 16 d) n d
            operations, C = 64.
 Source     Zeng et al. 2021, arXiv:2111.09714.
 Notation   the paper's B(Q, K) is P; its hash code length is tau, its number of hashes `hashes`.
-Differs    planes are drawn when the mixer is built and again every `redraw_every` steps of the
-           optimiser; the authors draw in every pass. A row whose codes meet no key is 0, and has no
-           gradient.
+Differs    Random planes are drawn when the mixer is built and again every `redraw_every` steps of
+           the optimiser; the authors draw in every pass. A row whose codes match no key is 0, and
+           its gradient is 0.
 Speed      hashed, a layer of width 256 takes 3.6 times the bound of its products and bytes at 8,192
            tokens on a CPU.
-Mind       tau is about log2 of the length: `tau: null` takes it from the model's longest sequence,
-           11 for 2,048 tokens.
+Mind       Choose tau near log2 of the length: `tau: null` takes it from the model's longest
+           sequence, 11 for 2,048 tokens.
 """
 
 import math
