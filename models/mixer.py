@@ -114,21 +114,21 @@ class Idle(Unsupported):
 
 
 class Variant(StrEnum):
-    """Which of two functions a family computes where the official LRA code left the paper."""
+    """Whether to follow the paper or the official Long Range Arena code, where they differ."""
 
     faithful = auto()
-    """The paper's."""
+    """The function of the paper."""
     lra = auto()
-    """That of the code behind the published Long Range Arena results."""
+    """The function of the code behind the published Long Range Arena results."""
 
 
 class PaddingRule(StrEnum):
-    """What padding is where a weight of 0 alone does not leave it out."""
+    """How padding is treated where a weight of 0 cannot exclude it."""
 
     exact = auto()
-    """Nothing: a padded row equals the same row alone."""
+    """Padding is excluded: a padded row gives the result of the row alone."""
     original = auto()
-    """What it is in the authors' code, which lets it count, most often as zeros."""
+    """As in the authors' code, where padding counts, mostly as zeros."""
 
     @property
     def traits(self) -> dict[str, Any]:
@@ -452,7 +452,7 @@ class Family(ByName, Roles):
 
     Options:
         site: Where it is built.
-        bidirectional: Whether tokens see later ones too, where they may.
+        bidirectional: Whether tokens also depend on later tokens, in models that allow it.
     """
 
     version: ClassVar[int] = 1

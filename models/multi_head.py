@@ -123,7 +123,8 @@ class MultiHead(Family):
 
     Args:
         core: The attention.
-        bias: Whether projections have biases, where the backbone leaves that open.
+        bias: Whether projections have biases, unless the backbone sets this (`qkv_bias`,
+            `output_bias`).
         bias_default: The default of that option of the family.
         mean_at_padding: Whether a padded token, whose output is otherwise what real keys give it,
             gets the mean of the values at all positions, padding among them. It is what a bias of
@@ -131,10 +132,10 @@ class MultiHead(Family):
         heads: How many each projection has; None: `site.heads` of each kind.
         key_width: Width of a head of queries and of keys; None: `site.head_width`, which heads of
             values have.
-        output_gate: Whether each channel of what the heads read is multiplied by the sigmoid of a
-            linear map of the layer's input (Qiu et al. 2025, arXiv:2505.06708, elementwise).
-        qk_norm: Whether each head's queries and keys are divided by the root of their mean square,
-            times weights that all heads share, before they are rotated (Qwen3, arXiv:2505.09388).
+        output_gate: Whether a sigmoid gate, computed from the layer's input, multiplies each
+            channel of the attention output (Qiu et al. 2025, arXiv:2505.06708, elementwise).
+        qk_norm: Whether RMSNorm, with weights shared by all heads, is applied to queries and keys
+            before rotary positions (Qwen3, arXiv:2505.09388).
     """
 
     q_proj: nn.Linear

@@ -130,11 +130,11 @@ class AdaptiveSpan(SegmentRecurrence):
     """Multi-head attention whose heads learn their windows.
 
     Args:
-        span: The longest window, S.
-        ramp: Tokens in which a window fades out, R.
-        initial: Share of `span` that windows begin with.
-        penalty: What a token of a head's span costs, mean over heads, in each layer.
-        persistent: Learned keys and values of each head that every token sees.
+        span: Longest window in tokens, S.
+        ramp: Tokens over which a window fades out, R.
+        initial: Initial window, as a fraction of `span`.
+        penalty: Loss per token of span, averaged over heads, added for each layer.
+        persistent: Learned keys and values of each head that every token attends to.
     """
 
     begins_as_forward: ClassVar[bool] = False  # a segment costs what its spans hold

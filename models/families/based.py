@@ -101,8 +101,8 @@ class Based(MultiHead):
     """Based's linear attention between the four projections.
 
     Args:
-        feature_width: Channels of a head's queries and keys.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
+        feature_width: Width of a head's queries and keys, f.
+        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
     """
 
     needs = (Need("chunk", causal=True),)

@@ -40,7 +40,7 @@ class MixingStart(StrEnum):
     """How the weights of shared columns begin."""
 
     concatenation = auto()
-    """Each head has neighbouring columns of its own, weighed 1; the others 0."""
+    """Each head starts with separate adjacent columns of weight 1; other columns have weight 0."""
     ones = auto()
     normal = auto()
     """N(0, 0.04)."""
@@ -78,10 +78,11 @@ class CollaborativeAttention(MultiHead):
     """Multi-head attention whose heads share queries and keys.
 
     Args:
-        key_width: Columns of the shared projections; None: as many as all heads together have.
-        mixing: How the weights of these columns begin.
-        bias: Whether the projections of values and back have biases, and scores content biases,
-            which follow the backbone's `qkv_bias`.
+        key_width: Columns of the shared query and key projections; None: the width of all heads
+            together.
+        mixing: Initial weights of the columns in each head.
+        bias: Whether the value and output projections have biases, and scores have content biases
+            (which follow the backbone's `qkv_bias`).
 
     Raises:
         ValueError: There are too few columns.

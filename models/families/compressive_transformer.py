@@ -56,11 +56,11 @@ class CompressiveTransformer(SegmentRecurrence):
     """Multi-head attention to a segment, to the memory before it and to a compressed one.
 
     Args:
-        rate: Inputs that become one compressed row.
+        rate: Inputs per row of the compressed memory.
         compressed: Rows of the compressed memory; null: as many as the memory has inputs.
-        evaluation_compressed: The same in evaluation; null: as in training.
-        compression: What makes one row of several.
-        reconstruction: What teaches that, where it has parameters.
+        evaluation_compressed: Rows of the compressed memory in evaluation; null: as in training.
+        compression: How several inputs are compressed to one row.
+        reconstruction: Loss that trains the compression, where it has parameters.
     """
 
     needs = (

@@ -46,10 +46,11 @@ class MixedAttention(Family):
     W_o is held as two maps whose outputs are added, which is the same.
 
     Args:
-        kernel: Taps of both convolutions, an odd number.
-        head_ratio: gamma: heads of the model to those of each half; by default at least one
-            remains, else no more than there are heads.
-        bias: Whether projections have biases, where the backbone leaves that open.
+        kernel: Kernel size of both convolutions, an odd number.
+        head_ratio: Heads of the model divided by heads of each half (gamma). With the default, each
+            half has at least one head; other values must not exceed the number of heads.
+        bias: Whether projections have biases, unless the backbone sets this (`qkv_bias`,
+            `output_bias`).
 
     Raises:
         ValueError: The kernel is even or wider than the longest input, or a ratio below 1.

@@ -32,10 +32,10 @@ from lra.models.positions import position_ids
 
 
 class Horizon(StrEnum):
-    """The distance at which weights reach 0."""
+    """Distance at which weights reach 0, M."""
 
     max_length = auto()
-    """The longest length of the site."""
+    """The model's longest input."""
     current = auto()
     """The length of this call, as in the authors' code: padding counts, and is attended to."""
 

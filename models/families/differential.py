@@ -37,7 +37,7 @@ class TwoMaps(Roles):
     Args:
         width: Of a head's values, twice that of a map's queries and keys.
         layer: Counted from 0.
-        deviation: Of the vectors that lambda starts from.
+        deviation: Standard deviation of the initial vectors behind lambda.
     """
 
     no_matrices = ("vectors",)
@@ -84,7 +84,7 @@ class Differential(MultiHead):
     """Multi-head differential attention.
 
     Args:
-        deviation: Of the vectors that lambda starts from.
+        deviation: Standard deviation of the initial vectors behind lambda.
 
     Raises:
         ValueError: The width of a head is odd, or `deviation` is no deviation.

@@ -47,7 +47,7 @@ CUT_DEVIATION = 0.8796256610342398
 
 
 class MixingForm(StrEnum):
-    """What is done to the sequence and to the width."""
+    """Transform along the sequence and the width."""
 
     fourier = auto()
     linear = auto()
@@ -62,7 +62,7 @@ class Method(StrEnum):
 
 
 class Norm(StrEnum):
-    """What the transform is divided by."""
+    """Normalisation of the transform."""
 
     none = auto()
     ortho = auto()

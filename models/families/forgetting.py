@@ -48,12 +48,12 @@ SHORT = 512
 
 
 class GateStart(StrEnum):
-    """What forget gates begin as."""
+    """Initial forget gates."""
 
     zero = auto()
-    """A half: b_f = 0."""
+    """Gates start at 0.5 (b_f = 0)."""
     times = auto()
-    """Heads forget within `time_min` to `time_max` tokens, evenly by the logarithm."""
+    """Forgetting times of heads are spaced log-evenly from `time_min` to `time_max` tokens."""
 
 
 def levels(g: Float[Tensor, "b h s"], token: int) -> Float[Tensor, "b h s"]:
@@ -235,11 +235,10 @@ class Forgetting(MultiHead):
     """Multi-head forgetting attention.
 
     Args:
-        gate_start: What forget gates begin as.
-        time_min: Tokens within which the first head forgets at first.
-        time_max: The same of the last head.
-        output_norm: Whether what each head reads is divided by the root of its mean square, times
-            weights.
+        gate_start: Initial forget gates.
+        time_min: Initial forgetting time of the first head, in tokens.
+        time_max: Initial forgetting time of the last head, in tokens.
+        output_norm: Whether RMSNorm is applied to the output of each head.
 
     Raises:
         ValueError: A time is none.

@@ -84,7 +84,7 @@ class Funnel(MultiHead):
     Args:
         site: Where it is built; with another encoding than positions=transformer_xl this is exact
             attention.
-        position_dropout: Share of the sinusoids of distances that training sets to 0.
+        position_dropout: Dropout rate of the position sinusoids.
 
     Raises:
         Unsupported: Asked for a causal model.

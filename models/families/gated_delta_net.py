@@ -44,7 +44,8 @@ class GatedDeltaNet(DeltaRule):
     value_expansion: Count = 2
     convolution: int | None = 4
     householders: Count = 1
-    """How often a token writes; it decays once."""
+    """Times that a token writes to the state, which decays once per token; above 1:
+    DeltaProduct."""
     negative_eigenvalues: bool = False
     log_linear: bool = False
     gate: Gate = Gate.silu

@@ -33,12 +33,12 @@ class GLA(Recurrence):
     """Heads with a vector gate, normed and gated."""
 
     key_expansion: float = 0.5
-    """Width of a head's queries and keys, in widths of a head."""
+    """Width of a head's queries and keys, as a multiple of the head width."""
     value_expansion: Count = 1
     gate_rank: Count = 16
-    """Channels between the two maps of a decay."""
+    """Rank of the map that predicts decays."""
     gate_divisor: Positive = 16.0
-    """Root that is taken of a decay."""
+    """Divisor of log decays; larger: slower forgetting."""
     convolution: int | None = None
     gate: Gate = Gate.silu
     chunk: Count = 32

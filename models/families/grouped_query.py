@@ -47,7 +47,7 @@ class GroupedQueryAttention(MultiHead):
     """Multi-head attention with fewer heads of keys and values.
 
     Args:
-        key_value_heads: Heads of keys and of values; divides the heads of queries.
+        key_value_heads: Number of key and value heads; must divide the number of query heads.
 
     Raises:
         ValueError: They do not divide.

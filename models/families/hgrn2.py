@@ -54,7 +54,7 @@ class HGRN2(Recurrence):
     """Heads with tied gates and keys, normed together."""
 
     lower_bounds: bool = True
-    """Whether decays of later layers have a lower bound."""
+    """Whether decays of later layers have a learned lower bound."""
     chunk: Count = 32
     version = 2  # gradients of strong decays are precise
 

@@ -63,32 +63,34 @@ class Hyena(Family):
     """A hierarchy of gates and long convolutions."""
 
     order: int = 2
-    """N, the gates; N - 1 long convolutions stand between them."""
+    """Number of gates, N, with N - 1 long convolutions between them."""
     filter_width: Count = 64
-    """Units of each layer of the network."""
+    """Width of the network that makes the kernels."""
     bands: Count = 1
-    """Frequencies of its table, each as a cosine and a sine."""
+    """Frequencies in the network's position features, each as cosine and sine."""
     inner_layers: Whole = 2
-    """Layers between its first and its last."""
+    """Hidden layers of the network between its first and its last."""
     frequency: Positive = 1.0
-    """What its sines multiply their inputs by at the start, one number a unit."""
+    """Initial frequency of the network's sine activations, one number per unit."""
     fast_decay: float = 0.3
-    """Share of the longest input after which the last channel has decayed to `target`."""
+    """Fraction of the longest input after which the last channel's kernel has decayed to
+    `target`."""
     slow_decay: float = 1.5
-    """The same of the first channel."""
+    """Fraction of the longest input after which the first channel's kernel has decayed to
+    `target`."""
     target: Fraction = 0.01
-    """What is left of a kernel there."""
+    """Decay factor that kernels reach after these fractions of the longest input."""
     shift: NonNegative = 0.0
-    """What does not decay."""
+    """Constant added to the decay."""
     convolution: Count = 3
-    """Taps of the short convolutions."""
+    """Kernel size of the short convolutions."""
     train_positions: bool = True
-    """Whether its table is trained."""
+    """Whether the network's position features are trained."""
     bidirectional: bool = False
     rate: Positive = 1.0
-    """Learning rate of the network, in multiples of the run's."""
+    """Learning rate of the network, as a multiple of the run's."""
     rate_of_positions: Positive = 0.01
-    """Learning rate of its table, likewise."""
+    """Learning rate of the position features, as a multiple of the run's."""
     needs = (BOTH_WAYS, Need("rate_of_positions", train_positions=True))
 
     def build(self, site: Site) -> None:

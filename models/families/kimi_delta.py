@@ -39,10 +39,10 @@ class KimiDelta(DeltaRule):
 
     convolution: int | None = 4
     gate_rank: Count | None = None
-    """Channels between the two maps of a gate; None: a head's width."""
+    """Rank of the maps that predict gates; None: the head width."""
     negative_eigenvalues: bool = False
     bound: float | None = None
-    """Logarithm of the strongest decay, below 0; None: there is no bound."""
+    """Logarithm of the strongest decay, below 0; None: unbounded."""
     gate = Gate.sigmoid
     chunk: Count = 32
     version = 2  # gradients of strong decays are precise

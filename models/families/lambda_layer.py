@@ -105,7 +105,7 @@ class LambdaNorm(StrEnum):
     """What queries and values pass before they are used."""
 
     layer = auto()
-    """Mean 0 and variance 1 over the channels of all heads, then a scale and a shift for each."""
+    """LayerNorm over the channels of all heads."""
     none = auto()
 
 
@@ -118,13 +118,13 @@ class LambdaLayer(Family):
     """
 
     key_width: Count = 16
-    """Channels of a query of one head, and of a key."""
+    """Width of a head's queries and of the keys."""
     intra_depth: Count = 1
-    """Maps that are summed, each with keys, values and positions of its own."""
+    """Number of summed maps, each with separate keys, values and positions."""
     window: int | None = WINDOW
-    """Tokens whose positions count, around each or, where causal, up to it; None: all."""
+    """Tokens around each token whose positions count (causal: up to it); None: all."""
     norm: LambdaNorm = LambdaNorm.layer
-    """Of queries and values."""
+    """Norm of queries and values."""
     no_matrices = ("offsets",)
 
     def build(self, site: Site) -> None:

@@ -73,10 +73,11 @@ class LatentAttention(Family):
     """Attention over keys and values that are made of one compressed vector for each token.
 
     Args:
-        kv_width: Width of the compressed vector; None: 4 times that of a head.
-        query_width: Width that queries are compressed to; None: they are not.
-        rotary_width: Width of the rotary part of queries and keys; None: half a head, made even.
-        bias: Whether projections of tokens, and the one back, have biases.
+        kv_width: Width of the compressed key-value vector; None: 4 times the head width.
+        query_width: Width that queries are compressed to; None: no compression.
+        rotary_width: Width of the rotary part of queries and keys; None: half the head width, made
+            even.
+        bias: Whether the input and output projections have biases.
 
     Raises:
         ValueError: A width is none.

@@ -46,21 +46,21 @@ LRA_EPSILON = 1e-6
 
 
 class FeatureChoice(StrEnum):
-    """Elementwise feature maps."""
+    """Feature map of queries and keys."""
 
     elu1 = auto()
     relu_eps = auto()
     sqr = auto()
     exp = auto()
     softmax_dims = auto()
-    """Not elementwise along the length: the keys' weights are shares of it."""
+    """Softmax of queries over channels and of keys over the length; not elementwise."""
 
 
 class Denominator(StrEnum):
-    """What the sum of weighed values is divided by."""
+    """What the weighted sum of values is divided by."""
 
     weights = auto()
-    """The sum of the weights."""
+    """The sum of the weights (an average)."""
     root_length = auto()
     """The square root of the length."""
 

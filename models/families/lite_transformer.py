@@ -41,10 +41,10 @@ class LongShortRangeAttention(Family):
     """Attention and a convolution side by side, each with channels of its own.
 
     Args:
-        attention_width: Channels that attend, the first ones; None: half.
-        convolution: Which one the others go through.
-        kernel: Its taps, one number or one per layer.
-        glu: Whether a gate of its own multiplies every channel of it.
+        attention_width: Channels of the attention branch, the first ones; None: half.
+        convolution: Convolution of the other channels.
+        kernel: Kernel size of the convolution, one number or one per layer.
+        glu: Whether a gated linear unit precedes the convolution.
         bias: Whether the projections of attention have biases.
 
     Raises:

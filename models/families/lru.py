@@ -50,7 +50,7 @@ class RingRecurrence(Float32Parameters):
         width: Channels.
         states: N.
         radius: Smallest and largest |lambda| to start from.
-        phase_max: Largest phase to start from, in radians.
+        phase_max: Largest initial phase, in radians.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class LRU(StateSpace):
     """A linear recurrent unit and the gated map behind it."""
 
     states: Count | None = None
-    """N, the complex numbers that a layer remembers; None: the width of the model."""
+    """State size of a layer in complex numbers, N; None: the width of the model."""
     radius_min: float = 0.0
-    """Smallest |lambda| to start from."""
+    """Smallest initial |lambda|."""
     radius_max: float = 1.0
-    """Largest |lambda| to start from, at most 1."""
+    """Largest initial |lambda|, at most 1."""
     phase_max: float = 2 * pi
-    """Largest phase to start from, in radians."""
+    """Largest initial phase, in radians."""
     mixing: GatedMap = GatedMap.glu
-    """The map behind."""
+    """Output map after the mixer's activation."""
     rate: Positive = 0.25
-    """Learning rate of nu, theta, gamma and B, in multiples of the run's."""
+    """Learning rate of nu, theta, gamma and B, as a multiple of the run's."""
     version = 2  # magnitudes are drawn to the last digit
 
     def build(self, site: Site) -> None:

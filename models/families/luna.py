@@ -55,7 +55,7 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class Activation(StrEnum):
-    """How the causal form makes scores positive: 1 at 0, above 0 everywhere."""
+    """Positive activation of scores in the causal form; 1 at 0."""
 
     softplus = auto()
     elu1 = auto()

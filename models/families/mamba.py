@@ -37,17 +37,17 @@ class Mamba(Recurrence):
     """A selective state space between two gated projections; it has no heads."""
 
     expansion: Count = 2
-    """Width of what is scanned, in multiples of what the site has."""
+    """Inner width, as a multiple of the model's width."""
     states: Count = 16
-    """N, states of each channel."""
+    """States of each channel, N."""
     convolution: int | None = 4
-    """Tokens that the convolution of the inputs sees; None: there is none."""
+    """Tokens that the short convolution of the inputs reads; None: no convolution."""
     step_rank: Count | None = None
-    """Channels that steps are made of; None: a sixteenth of the width of the model."""
+    """Rank of the map that predicts steps; None: a sixteenth of the model's width."""
     step_min: float = 0.001
-    """Shortest dt to start from."""
+    """Smallest initial step dt."""
     step_max: float = 0.1
-    """Longest dt to start from."""
+    """Largest initial step dt."""
     undecayed = ("log_rate", "step_bias", "skip")
 
     def build(self, site: Site) -> None:

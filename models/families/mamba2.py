@@ -57,19 +57,20 @@ class Mamba2(LogLinearMixer):
     """State space duality, or Hydra's quasi-separable form of it."""
 
     expansion: Count = 2
-    """Width of all heads together, in multiples of what the site has."""
+    """Width of all heads together, as a multiple of the model's width."""
     states: Count = 128
-    """N, channels of B and C."""
+    """Width of B and C, N."""
     groups: Count = 1
-    """Of heads that share B and C."""
+    """Groups of heads; the heads of a group share B and C."""
     convolution: int | None = 4
-    """Tokens that the convolution of x, B and C sees; None: there is none."""
+    """Tokens that the short convolution of x, B and C reads; None: no convolution."""
     step_min: float = 0.001
-    """Shortest dt to start from."""
+    """Smallest initial step dt."""
     step_max: float = 0.1
-    """Longest dt to start from."""
+    """Largest initial step dt."""
     quasi_separable: bool = False
-    """Whether each end has B, C and dt of its own, and the diagonal a weight."""
+    """Whether to use Hydra's quasiseparable form (arXiv:2407.09941): separate B, C and dt per
+    direction, and a separate diagonal."""
     log_linear: bool = False
     chunk: Count = 64
     version = 2  # with log_linear, A begins as in its code

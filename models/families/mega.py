@@ -64,7 +64,7 @@ LAPLACE_MEAN, LAPLACE_DEVIATION = 0.5**0.5, (4 * pi) ** -0.5
 
 
 class Weighting(StrEnum):
-    """How scores become weights."""
+    """Function that turns scores into weights."""
 
     softmax = auto()
     laplace = auto()
@@ -133,15 +133,16 @@ class Mega(Family):
     """The gated attention of Mega, without the network behind it.
 
     Args:
-        ema_states: N, the dimensions of each channel's average.
-        value_width: Of values, e; None: twice the width of the model.
-        key_width: Of queries and keys, z; even for relative=rotary.
-        attention: How scores become weights.
-        chunk_length: Tokens that attend to each other; None: all.
-        relative: What the distance adds to scores.
-        truncation: Lags after which the average of either direction ends; None: none.
-        query_block: Queries whose scores are in memory at a time, and computed again in backward,
-            which takes more time; None: all.
+        ema_states: Dimensions of each channel's moving average, N.
+        value_width: Width of values, e; None: twice the width of the model.
+        key_width: Width of queries and keys, z; even for relative=rotary.
+        attention: Function that turns scores into weights.
+        chunk_length: Tokens of a chunk, within which tokens attend to each other; None: the whole
+            sequence.
+        relative: Relative position bias of scores.
+        truncation: Longest lag of the moving average in each direction; None: unlimited.
+        query_block: Queries whose scores are stored at once; saves memory but takes more time,
+            since backward computes scores again. None: all.
     """
 
     no_matrices = ("scale", "shift")

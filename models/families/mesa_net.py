@@ -60,7 +60,7 @@ def least_squares(
         ridge: Lambda.
         before: H and G before the first token.
         steps: Of conjugate gradients.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
+        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
         keep: False for padding.
     """
     root = ridge.rsqrt()[:, None]
@@ -78,11 +78,11 @@ class MesaNet(CausalRecurrence):
     """Least squares by head over the decaying past, normed and perhaps gated."""
 
     convolution: int | None = 4
-    """Tokens that the convolution of queries and keys sees; None: there is none."""
+    """Tokens that the short convolution of queries and keys reads; None: no convolution."""
     steps: Count = 30
-    """Of conjugate gradients for each token; a head's width of them is exact."""
+    """Conjugate gradient steps per token; as many as the head width are exact."""
     ridge_min: Fraction = 0.25
-    """The least number that Lambda can reach, between 0 and 1."""
+    """Lower bound of Lambda, between 0 and 1."""
     gate: Gate = Gate.none
     chunk: Count = 32
     version = 2  # biases of gates do not decay

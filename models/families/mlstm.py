@@ -42,11 +42,11 @@ class MLSTM(Recurrence):
     """A matrix memory between two projections."""
 
     expansion: Count = 2
-    """Width of all heads together, in multiples of what the site has."""
+    """Width of all heads together, as a multiple of the model's width."""
     block_size: Count = 4
-    """Channels of a block of the maps to queries, keys and values."""
+    """Block size of the block-diagonal maps to queries, keys and values."""
     convolution: int | None = 4
-    """Tokens that the convolution in front of queries and keys sees; None: there is none, nor a
+    """Tokens that the short convolution before queries and keys reads; None: no convolution and no
     SiLU."""
     chunk: Count = 32
     version = 2  # maps begin as in the package, and biases of gates do not decay

@@ -66,16 +66,16 @@ class MultiresConv(Family):
     """A tree of short convolutions and the map behind it."""
 
     taps: int = 2
-    """k, of each filter, at least 2."""
+    """Kernel size of each filter, k, at least 2."""
     levels: int | None = None
-    """J; None: so many that the longest input is seen whole."""
+    """Levels of the tree, J; None: enough to cover the longest input."""
     wide_skip: bool = False
-    """Whether the weight of the token itself starts from U(-1, 1), as a residual would, in place of
-    the others' U(+-sqrt(1 / (J + 2)))."""
+    """Whether the initial weight of the current token is drawn from U(-1, 1), as for a residual,
+    instead of U(+-sqrt(1 / (J + 2))) as the others."""
     mixing: ChannelMixing = ChannelMixing.glu
-    """The map behind."""
+    """Output map after the mixer's activation."""
     dropout: Share = 0.0
-    """Share of the channels that the tree gives which is dropped for a whole row."""
+    """Dropout rate of the tree's output channels, the same channels for all tokens of a row."""
     no_matrices = ("low", "high", "weights")
 
     def build(self, site: Site) -> None:

@@ -59,16 +59,18 @@ class NativeSparseAttention(Family):
 
     Args:
         block: Tokens of a block, C.
-        compressed_block: Tokens that one compressed key stands for, c; None: those of a block.
-        stride: Tokens from one compressed key to the next, d; None: they follow one another.
-        top: Blocks that a query chooses, those of `first` and `local` included, t.
-        first: Blocks at the start that are chosen in any case.
-        local: Blocks up to the query's that are chosen in any case.
-        window: Tokens of the window, the query's included, w.
-        key_value_heads: Heads of keys and of values; divides the heads of queries.
-        own_keys: Whether each branch has projections of keys and values of its own.
-        compression: What makes one key or value of a block.
-        bias: Whether projections have biases, where the backbone leaves that open.
+        compressed_block: Tokens per compressed key, c; None: as many as a block has.
+        stride: Tokens from one compressed key to the next, d; None: `compressed_block`, without
+            overlap.
+        top: Blocks that a query selects, t, including those of `first` and `local`.
+        first: Blocks at the start that are always selected.
+        local: Blocks up to the query's block that are always selected.
+        window: Tokens of the sliding window, w, including the query's.
+        key_value_heads: Number of key and value heads; must divide the number of query heads.
+        own_keys: Whether each branch has separate key and value projections.
+        compression: How a block is compressed to one key and one value.
+        bias: Whether projections have biases, unless the backbone sets this (`qkv_bias`,
+            `output_bias`).
 
     Raises:
         ValueError: A number is too small, or heads do not divide.

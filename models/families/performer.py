@@ -73,14 +73,14 @@ from lra.models.ops.numerics import sum_dtype
 
 
 class Stabiliser(StrEnum):
-    """What the exponentials refer to."""
+    """What is subtracted from exponents to avoid overflow."""
 
     full = auto()
-    """The maximum of the full exponent."""
+    """Subtract the maximum of the full exponent."""
     reference = auto()
-    """As in the authors' code: the maximum of W x, and an epsilon in every feature."""
+    """As in the authors' code: subtract the maximum of W x, and add an epsilon to every feature."""
     port = auto()
-    """As in performer-pytorch, where the maximum for keys is one for the whole batch."""
+    """As in performer-pytorch, where all keys of the batch share one maximum."""
 
 
 KeyMax = StrEnum("KeyMax", ["running", "global"])

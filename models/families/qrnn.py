@@ -33,7 +33,7 @@ from lra.models.ops.recurrent.linear_recurrence import linear_recurrence
 
 
 class PoolingGates(StrEnum):
-    """Gates of the recurrence: forget; output besides; input of its own besides."""
+    """Gates of the recurrence: f (forget), fo (and output), ifo (and input)."""
 
     f = auto()
     fo = auto()

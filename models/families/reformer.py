@@ -66,18 +66,18 @@ LRA_CHUNKS = 10
 
 
 class LogitScale(StrEnum):
-    """What scores are multiplied by."""
+    """Factor of scores."""
 
     unit = auto()
-    """1: keys have length 1 already."""
+    """1, since keys already have length 1."""
     rsqrt_d = auto()
 
 
 class Wrap(StrEnum):
-    """What comes before the first chunk of a round."""
+    """Chunk that precedes the first chunk of a round."""
 
     joint = auto()
-    """The last chunk of the round before, as in the authors' code."""
+    """The last chunk of the previous round, as in the authors' code."""
     per_round = auto()
     """The last chunk of the same round."""
 

@@ -56,23 +56,23 @@ SLOWEST = 1e-5
 
 
 class HeadDecay(StrEnum):
-    """How fast heads forget."""
+    """Decay rates of the heads."""
 
     retention = auto()
-    """From 1/32 a token on, half of it from head to head (RetNet)."""
+    """1/32 per token in the first head, half as much in each next head (RetNet)."""
     slopes = auto()
-    """At ALiBi's slopes, slower from layer to layer (Lightning Attention)."""
+    """ALiBi's slopes, slower from layer to layer (Lightning Attention, MiniMax-01)."""
 
 
 class HeadNorm(StrEnum):
-    """What is normed of a head's output at a token."""
+    """Norm of the output."""
 
     group = auto()
-    """Mean and variance over its channels."""
+    """Mean and variance of each head (the paper's GroupNorm)."""
     rms = auto()
-    """The mean square alone."""
+    """Root mean square of each head (the code's)."""
     joint = auto()
-    """The mean square of all heads together, behind it weights (Lightning Attention)."""
+    """Root mean square of all heads together, with weights (Lightning Attention, MiniMax-01)."""
 
 
 def layer_factor(site: Site) -> float:
@@ -108,22 +108,23 @@ class RetNet(Family):
     """Retention at several scales, normed by head and gated."""
 
     value_expansion: Count = 2
-    """Width of a head's values, in widths of a head."""
+    """Width of a head's values, as a multiple of the head width."""
     norm: HeadNorm = HeadNorm.group
-    """What is normed of a head's output at a token."""
+    """Norm of the output."""
     decay: HeadDecay = HeadDecay.retention
-    """How fast heads forget."""
+    """Decay rates of the heads."""
     gate: Gate = Gate.silu
-    """What the gate of the outputs passes."""
+    """Activation of the output gate."""
     activation: StreamActivation = StreamActivation.identity
-    """What queries, keys and values pass."""
+    """Activation of queries, keys and values."""
     rotary: bool = True
-    """Whether queries and keys are rotated by their position."""
+    """Whether rotary positions are applied to queries and keys."""
     bidirectional: bool = True
     bias: bool = False
-    """Whether projections have biases, where the backbone leaves that open."""
+    """Whether projections have biases, unless the backbone sets this (`qkv_bias`,
+    `output_bias`)."""
     chunk: Count = 64
-    """Tokens whose weights are formed directly; changes the cost alone."""
+    """Tokens per chunk of the parallel form; affects speed and memory, not results."""
     needs = (BOTH_WAYS,)
 
     def build(self, site: Site) -> None:

@@ -59,7 +59,7 @@ def bonus_product(
         bonus: What a token's own key is multiplied by, for itself, in all heads.
         borders: Padding and documents.
         state: What earlier tokens left; None: nothing.
-        chunk: Tokens whose weights are formed directly.
+        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
     """
     dtype = sum_dtype(q)
     with full_precision(q):
@@ -76,9 +76,9 @@ class RWKV6(ShiftedMixer):
     """A vector gate over tokens that are shifted by what they say."""
 
     mix_rank: Count = 32
-    """Channels between the two maps of each mix."""
+    """Rank of the maps that predict the mixtures of two tokens."""
     decay_rank: Count = 64
-    """Channels between the two maps of w."""
+    """Rank of the map that predicts the decay w."""
     chunk: Count = 32
     version = 2  # gradients of strong decays are precise
 

@@ -52,10 +52,10 @@ class RWKV7(ShiftedMixer):
     """A generalised delta rule over shifted tokens."""
 
     ranks: list[int] | None = None
-    """Channels between the two maps of w, a, v and g; None: about 2.5, 2.5, 1.7 and 5 times the
-    root of the width, in steps of 32."""
+    """Ranks of the maps that predict w, a, v and g; None: about 2.5, 2.5, 1.7 and 5 times the
+    square root of the width, in multiples of 32."""
     value_residual: bool = True
-    """Whether later layers mix their values with those of the first."""
+    """Whether later layers mix their values with those of the first layer."""
     chunk: Count = 32
     version = 2  # maps and the norm begin as the code's initialiser leaves them
 

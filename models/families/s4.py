@@ -62,34 +62,34 @@ class S4(StateSpace):
     """State spaces of each channel."""
 
     kernel: Matrices = Matrices.diagonal
-    """The matrices: of S4D, of S4, or of DSS."""
+    """Kind of state matrix: S4D (diagonal), S4 (dplr) or DSS (dss_exp)."""
     init: Initial = Initial.legs
-    """Eigenvalues to start from, see `lra.models.ops.state_space.hippo`."""
+    """Initial eigenvalues; see `lra.models.ops.state_space.hippo`."""
     input_limit: Positive | None = None
-    """Largest B of init=legs to start from, 2 in the code of today; None: as HiPPO has them, about
-    0.6 N."""
+    """Largest initial B of init=legs (2 in today's code); None: HiPPO's values, up to about 0.6
+    N."""
     states: int = 64
-    """N, the real numbers that each channel remembers; an even number."""
+    """State size of each channel in real numbers, N; must be even."""
     independent: int | None = None
-    """How many A and B there are, which channels take in turns; None: one for each."""
+    """Number of different A and B, assigned to channels cyclically; None: one per channel."""
     discretisation: Discretisation = Discretisation.zoh
-    """How A and dt become factors."""
+    """Discretisation rule of A and dt."""
     step_min: float = 0.001
-    """Shortest dt to start from, drawn log-uniformly for each channel."""
+    """Smallest initial step dt; steps are drawn log-uniformly, one per channel."""
     step_max: float = 0.1
-    """Longest dt to start from."""
+    """Largest initial step dt."""
     mixing: ChannelMixing = ChannelMixing.glu
-    """The map behind."""
+    """Output map after the mixer's activation."""
     tied_dropout: bool = False
-    """Whether that drops a channel at all positions at once."""
+    """Whether dropout drops a channel at all positions at once."""
     convolution_dropout: Share = 0.0
-    """Share of what the state spaces give that is dropped before GELU."""
+    """Dropout rate of the state space's output, before GELU."""
     rate: Positive = 0.1
-    """Learning rate of A and B, in multiples of the run's."""
+    """Learning rate of A and B, as a multiple of the run's."""
     rate_of_step: Positive = 0.1
-    """Learning rate of dt, likewise."""
+    """Learning rate of dt, as a multiple of the run's."""
     rate_of_readout: Positive = 1.0
-    """Learning rate of C, likewise."""
+    """Learning rate of C, as a multiple of the run's."""
     version = 2  # factors of kernel=diagonal and dss_exp are rounded once
     needs = (
         BOTH_WAYS,

@@ -47,7 +47,7 @@ HIGHEST_REAL = -1e-4
 
 
 class Output(StrEnum):
-    """The law that C is drawn from."""
+    """Initial distribution of C."""
 
     lecun = auto()
     truncated = auto()
@@ -79,7 +79,7 @@ class SharedDynamics(Float32Parameters):
         states: P.
         blocks: J.
         steps: Shortest and longest dt to start from.
-        rule: How A and dt become factors.
+        rule: Discretisation rule of A and dt.
         clip: Whether real parts are kept below `HIGHEST_REAL`.
     """
 
@@ -140,31 +140,31 @@ class S5(StateSpace):
     """A state space of many inputs and outputs, and the gated map behind it."""
 
     states: int = 256
-    """P, the real numbers that a layer remembers."""
+    """State size of a layer in real numbers, P."""
     blocks: int = 8
-    """J, how many blocks of HiPPO-N the eigenvalues start from; an even part of P each."""
+    """Number of HiPPO-N blocks that give the initial eigenvalues, J; P / J must be even."""
     discretisation: Discretisation = Discretisation.zoh
-    """How A and dt become factors."""
+    """Discretisation rule of A and dt."""
     step_min: float = 0.001
-    """Shortest dt to start from, drawn log-uniformly for each pair of states."""
+    """Smallest initial step dt; steps are drawn log-uniformly, one per pair of states."""
     step_max: float = 0.1
-    """Longest dt to start from."""
+    """Largest initial step dt."""
     output: Output = Output.lecun
-    """The law that C is drawn from."""
+    """Initial distribution of C."""
     clip_eigenvalues: bool = False
-    """Whether real parts of eigenvalues are kept below -0.0001."""
+    """Whether real parts of eigenvalues are clipped to at most -0.0001."""
     mixing: GatedMixing = GatedMixing.half_glu1
-    """The map behind."""
+    """Output map after the mixer's activation."""
     dropout: Share = 0.0
-    """Share of the channels of g that a row drops at all of its tokens."""
+    """Dropout rate of the channels of g, the same channels for all tokens of a row."""
     rate: Positive = 0.25
-    """Learning rate of A, and of dt and B, in multiples of the run's."""
+    """Learning rate of A, dt and B, as a multiple of the run's."""
     decay_input: bool = False
-    """Whether the weights of B decay as those of the run."""
+    """Whether the run's weight decay applies to B."""
     fast_input: bool = False
-    """Whether B learns, and decays, as the parameters of the run."""
+    """Whether B uses the run's learning rate and weight decay."""
     fast_step: bool = False
-    """Whether dt does."""
+    """Whether dt uses the run's learning rate and weight decay."""
     tied_dropout = True
     needs = (BOTH_WAYS, Need("decay_input", fast_input=False))
 

@@ -83,19 +83,19 @@ class SGConv(Family):
     """A long convolution and the map behind it.
 
     Args:
-        kernel: What the kernel is made of.
-        smallest: Parameters of each piece, and lags of the first one.
-        stretch: How many times as many lags every piece has, a power of two.
-        init: What pieces start from.
-        decay: What decays: the weights of pieces, or of lags.
-        decay_min: m of the first channel.
-        decay_max: m of the last channel.
-        threshold: lambda of a free kernel.
-        kernel_dropout: Share of a free kernel's lags that a training pass drops.
-        kernels: Kernels of each channel, whose outputs all enter the map behind.
-        mixing: The map behind.
-        dropout: Share of what the convolution gives that is dropped before the map.
-        rate: Learning rate of the kernel, in multiples of the run's.
+        kernel: Parametrisation of the kernel.
+        smallest: Parameters of each piece, and lags of the first piece.
+        stretch: Factor of the lags of every piece, a power of two.
+        init: Initial values of the pieces.
+        decay: Whether the weights of pieces or of single lags decay.
+        decay_min: Decay m of the first channel.
+        decay_max: Decay m of the last channel.
+        threshold: Soft threshold of a free kernel (LongConv's lambda).
+        kernel_dropout: Dropout rate of a free kernel's lags.
+        kernels: Kernels per channel, all of which enter the output map.
+        mixing: Output map after the mixer's activation.
+        dropout: Dropout rate before the output map.
+        rate: Learning rate of the kernel, as a multiple of the run's.
     """
 
     needs = (

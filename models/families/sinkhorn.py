@@ -78,14 +78,14 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class SortNet(StrEnum):
-    """Where the scores of the blocks come from."""
+    """Network that scores pairs of blocks."""
 
     mlp = auto()
     attention = auto()
 
 
 class Sort(StrEnum):
-    """How scores become a choice of blocks."""
+    """How scores become a (soft) permutation of blocks."""
 
     sinkhorn = auto()
     softmax = auto()

@@ -44,14 +44,14 @@ DRAW_BITS = 31
 
 
 class SkyformerForm(StrEnum):
-    """Exact and quadratic, or by landmarks and linear."""
+    """Exact (kernelised, quadratic) or approximated by landmarks (skyformer, linear)."""
 
     kernelised = auto()
     skyformer = auto()
 
 
 class LandmarkSampling(StrEnum):
-    """How uniform numbers become tokens."""
+    """How landmarks are sampled."""
 
     independent = auto()
     stratified = auto()

@@ -38,7 +38,8 @@ class ForgetBias(StrEnum):
     """From where to where the biases of a head's forget gates go, initially."""
 
     powerlaw = auto()
-    """From 5 to -7, by powers that rise from 0.3 to 1.6 from the first layer to the last."""
+    """From 5 to -7 by a power law, whose exponent rises from 0.3 in the first layer to 1.6 in the
+    last."""
     linear = auto()
     """From 3 to 6, in equal steps."""
 
@@ -48,17 +49,17 @@ class RecurrentDraw(StrEnum):
 
     zeros = auto()
     uniform = auto()
-    """Drawn between -1 and 1, divided by the root of the width."""
+    """Uniform between -1 and 1, divided by the square root of the width."""
 
 
 class SLSTM(GatedMixer):
     """A scalar memory with exponential gates.
 
     Args:
-        convolution: Tokens that the convolution in front of input and forget gates sees; None:
-            there is none, nor a SiLU.
-        forget_bias: What biases of forget gates begin with.
-        recurrent: What maps of the last outputs begin with.
+        convolution: Tokens that the short convolution before input and forget gates reads; None: no
+            convolution and no SiLU.
+        forget_bias: Initial biases of forget gates.
+        recurrent: Initial recurrent weights R.
     """
 
     undecayed = ("bias",)

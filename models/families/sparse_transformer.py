@@ -65,7 +65,7 @@ from lra.models.positions import alibi_slopes
 
 
 class HeadUse(StrEnum):
-    """Which of the two patterns a head has."""
+    """How heads and layers use the two patterns."""
 
     merged = auto()
     interleave = auto()

@@ -71,7 +71,7 @@ from lra.models.positions import alibi_slopes, rotate
 
 
 class Component(StrEnum):
-    """Where logits come from."""
+    """Sources of the logits; several are mixed."""
 
     dense = auto()
     random = auto()

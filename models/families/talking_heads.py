@@ -30,7 +30,7 @@ from lra.models.ops.numerics import sum_dtype
 
 
 class Mixing(StrEnum):
-    """How the maps across heads begin."""
+    """Initial maps across heads."""
 
     identity = auto()
     normal = auto()
@@ -111,9 +111,9 @@ class TalkingHeads(MultiHead):
 
     Args:
         site: Where it is built; `heads` are those of the softmax.
-        key_heads: Heads of queries and keys; None: as many as `model.backbone.heads`.
-        value_heads: Heads of values; None: as many.
-        mixing: How the maps across heads begin.
+        key_heads: Number of query and key heads; None: `model.backbone.heads`.
+        value_heads: Number of value heads; None: `model.backbone.heads`.
+        mixing: Initial maps across heads.
     """
 
     version = 2  # no projections are drawn but those that are used

@@ -97,14 +97,14 @@ class TemporalLatentBottleneck(ByName, nn.Module):
     Args:
         site: Where it is built.
         config: Width, activation and dropout of the networks, epsilon of the norms.
-        state_tokens: Tokens of the slow state.
-        chunk: Tokens read between two updates of the state.
-        self_layers: Self-attention layers before each look at the state.
-        groups: How often a chunk looks at the state.
-        state_layers: Cross-attention layers that update the state.
-        detach_every: Chunks after which gradients stop going back; 0 = never.
-        chunk_positions: PE of the chunks.
-        padding: What a chunk of padding alone does to the state.
+        state_tokens: Tokens of the recurrent state, S.
+        chunk: Tokens of a chunk, C, read between two updates of the state.
+        self_layers: Self-attention layers before each cross-attention to the state, r.
+        groups: Times that a chunk attends to the state, g.
+        state_layers: Cross-attention layers that update the state, u.
+        detach_every: Chunks after which back-propagation is cut; 0 = never.
+        chunk_positions: Position embeddings (PE) of chunks and state.
+        padding: Effect of a chunk of padding on the state.
 
     Raises:
         Unsupported: Asked for a causal model, for pooling but by a mean, for layers without a

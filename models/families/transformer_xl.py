@@ -47,12 +47,12 @@ class TransformerXL(SegmentRecurrence):
     """Multi-head attention to a segment and to the memory before it.
 
     Args:
-        same_length: When tokens late in a segment lose sight of the memory's first ones, so that
-            each sees as many keys as the memory holds; a matter of streams alone.
-        clamp: Distances beyond this count as this one; None: none does.
-        evaluation_clamp: The same in evaluation; None: as in training.
-        untied: Whether every layer has u and v of its own.
-        position_dropout: Share of the sinusoids of distances that training sets to 0.
+        same_length: When every token of a stream attends to equally many keys, as many as the
+            memory stores; later tokens of a segment then skip the oldest ones.
+        clamp: Largest distance; greater ones count as this one. None: unlimited.
+        evaluation_clamp: Largest distance in evaluation; None: as in training.
+        untied: Whether every layer has separate u and v.
+        position_dropout: Dropout rate of the position sinusoids.
     """
 
     needs = (

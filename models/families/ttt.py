@@ -43,10 +43,11 @@ class TTT(GatedMixer):
     """TTT-Linear.
 
     Args:
-        block: Tokens whose gradients are taken at the same weights.
-        rate: The largest rate of a token, before it is divided by the width of a head.
-        share_query_key: Whether queries and keys are one projection behind two convolutions.
-        gate: Whether the normed outputs are gated.
+        block: Tokens of a block, whose gradients are computed at the same weights.
+        rate: Largest learning rate of a token, before division by the head width.
+        share_query_key: Whether queries and keys share one projection, followed by two
+            convolutions.
+        gate: Whether the normalised outputs are gated.
 
     Raises:
         ValueError: A number is none that it can be, or the width of a head is odd.

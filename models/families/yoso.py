@@ -51,7 +51,7 @@ LONGEST = 24
 
 
 class YosoEstimator(StrEnum):
-    """Exact or estimated weights."""
+    """Exact (expectation) or estimated (hashed) weights."""
 
     expectation = auto()
     hashed = auto()

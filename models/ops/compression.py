@@ -17,13 +17,13 @@ class Compression(StrEnum):
 
     mean = auto()
     max = auto()
-    """The largest number of each channel."""
+    """The maximum of each channel."""
     convolution = auto()
     """A convolution of width and stride `rate`."""
     dilated = auto()
     """Two convolutions of that width, the second with dilation 2 and stride `rate`."""
     most_used = auto()
-    """The rows that were attended to most, as many as are to stay, in their order."""
+    """The rows that received most attention, in their order."""
 
 
 LEARNED = (Compression.convolution, Compression.dilated)

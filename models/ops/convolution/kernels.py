@@ -85,7 +85,7 @@ class PiecewiseKernel(nn.Module):
         stretch: Lags for each parameter of the first piece.
         decay: What decays.
         ends: Base of the pieces' weights, or exponent of the lags', in the first and last channel.
-        init: What pieces start from.
+        init: Initial values of the pieces.
     """
 
     norm: Tensor

@@ -30,11 +30,11 @@ class GatedConvolution(Family):
 
     Args:
         site: Where it is built; `attention_dropout` sets taps of each token and head to 0.
-        kernel: Taps, one number or one per layer. An odd number sees as many tokens to each side;
-            an even one sees one more behind itself; a causal layer sees the last ones.
-        glu: Whether a gate of its own multiplies every channel.
-        input_dropout: Share of the entries of the input that is dropped.
-        inner_width: Channels that are convolved; None: as many as the model has.
+        kernel: Kernel size, one number or one per layer. An odd kernel is centred, an even one
+            reads one more later token, and a causal layer reads the last tokens.
+        glu: Whether a gated linear unit precedes the convolution.
+        input_dropout: Dropout rate of the input's entries.
+        inner_width: Channels of the convolution; None: the width of the model.
 
     Raises:
         ValueError: Heads do not divide these channels, or a value is out of range.

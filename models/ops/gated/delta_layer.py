@@ -33,12 +33,13 @@ class StreamActivation(StrEnum):
 
 
 class KeyNorm(StrEnum):
-    """By what queries and keys are divided."""
+    """Norm by which queries and keys are divided."""
 
     l2 = auto()
-    """Their length."""
+    """Their Euclidean norm."""
     sum = auto()
-    """The sum of their channels, as in fast weight programmers: with relu, weights of channels."""
+    """The sum of their channels, as in fast weight programmers; with relu, channels become weights
+    that sum to 1."""
 
 
 ACTIVATIONS = {StreamActivation.silu: F.silu, StreamActivation.relu: F.relu}
@@ -48,12 +49,13 @@ class DeltaRule(LogLinearMixer):
     """A delta rule by head, normed and perhaps gated.
 
     Options:
-        convolution: Tokens that the convolution of queries, keys and values sees; None: there is
-            none.
-        householders: How often a token writes.
-        negative_eigenvalues: Whether beta reaches to 2 in place of 1.
-        activation: What queries, keys and values pass.
-        key_norm: By what queries and keys are divided.
+        convolution: Tokens that the short convolution of queries, keys and values reads; None: no
+            convolution.
+        householders: Times that a token writes to the state; above 1: DeltaProduct.
+        negative_eigenvalues: Whether beta reaches up to 2 instead of 1, which allows negative
+            eigenvalues.
+        activation: Activation of queries, keys and values.
+        key_norm: Norm by which queries and keys are divided.
     """
 
     chunk: int

@@ -19,7 +19,7 @@ class Gate(StrEnum):
     """What a gate's numbers pass before they multiply."""
 
     none = auto()
-    """There is no gate."""
+    """No output gate."""
     silu = auto()
     sigmoid = auto()
 

@@ -84,12 +84,13 @@ class GatedMixer(Family):
     """The frame: a family makes its projections, then calls `complete`.
 
     Options:
-        bias: Whether projections have biases, where the backbone leaves that open.
-        chunk: Tokens whose weights are formed directly; changes the cost alone.
-        convolution: Tokens that the convolution of queries, keys and values sees, a SiLU behind it;
-            None: there is none.
-        gate: What the gate of the outputs passes.
-        value_expansion: Width of a head's values, in widths of a head.
+        bias: Whether projections have biases, unless the backbone sets this (`qkv_bias`,
+            `output_bias`).
+        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
+        convolution: Tokens that the short convolution of queries, keys and values reads, followed
+            by SiLU; None: no convolution.
+        gate: Activation of the output gate.
+        value_expansion: Width of a head's values, as a multiple of the head width.
     """
 
     heads: int

@@ -24,7 +24,8 @@ class LogLinearMixer(Recurrence):
     """The frame of families that have log-linear attention as an option.
 
     Options:
-        log_linear: Whether tokens weigh their past by blocks of 1, 2, 4, ... tokens.
+        log_linear: Whether tokens weigh their past in blocks of 1, 2, 4, ... tokens (log-linear
+            attention).
     """
 
     chunk: int

@@ -19,12 +19,13 @@ from lra.models.ops.numerics import add_product
 
 
 class Gradient(StrEnum):
-    """What stands for the derivative of the weights by the cosine."""
+    """Derivative of the weights by the cosine."""
 
     surrogate = auto()
-    """tau / 2 times the weight."""
+    """The authors' surrogate, tau / 2 times the weight."""
     true = auto()
-    """The derivative, its divisor sqrt(1 - x^2) no smaller than the root of a rounding error."""
+    """The true derivative, with its divisor sqrt(1 - x^2) bounded below by the square root of a
+    rounding error."""
 
 
 class Chance(NamedTuple):

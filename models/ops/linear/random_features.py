@@ -43,7 +43,7 @@ PORT_EPSILON = 1e-4
 
 
 class Kernel(StrEnum):
-    """What the features approximate: the softmax kernel in three ways, or a function's own."""
+    """Kernel of the features: estimators of the softmax kernel, or of an elementwise function."""
 
     softmax = auto()
     hyperbolic = auto()
@@ -65,7 +65,7 @@ class Kernel(StrEnum):
 
 
 class Norms(StrEnum):
-    """Lengths of the rows of the projection."""
+    """Norms of the rows of the random projection."""
 
     chi = auto()
     sqrt_width = auto()

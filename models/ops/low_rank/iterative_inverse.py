@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Inverse(StrEnum):
-    """How the matrix of landmarks is inverted."""
+    """How the landmark matrix is inverted."""
 
     iterative = auto()
     exact = auto()
@@ -32,13 +32,13 @@ class Inverse(StrEnum):
 
 
 class Initialisation(StrEnum):
-    """Which norms scale the first Z."""
+    """Which norms scale the start of the iterative inverse."""
 
     exact = auto()
-    """Those of each matrix."""
+    """The norms of each matrix."""
     original = auto()
-    """The largest sum of a column over batch and heads alone, as in the authors' code: outputs
-    depend on the batch. Nystromformer's rows sum to 1, the Skyformer's do not."""
+    """The largest column sum over batch and heads, as in the authors' code: outputs depend on the
+    batch. Rows sum to 1 in Nystromformer, unlike in Skyformer."""
 
 
 def _step(

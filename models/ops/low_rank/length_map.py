@@ -17,16 +17,16 @@ from lra.models.mixer import Site
 
 
 class Sharing(StrEnum):
-    """Who holds the maps along the length."""
+    """Which heads and layers share a projection along the length."""
 
     none = auto()
     headwise = auto()
     kv = auto()
     layerwise = auto()
     kv_by_head = auto()
-    """One map for every head, of its keys and its values."""
+    """One map per head, shared by its keys and values."""
     layerwise_by_head = auto()
-    """The same in all layers."""
+    """One map per head, shared by all layers."""
 
     @property
     def by_head(self) -> bool:
@@ -40,7 +40,7 @@ class Sharing(StrEnum):
 
 
 class Projection(StrEnum):
-    """How tokens become slots."""
+    """How tokens are projected to slots."""
 
     learned = auto()
     frozen_jl = auto()

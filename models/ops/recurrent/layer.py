@@ -107,18 +107,22 @@ class RecurrentMixer(Family):
     """One cell, or one from each end, with dropout, penalties and a projection where asked for."""
 
     hidden_width: Count | None = None
-    """Of each direction, with a linear map back; None: the width of the model, or half of it for
-    each of two directions, without a map."""
+    """Width of each direction, followed by a linear map to the model's width; None: the width of
+    the model, or half of it per direction, without a map."""
     bidirectional: bool = True
-    """Whether a second cell reads from the end, where later tokens may be seen."""
+    """Whether a second layer reads from the end, in models that may attend to later tokens."""
     input_dropout: list[Share] = [0.0]  # noqa: RUF012  read, never written
-    """Share of the input channels dropped for a whole row; one, or one per layer."""
+    """Dropout rate of input channels, the same channels for all tokens of a row; one number, or one
+    per layer."""
     output_dropout: list[Share] = [0.0]  # noqa: RUF012
-    """Share of the output channels dropped for a whole row; one, or one per layer."""
+    """Dropout rate of output channels, the same channels for all tokens of a row; one number, or
+    one per layer."""
     activation_penalty: NonNegative = 0.0
-    """AR: times the mean square of what the last layer hands on."""
+    """Activation regularisation (AR): weight of the mean square of the last layer's output in the
+    loss."""
     change_penalty: NonNegative = 0.0
-    """TAR: times the mean square of its change from token to token."""
+    """Temporal activation regularisation (TAR): weight of the mean square of that output's change
+    from token to token."""
     needs: ClassVar[Sequence[Need]] = (BOTH_WAYS,)
     noise: ClassVar[str]
     """The option by which cells draw in training."""

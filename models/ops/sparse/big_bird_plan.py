@@ -18,7 +18,7 @@ PUBLISHED_SEED = 42
 
 
 class PlanChoice(StrEnum):
-    """Where random blocks are drawn from."""
+    """How random blocks are drawn."""
 
     uniform = auto()
     official = auto()

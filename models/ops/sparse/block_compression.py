@@ -12,11 +12,11 @@ from lra.models.ops.sparse.block_table import block_means
 
 
 class BlockCompression(StrEnum):
-    """What makes one key or value of a block."""
+    """How a block is compressed to one key and one value."""
 
     mean = auto()
     network = auto()
-    """A network of two layers on the whole block, with a vector for each position in it."""
+    """A two-layer network on the whole block, with an embedding of each position within it."""
 
 
 class BlockMean(nn.Module):
@@ -34,7 +34,7 @@ class BlockNetwork(Roles):
 
     Args:
         groups: Heads of keys, each with positions of its own.
-        block: Tokens of a block.
+        block: Tokens of a block, C.
         width: Channels of a head.
     """
 

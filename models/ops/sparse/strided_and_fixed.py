@@ -19,7 +19,7 @@ from lra.models.ops.sparse.key_sets import FINEST, Blocks, KeySet, Rectangles
 
 
 class SparsePattern(StrEnum):
-    """Which pair of patterns."""
+    """Pair of sparse patterns."""
 
     fixed = auto()
     strided = auto()

@@ -44,7 +44,7 @@ class StateSpace(Family):
 
     bidirectional: bool = True
     dropout: Share = 0.0
-    """Share of what the states give that is dropped before the map behind."""
+    """Dropout rate before the output map."""
     tied_dropout = False
     needs: ClassVar[Sequence[Need]] = (BOTH_WAYS,)
 

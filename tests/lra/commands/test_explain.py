@@ -79,12 +79,12 @@ def test_a_family_on_one_screen_and_in_full(capsys: pytest.CaptureFixture[str]) 
     brief = capsys.readouterr().out
     assert brief.startswith("model=performer: FAVOR+")
     assert "arXiv:2009.14794" in brief
-    assert re.search(r"model\.mixer\.norms=chi +Lengths of the rows .*: chi \| sqrt_width", brief)
+    assert re.search(r"model\.mixer\.norms=chi +Norms of the rows .*: chi \| sqrt_width", brief)
     assert "model.backbone.depth" not in brief
     assert main(["list", "performer", "--all"]) == 0
     text = capsys.readouterr().out
     assert "model.mixer.features=256   (whole number, or null)" in text
-    assert "faithful: The paper's" in text
+    assert "faithful: The function of the paper" in text
     assert "model.backbone.depth=2" in text
 
 
