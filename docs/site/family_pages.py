@@ -82,37 +82,104 @@ COMMANDS = {
 }
 """What makes the rows of a published file, by the sweep that begins its name."""
 ANCHOR = "how-to-read-what-was-measured"
+OPENING = """\
+A family is a kind of model, for example Mamba-2. Its mixer is the layer that mixes tokens. Each of
+the {count} families below has a page with its formula, options, time and memory. Choose one, list
+its options and train it:
+
+    lra list performer
+    lra run model=performer
+
+`make pages` writes these pages from docstrings, options and published rows.
+"""
+KINDS = {
+    "convolutions": (
+        "each token combines its neighbours with a short learned kernel",
+        "texts with local structure, also next to attention",
+    ),
+    "exact attention": (
+        "every token attends to every other token",
+        "up to a few thousand tokens; `sdpa` is the reference for all comparisons",
+    ),
+    "gated recurrences and delta rules": (
+        "linear attention with gates: each token updates a state by decay or error correction",
+        "long causal sequences, language models, decoding with a state of fixed size",
+    ),
+    "hashing and sorting": (
+        "tokens attend to keys in the same hash bucket or in a sorted block",
+        "sparse patterns that depend on content",
+    ),
+    "kernels and features": (
+        "feature maps replace the softmax, so that sums over keys are computed once",
+        "long sequences in linear time, causal or not",
+    ),
+    "landmarks and low rank": (
+        "keys and values are compressed to a few landmarks or slots",
+        "encoders of long inputs, such as classification",
+    ),
+    "memory of segments": (
+        "a segment also attends to stored inputs of earlier segments",
+        "language models of texts longer than a training window",
+    ),
+    "other structure": (
+        "a Fourier transform, pooling, a hierarchy, learned weights, or a state between chunks",
+        "comparisons with a specific idea",
+    ),
+    "recurrent networks": (
+        "gates update a vector state token by token",
+        "baselines from before attention, streams of any length",
+    ),
+    "state spaces and long convolutions": (
+        "a linear recurrence, computed by a scan or as a convolution over the whole sequence",
+        "long signals such as pixels, and Long Range Arena",
+    ),
+    "windows and blocks": (
+        "each token attends to its neighbours, selected blocks or global tokens",
+        "long texts whose relevant context is mostly near",
+    ),
+}
+"""How a kind of families mixes tokens, and what to use it for."""
 READING = """\
 ## What holds on every page
 
-Unless a page says otherwise, costs under *What it computes* are operations of a forward pass, a
-multiply-add being two; backward takes two to two and a half times as many. Where a recurrence of a
-causal paper sees both sides, the form is ours: the same weights read from both ends, both answers
-added.
+- **Cost** is the number of operations of a forward pass; a multiply-add is two operations. Backward
+  takes two to two and a half times as many.
+- **Bidirectional forms** of causal recurrences are ours: the same weights read the sequence from
+  both ends, and the two outputs are added.
+- **Initial values** are those of the released code, with two exceptions. Projections and gates are
+  Xavier-uniform with zero biases, except in lstm, luna, mega, qrnn, rwkv6, rwkv7 and slstm. Short
+  convolutions start as in PyTorch. (Released models often draw both from N(0, 0.02).) Tests compare
+  the distribution of every parameter with the released layers.
+- **Guarantees** hold for default options; sizes are for three layers, 64 channels and 2 heads.
+  *Exact* means that a causal output depends on earlier tokens only. With a *selection leak*, later
+  tokens can change which earlier keys a token attends to.
+- **Growth** with the length n is declared in code and checked by counting. Projections add
+  n × width² operations.
+- **State**: such a model continues a text by segments or token by token. Its bytes are those of one
+  sequence in one layer, in float32.
+- **Padding** is excluded exactly. Features that a page omits are unsupported.
 
-Initial values are those of released code, its model's initialiser included, but for two
-conventions, whatever the paper's law. Projections and maps of gates are drawn Xavier-uniform with
-biases of zeros; lstm, luna, mega, qrnn, rwkv6, rwkv7 and slstm follow their code here, too. Taps of
-short convolutions are drawn as PyTorch draws them, where released models often draw all maps and
-taps from N(0, 0.02). Tests compare the laws of every parameter with those of the released layers.
-
-What a page guarantees is of models of three layers with default options, of 64 channels in 2
-heads. *Exact*: no value and no choice depends on later tokens; *selection leak*: values are exact,
-but later tokens move earlier choices. Growth, with n the sequence length, is declared and checked
-by counting; projections, n × width², come on top. A state along time serves prefill, segments and
-single steps; its bytes are those of one row in one layer in evaluation, in float32. Padding is
-left out exactly, unless a page says otherwise. A family does not have what its page does not name.
+A page states its exceptions.
 
 ## How to read what was measured
 
-Time and memory of one pass over a batch of small ListOps in float32 on two threads of an AMD EPYC,
-or of an Intel Xeon (`xeon` in the name of the rows), by sequence length, [relative to exact
-attention](../measuring.md#time) ([marks](../reading.md#marks)). *Faster from*: the length from
-which the family stays faster as far as measured, interpolated on logarithmic axes [95 % interval].
-An empty field was not measured.
-Exponents: e in cost per sequence = c × length^e over all lengths.
-`lra report --rows reports/published/FILE` has more. Accuracy is in percent ([intervals and
-baselines](../reading.md#a-score)).
+Tables compare a family with [exact attention (SDPA)](../measuring.md#time) on the same machine.
+Speed 2.0 means twice as fast as SDPA, and memory 0.5 means half of its memory
+([marks](../reading.md#marks)). For example, `step` is one training step. All rows use small ListOps
+batches in float32 on two threads of an AMD EPYC, or of an Intel Xeon (`xeon` in the name of the
+rows). An empty field was not measured.
+
+- *Faster than SDPA from*: the family is faster at all measured lengths from this one on
+  [95 % interval]. The value is interpolated on logarithmic axes.
+- *Exponents*: e in cost per sequence = c × length^e, fitted over all lengths. 1 is linear growth, 2
+  is quadratic.
+- Accuracy is in percent ([intervals and baselines](../reading.md#a-score)).
+"""
+ROWS = """\
+## Rows behind these pages
+
+Print all numbers of a file with `lra report --rows reports/published/FILE`. Each line gives a file,
+what it contains, and the command that measures it again.
 """
 HELD_BY = 3
 """An option's meaning on at least so many pages stands in the overview, once."""
@@ -122,7 +189,7 @@ OTHER_CODE = re.compile(
     re.MULTILINE,
 )
 """Parts of a docstring on the form that equals released code; an option chooses it."""
-LOOKS_BACK = ", also in models that may see later tokens"
+LOOKS_BACK = "; in bidirectional models, it still looks back only"
 POSITIONS = "[positions](../positions.md#which-family-honours-which)"
 SHARED = "options-of-several-families"
 
@@ -163,25 +230,20 @@ def described(text: str) -> tuple[str, str]:
 
 
 def capabilities(file: Path) -> list[str]:
-    """Return what an instance with default options guarantees, as sentences."""
+    """Return what an instance with default options guarantees, as lines of a list."""
     facts = describe_traits(load(file), (), str(file))
     refused = [f"Not {way}: {reason}." for way, reason in facts["refusals"].items()]
     if not facts["directions"]:
         return refused
     operations, activations = growth(facts)
-    grow = f"Operations grow as {operations}, activations as {activations}."
-    if operations == activations:
-        grow = f"Operations and activations grow as {operations}."
-    ways = " and ".join(facts["directions"]).capitalize()
+    ways = " and ".join(facts["directions"])
     if "causal" in facts["directions"]:
-        ways += ", with selection leak" if facts["selection_leak"] else ", exact"
+        ways += " (with selection leak)" if facts["selection_leak"] else " (exact)"
     if facts["looks_back"]:
         ways += LOOKS_BACK
-    positions = POSITIONS if facts["positions"] else ""
     offers = {
-        "state": f"a state along time of {sizes(facts['state_bytes'])}",
         "cross": "cross attention",
-        "random_draws": "draws kept with the weights",
+        "random_draws": "random draws saved with the weights",
         "weight_dropout": "attention dropout",
         "reversible": "reversible residuals",
     }
@@ -190,15 +252,18 @@ def capabilities(file: Path) -> list[str]:
         for key, word in offers.items()
         if facts[key]
     ]
-    has = ", ".join(filter(None, [*held, positions]))
-    return [
-        f"{ways}. {grow}",
-        "Input is at most as long as the model's longest." if facts["max_length"] else "",
-        "" if "keep" in facts["supports"] else "Padding is refused.",
-        f"Has {has}." if has else "",
-        "Sparsity is simulated by a dense mask." if facts["simulated"] else "",
+    has = ", ".join([*held, *([POSITIONS] if facts["positions"] else [])])
+    lines = [
+        f"Directions: {ways}.",
+        f"Growth with the length n: operations {operations}, activations {activations}.",
+        f"State along time: {sizes(facts['state_bytes'])}." if facts["state"] else "",
+        f"Supports {has}." if has else "",
+        "Inputs can be at most as long as the model's longest." if facts["max_length"] else "",
+        "" if "keep" in facts["supports"] else "Padding raises an error.",
+        "A dense mask simulates the sparsity." if facts["simulated"] else "",
         *refused,
     ]
+    return [*filter(None, lines)]
 
 
 def sizes(state_bytes: Mapping[int, int]) -> str:
@@ -208,16 +273,28 @@ def sizes(state_bytes: Mapping[int, int]) -> str:
     return f"{first:,} bytes" + (f" for {memory} tokens of memory" if grows else "")
 
 
+def prose(text: str) -> str:
+    """Return a text as Markdown, whose only marks are code in backticks."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        each
+        if each.startswith("`")
+        else re.sub(r"\S.*\S|\S", lambda m: escape_markdown(m[0]), each)
+        for each in parts
+    )
+
+
 def option_lines(file: Path, known: Collection[tuple[str, str]]) -> list[str]:
     """Return a list of a model's options, and a line of those whose meanings are in `known`."""
     given = [*options(file)]
     listed = [each for each in given if each[::2] not in known]
-    lines = [f"- `{name}={default}`: {escape_markdown(means)}" for name, default, means in listed]
+    lines = [f"- `{name}={default}`: {prose(means)}" for name, default, means in listed]
     lines += [""] if lines else []
     shared_ones = [f"`{each[0]}={each[1]}`" for each in given if each[::2] in known]
     if shared_ones:
-        lines += [f"[Of several families](README.md#{SHARED}): {', '.join(shared_ones)}.", ""]
-    return lines or ["None.", ""]
+        title = f"[Options of several families](README.md#{SHARED})"
+        lines += [f"{title}: {', '.join(shared_ones)}.", ""]
+    return lines or ["This family has the options of the backbone only.", ""]
 
 
 def page(
@@ -238,31 +315,31 @@ def page(
     module = core["class_path"].rpartition(".")[0]
     code = sources([module])[module].relative_to(ROOT).as_posix()
     source = linked(str(about.get("paper", "")))
-    lines = [f"# {name}", "", escape_markdown(first), ""]
-    lines += [f"`lra run model={name}`, {source}, [code](../../{code})", ""]
+    lines = [f"# {name}", "", prose(first), ""]
+    lines += [f"Run `lra run model={name}`. Paper: {source}. [Code](../../{code}).", ""]
     lines += ["## What it computes", ""]
     home = module.rpartition(".")[2]
     if home == name:
         lines += ["```text", rest, "```", ""]
         if "variant" in core:
             lines += [
-                "`variant=lra` is [the released code's]"
-                "(../protocols.md#variantlra-and-the-released-code).",
+                "`variant=lra` computes what [the Long Range Arena code]"
+                "(../protocols.md#variantlra-and-the-released-code) computes.",
                 "",
             ]
         lines += ["## Options", "", *option_lines(file, known)]
     else:
         theirs = [*options(file.with_name(f"{home}.yaml"))]
         other = [f"`{each[0]}={each[1]}`" for each in options(file) if each not in theirs]
-        lines += [f"As [{home}]({home}.md#what-it-computes), with {', '.join(other)}.", ""]
-    sentences = " ".join(filter(None, capabilities(file)))
-    lines += ["## What it guarantees", "", sentences, ""]
+        lines += [f"This is [{home}]({home}.md#what-it-computes) with {', '.join(other)}.", ""]
+    guarantees = capabilities(file)
+    lines += ["## What it guarantees", "", *(f"- {each}" for each in guarantees), ""]
     numbers = measured(name, rows, folder)
-    read = f"[Reading it](README.md#{ANCHOR})."
-    if LOOKS_BACK in sentences and "bidirectional" in " ".join(numbers):
+    read = f"[How to read these numbers](README.md#{ANCHOR})."
+    if LOOKS_BACK in guarantees[0] and "bidirectional" in " ".join(numbers):
         read += (
-            " Rows called bidirectional compare this family, which looks back alone, with attention"
-            " to both sides, which does more."
+            " In rows called bidirectional, this family looks back only, while SDPA attends to both"
+            " sides and computes more."
         )
     return [*lines, "## Measured", "", read, "", *numbers] if numbers else lines
 
@@ -355,7 +432,7 @@ def facts(points: Sequence[CostPoint], way: str) -> list[str]:
     """Return crossover and growth of one kind of pass as a line."""
     crossover, rates = crossover_table(points), growth_table(points)
     found = [
-        f"faster{EQUAL if EQUAL in column.title else ''} from: {entry.text}"
+        f"faster than SDPA{EQUAL if EQUAL in column.title else ''} from: {entry.text}"
         for row in (crossover.rows[:1] if crossover else ())
         for column, entry in zip(crossover.columns if crossover else (), row.entries, strict=True)
     ]
@@ -390,24 +467,42 @@ def index(
     known: Collection[tuple[str, str]],
 ) -> list[str]:
     """Return the lines of the overview."""
-    made = "One page each, made by `make pages` from the code and published rows."
-    lines = ["# Families", "", made, "", *READING.splitlines(), ""]
-    lines += [recorded(*each) for each in rows]
-    floors = [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
-    lines += ["", "Baselines:", "", *floors] if floors else []
-    lines += ["", "## Options of several families", ""]
-    lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in sorted(known)]
-    lines.append("")
     by_kind = kinds()
     shown = {name for names in by_kind.values() for name in names}
     if rest := sorted(set(files) - shown):
         by_kind["others"] = rest
+    opening = OPENING.format(count=len(files))
+    lines = ["# Families", "", *opening.splitlines(), "", *kind_table(files, by_kind), ""]
     for kind, names in by_kind.items():
         lines += [f"## {kind.capitalize()}", ""]
         for name in names:
             about: dict[str, Any] = load(files[name]).get("about") or {}
             lines.append(f"- [{name}]({name}.md): {about.get('summary', '')}")
         lines.append("")
+    lines += [*READING.splitlines(), "", "## Options of several families", ""]
+    lines += [f"- `{name}`: {prose(meaning)}" for name, meaning in sorted(known)]
+    lines += ["", *ROWS.splitlines(), "", *(recorded(*each) for each in rows)]
+    floors = [line for _, frame in rows for line in scores(frame[frame["baseline"] != ""])]
+    return [*lines, *(["", "Baselines:", "", *floors] if floors else [])]
+
+
+def kind_table(files: Mapping[str, Path], by_kind: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the kinds of families as a table: what they do, how they grow, and what for."""
+    lines = [
+        "| kind | families | how tokens are mixed | growth with length n | use it for |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for kind, names in by_kind.items():
+        mechanism, use = KINDS.get(kind, ("", ""))
+        facts = [describe_traits(load(files[name]), (), str(files[name])) for name in names]
+        grown = [*zip(*(growth(each) for each in facts if each["directions"]), strict=True)]
+        operations, memory = (
+            " or ".join(rate for rate, _ in Counter(each).most_common()) for each in grown
+        )
+        rates = f"operations {operations}; memory {memory}"
+        links = ", ".join(f"[{name}]({name}.md)" for name in names)
+        anchor = re.sub(r"\W+", "-", kind.lower())
+        lines.append(f"| [{kind}](#{anchor}) | {links} | {mechanism} | {rates} | {use} |")
     return lines
 
 
