@@ -105,15 +105,15 @@ class SharedPlan:
         """Return what may disturb a cell that reads the clock, and say it once; "" for nothing."""
         if fault and not self.unlocked:
             self.board.say(
-                f"other workers cannot be kept off this machine ({fault}): rows that read the "
-                "clock are marked as disturbed; run one worker here with runner.retry=[disturbed]",
+                f"lra cannot prevent other workers from running on this machine ({fault}). Timings "
+                "are marked as disturbed; run one worker here with runner.retry=[disturbed]",
                 always=True,
             )
             self.unlocked = True
-        return "other workers could not be kept off this machine" if fault else ""
+        return "other workers could have run on this machine" if fault else ""
 
     def _wait_for_machine(self) -> None:
-        word = "waiting until what reads the clock has this machine for itself"
+        word = "waiting until no other worker uses this machine, because the next run is timed"
         self.board.say(word, always=True)
         self.state.say("waiting for the machine")
 
@@ -194,7 +194,7 @@ class SharedPlan:
         """Note how a cell ended, and that it is not to be taken again."""
         self.state.end(key, status)
         if status in UNENDED:
-            self.claiming.set_aside[self._place(key)] = "was stopped here from outside"
+            self.claiming.set_aside[self._place(key)] = "was stopped here by a signal"
         else:
             self.claiming.over.add(self._place(key))
 

@@ -64,7 +64,7 @@ class Claiming:
                 if not group.resources.hold(entry.needs):
                     self.set_aside[place] = "needs more than this worker has"
                 elif group.timed is False and entry.timed:
-                    self.set_aside[place] = "reads the clock, and this worker is not alone"
+                    self.set_aside[place] = "is timed, and other workers use this machine"
         self.until, self.whole_s = until, None if until is None else until - time.time()
         self.short_of_time = False
         """Whether a cell that cannot be saved half-way was left for want of time."""

@@ -38,18 +38,18 @@ def check(plan: StoredPlan) -> None:
     ours = here(planned)
     versions = plan.head["versions"]
     torch = version("torch")
-    again = "install that version here, or give the `lra submit` command again with this one"
+    again = "install that version here, or rerun the `lra submit` command with this one"
     if planned != ours:
         differing = changes(planned, ours)
         more = len(differing) - MOST_NAMED
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise OtherCode(
             f"the plan of {plan.sweep} was made with lra {versions['lra']}, code "
-            f"{summary(dict(sorted(planned.items())))}, and here is lra {lra_version()}, code "
-            f"{summary(dict(sorted(ours.items())))}: {named}. Nothing was run: {again}"
+            f"{summary(dict(sorted(planned.items())))}, and this is lra {lra_version()}, code "
+            f"{summary(dict(sorted(ours.items())))}: {named}. This worker ran nothing: {again}"
         )
     if versions["torch"] != torch:
         raise OtherCode(
-            f"the plan of {plan.sweep} was made with torch {versions['torch']}, and here is torch "
-            f"{torch}: rows of both would stand in one table. Nothing was run: {again}"
+            f"the plan of {plan.sweep} was made with torch {versions['torch']}, and this is torch "
+            f"{torch}: one table would mix rows of both. This worker ran nothing: {again}"
         )

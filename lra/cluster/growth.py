@@ -60,7 +60,7 @@ class PlanGrowth:
         except NotNamed:
             raise
         except ConfigError as error:
-            say(f"the search cannot go on: {error}")
+            say(f"the search cannot continue: {error}")
             return False
         if all(cell.key in plan.places for cell in sweep.cells):
             for line in growing.said() if not left else ():
@@ -74,7 +74,7 @@ class PlanGrowth:
         pairs = [(one, held_forecast(guess, plan.groups)) for one, guess in counted]
         more = {name: plan.head[name] for name in ("words", "report", "wait_s")}
         write(plan.root, sweep, pairs, groups=plan.groups, more=more, say=say)
-        say(f"the search goes on: {len(new):,} more cells")
+        say(f"the search continues with {len(new):,} more runs")
         return True
 
 

@@ -35,17 +35,23 @@ MEANINGS = (
     ("Priority", "others come first"),
     ("QOS", "a limit of the QOS"),
     ("Assoc", "a limit of the account"),
-    ("BeginTime", "at a later time: in minutes where it was queued again, else as by begin"),
-    ("DependencyNeverSatisfied", "what it waits for has failed: it never starts; scancel"),
-    ("Dependency", "another job comes first"),
+    (
+        "BeginTime",
+        "at a later time: in minutes if it was requeued, otherwise at the time that begin set",
+    ),
+    (
+        "DependencyNeverSatisfied",
+        "the job that it waits for has failed, so that it never starts; scancel it",
+    ),
+    ("Dependency", "it waits for another job"),
     ("JobArrayTaskLimit", "a limit of its array"),
     ("Reservation", "its reservation has not begun, or is over"),
     ("Licenses", "no licence is free"),
-    ("BadConstraints", "no node is as it asks: it never starts; scancel"),
-    ("JobHoldMaxRequeue", "held after too many starts: scontrol release"),
+    ("BadConstraints", "no node fulfils its requests, so that it never starts; scancel it"),
+    ("JobHoldMaxRequeue", "blocked after too many starts: scontrol release"),
     ("ReqNodeNotAvail", "its nodes are down or reserved"),
     ("NodeDown", "its nodes are down"),
-    ("Partition", "the partition does not take it"),
+    ("Partition", "the partition refuses it"),
     ("Held", "held: scontrol release"),
     ("held", "held: scontrol release"),
 )
@@ -113,7 +119,7 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
     """Yield a line for each cluster."""
     for standing in jobs:
         if standing.note:
-            yield f"{standing.cluster} is not asked: {standing.note}"
+            yield f"{standing.cluster} was not asked: {standing.note}"
             continue
         if not standing.states:  # a submission that was refused, or whose jobs are forgotten
             continue
@@ -122,7 +128,7 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
         parts = []
         for state, count in states:
             if state == FORGOTTEN:
-                parts.append(f"{count:,} over, and forgotten by {standing.cluster}")
+                parts.append(f"{count:,} over, and no longer known to {standing.cluster}")
             elif state == QUEUED and standing.reasons:
                 why = "; ".join(_explained(*pair) for pair in standing.reasons.most_common())
                 parts.append(f"{count:,} {state} ({why})")
@@ -135,8 +141,8 @@ def job_lines(jobs: Sequence[JobStanding]) -> Iterator[str]:
         if standing.mute:
             more = f" and {len(standing.mute) - 1:,} more" if len(standing.mute) > 1 else ""
             yield (
-                f"failed without a word: job {standing.mute[0]}{more}; its node may not see the "
-                f"folder: scontrol show job {standing.mute[0]}"
+                f"failed without output: job {standing.mute[0]}{more}; its node may lack the "
+                f"results folder: scontrol show job {standing.mute[0]}"
             )
 
 

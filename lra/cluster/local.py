@@ -39,7 +39,7 @@ class LocalEngine:
         for group in groups:
             if group.resources.cpus > cores:
                 raise ConfigError(
-                    f"cluster=local: a cell wants {group.resources.cpus} cores, and this machine "
+                    f"cluster=local: a run needs {group.resources.cpus} cores, and this machine "
                     f"has {processor_words()}; set hardware.training_threads or hardware.threads "
                     f"to at most {cores}"
                 )

@@ -106,17 +106,19 @@ class StoredPlan:
         self.version = str(self.head["cells"])
         self.sweep, self.root = str(self.head["sweep"]), results_of(folder)
         if not SWEEP_NAME.fullmatch(self.sweep):  # of which reports make the name of a folder
-            raise BadPlan(f"{folder / HEAD}: no sweep is called {self.sweep!r:.80}; {SUBMIT_AGAIN}")
+            raise BadPlan(
+                f"{folder / HEAD}: a sweep cannot be called {self.sweep!r:.80}; {SUBMIT_AGAIN}"
+            )
         self.cells, index_file = folder / self.head["cells"], folder / self.head["index"]
         with _damage_explained():
             raw = read_bytes(index_file)
         if digest_of(raw) != self.head["index_digest"]:
-            raise TornPart(f"{index_file} is torn: {SUBMIT_AGAIN}")
+            raise TornPart(f"{index_file} is damaged: {SUBMIT_AGAIN}")
         with _damage_explained():
             self._file = open_file(self.cells)
         self._closed = weakref.finalize(self, os.close, self._file)
         if os.fstat(self._file).st_size != self.head["bytes"]:
-            raise TornPart(f"{self.cells} is torn: {SUBMIT_AGAIN}")
+            raise TornPart(f"{self.cells} is damaged: {SUBMIT_AGAIN}")
         index = json.loads(raw)  # byte for byte what was written, by its digest
         needs = [Resources(**entry) for entry in index["needs"]]
         self.entries = [_plan_entry(entry, index, needs) for entry in index["entries"]]
@@ -187,7 +189,7 @@ class StoredPlan:
     def _read(self, place: FilePlace) -> Any:
         raw = persistent(os.pread, self._file, place.size, place.offset)
         if digest_of(raw) != place.digest:
-            raise TornPart(f"{self.cells} is torn at byte {place.offset:,}: {SUBMIT_AGAIN}")
+            raise TornPart(f"{self.cells} is damaged at byte {place.offset:,}: {SUBMIT_AGAIN}")
         return json.loads(raw)
 
     def close(self) -> None:
@@ -217,8 +219,8 @@ class PlanTitles(Mapping[str, str]):
         return len(self.plan.entries)
 
 
-SUBMIT_AGAIN = "give the `lra submit` command again, which writes it anew; results stay"
-NO_FILE = "no file, which it has to be: move it away"
+SUBMIT_AGAIN = "rerun the `lra submit` command, which writes it again; results stay"
+NO_FILE = "this is not a regular file: move it away"
 _HEAD: Types = {
     "sweep": str, "cells": str, "index": str, "index_digest": str, "bytes": int,
     "made": (float, int), "control": dict, "logger": dict, "groups": list, "sources": dict,
@@ -233,7 +235,7 @@ def _damage_explained() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise TornPart(f"{error.filename} is gone: {SUBMIT_AGAIN}") from error
+        raise TornPart(f"{error.filename} is missing: {SUBMIT_AGAIN}") from error
     except OSError as error:
         if error.errno not in _NO_FILE and not isinstance(error, NoFile):
             raise
@@ -268,7 +270,7 @@ def locate_plan(name: str, root: Path) -> Path:
     )
     raise BadPlan(
         f"no plan of a sweep {name!r} in {root}; {hint}. `lra submit sweep={name} …` writes one; "
-        "another results folder is named by --results"
+        "name another results folder by --results"
     )
 
 
@@ -289,7 +291,7 @@ def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     try:
         head = unseal(raw, _HEAD)
     except NotSealed as error:
-        raise TornPart(f"{path} is torn: {SUBMIT_AGAIN}") from error
+        raise TornPart(f"{path} is damaged: {SUBMIT_AGAIN}") from error
     return head, mark_of(seen)
 
 
@@ -301,7 +303,7 @@ def _check_schema(path: Path, raw: bytes) -> None:
     schema = head.get("schema") if isinstance(head, dict) else None
     if schema is not None and schema != SCHEMA:
         raise BadPlan(
-            f"{path} has schema {schema!r:.40}, and this lra reads {SCHEMA}: work on it with the "
+            f"{path} has schema {schema!r:.40}, and this lra reads {SCHEMA}: use the "
             f"lra that wrote it, or {SUBMIT_AGAIN}"
         )
 
@@ -311,7 +313,7 @@ def _plan_entry(
 ) -> PlanEntry:
     key, fingerprint, kind, need, trainings, shorter, data, *place = row
     if not _KEY.fullmatch(key) or not _KEY.fullmatch(index["fingerprints"][fingerprint]):
-        raise BadPlan(f"the plan's cell {key!r:.80} is not named like one: {SUBMIT_AGAIN}")
+        raise BadPlan(f"the plan names a run {key!r:.80}, which is no valid key: {SUBMIT_AGAIN}")
     runner, turn, timed = index["kinds"][kind]
     return PlanEntry(
         key, index["fingerprints"][fingerprint], runner, turn, timed, needs[need],
@@ -332,5 +334,5 @@ def cell_of(record: Mapping[str, Any]) -> Cell:
         place=record["place"],
     )
     if cell.key != record["key"]:
-        raise BadPlan(f"the plan's cell {record['key']} has the key {cell.key}: {SUBMIT_AGAIN}")
+        raise BadPlan(f"the run {record['key']} of the plan has the key {cell.key}: {SUBMIT_AGAIN}")
     return cell

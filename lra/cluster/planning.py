@@ -35,7 +35,7 @@ from lra.sweep.planned_cells import curve, data_of
 from lra.sweep.sweep import PlannedCell, Sweep
 from lra.version import lra_version
 
-OTHERS = "give other `lra submit` commands of this sweep again as well. Results stay"
+OTHERS = "rerun the other `lra submit` commands of this sweep, too. Results stay"
 LOCK = ".planning"
 LOCKED_S = 60.0
 INDEXED = ("turn", "timed", "needs", "data")
@@ -220,14 +220,14 @@ def _with_former(
         before = StoredPlan(folder)
     except BadPlan as error:
         reason = str(error).split(": ")[0]
-        say(f"{reason}: it is written anew with the cells of this command alone; {OTHERS}")
+        say(f"{reason}: the plan is rewritten with the runs of this command alone; {OTHERS}")
         return None, [*new]
     keys = {record["key"] for record in new}
     sound = stored_records(before, without=keys)  # of 50,000 cells, 0.3 GiB
     kept = keys | {record["key"] for record in sound}
     torn = [entry.key for entry in before.entries if entry.key not in kept]
     if torn:
-        say(f"{before.cells} is torn: {len(torn):,} cells of other commands left it; {OTHERS}")
+        say(f"{before.cells} is damaged and lost {len(torn):,} runs of other commands; {OTHERS}")
     return before, merge_records(new, sound)
 
 

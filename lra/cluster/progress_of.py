@@ -126,11 +126,11 @@ class Watcher:
                 states[name] = {**state, **gone}
         standing = Standing(sweep=plan.sweep, total=len(plan.entries))
         work = f"lra work {plan.sweep}{in_results(plan.root)}"
-        standing.resume = f"{work}, or the same lra submit command again"
+        standing.resume = f"{work}, or rerun the same lra submit command"
         standing.ended = early_endings(plan, states)
         standing.notes = [*self.store.strangers(remove=False), *room_lines(plan.root)]
         if strange := len(workers) - len(states):
-            standing.notes.append(f"{strange:,} workers are of another folder, {COPIED}")
+            standing.notes.append(f"{strange:,} workers belong to another folder, {COPIED}")
         telling = {
             key: {**doing, "worker": name}
             for name, state in states.items()
@@ -220,7 +220,7 @@ def of_stored(root: Path, name: str) -> Standing:
     store = Store(root)
     keys, held = store.cells_of(name), store.claims()
     standing = Standing(sweep=name, total=len(keys), notes=[*room_lines(root)],
-                        resume="the same lra run command again")  # fmt: skip
+                        resume="rerun the same lra run command")  # fmt: skip
     for key, summary in statuses(root, (key for key in keys if key not in held)).items():
         standing.count(key, _end(summary))
     standing.running = [
@@ -261,10 +261,10 @@ def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Ite
     running, waiting = len(standing.running), standing.left - len(standing.running)
     parts = [*ending_words(standing.endings), f"{running:,} running", f"{waiting:,} waiting"]
     yield (
-        f"sweep {standing.sweep}: {standing.done:,} of {standing.total:,} cells have ended "
+        f"sweep {standing.sweep}: {standing.done:,} of {standing.total:,} runs have ended "
         f"({share:.0%}): {', '.join(parts)}"
     )
-    rate = [] if standing.per_hour is None else [f"{standing.per_hour:,.0f} cells per hour"]
+    rate = [] if standing.per_hour is None else [f"{standing.per_hour:,.0f} runs per hour"]
     if standing.left and standing.left_s is not None:
         rate.append(f"about {ahead(standing.left_s)} left")
     if standing.left and not standing.running:
@@ -272,7 +272,9 @@ def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Ite
             jobs.states[state] for jobs in standing.jobs for state in (QUEUED, RUNNING, SUSPENDED)
         )
         rate.append(
-            "nobody works on it yet" if coming else f"nobody works on it: {standing.resume}"
+            "no worker has started yet"
+            if coming
+            else f"no worker is active. To resume: {standing.resume}"
         )
     if rate:
         yield ", ".join(rate)
@@ -301,11 +303,11 @@ def worker_lines(standing: Standing, most: int) -> Iterator[str]:
     for state in standing.workers[:most]:
         endings = ", ".join(f"{count} {status}" for status, count in state["endings"].items())
         age = now - float(state["at"])
-        seen = f", last said {age:,.0f} s ago" if age > 60 and not _over(state) else ""
+        seen = f", last heard from {age:,.0f} s ago" if age > 60 and not _over(state) else ""
         host = "" if state["host"] == here or state["worker"].startswith(state["host"]) else (
             f" on {state['host']}"
         )  # fmt: skip
-        ended = endings or "no finished cell"
+        ended = endings or "no finished run"
         yield f"  worker {state['worker']}{host}: {state['doing']}, {ended}{seen}"
     if (more := len(standing.workers) - most) > 0:
         yield f"  and {more:,} more workers"
@@ -329,7 +331,7 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
     since, reasons = float(plan.head["made"]), Counter[str]()
     for name, state in states.items():
         if state.get("at", 0.0) >= since and state["doing"] == KILLED:
-            reasons["killed, by a person or for want of memory"] += 1
+            reasons["killed, by a person or because memory was full"] += 1
         code = str(state.get("doing", "")).removeprefix("ended with ")
         if state.get("at", 0.0) >= since and code.isdecimal() and code not in ("0", "143"):
             why = state.get("why") or _last(plan.folder / "logs" / f"{name}.log", STOPPED)
@@ -347,7 +349,11 @@ def room_lines(root: Path) -> Iterator[str]:
     with suppress(OSError):
         words = room_left(root)
         if shutil.disk_usage(root).free < LEAST_ROOM or words.startswith(NO_INODES):
-            yield f"no space is left in {root} ({words}): workers end until there is"
+            yield (
+                f"no space is left in {root} ({words}): workers end; free some space and "
+                "start them "
+                "again"
+            )
 
 
 def _last(path: Path, mark: str) -> str:

@@ -188,8 +188,9 @@ class SlurmEngine:
             own = {job.number: _state(job) for job in queued[_owner(each)] if job.name == name}
             if not own and (who := _hidden(each, found)):
                 raise ConfigError(
-                    f"cluster=slurm: its jobs are of {who}, and this SLURM shows them to nobody "
-                    f"else (PrivateData): give the command as {who}"
+                    f"cluster=slurm: its jobs belong to {who}, and this SLURM hides them from "
+                    "everybody "
+                    f"else (PrivateData): run the command as {who}"
                 )
             # An array that was cancelled before any of it began is one job again, without elements.
             whole = {job: own.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in each.ids}
@@ -250,7 +251,7 @@ class SlurmEngine:
             raise ConfigError(f"cluster.partition: {names} has no nodes; choose another")
         if group.resources.gpus > asked.gpus:
             raise ConfigError(
-                f"cluster.gpus: got {asked.gpus}; a cell needs {group.resources.gpus} "
+                f"cluster.gpus: got {asked.gpus}; a run needs {group.resources.gpus} "
                 "(hardware.processes, hardware.device)"
             )
         if not any(_holds(kind, asked) for kind in kinds):
@@ -276,13 +277,13 @@ class SlurmEngine:
         if (asked.seconds or 0) > limit:
             raise ConfigError(
                 f"cluster.hours: got {self.hours}; {names} allows {limit / 3600:.3g} at most; "
-                "workers go on where they were, so that a short limit loses nothing"
+                "the next job resumes from saved states, so that a short limit is safe"
             )
         longest, usable = group.resources.seconds or 0.0, (asked.seconds or 0) - self.signal_s
         if group.timed and longest > usable > 0:
             raise ConfigError(
-                f"cluster.hours: a cell that reads the clock takes about {longest / 3600:.3g} h "
-                f"without a pause, and a job of {names} would have {usable / 3600:.3g} h; set "
+                f"cluster.hours: a timed run takes about {longest / 3600:.3g} h "
+                f"without interruption, and a job of {names} would have {usable / 3600:.3g} h; set "
                 "cluster.hours higher, or choose a partition that allows more"
             )
         if (asked.seconds or math.inf) < self._shortest_s:
@@ -299,7 +300,8 @@ class SlurmEngine:
                 like = near(value, known)
                 hint = f": did you mean {like[0]!r}?" if like else "."
                 raise ConfigError(
-                    f"cluster.{name}: {value!r} is none of yours{hint} Yours: {', '.join(known)}"
+                    f"cluster.{name}: {value!r} is not available to you{hint} Available: "
+                    f"{', '.join(known)}"
                 )
 
     def script(self, plan: Path, group: WorkerGroup) -> str:

@@ -69,15 +69,15 @@ class WorkerJob:
         _say(f"the worker ended with {code}")
         if self._signalled:
             if self.requeue and is_preempted():
-                _say("preempted: this job is queued again")
+                _say("preempted: this job is requeued")
                 _requeue()
             # Not an error to submitit: what it held is free again.
             return STOPPED
         if code == AGAIN and self.requeue:
-            _say("queued again, for what needs a whole job's time")
+            _say("requeued, because a run needs the whole time of a job")
             _requeue()
         if code == STORAGE and self.requeue and _restarts() < MOST_RESTARTS:
-            _say("its storage failed: this job is queued again")
+            _say("the storage failed: this job is requeued")
             _requeue()
         if code:
             sys.exit(code if code > 0 else 128 - code)
@@ -92,10 +92,10 @@ class WorkerJob:
         _say("the job's time is nearly over, or it is preempted: the worker saves")
         self._end()
         if self.requeue:
-            _say("saved: this job is queued again")
+            _say("saved: this job is requeued")
             _requeue()
         else:
-            _say("saved; not queued again: cluster.requeue is false")
+            _say("saved; the job ends because cluster.requeue is false")
         sys.exit(0)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -141,7 +141,9 @@ def _requeue() -> None:
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         words = getattr(error, "stderr", "") or str(error)
-        _say(f"SLURM does not queue this job again: {words.strip()}; the same lra submit goes on")
+        _say(
+            f"SLURM does not requeue this job: {words.strip()}; rerun the same lra submit to resume"
+        )
         sys.exit(1)
     time.sleep(60)  # SLURM ends this process; an end of its own would complete the job
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lra.errors import ConfigError
 
-WAY_OUT = "wanted one with lra[slurm], or cluster.setup with the lines that make it one"
+WAY_OUT = "wanted a Python with lra[slurm], or cluster.setup with the lines that activate one"
 ASKED_S = 20.0
 """A network folder may be slow to give its first files."""
 _LOOK = "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('lra', 'submitit'))))"
@@ -38,5 +38,5 @@ def check_python(python: str, *, prepared: bool) -> None:
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(
-            f"cluster.python: {python} is no Python with lra and submitit ({error}); {WAY_OUT}"
+            f"cluster.python: {python} is not a Python with lra and submitit ({error}); {WAY_OUT}"
         ) from error

@@ -62,11 +62,13 @@ def ask(*command: str) -> str:
         )  # fmt: skip
     except FileNotFoundError as error:
         raise ConfigError(
-            f"cluster=slurm: no {command[0]} on PATH: this is no machine of a SLURM cluster"
+            f"cluster=slurm: no {command[0]} on PATH: this machine does not belong to a SLURM "
+            "cluster"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
-            f"cluster=slurm: {command[0]} gave no answer within {ASKED_S} s: SLURM's controller is "
+            f"cluster=slurm: {command[0]} gave no answer within {ASKED_S} s: the controller of "
+            "SLURM is "
             "busy or down; try again, or choose cluster=local"
         ) from error
     if done.returncode:
@@ -87,7 +89,8 @@ def check_present() -> None:
     lacking = [name for name in NEEDED if shutil.which(name) is None]
     if lacking:
         raise ConfigError(
-            f"cluster=slurm: no {', '.join(lacking)} on PATH: this is no machine of a SLURM "
+            f"cluster=slurm: no {', '.join(lacking)} on PATH: this machine does not belong to a "
+            "SLURM "
             "cluster. Submit from a login node, or choose cluster=local"
         )
     check_submitit()
@@ -157,7 +160,7 @@ def partition(named: str | None) -> list[Partition]:
     named = named or os.environ.get(slurm_variables.PARTITION) or None
     if named is None and default is None:
         raise ConfigError(
-            "cluster.partition: got null, and this SLURM has no default one; give one of "
+            "cluster.partition: got null, and this SLURM has no default partition; give one of "
             f"{', '.join(sorted(existing))}"
         )
     names = (named or default or "").split(",")
@@ -198,8 +201,9 @@ def check_cluster(place: Mapping[str, str], found: Mapping[str, str]) -> None:
     there, here = place.get("cluster", ""), found.get("ClusterName", "")
     if there != here:
         raise ConfigError(
-            f"cluster=slurm: its jobs are of the cluster {there!r}, and this is {here!r}: give the "
-            "command on a machine of that one"
+            f"cluster=slurm: its jobs belong to the cluster {there!r}, and this is {here!r}: "
+            "run the "
+            "command on a machine of that cluster"
         )
 
 
@@ -245,7 +249,7 @@ def cancel(*words: str) -> None:
     except ConfigError as error:
         parts = str(error).partition("scancel failed: ")[2].split("; ")
         if any("denied" in part for part in parts):
-            raise ConfigError(f"{error}; the user whose job it is can end it") from error
+            raise ConfigError(f"{error}; the owner of the job can end it") from error
         if not all(_OVER.search(part) for part in parts):
             raise
 

@@ -77,6 +77,6 @@ def overruled_words(given: Collection[str], *, partition: bool) -> str:
     if not words:
         return ""
     return (
-        f"without effect on the workers: {' and '.join(words)}; what counts are cluster.hours, "
+        f"these have no effect on the workers: {' and '.join(words)}. Use cluster.hours, "
         "cluster.partition and so on, and cluster.sbatch for other options"
     )

@@ -70,9 +70,11 @@ def check_token(token: Path) -> str:
         seen = read_bytes(token, 100).decode(errors="replace")
     except OSError as error:
         raise TokenFault(
-            f"{socket.gethostname()} does not see {token}: {error.strerror}. Results must lie in a "
-            "folder that every node has under the same path: give results=DIR on such a one"
+            f"{socket.gethostname()} cannot read {token}: {error.strerror}. Results must lie in a "
+            "folder that every node has under the same path: give results=DIR in such a folder"
         ) from error
     if seen != token.name:
-        raise TokenFault(f"{token}: got {seen[:40]!r}; wanted {token.name!r}: not the same folder")
-    return f"sees the plan in {token.parent.parent}"
+        raise TokenFault(
+            f"{token}: got {seen[:40]!r}; wanted {token.name!r}: this is another folder"
+        )
+    return f"reads the plan in {token.parent.parent}"

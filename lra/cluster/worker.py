@@ -113,7 +113,7 @@ class Worker:
         """Work until nothing is left, and return the exit code."""
         self.say(
             f"worker {self.options.name} of sweep {self.plan.sweep}: {len(self.plan.entries):,} "
-            f"cells, results in {self.plan.root}"
+            f"runs, results in {self.plan.root}"
         )
         for word in self.store.strangers(remove=True):
             self.say(word)
@@ -165,7 +165,7 @@ class Worker:
         before = self.cells.count
         ended = self.executor.run()
         if ended.stopped_by is not None:
-            self.say(f"stopped by {ended.stopped_by.name}: what ran is saved")
+            self.say(f"stopped by {ended.stopped_by.name}: the state of the current run is saved")
             return 128 + ended.stopped_by
         if ended.refused is not None:
             return self._refused(StorageFault(ended.refused, ended.may_pass))
@@ -173,7 +173,7 @@ class Worker:
             self.since = None
             return None
         if self.claiming.short_of_time:
-            self.say("what is left would not end in the time that this job has left")
+            self.say("the remaining runs need more time than this job has left")
             return AGAIN
         idle_s = 0.0 if self.since is None else time.monotonic() - self.since
         if self.since is None:
@@ -197,7 +197,9 @@ class Worker:
             self.why = fault.words
             self.say(f"stopped: {self.why}")
             return STORAGE if fault.may_pass else 2
-        self.say(f"storage failed; what ran is saved, and goes on in {pause:.0f} s: {fault.words}")
+        self.say(
+            f"storage failed; the current run is saved and resumes in {pause:.0f} s: {fault.words}"
+        )
         time.sleep(pause)
         self.failed = True
         return None
@@ -208,7 +210,7 @@ class Worker:
             return self.growth.extend(self.plan, self.claiming.left(), self.say)
         except NotNamed as error:
             self.claiming.unnamed = error
-            self.say(f"the search cannot go on here: {error}")
+            self.say(f"the search cannot continue here: {error}")
             return False
 
     def changed(self) -> bool:
@@ -224,11 +226,11 @@ class Worker:
         try:
             before, plan = self.plan, StoredPlan(self.folder)
         except TornPart as error:
-            self.say(f"what was read of the plan before goes on: {error}")
+            self.say(f"this worker continues with the plan as read before: {error}")
             return
         if plan.mark != before.mark:
             code.check(plan)
-            self.say(f"the sweep was submitted again: {len(plan.entries):,} cells")
+            self.say(f"the sweep was submitted again and has {len(plan.entries):,} runs")
         self.use(plan)
         before.close()
 
@@ -240,21 +242,26 @@ class Worker:
             self.store.clear_claims({entry.key for entry in self.plan.entries})
             self._report()
             endings = ", ".join(ending_words(claiming.endings()))
-            return f"all {total:,} cells of {self.plan.sweep} have ended: {endings}"
+            return f"all {total:,} runs of {self.plan.sweep} have ended: {endings}"
         possible = [place for place in left if place not in claiming.set_aside]
         entries = self.plan.entries
         held = {entries[place].key for place in left} & claiming.busy
         if not possible:
             reasons = Counter(claiming.set_aside[place] for place in left).most_common(3)
-            listed = "; ".join(f"{count:,} cells: {why}" for why, count in reasons)
-            return f"nothing left for this worker: {len(left):,} of {total:,} left ({listed})"
+            listed = "; ".join(f"{count:,} runs: {why}" for why, count in reasons)
+            return (
+                f"this worker has no more to do: {len(left):,} of {total:,} runs remain ({listed})"
+            )
         most = self.options.wait_s
         most = float(self.plan.head["wait_s"]) if most is None else most
-        others = f"{len(left):,} of {total:,} cells are left, {len(held):,} of them held by others"
+        others = (
+            f"{len(left):,} of {total:,} runs remain, {len(held):,} of them claimed by "
+            "other workers"
+        )
         if idle_s > most:
-            return f"nothing to take for {time_words(idle_s)}: {others}"
+            return f"no run was available for {time_words(idle_s)}: {others}"
         if not held and idle_s > 3 * LONGEST_S:
-            return f"nothing can be taken, and nobody works: {others}"
+            return f"no run is available, and no other worker is active: {others}"
         if idle_s == 0:
             holders = self.store.claims()
             by = Counter(h.worker or f"{h.host} {h.pid}" for k, h in holders.items() if k in held)
@@ -270,7 +277,7 @@ class Worker:
     def _summary(self, code: int) -> None:
         took = time_words(time.monotonic() - self.begun)
         endings = ", ".join(ending_words(self.board.endings))
-        self.say(f"worker ends with {code} after {took}: {endings or 'no cell run'}")
+        self.say(f"worker ends with {code} after {took}: {endings or 'it executed no run'}")
         self.state.over(code, self.why)
 
 

@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         flags = [name.lstrip("-") for name in self._option_string_actions]
         meant = near(flag[1].lstrip("-"), flags, most=1) if flag else []
         message += "".join(f" (did you mean --{name}?)" for name in meant)
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help explains its arguments\n")
+        self.exit(2, f"{self.prog}: {message}; run `{self.prog} --help` to see its arguments\n")
 
 
 def parser_beside_words(prog: str, usage: str, about: str, examples: str) -> Parser:
@@ -112,9 +112,9 @@ def add_plugin_words(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=path_word,
         metavar="DIR",
-        help="a folder with your YAML files, as DIR/model/NAME.yaml",
+        help="a folder with your YAML files: DIR/model, DIR/task …",
     )
-    add_plugin(parser, "your package, which class_path of these files may name")
+    add_plugin(parser, "your package, which class_path in these files may name")
 
 
 def add_plugin(parser: argparse.ArgumentParser, meaning: str) -> None:

@@ -50,7 +50,8 @@ def schema(target: Callable[..., Any]) -> Mapping[str, OptionSpec]:
         hints = get_type_hints(target if is_dataclass(target) else call)
     except (NameError, TypeError) as error:
         raise ConfigError(
-            f"{getattr(target, '__qualname__', target)}: annotations that cannot be read: {error}"
+            f"{getattr(target, '__qualname__', target)}: its annotations cannot be evaluated: "
+            f"{error}"
         ) from error
     if is_dataclass(target):
         return {

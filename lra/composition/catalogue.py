@@ -159,7 +159,7 @@ def _of_any(name: str, by_word: Mapping[str, str], config_dirs: Sequence[Path]) 
     if matches := [file for file in every if file.stem in wanted]:
         return matches
     if name in by_word:
-        raise UnknownName(f"got the group {name!r} behind a name: put it first, or leave it out")
+        raise UnknownName(f"got the group {name!r} after a name; put the group first, or omit it")
     plurals = {plural(group) for group in by_word.values()}
     of_group = near(name, plurals)
     raise UnknownName(unknown("group", name, plurals) if of_group else unknown("name", name, stems))

@@ -55,10 +55,11 @@ def check_named(plugins: Collection[str]) -> None:
     if missing:
         listed = ",".join(missing)
         raise NotNamed(
-            f"a stored configuration names the plug-in {', '.join(map(repr, missing))}, and code "
-            f"of a package runs only where the command itself names it: plugins=[{listed}] beside "
-            f"words of lra run, --plugin {' --plugin '.join(missing)} with a stored cell or sweep, "
-            f"plugins={missing} in Python"
+            f"a stored configuration names the plug-in {', '.join(map(repr, missing))}. The code "
+            f"of a package runs only if your command names it: add plugins=[{listed}] to "
+            f"`lra run`, --plugin {' --plugin '.join(missing)} to commands on a stored run or "
+            "sweep, "
+            f"or plugins={missing} in Python"
         )
 
 
@@ -119,8 +120,9 @@ def locate_module(
         raise
     except (Exception, SystemExit) as error:  # a package of the user's may raise anything
         raise ConfigError(
-            f"{asked}: importing {name} failed with {type(error).__name__}: {error}; LRA_DEBUG=1 "
-            "shows where"
+            f"{asked}: importing {name} failed with {type(error).__name__}: {error}; set "
+            "LRA_DEBUG=1 "
+            "to see where"
         ) from error
 
 
@@ -159,7 +161,7 @@ def _present(class_path: str) -> str:
 def _check_plugin(name: str) -> None:
     if name in OURS or name == TOP:
         raise ConfigError(
-            f"plugins: {name!r} is the name of a package of lra itself, which is never replaced."
+            f"plugins: {name!r} is the name of a package of lra, which cannot be replaced."
             + _ways_out(f"{name}.my_module")
         )
     if not all(part.isidentifier() for part in name.split(".")):
@@ -170,7 +172,8 @@ def _check_plugin(name: str) -> None:
     hint = f": did you mean {' or '.join(map(repr, matches))}?" if matches else "."
     raise ConfigError(
         f"plugins: there is no package {name!r}{hint} Looked in the current folder ({Path.cwd()}), "
-        "on PYTHONPATH and among what is installed: call lra from the folder that holds it, or "
+        "on PYTHONPATH and among the installed packages. Run lra in the folder that contains "
+        "it, or "
         "install it"
     )
 
@@ -190,9 +193,9 @@ def _ways_out(module: str) -> str:
         ""
         if room not in OURS
         else (
-            f" {room!r} always means lra's own package: re-export yours under another name, as "
-            f"own_mixers.py beside it, with `from {module} import *`. Then own_mixers stands for "
-            f"{module}, with PYTHONPATH=. in the environment"
+            f" {room!r} always means the package of lra. Re-export yours under another name, as in "
+            f"own_mixers.py next to it, with `from {module} import *`. Then write own_mixers for "
+            f"{module}, and set PYTHONPATH=. in the environment"
         )
     )
 
@@ -203,12 +206,12 @@ def _missing(asked: str, module_name: str, error: ModuleNotFoundError) -> str:
     if not f"{module_name}.".startswith(f"{absent}."):
         whose = ""
         if absent.split(".")[0] in OURS:
-            whose = f"; what is lra's own is imported as {imported_name(absent)}"
+            whose = f"; modules of lra are imported as {imported_name(absent)}"
         return f"{asked}: {module_name} imports {absent!r}, which is not installed{whose} ({error})"
     parent, _, last = absent.rpartition(".")
     if not parent:
         return (
-            f"{asked}: {error}; call lra from the folder that holds the package "
+            f"{asked}: {error}; run lra in the folder that contains the package "
             f"(this is {Path.cwd()}), or install it"
         )
     package = importlib.import_module(parent)

@@ -15,7 +15,7 @@ from lra.errors import ConfigError
 MOST = 100_000
 """Combinations of one command; more is a slip, and their list alone would fill the memory."""
 OF_MIXERS = "model.mixer."
-NEEDS_SEARCH = "an interval needs a search: add search=halton"
+NEEDS_SEARCH = "an interval can only be searched: add search=halton"
 FAITHFUL = ("variant", "faithful")
 """What a family without variants is."""
 
@@ -36,7 +36,9 @@ def expand(overrides: Sequence[Override]) -> list[list[str]]:
         )
     for key, size in sizes.items():
         if not size:
-            raise ConfigError(f"{key} has no values: this sweep is empty; give it at least one")
+            raise ConfigError(
+                f"{key} has no values, so that this sweep is empty; give at least one value"
+            )
     words = dict[str, list[str]]()
     for word in overrides:
         key, several = word.get_key_element(), word.is_sweep_override()
@@ -95,7 +97,7 @@ def with_settings(combinations: list[list[str]], composer: Composer) -> list[lis
         return combinations
     for (protocol, task), runs in gone.items():
         note = f"+protocol={protocol} has no settings for task={task}"
-        composer.notes[f"{note}: its {runs:,} runs are left out"] = None
+        composer.notes[f"{note}: its {runs:,} runs are skipped"] = None
     return kept
 
 
@@ -163,7 +165,7 @@ def with_options(combinations: list[list[str]], composer: Composer) -> list[list
             kept[tuple(word for word in words if word not in foreign)] = None
     for (model, word), runs in gone.items():
         note = f"{word} is no option of model={model}"
-        composer.notes[f"{note}: left out ({runs} of the combinations)"] = None
+        composer.notes[f"{note}: skipped ({runs} of the combinations)"] = None
     return [[*words] for words in kept]
 
 

@@ -25,13 +25,16 @@ MAPPINGS = (
 )  # fmt: skip
 """Empty by default: an entry may be taken away, as what holds elsewhere then holds there."""
 TAKEN = (
-    "nothing is taken away, for its default would come back; KEY=VALUE says what is to hold "
-    "instead, and KEY=null switches off what can be off"
+    "options cannot be deleted, because each has a default; set another value by KEY=VALUE, "
+    "or switch the option off by KEY=null if it allows that"
 )
 PLUGINS = re.compile(
     r"[+~]*hydra[./](launcher\b|sweeper\b(?!\.params\b|\.max_batch_size\b))(?!=basic\b)"
 )
-NO_PLUGINS = "lra starts its cells itself: `lra submit` hands them to workers, search=NAME searches"
+NO_PLUGINS = (
+    "lra starts runs without launchers of Hydra: use `lra submit` for workers, "
+    "search=NAME to search"
+)
 """In the place of other people's launchers and sweepers of Hydra."""
 HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment", "full_key:")
 """Lines of its messages that do not help to correct a command."""
@@ -65,9 +68,12 @@ def _wanted(word: str, group: str) -> str:
         return SHAPE
     if read is None:
         text = shlex.quote(short(f"{key}={as_text(value)}", LONGEST_REASON))
-        return f"commas, brackets, quotation marks, \\ and ${{ have a meaning; as text it is {text}"
+        return (
+            f"commas, brackets, quotation marks, \\ and ${{ have a meaning; for plain text "
+            f"write {text}"
+        )
     if name == "hydra.sweeper.params" and not re.fullmatch(r"\{\s*\}", value):
-        return "what is swept stands as words of their own: KEY=1,2"
+        return "give the values of a sweep as separate arguments: KEY=1,2"
     misspelt = group and key != group and not value.startswith("{")
     return f"wanted {group}={short(value)}" if misspelt else ""
 
@@ -84,7 +90,9 @@ def refusing_by_word(words: Sequence[str]) -> Iterator[None]:
             if error.errno != errno.ENAMETOOLONG:
                 raise
             longest = short(max(words, key=len, default=""))
-            raise ConfigError(f"{longest}: longer than any name of a file or a key") from error
+            raise ConfigError(
+                f"{longest}: this is longer than any file name or key can be"
+            ) from error
         cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
         key = str(getattr(cause, "full_key", None) or "")
         about = next((word for word in words if word.lstrip("+").startswith(f"{key}=")), key)

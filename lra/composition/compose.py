@@ -60,7 +60,7 @@ def _split(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
     """Return the class path of a node and its options."""
     options = {k: v for k, v in node.items() if k not in {"class_path", "name", "about", *drop}}
     if "class_path" not in node:
-        raise ConfigError(f"a class_path is missing beside {sorted(map(str, node))}")
+        raise ConfigError(f"a class_path is missing: got only {sorted(map(str, node))}")
     return stored_name(str(node["class_path"])), options
 
 
@@ -88,7 +88,7 @@ def bound_mixer(
     if not GIVEN & parameters(family):
         raise ConfigError(
             f"{name} takes no `site`; wanted a class or a function of "
-            "(site, *, option: type = default); any other nn.Module becomes one by --wrap of lra "
+            "(site, *, option: type = default); use any other nn.Module through --wrap of lra "
             "verify, or by lra.wrap in Python"
         )
     bound = bind(family, options, where)
@@ -105,19 +105,24 @@ def core_of(
     """
     if "stack" in model:
         if model.get("layers"):
-            raise ConfigError(f"{where}.layers: {model.get('name')} has a stack of its own")
+            raise ConfigError(
+                f"{where}.layers: {model.get('name')} is a whole stack, and takes no layers of "
+                "other models"
+            )
         stack, options = mixer_factory(model["stack"], plugins, f"{where}.stack")
         return [], cast("StackFactory", stack), options
     if "mixer" not in model:
-        raise ConfigError(f"{where}: a model needs a `mixer` or a `stack` beside {sorted(model)}")
+        raise ConfigError(
+            f"{where}: a model needs a `mixer` or a `stack`: got only {sorted(model)}"
+        )
     mixer, options = mixer_factory(model["mixer"], plugins, f"{where}.mixer")
     names = [str(name) for name in model.get("layers") or ()]
     foreign = sorted({*names} - {model.get("name")})
     layer_options = model.get("layer_options") or {}
     for name in sorted({*layer_options} - {*foreign}):
         raise ConfigError(
-            f"{where}.layer_options: {unknown('layer', name, foreign)}. It holds options of the "
-            f"other families of {where}.layers; the model's own stand under {where}.mixer"
+            f"{where}.layer_options: {unknown('layer', name, foreign)}. It takes options of the "
+            f"other families of {where}.layers; options of the model itself belong to {where}.mixer"
         )
     others = {name: other_family(name, where, layer_options.get(name) or {}) for name in foreign}
     if not foreign:
@@ -135,8 +140,8 @@ def bundled_family(name: str, where: str) -> dict[str, Any]:
     """
     if name not in (existing := our_names("model")):
         way_out = (
-            "Layers of another model, and references, are families of lra itself: one of your own "
-            "is measured by itself, as model=NAME"
+            "Only families of lra can be layers of another model, or references. To run "
+            "your model alone, use model=NAME"
         )
         raise ConfigError(f"{where}: {unknown('model', name, existing, way_out=way_out)}")
     return group_file("model", name)
@@ -149,7 +154,7 @@ def other_family(
     node = bundled_family(name, f"{where}.layers")
     if "mixer" not in node:
         raise ConfigError(
-            f"{where}.layers: {name} is a stack of its own and no layer of another model"
+            f"{where}.layers: {name} is a whole stack, and cannot be a layer of another model"
         )
     return mixer_factory({**node["mixer"], **options}, (), f"{where}.layer_options.{name}")
 
@@ -168,7 +173,8 @@ def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
 def _check_task(kind: Any, class_path: str) -> None:
     if missing := [name for name in TASK if not hasattr(kind, name)]:
         raise ConfigError(
-            f"task.class_path: {class_path} makes no task: it has no {', '.join(missing)}; see "
+            f"task.class_path: {class_path} does not make a task: {', '.join(missing)} is "
+            "missing; see "
             "lra.tasks.task.Task"
         )
 
@@ -424,8 +430,10 @@ def decoder_stack(
 
     if task_facts.head is not Head.sequence_to_sequence:
         raise Unsupported(
-            "a decoder answers a source, and here is none: got model.backbone.decoder_depth above "
-            "0; choose a task of sequence to sequence (reversal, sorting, text_pairs, or "
-            "task.objective=prefix) and a runner that trains, or set it to 0"
+            "model.backbone.decoder_depth: got a number above 0, but this task has no source "
+            "that a "
+            "decoder answers. Choose a task of sequence to sequence (reversal, sorting, "
+            "text_pairs, "
+            "or task.objective=prefix) and a runner that trains, or set it to 0"
         )
     return partial(encoder_decoder, mixers=mixers, exact=exact, facts=task_facts)

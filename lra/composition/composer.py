@@ -54,7 +54,7 @@ from lra.runners.records import Memo
 
 BUNDLES = ("size", "optim")
 """Groups whose files are nothing but values: named by hand, they win over presets."""
-OWN_FILES = "One of your own: --config-dir DIR."
+OWN_FILES = "For your YAML files, add --config-dir DIR."
 
 
 class Composer:

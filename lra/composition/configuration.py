@@ -15,7 +15,7 @@ from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
-SWEEP_WORDS = "letters, digits and ._=,+- that begin with a letter or a digit, at most 200"
+SWEEP_WORDS = "at most 200 letters, digits and ._=,+- with a letter or a digit first"
 LONGEST_NAME = 200
 DEEPEST = 50
 LARGEST = 2**63 - 1
@@ -70,7 +70,7 @@ TOP = {
         lambda value: isinstance(value, str) and SWEEP_NAME.fullmatch(value) is not None,
     ),
     "plugins": KeyRule(
-        "a list of the names of packages, as in [my_package]",
+        "a list of package names, as in [my_package]",
         lambda value: (
             isinstance(value, list)
             and all(isinstance(name, str) and name.isidentifier() for name in value)
@@ -215,16 +215,18 @@ def storable(value: Any, where: str = "", depth: int = 0) -> None:
                 )
         elif isinstance(leaf, int):
             if not -LARGEST <= leaf <= LARGEST:
-                raise ConfigError(f"{key}: got {quote(leaf)}; wanted at most {LARGEST} either way")
+                raise ConfigError(
+                    f"{key}: got {quote(leaf)}; wanted a number from -{LARGEST} to {LARGEST}"
+                )
         elif not isinstance(leaf, str):
             raise ConfigError(f"{key}: got {quote(leaf)}; wanted a number, text, a list or mapping")
         elif not _is_text(leaf):
-            raise ConfigError(f"{key}: got {leaf!a}; wanted text that UTF-8 can spell")
+            raise ConfigError(f"{key}: got {leaf!a}; wanted text that can be written as UTF-8")
 
 
 def _leaves(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
     if depth > DEEPEST:
-        raise ConfigError(f"{where[:80]}: nested deeper than {DEEPEST} levels; flatten it")
+        raise ConfigError(f"{where[:80]}: nested deeper than {DEEPEST} levels; make it flatter")
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str) or not _is_text(key):

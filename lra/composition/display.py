@@ -36,8 +36,8 @@ def print_configurations(
         sys.stdout.write(_document(composer, flags, words))
     if len(runs) > MOST:
         print(
-            f"# … and {len(runs) - MOST:,} more: narrow the sweep to see them, or list the cells "
-            "by runner.dry_run=true"
+            f"# … and {len(runs) - MOST:,} more. To see them, narrow the sweep, or list all "
+            "runs by runner.dry_run=true"
         )
 
 
@@ -47,13 +47,13 @@ def explain(composer: Composer, what: str, runs: Sequence[Sequence[str]]) -> Non
         note = f"--info explains the first of {len(runs):,} combinations: {shlex.join(runs[0])}"
         composer.notes[note] = None
     if what in ("searchpath", "all"):
-        print("# Folders of files, of two with one name the former:")
+        print("# Folders of files; of two files with one name, the first is read:")
         print(*composer.files.folders, sep="\n")
     if what in ("defaults", "all"):
-        print("# Files, each over those before it:")
+        print("# Files in order; later files override earlier ones:")
         print(*composer.sources(runs[0]), sep="\n")
     if what in ("config", "all"):
-        print("# What comes of them:")
+        print("# The resulting configuration:")
         sys.stdout.write(OmegaConf.to_yaml(OmegaConf.create(_fitted(composer, runs[0]))))
 
 

@@ -184,24 +184,39 @@ class _Words(argparse.ArgumentParser):
     """Hydra's flags, refused in one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; `lra run --help` shows how a command is spelt")
+        raise ConfigError(f"{message}; see `lra run --help` for the form of a command")
 
 
 def _flags(argv: Sequence[str]) -> argparse.Namespace:
     """Return the flags and the other words, wherever each of them stands."""
     parser = _Words(prog="lra run", add_help=False, allow_abbrev=False)
     say = parser.add_argument
-    say("overrides", nargs="*", metavar="KEY=VALUE", help="choices of files, and values")
-    say("--hydra-help", action="store_true", help="these lines")
-    say("--cfg", "-c", choices=["job", "hydra", "all"], help="print what would run, and stop")
-    say("--resolve", action="store_true", help="with --cfg: values in the place of references")
-    say("--package", "-p", help="with --cfg: the part to print")
     say(
-        "--info", "-i", nargs="?", const="all", choices=INFO, help="explain the first run, and stop"
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="choices of YAML files (model=linear) and values (optim.steps=500)",
     )
-    say("--run", "-r", action="store_true", help="one run of a preset that is a sweep")
-    say("--multirun", "-m", action="store_true", help="every combination of the values")
-    say("--config-dir", "-cd", help="a folder of files beside ours")
+    say("--hydra-help", action="store_true", help="these lines")
+    say(
+        "--cfg",
+        "-c",
+        choices=["job", "hydra", "all"],
+        help="print the configuration that would run, and stop",
+    )
+    say("--resolve", action="store_true", help="with --cfg: replace references by their values")
+    say("--package", "-p", help="with --cfg: print only this part")
+    say(
+        "--info",
+        "-i",
+        nargs="?",
+        const="all",
+        choices=INFO,
+        help="explain where the first run's values come from, and stop",
+    )
+    say("--run", "-r", action="store_true", help="make a single run of a preset that is a sweep")
+    say("--multirun", "-m", action="store_true", help="run every combination of the values")
+    say("--config-dir", "-cd", help="a folder with your YAML files")
     flags = parser.parse_intermixed_args(argv)
     if flags.hydra_help:
         parser.print_help()
@@ -214,10 +229,10 @@ def _flags(argv: Sequence[str]) -> argparse.Namespace:
         raise ConfigError(f"--config-dir {flags.config_dir} is not a folder: give one that exists")
     if not flags.cfg and (flags.resolve or flags.package is not None):
         given = "--resolve" if flags.resolve else f"--package {short(flags.package)}"
-        raise ConfigError(f"{given} belongs to --cfg: lra run ... --cfg job")
+        raise ConfigError(f"{given} needs --cfg, as in lra run ... --cfg job")
     for one, other in (("run", "multirun"), ("cfg", "info")):
         if getattr(flags, one) and getattr(flags, other):
-            raise ConfigError(f"give one of --{one} and --{other}")
+            raise ConfigError(f"give either --{one} or --{other}")
     return flags
 
 
@@ -239,18 +254,21 @@ def _runs(
     if searches and not flags.run:
         runs, searched = _arms(composer, flags, hydra, parsed)
         if not any(word.startswith("search=") for word in flags.overrides):
-            note = f"{preset} is a search of {len(runs):,} arms"
+            note = f"{preset} is a search with {len(runs):,} arms"
             composer.notes[f"{note}; --run makes one run of it"] = None
         return runs, True, searched
     if not searches and (lost := [word for word in flags.overrides if word.startswith("search.")]):
-        raise ConfigError(f"{lost[0]}: there is no search here; add search=halton, or leave it out")
+        raise ConfigError(
+            f"{lost[0]}: this command is no search; add search=halton, or omit this argument"
+        )
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
         if ranged := [w.input_line for w in parsed if isinstance(w.value(), IntervalSweep)]:
             raise ConfigError(f"{ranged[0]}: {NEEDS_SEARCH}")
         if several:
             raise ConfigError(
-                f"{short(several[0])}: several values are a sweep: -m before them makes one, "
-                f"brackets make one list, {short(as_text(several[0].partition('=')[2]))} one text"
+                f"{short(several[0])}: several values need a sweep. Add -m for a sweep; "
+                f"brackets make one list, and {short(as_text(several[0].partition('=')[2]))} "
+                "makes one text"
             )
         if flags.run and params:
             composer.notes[f"{preset} is a sweep; --run makes one run of it"] = None
@@ -276,7 +294,8 @@ def _arms(
     fixed = {w.key_or_group for w in typed if not is_range(w)}
     if both := next((key for key in ranges if key in fixed), None):
         raise ConfigError(
-            f"{both}: it has one value and a range; a search needs one of them: leave one out"
+            f"{both}: got a value and a range for one option; a search takes one of them: "
+            "remove the other"
         )
     runs = _combinations(composer, flags, hydra, typed, ranged)
     options = composer.compose(runs[0])["search"]
@@ -331,7 +350,7 @@ def _check_basic(hydra: Any) -> None:
         if (target := str(node["_target_"])).rpartition(".")[2] != basic:
             raise ConfigError(f"hydra.{part}: got {short(target)}; {NO_PLUGINS}")
     if hydra.callbacks:
-        raise ConfigError("hydra.callbacks: lra calls none; leave it out")
+        raise ConfigError("hydra.callbacks: lra calls no callbacks; remove this")
 
 
 def _composed(

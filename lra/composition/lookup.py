@@ -52,7 +52,7 @@ def task_node(
     if plugins:
         words.append(f"plugins=[{','.join(plugins)}]")
     if len(config_dirs) > 1:
-        raise ConfigError(f"got {len(config_dirs)} times --config-dir; wanted one folder")
+        raise ConfigError(f"--config-dir: got {len(config_dirs)} folders; wanted one")
     flags = [f"--config-dir={folder}" for folder in config_dirs]
     (entry,) = entries([*flags, *words], models=False)
     return dict(entry.config["task"]), list(entry.config["plugins"])
@@ -91,7 +91,7 @@ def resolve(
     if ":" not in mixer and "." not in mixer:
         if claims is not None:
             raise ConfigError(
-                f"--wrap is for a class that is no mixer: got the name {mixer!r}; wanted its "
+                f"--wrap takes a class that is no mixer: got the name {mixer!r}; wanted its "
                 "place, as in my_pkg.module:MyLayer"
             )
         return _named_mixer(mixer, options, config_dirs, plugins)
@@ -116,11 +116,13 @@ def _named_mixer(
     """Return the mixer of a model's file, with options bound over those of the file."""
     existing = names("model", config_dirs)
     if name not in existing:
-        way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
+        way_out = "Name your mixer by its place: my_pkg.module:MyMixer"
         raise UnknownName(unknown("model", name, existing, way_out=way_out))
     model = group_file("model", name, config_dirs)
     if "mixer" not in model:
-        raise UnknownName(f"{name} is a whole stack of layers, and no mixer: it has no contract")
+        raise UnknownName(
+            f"{name} is a whole stack of layers; the checks of the contract are for a single mixer"
+        )
     packages = [*plugins, *chosen_packages(model)]
     name_plugins(packages)
     factory, _ = mixer_factory({**model["mixer"], **options}, packages, name)
@@ -133,7 +135,7 @@ def _wrapped(module: Any, claims: Mapping[str, Any], place: str) -> Any:
 
     _, *known = signature(wrap).parameters  # the first is the class
     if foreign := [claim for claim in claims if claim not in known]:
-        way_out = "Arguments of the constructor stand before --wrap."
+        way_out = "Put arguments of the constructor before --wrap."
         raise ConfigError(f"--wrap: {unknown('claim', foreign[0], known, way_out=way_out)}")
     try:
         return wrap(module, **bind(wrap, claims, "--wrap"))

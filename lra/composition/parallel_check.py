@@ -29,9 +29,9 @@ def check_processes(
         return
     if not runner.parallel:
         raise ConfigError(
-            f"hardware.processes: got {ranks} with runner={name}, whose cells have one process "
-            "each; wanted 1, or runner=train (hardware.training_processes sets how many cells run "
-            "side by side)"
+            f"hardware.processes: got {ranks} with runner={name}, whose runs have one process "
+            "each; wanted 1, or runner=train (hardware.training_processes sets how many runs are "
+            "executed at the same time)"
         )
     _check_batches(runner, optim, ranks, hardware.sharded)
 
@@ -47,8 +47,9 @@ def check_one_number(first: Run, other: Run) -> None:
         both = [", ".join(f"{k}={v}" for k, v in part.items()) or "one" for part in (mine, theirs)]
         raise ConfigError(
             f"hardware.processes: got {both[0]} and {both[1]} for the same training, which has one "
-            "result whatever their number; wanted one number in a sweep: give a command for each, "
-            "with a folder of results of its own (results=...)"
+            "result for any number of processes; wanted one number in a sweep. Give one command "
+            "for "
+            "each number, with a separate results folder (results=...)"
         )
 
 
@@ -68,7 +69,7 @@ def _check_batches(runner: Runner, optim: OptimConfig, parts: int, sharded: bool
         if rows < parts:
             raise ConfigError(
                 f"{where}: got {rows} rows for {parts} processes that share them; wanted at least "
-                f"one for each: raise it, or take hardware.processes={rows} or fewer"
+                f"one for each. Raise it, or set hardware.processes={rows} or fewer"
             )
         if sharded and rows % parts:
             raise ConfigError(

@@ -72,7 +72,7 @@ def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
                 del (OmegaConf.select(config, above) if above else config)[leaf]
         elif word.is_add() and there is not None and not isinstance(value, dict | list):
             raise ConfigError(
-                f"{short(str(word.input_line))}: the files have {key}: leave out the plus"
+                f"{short(str(word.input_line))}: the files have {key}; remove the plus"
             )
         else:
             adds = word.type is not OverrideType.CHANGE
@@ -80,7 +80,10 @@ def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
     except (ConfigAttributeError, ConfigKeyError) as error:
         keys = [*keys_of(whole)]
         if key in keys:
-            why = f"{key} cannot be set so: {_first_line(error)}. ++{key}=... adds keys to it"
+            why = (
+                f"{key} cannot be set in this way: {_first_line(error)}. ++{key}=... adds "
+                "keys to it"
+            )
             raise ConfigError(why) from error
         shown = short(str(word.input_line).partition("=")[2])
         raise ConfigError(unknown_key(key, shown, keys)) from error
@@ -114,7 +117,8 @@ def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
     group, dot, _ = key.partition(".")
     if group in TABLES:
         return (
-            f"unknown key {key!r}: the files have no such entry; two pluses add it: ++{key}={value}"
+            f"unknown key {key!r}: the files have no such entry; write two pluses to add it: "
+            f"++{key}={value}"
         )
     siblings = sorted(each for each in keys if each.rpartition(".")[0] == above)
     ours = [each for each in keys if each.rpartition(".")[2] == OTHER_OPTIONS.get(leaf)]

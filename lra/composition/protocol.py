@@ -119,7 +119,8 @@ def _gave_way(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]])
 def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what somebody at a keyboard should hear before runs under a protocol begin."""
     lines = [
-        f"scale={name}: tasks, models and trainings are not as published; every row says so"
+        f"scale={name}: tasks, models and trainings differ from the publication; every row "
+        "lists the differences"
         for name in dict.fromkeys(map(scale, configs))
         if name != FULL
     ]
@@ -161,11 +162,11 @@ def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     if not trained:
         return [
-            f"the model of its source is not among the models here; its settings go to {others}, "
-            "and no published figure is for that"
+            f"lra does not have the model of its source. Its settings are used for {others}, "
+            "for which there is no published figure"
         ]
     return [
-        f"its source did not train {others}, to which the settings for all go; it trained "
+        f"its source did not train {others}, which use the settings for all models; it trained "
         f"{', '.join(f'model={name}' for name in sorted(trained))}"
     ]
 
@@ -180,7 +181,7 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     words = [f"{key}={'|'.join(sorted(values))}" for key, values in now.items()]
     more = f" and {len(words) - MOST} more" if len(words) > MOST else ""
-    return [f"not as published, as each row says: {', '.join(words[:MOST])}{more}"]
+    return [f"differs from the publication, as each row lists: {', '.join(words[:MOST])}{more}"]
 
 
 @lru_cache(maxsize=512)

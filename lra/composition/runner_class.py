@@ -58,14 +58,16 @@ def _located(class_path: str, plugins: Sequence[str]) -> type[Runner]:
         )
     if isabstract(kind):
         raise ConfigError(
-            f"runner.class_path: {class_path} has no method run(work), which yields a cell's rows"
+            f"runner.class_path: {class_path} has no method run(work), which yields the rows of "
+            "a run"
         )
     for metric in (kind.outcome, *kind.tabled):
         if metric not in METRICS:
             raise ConfigError(
                 f"runner.class_path: {class_path}: `outcome` and `tabled` are metrics of "
-                f"runners/metrics.py: got {metric!r}; a new one is a line there, and a runner of a "
-                "package takes one that is there"
+                f"runners/metrics.py: got {metric!r}; add a new metric as a line there; a "
+                "runner of another "
+                "package uses one that is there"
             )
     return kind
 

@@ -27,13 +27,14 @@ def check_name(config: Mapping[str, Any], task: "Task") -> None:
         our_file(f"task/{other}").get("class_path") for other in tasks
     }:
         raise ConfigError(
-            f"task.name={name} is the name of another task ({own}), under which rows of {given} "
-            "would stand; choose one that none of `lra list tasks` has, as task.name=my_notes"
+            f"task.name={name} is the name of another task ({own}), so that rows of {given} would "
+            "be taken for its rows. Choose a name that `lra list tasks` lacks, as "
+            "task.name=my_notes"
         )
     if protocol == NONE:
         return
     if (built := task.spec.name) != name and built in tasks:
         raise ConfigError(
             f"+protocol={protocol} has its settings for task={name}, and these options of it make "
-            f"{built}: choose task={built}, or leave the protocol out"
+            f"{built}: choose task={built}, or omit the protocol"
         )

@@ -57,6 +57,6 @@ def sentence(path: str, warmup: int, steps: int, protocol: Any) -> str:
     """Return what to say of a warm-up that was cut."""
     files = "its file" if protocol in (None, "none") else f"its files (protocol {protocol})"
     return (
-        f"{path}.warmup_steps={steps} in place of the {warmup:,} of {files}, for the run has "
-        f"{steps:,} steps; {path}.warmup_steps=N says another"
+        f"{path}.warmup_steps={steps} instead of the {warmup:,} of {files}, because the run has "
+        f"{steps:,} steps; set {path}.warmup_steps=N for another number"
     )

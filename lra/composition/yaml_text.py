@@ -65,19 +65,24 @@ def load(file: Path) -> dict[str, Any]:
         OSError: the file cannot be read.
     """
     if file.exists() and not file.is_file():
-        raise BadYaml(f"{file} is no plain file: take it away, or put YAML there")
+        raise BadYaml(f"{file} is not a regular file; remove it, or put a YAML file there")
     with file.open("rb") as stream:
         raw = stream.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
-        raise BadYaml(f"{file} is larger than {MOST_BYTES:,} bytes: no configuration needs as much")
+        raise BadYaml(
+            f"{file} is larger than {MOST_BYTES:,} bytes: no configuration needs that much"
+        )
     try:
         node = parse(raw.decode("utf-8"), str(file))
     except UnicodeDecodeError as error:
-        raise BadYaml(f"{file} is not YAML: {error}; correct it or take it away") from error
+        raise BadYaml(f"{file} is not YAML: {error}; correct or remove it") from error
     if node is None:
         return {}
     if not isinstance(node, dict):
-        raise BadYaml(f"{file} must hold a mapping: got {type(node).__name__}; see its siblings")
+        raise BadYaml(
+            f"{file} must hold a mapping: got {type(node).__name__}; see the other files in its "
+            "folder"
+        )
     return node
 
 
@@ -92,7 +97,7 @@ def parse(text: str, where: str) -> Any:
             raise BadYaml(f"{where} stands for more than {MOST_VALUES:,} values: use fewer aliases")
         return loader.construct_document(node)
     except RecursionError as error:
-        raise BadYaml(f"{where} is nested deeper than {DEEPEST} levels: flatten it") from error
+        raise BadYaml(f"{where} is nested deeper than {DEEPEST} levels; make it flatter") from error
     except BadYaml:
         raise
     except (yaml.YAMLError, ValueError, LookupError) as error:  # `!!bool maybe`, 5,000 digits
@@ -101,7 +106,7 @@ def parse(text: str, where: str) -> Any:
 
 def _not_yaml(where: str, error: Exception) -> BadYaml:
     reason = " ".join(str(error).split())[:300]
-    return BadYaml(f"{where} is not YAML: {reason}; correct it or take it away")
+    return BadYaml(f"{where} is not YAML: {reason}; correct or remove it")
 
 
 class _Extent(NamedTuple):
@@ -120,7 +125,9 @@ def _extent(node: yaml.Node, depth: int, extents: dict[int, _Extent]) -> _Extent
     if depth > DEEPEST:
         raise RecursionError
     if node.tag not in KINDS:
-        raise yaml.YAMLError(f"the tag {node.tag!r} is not for configurations {node.start_mark}")
+        raise yaml.YAMLError(
+            f"the tag {node.tag!r} is not allowed in configurations {node.start_mark}"
+        )
     if id(node) not in extents:
         below: list[yaml.Node] = []
         if isinstance(node, yaml.SequenceNode):
@@ -129,7 +136,7 @@ def _extent(node: yaml.Node, depth: int, extents: dict[int, _Extent]) -> _Extent
             keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
             for key, times in keys.most_common(1):
                 if times > 1:
-                    raise yaml.YAMLError(f"the key {key!r} stands twice {node.start_mark}")
+                    raise yaml.YAMLError(f"the key {key!r} occurs twice {node.start_mark}")
             below = [part for pair in node.value for part in pair]
         parts = [_extent(part, depth + 1, extents) for part in below]
         height = 1 + max((extent.height for extent in parts), default=0)

@@ -36,8 +36,8 @@ def agent_run(sweep: SweepCells) -> str:
         raise ConfigError(f"WANDB_RUN_ID: got {run!r}; wanted letters, digits, - and _")
     if len(sweep.cells) != 1:
         raise ConfigError(
-            f"WANDB_SWEEP_ID is set, and an agent's run is one training: got {len(sweep.cells)} "
-            "cells; give single values and let W&B vary them, or leave the agent out and vary them "
+            f"WANDB_SWEEP_ID is set, and an agent starts a single training: got {len(sweep.cells)} "
+            "runs; give single values and let W&B vary them, or omit the agent and vary them "
             "here: lra run -m, or search=halton"
         )
     return run

@@ -199,7 +199,7 @@ def _ended(error: BaseException) -> _End:
 def _warn(error: BaseException) -> None:
     """Say that the dashboard lacks something; the rows are there."""
     why = legible(text_of(error)) or type(error).__name__
-    log.warning("the dashboard lacks the run of this cell, or its end: %s", why)
+    log.warning("the dashboard lacks this run, or its end: %s", why)
 
 
 def _make_room() -> None:

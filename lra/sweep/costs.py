@@ -38,7 +38,7 @@ PROBE_TOKENS = {Device.cpu: 2**13, Device.cuda: 2**15}
 """Tokens of the smaller of two counted batches: enough that work is cut as in any larger one."""
 EVALUATION_SHARE = 4
 """An evaluation, which takes little of a training's time, is counted on fewer tokens yet."""
-NO_TIME = "there was no time to count it: lra plan counts every cell"
+NO_TIME = "counting it would take too long here; `lra plan` counts every run"
 SHORT = (256, 512)
 """Tokens of the two passes in place of one that goes token by token."""
 LEAST_CALLS, MOST_WORK = 1.8, 2.1
@@ -150,7 +150,7 @@ class Costs:
             except TimeoutError as error:
                 raise Uncounted(NO_TIME) from error
             except Exception as error:  # noqa: BLE001 - what needs contents fails in its own way
-                reason = f"its passes cannot be counted without contents: {text_of(error)}"
+                reason = f"its operations cannot be counted without data: {text_of(error)}"
                 self._passes[key] = Uncounted(" ".join(reason.split())[:300])
         cost = self._passes[key]
         if isinstance(cost, Uncounted):

@@ -26,10 +26,10 @@ NARROWING = (
 )  # fmt: skip
 """Words that leave a preset what it is."""
 BASES = {
-    "stored": "from stored cells like these",
-    "corrected": "counted, and corrected by stored cells",
+    "stored": "from similar runs that are stored",
+    "corrected": "counted, and corrected by stored runs",
     "counted": "counted",
-    "scaled": "scaled from other stored cells",
+    "scaled": "scaled from other stored runs",
 }
 """What an estimate rests on, the surest first."""
 
@@ -75,23 +75,23 @@ def forecasts(
 
 def announcement(pairs: Forecasts) -> str:
     """Return one line: how many cells there are to run, and how long they will take."""
-    many = "1 cell" if len(pairs) == 1 else f"{len(pairs):,} cells"
+    many = "1 run" if len(pairs) == 1 else f"{len(pairs):,} runs"
     timed = [pair for pair in pairs if pair[1].seconds is not None]
     takes = _preset([planned for planned, _ in pairs])
-    whole = "" if takes is None else f"; the whole preset takes {takes} if nothing else computes"
+    whole = "" if takes is None else f"; the whole preset takes {takes} on an idle machine"
     if not timed:
-        until = "the first one is through, or lra plan counts it"
-        return f"{many} to run{whole or f'; how long is not known until {until}'}"
+        until = "the first one has ended; `lra plan` counts it now"
+        return f"{many} to do{whole or f'; the time is unknown until {until}'}"
     bases = [forecast.basis for _, forecast in timed if forecast.basis in BASES]
     basis = max(bases, key=list(BASES).index) if bases else "counted"
     roughly = "about" if basis in ("stored", "corrected") else "very roughly"
     about = f"{roughly} {format_duration(elapsed_s(timed))}{gpu_hours(timed)} ({BASES[basis]})"
     rest = len(pairs) - len(timed)
     if not rest:
-        return f"{many} to run, {about}"
+        return f"{many} to do, {about}"
     late = any(forecast.seconds is None and forecast.reason == NO_TIME for _, forecast in pairs)
     left = (" until lra plan counts it" if late else "") + whole
-    return f"{many} to run: {len(timed):,} take {about}, of {rest:,} it is not known{left}"
+    return f"{many} to do: {len(timed):,} take {about}, {rest:,} are unknown{left}"
 
 
 def _tokens(planned: PlannedCell) -> int:

@@ -81,8 +81,9 @@ def runs_of(words: Sequence[str]) -> list[Run]:
     names = [run.model for run in runs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(
-            f"the words ask for {names.count(twice)} forms of {twice}: give each key one value, "
-            "for families are compared in one setting"
+            f"the arguments ask for {names.count(twice)} forms of {twice}. Give each key one "
+            "value, "
+            "because families are compared in one setting"
         )
     return [run for run in runs if not whole_set or run.model != FLOOR]
 
@@ -92,7 +93,9 @@ def _in_full(word: str) -> Iterator[str]:
     if word == CAUSAL:
         yield "runner.direction=causal"
     elif key == CAUSAL:
-        raise ConfigError(f"got {word!r}; wanted the word {CAUSAL} alone, or without it both ways")
+        raise ConfigError(
+            f"got {word!r}; wanted the single argument {CAUSAL}, or none for bidirectional models"
+        )
     elif key in NUMBERS and separator:
         try:
             number = whole(1, LONGEST)(value)
@@ -102,7 +105,9 @@ def _in_full(word: str) -> Iterator[str]:
         if key == "width":
             yield f"model.backbone.feed_forward_width={4 * number}"
     elif word.startswith("--") and key != "--config-dir":
-        raise ConfigError(f"{key}: words have no dashes: {key.lstrip('-')}={value or 'VALUE'}")
+        raise ConfigError(
+            f"{key}: this argument takes no dashes: {key.lstrip('-')}={value or 'VALUE'}"
+        )
     elif key not in spellings() and near(key, [*NUMBERS, CAUSAL]):
         raise UnknownName(unknown("word", key, [*NUMBERS, CAUSAL, *spellings().values()]))
     else:
@@ -115,7 +120,9 @@ def _refuse_unread(key: str) -> None:
     group, _, option = key.partition(".")
     if group in READ and option.partition(".")[0] not in READ[group]:
         way_out = INSTEAD.get(key, "leave it out")
-        raise ConfigError(f"{key}: it decides nothing of what a family costs here: {way_out}")
+        raise ConfigError(
+            f"{key}: it does not change the time and memory of a family here: {way_out}"
+        )
 
 
 def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
@@ -172,7 +179,10 @@ def _shares_nothing(run: Run) -> str:
     heads = run.backbone.heads
     if heads == 1 or run.mixer_options.get("key_value_heads") != heads:
         return ""
-    return f"model.mixer.key_value_heads={heads} of {heads} heads share nothing: it is sdpa here"
+    return (
+        f"model.mixer.key_value_heads={heads} of {heads} heads means that no heads share "
+        "keys: this equals sdpa"
+    )
 
 
 def setting_of(runs: Sequence[Run], room_bytes: float, words: Sequence[str]) -> str:
@@ -183,7 +193,7 @@ def setting_of(runs: Sequence[Run], room_bytes: float, words: Sequence[str]) -> 
     way = "causal" if facts(run, length).head in CAUSAL_HEADS else "bidirectional"
     room = f", {room_bytes / 2**30:.1f} GiB" if room_bytes > 0 else ""
     sized = any(word.startswith(SIZES) for word in words)
-    size = "" if sized else " (size=tiny, the default: another size may rank them otherwise)"
+    size = "" if sized else " (size=tiny, the default: the order may differ for another size)"
     return (
         f"{length:,} tokens, {way}, batch {run.config['runner']['batch_size']}; {backbone.depth} "
         f"layers of width {backbone.width}, {backbone.heads} heads, networks of "
@@ -203,11 +213,12 @@ def why_no_scores(runs: Sequence[Run], words: Sequence[str]) -> str:
     first = runs[0]
     (_, length), *_ = first.runner.cells(first.model, 0)
     if not names_task(words):
-        return "no scores, for no task is named: add one, as in task=text"
+        return "scores are missing because no task is named: add one, as in task=text"
     both_ways = Head[first.task.spec.kind.name] not in CAUSAL_HEADS
     if both_ways and facts(first, length).head in CAUSAL_HEADS:
         return (
-            f"no scores, for those of {first.task_name} are of models that see both sides: leave "
-            f"out the word {CAUSAL}, or name a task of language"
+            f"scores are missing because those of {first.task_name} are from bidirectional "
+            "models: remove "
+            f"the argument {CAUSAL}, or name a language-modelling task"
         )
     return ""

@@ -167,11 +167,11 @@ class Forecaster:
             return Forecast(seconds=min(rough, run.control.timeout_s or rough), basis="counted")
         passes = run.runner.passes(work)
         if not passes:
-            raise Uncounted(f"{type(run.runner).__name__} asks nothing of a model")
+            raise Uncounted(f"{type(run.runner).__name__} does not run a model")
         machine = self.machine(run)
         if machine is None:
             raise Uncounted(
-                f"nothing is known of the speed of hardware={run.hardware.name}: measure it with "
+                f"the speed is unknown for hardware={run.hardware.name}: measure it with "
                 "lra doctor --rates, or give hardware.typical"
             )
         costs = [*self._costs(run, passes)]
@@ -295,4 +295,4 @@ def _seen(run: Run, first: Passes) -> str:
     spec = run.task.spec
     if not run.runner.data or padded_length(run.task, "train", first.rows)[1]:
         return ""
-    return f"every row counted at {spec.max_length:,} tokens: the data are not here"
+    return f"the data are missing: every example is counted with {spec.max_length:,} tokens"

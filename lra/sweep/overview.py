@@ -63,20 +63,26 @@ def overview(sweep: Sweep) -> Iterator[str]:
         under = "" if protocol == NONE else f", protocol {protocol}"
         yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{under}{why and f': {why}'}"
     for task, fault in _lacking(waiting).items():
-        yield f"{task} lacks its data, and its cells become rows that say so: {fault}"
+        yield (
+            f"the data of {task} are missing, and each of its runs ends with a row that says "
+            "so: "
+            f"{fault}"
+        )
     yield from unprepared_tasks(waiting)
     total, left = len(sweep.planned), len(waiting)
     refused = sum(forecast.basis == "refused" for _, forecast in pairs)
-    line = f"{total} cell{'s' * (total != 1)}"
+    line = f"{total} run{'s' * (total != 1)}"
     if (runs := len(sweep.of_words)) < total - sum(planned.beside for planned in sweep.planned):
-        line += f" of {runs} run{'s' * (runs != 1)}, with one for each mode, length and training,"
+        line += (
+            f" of {runs} configuration{'s' * (runs != 1)}, one for each mode, length and training,"
+        )
     line += f" in {sweep.root}: {total - left} done, {left} to do"
     line += f", {refused} of them refused" if refused else ""
     line += f"; {announcement(pairs)}" if waiting else ""
     limits = [float(p.run.config["runner"]["timeout_s"]) for p in waiting if p.beside]
     if limits:
         line += f"; each of the baselines takes at most {format_duration(max(limits))}, and "
-        line += "runner.baselines=false leaves them out"
+        line += "runner.baselines=false skips them"
     yield line
 
 
@@ -101,7 +107,7 @@ def _expected(forecast: Forecast) -> tuple[str, str]:
     if forecast.reason == NO_TIME:  # which the last line says of all
         return TO_DO, ""
     if forecast.seconds is None:
-        return TO_DO, f"how long is not known ({legible(forecast.reason, LONGEST_REASON)})"
+        return TO_DO, f"the time is unknown ({legible(forecast.reason, LONGEST_REASON)})"
     takes = format_duration(forecast.seconds)
     needs = [
         (forecast.fits, "its", forecast.need_bytes),
@@ -134,7 +140,7 @@ def unprepared_tasks(waiting: Iterable[PlannedCell]) -> Iterator[str]:
     for name, task in {name: task for name, task in found if task is not None}.items():
         yield (
             f"{name} is not prepared in {task.folder}: lra data prepare {name}; lra run and "
-            "lra submit try it before any cell"
+            "lra submit try to prepare it first"
         )
 
 
@@ -158,7 +164,7 @@ def _done(
     stored = index.summary(planned.cell.key, planned.cell.fingerprint)
     statuses = store.statuses(planned.cell) if stored is None else stored.statuses
     if dependant and statuses == {Status.ok} and missing_weights(planned.cell, store):
-        return TO_DO, f"its weights are gone, and {dependant} starts from them"
+        return TO_DO, f"its weights are missing, and {dependant} starts from them"
     failures = sorted(str(status) for status in statuses - {Status.ok})
     return "done" + (f" ({', '.join(failures)})" if failures else ""), ""
 
@@ -169,7 +175,7 @@ def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) ->
     yield _why(cell, store, planned.run.control.retry)
     step = step_reached(store.checkpoint_folder(cell))
     if step is not None:
-        yield f"training goes on {step}"
+        yield f"training resumes {step}"
     claim = store.root / "claims" / cell.key
     try:
         if claim.exists() and not is_stale(claim):
@@ -178,9 +184,12 @@ def reasons(planned: PlannedCell, store: Store, complete: Mapping[str, bool]) ->
         yield f"its claim {claim} cannot be read ({error.strerror})"
     lacking = getattr(planned.run.task, "lacking", None)
     if planned.run.runner.data and lacking is not None:
-        yield f"it lacks its data ({legible(str(lacking), LONGEST_REASON)})"
+        yield f"its data are missing ({legible(str(lacking), LONGEST_REASON)})"
     if packages := planned.run.runner.lacking(planned.run.model):
-        yield f"rows that say so for what is not installed ({legible(packages, LONGEST_REASON)})"
+        yield (
+            "each becomes a row saying that a package is missing "
+            f"({legible(packages, LONGEST_REASON)})"
+        )
     sources = planned.trainings.values()
     if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
         yield f"after the training {', '.join(to_do)}"
@@ -196,7 +205,7 @@ def _why(cell: Cell, store: Store, retry: Collection[str]) -> str:
     if rows.exists():
         try:
             if store.complete(cell, retry):
-                return "it lacked its data"
+                return "its data were missing"
             again = sorted(str(status) for status in store.statuses(cell) if status in retry)
         except BadStore as error:
             return f"its rows are damaged: {legible(str(error), LONGEST_REASON)}"
@@ -225,7 +234,7 @@ def _changed(rows: Path, cell: Cell) -> str:
     before = environment.get("sources")
     stored = {str(k): str(v) for k, v in before.items()} if isinstance(before, dict) else {}
     if summary(stored) != fingerprint_of(rows):
-        return "in which files is not on record"
+        return "the changed files are not recorded"
     modules = changes(stored, cell.sources)
     more = len(modules) - MOST_NAMED
     return ", ".join(modules[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

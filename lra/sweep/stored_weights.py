@@ -33,7 +33,8 @@ class StoredTraining:
             raise
         except ConfigError as error:
             raise ConfigError(
-                f"{WEIGHTS_KEY}: cell {self.key} has options that lra no longer takes ({error}): "
+                f"{WEIGHTS_KEY}: run {self.key} has options that this lra no longer takes "
+                f"({error}): "
                 "train it again with this version"
             ) from error
 
@@ -72,11 +73,11 @@ def completed_training(named: str, results: Path, option: str) -> StoredTraining
             key, config = str(cell["cell"]), cell["config"]
             return StoredTraining(key=key, config=config, checkpoints=str(checkpoints))
     columns, bad = cell["columns"], [row for row in newest[1] if row["reason"]] if newest else []
-    ended = f"ended as {bad[0]['status']} ({bad[0]['reason']})" if bad else "has left none"
+    ended = f"ended as {bad[0]['status']} ({bad[0]['reason']})" if bad else "saved no weights"
     raise ConfigError(
-        f"{option}: got cell {folder.name} (runner={columns['runner']} model={columns['model']} "
+        f"{option}: got the run {folder.name} (runner={columns['runner']} model={columns['model']} "
         f"task={columns['task']}), which {ended}; wanted a completed runner=train: "
-        f"`lra show {folder.name}` prints the command that repeats it"
+        f"`lra show {folder.name}` prints the command to rerun it"
     )
 
 
@@ -86,8 +87,8 @@ def _folder(named: str, results: Path, option: str) -> Path:
     if path.is_dir():
         if not (path / "cell.json").is_file():
             raise ConfigError(
-                f"{option}: the folder {path} is no cell's, for it has no cell.json; wanted one as "
-                "in results/cells/3f/3fa9c1e07b2d4c58, or a cell's key"
+                f"{option}: the folder {path} has no `cell.json`; wanted the folder of a run, as "
+                "in `results/cells/3f/3fa9c1e07b2d4c58`, or the key of a run"
             )
         return path.resolve()
     store = Store(results)

@@ -133,4 +133,4 @@ def missing_weights(cell: Cell, store: Store) -> str | None:
     ]
     if failed:
         return f"its training ended as {failed[0]['status']}: {failed[0]['reason']}"
-    return "its training has left no weights"
+    return "its training saved no weights"

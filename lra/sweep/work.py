@@ -44,13 +44,15 @@ class FamilyCores:
         node = run.config["model"]
         if "mixer" not in node or node.get("layers"):
             raise Unsupported(
-                f"{run.model} is no single family: wanted a model with a mixer of its own, and "
+                f"{run.model} is not a single family: wanted a model with one mixer, and "
                 "model.layers empty"
             )
         if run.backbone.positions in SCORED:
             raise Unsupported(
-                f"model.backbone.positions={run.backbone.positions} adds to the scores, which the "
-                "families here approximate without: choose learned, sinusoidal, rotary or none"
+                f"model.backbone.positions={run.backbone.positions} adds to the attention "
+                "scores, which the "
+                "families here approximate without positions: choose learned, sinusoidal, "
+                "rotary or none"
             )
         self.config = cast(Approximation, run.runner)
         self.run, self.length, self.node = run, length, dict(node["mixer"])

@@ -257,8 +257,8 @@ def warnings(
     if len(failed) > FAILED * len(drawn):
         yield (
             "trials_failed",
-            f"{len(failed)} of {len(drawn)} trials failed: a range that reaches less far leaves "
-            "more of them to choose from",
+            f"{len(failed)} of {len(drawn)} trials failed: with a narrower range, you have "
+            "more trials to choose from",
         )
     for each in space:
         if each.linear_range:
@@ -277,7 +277,7 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
         fresh = [high + n for n in range(len(record.options.final_seeds))]
         yield (
             "seeds_reused",
-            f"seed {reused[0]} chose and scores: its score is too good; other ones are "
+            f"seed {reused[0]} was used to choose and to score, so that its score is too good; set "
             f"search.final_seeds={fresh}".replace(" ,", ","),
         )
     unequal = {
@@ -290,7 +290,11 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
             f"{name} ({', '.join(map(str, sorted(unequal[name])))})" for name in differing
         )
         of_options = differing == ["searched options"]
-        spent = ": trials are spent on different numbers of options" if of_options else ""
+        spent = (
+            (": they search different numbers of options with the same trials")
+            if of_options
+            else ""
+        )
         yield "unequal_budgets", f"arms differ in {named}{spent}"
 
 
@@ -328,7 +332,7 @@ def _edge(each: Dimension, drawn: Sequence[Trial], chosen: Trial) -> Iterator[tu
     chance = sum(one in edges for one in sound) / len(sound)
     yield (
         "at_the_edge",
-        f"no trial lies beyond the chosen {each.option}={text}, which happens in "
+        f"the best trial has the outermost {each.option}={text}. That happens in "
         f"{100 * chance:.0f} % of searches where this option has no effect: search wider, under "
         f"another name (sweep=), as {wider}",
     )

@@ -32,7 +32,7 @@ _OWN = {
     for name in ("until_step", "continues", "tuned", "transferred", "evaluate_splits")
 }
 """What a search sets itself."""
-IDLE = "it changes no score, so that there is nothing to search; give it one value"
+IDLE = "it does not change the score; give it a single value"
 OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
 OF_SEEDS = "search.seeds and search.final_seeds"
 
@@ -132,7 +132,7 @@ def _arm(
         check_word(word)
     if run.config["runner"].get("shard"):
         raise ConfigError(
-            "runner.shard: what a search trains next depends on all of its trials; leave it out: "
+            "runner.shard: the next trial of a search depends on all earlier ones; remove it: "
             "lra submit shares them among workers"
         )
     named = [word for word in words if _sets_apart(word, searched)]
@@ -150,9 +150,9 @@ def check_word(word: str) -> None:
     """Refuse a word, or a range, of an option that a search sets itself. Raises ConfigError."""
     key = word.partition("=")[0].lstrip("+")
     if key == "seed":
-        raise ConfigError(f"{word}: the seeds of a search are {OF_SEEDS}; leave it out")
+        raise ConfigError(f"{word}: a search sets its seeds by {OF_SEEDS}; remove this argument")
     if key in _OWN:
-        raise ConfigError(f"{word}: a search sets it itself; leave it out")
+        raise ConfigError(f"{word}: a search sets this option; remove it")
 
 
 def _sets_apart(word: str, searched: Searched) -> bool:
@@ -166,7 +166,7 @@ def _composed_value(entry: Composed, option: str, model: str) -> Any:
         if not isinstance(node, Mapping) or part not in node:
             known = unknown("option", part, node if isinstance(node, Mapping) else ())
             raise ConfigError(
-                f"{option}: model={model}: {known} A range of one family alone stands under "
+                f"{option}: model={model}: {known} Put the range of a single family under "
                 f"{OF_MODEL}MODEL, as 'search.for_model.performer.model.mixer.features="
                 "choice(64,128)'"
             )
@@ -178,16 +178,17 @@ def _check_run(run: Run, options: SearchOptions) -> None:
     """Refuse an arm that has no score on validation to choose by."""
     if agents_sweep():
         raise ConfigError(
-            "WANDB_SWEEP_ID is set: an agent's run is one training, chosen by its own sweep; leave "
-            "search= out, or start the search without an agent"
+            "WANDB_SWEEP_ID is set: an agent's run is one training, chosen by the W&B sweep; "
+            "remove "
+            "search=, or start the search without an agent"
         )
     name = str(run.config["runner"]["name"])
     if not isinstance(run.runner, Train):
         raise ConfigError(f"runner={name}: a search trains; wanted runner=train, then {name} with "
-                          "the words that it chose")  # fmt: skip
+                          "the arguments that it chose")  # fmt: skip
     spec, sizes = run.task.spec, run.task.spec.sizes
     if sizes and not sizes.get("validation"):
-        raise ConfigError(f"task={run.task_name} has no validation split, by which to choose")
+        raise ConfigError(f"task={run.task_name} has no validation split to choose by")
     known = {"accuracy", "loss"} | (
         {"exact_match"} if spec.kind is Kind.sequence_to_sequence else set()
     )
@@ -229,7 +230,7 @@ def _check_space(record: Record) -> None:
     for arm in record.arms:
         space = record.spaces[arm.model]
         if not space:
-            raise ConfigError(f"{arm.title}: nothing of it is searched; give it a range of its own")
+            raise ConfigError(f"{arm.title}: none of its options is searched; give it a range")
         if record.sampler != "grid":
             continue
         for each in space:
@@ -245,7 +246,7 @@ def _check_space(record: Record) -> None:
                 f"{options.trials:,}; wanted search.trials={points} or more"
             )
     if (cells := sum(size_of(record, arm) for arm in record.arms) * options.studies) > MOST:
-        raise ConfigError(f"this search has {cells:,} cells; wanted at most {MOST:,}")
+        raise ConfigError(f"this search has {cells:,} runs; wanted at most {MOST:,}")
 
 
 def _check_ends(record: Record, runs: Sequence[Run]) -> None:
@@ -268,7 +269,10 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
     tasks: dict[str, Task] = {}
     for (_, run, each, _), entry in zip(tried, composed(words, record.place), strict=True):
         other, where = typed(entry.config, tasks), f"{each.option}={each.text}"
-        arms = f"list values to compare them, an arm each: {each.option}={','.join(_ends(each))}"
+        arms = (
+            "to compare values, list them; each becomes an arm: "
+            f"{each.option}={','.join(_ends(each))}"
+        )
         if other.model != run.model:
             raise ConfigError(f"{where}: a search tunes each model by itself; {arms}")
         _check_run(other, record.options)

@@ -117,7 +117,11 @@ class GrowingSearch:
             told = ", ".join(map(str, counts))
             yield f"unequal budgets: arms differ in finished trials ({told})"
         if self.step.later:
-            yield f"{self.step.later:,} more cells follow once validation has compared these"
+            yield (
+                f"{self.step.later:,} more runs follow after these have been compared on "
+                "validation "
+                "data"
+            )
 
     def warned(self) -> list[str]:
         """Return what every choice will be marked with, as far as it is known beforehand."""
@@ -235,8 +239,9 @@ def _outcome(
     final = [row for row in rows if row["step"] is None]
     if any(row["labels"].get("split") == "test" and row["value"] is not None for row in final):
         raise ConfigError(
-            f"cell {cell} is a trial with a score on test: a search chooses on validation alone; "
-            "move it away, and the same command trains it again"
+            f"run {cell} is a trial with a test score, but a search chooses on validation data "
+            "only; "
+            "move its folder away and rerun the same command"
         )
     judged = {
         row["metric"]: row

@@ -237,11 +237,12 @@ def read_record(root: Path, name: str) -> Record | None:
             return _record(content, name)
     except ValueError as error:
         raise ConfigError(
-            f"{path} is torn ({error}): move it away, and the same command draws the same points "
-            "again; rows stay"
+            f"{path} is damaged ({error}): move it away and rerun the same command, which draws "
+            "the same points "
+            "; rows stay"
         ) from error
     raise ConfigError(
-        f"{path} has schema {content['schema']}, and this lra reads {SCHEMA}: go on with the "
+        f"{path} has schema {content['schema']}, and this lra reads {SCHEMA}: continue with the "
         "lra that wrote it, or give another name: sweep=NAME"
     )
 

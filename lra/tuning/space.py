@@ -102,14 +102,14 @@ def dimension(option: str, text: str) -> Dimension:
         raise ConfigError(f"{short(where)}: wanted {RANGES}, quoted as one text") from error
     value = word.value()
     if getattr(value, "shuffle", False):
-        raise ConfigError(f"{where}: a search has an order of its own; leave shuffle out")
+        raise ConfigError(f"{where}: a search chooses the order; remove shuffle")
     if isinstance(value, ChoiceSweep) and value.simple_form:
         raise ConfigError(
-            f"{where}: a list of values is an arm of the comparison each; wanted choice({text}) "
+            f"{where}: each value of a list is one arm of the comparison; wanted choice({text}) "
             "to search over them"
         )
     if not is_range(word):
-        raise ConfigError(f"{where}: one value is no range; wanted {RANGES}")
+        raise ConfigError(f"{where}: a single value is no range; wanted {RANGES}")
     assert isinstance(value, Sweep)
     if tags := sorted(value.tags - {"log"}):
         raise ConfigError(f"{where}: got the tag {tags[0]}; the one tag of a search is log")
@@ -133,7 +133,7 @@ def dimension(option: str, text: str) -> Dimension:
         )
     if len({*words}) < len(words):
         double = next(one for one in words if words.count(one) > 1)
-        raise ConfigError(f"{where}: {double} stands there twice; give each value once")
+        raise ConfigError(f"{where}: {double} occurs twice; give each value once")
     return Dimension(option=option, text=text, words=words, values=values)
 
 
@@ -143,7 +143,7 @@ def _interval(option: str, text: str, value: IntervalSweep) -> Dimension:
     if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
         raise ConfigError(f"{where}: wanted finite ends, the smaller one first: got {low}, {high}")
     if log and low <= 0:
-        raise ConfigError(f"{where}: a logarithmic scale has no {low}; wanted ends above 0")
+        raise ConfigError(f"{where}: a logarithmic scale cannot contain {low}; wanted ends above 0")
     ends = text.rpartition("interval(")[2].partition(")")[0].split(",")
     whole = all(end.rpartition("=")[2].strip().lstrip("+-").isdecimal() for end in ends)
     return Dimension(option=option, text=text, low=low, high=high, log=log, whole=whole)

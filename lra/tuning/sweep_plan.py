@@ -55,10 +55,11 @@ def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
     assert first.searched is not None
     of_models = first.searched.options["for_model"]
     if first.searched.ranges or first.searched.options["params"] or of_models:
-        raise ConfigError(f"{where} trains what was chosen there, and searches nothing: leave "
-                          "ranges out")  # fmt: skip
+        raise ConfigError(f"{where} trains the options that were chosen there, without a "
+                          "search: remove "
+                          "the ranges")  # fmt: skip
     if first.config["sweep"] == name:
-        raise ConfigError(f"{where}: these trainings need a name of their own: sweep=NAME")
+        raise ConfigError(f"{where}: these trainings need a separate name: sweep=NAME")
     growing = GrowingSearch.stored(root, name)
     if growing is None:
         raise ConfigError(f"{where}: {root} has no search of this name")
