@@ -153,7 +153,7 @@ def test_a_job_that_is_not_queued_again_ends_well_at_its_limit(
     given = ("cluster.hours=0.034", "cluster.signal_s=60", "cluster.requeue=false")
     pool = Pool(tmp_path, *given)
     until(lambda: pool.states() == ["ended"], 240)
-    assert "saved; not queued again: cluster.requeue is false" in pool.words()
+    assert "saved; the job ends because cluster.requeue is false" in pool.words()
     assert "Traceback" not in pool.words()
 
 
@@ -219,7 +219,7 @@ def test_another_user_sees_jobs_and_ends_none(
         other.setattr(os, "getuid", lambda: 65534)
         assert pool.states() == ["running"]
         assert pool.told()["states"] == {"running": 1}
-        with pytest.raises(ConfigError, match="denied; the user whose job it is can end it"):
+        with pytest.raises(ConfigError, match="denied; the owner of the job can end it"):
             pool.engine.stop(pool.ids)
     assert pool.states() == ["running"]
     pool.engine.stop(pool.ids)

@@ -211,7 +211,7 @@ REFUSED = {
     "a misspelt model": (lambda: lra.model("perfomer"), "did you mean 'performer'"),
     "a model of one's own": (
         lambda: lra.run(model="qqqqqq"),
-        r'One of your own: config_dir="DIR"\.',
+        r'For your YAML files, add config_dir="DIR"\.',
     ),
     "a class for a name": (lambda: lra.model(Blind), "wanted the name of a model"),
     "a misspelt option": (
@@ -236,7 +236,7 @@ REFUSED = {
     "an unknown option of a class": (lambda: lra.verify(Blind, scal=1), "did you mean 'scale'"),
     "several values without -m": (
         lambda: lra.run("model=linear,sdpa"),
-        "several values are a sweep",
+        "several values need a sweep",
     ),
     "a misspelt key": (
         lambda: lra.run({"optim": {"step": 5}}),

@@ -51,7 +51,8 @@ def test_jobs_are_counted_by_state_and_those_that_wait_by_reason(
     said = capsys.readouterr().out
     assert (
         "slurm: jobs 1 running, 3 queued (2 Resources: no node is free; "
-        "1 QOSMaxJobsPerUserLimit: a limit of the QOS), 1 node fail, 1 over, and forgotten by slurm"
+        "1 QOSMaxJobsPerUserLimit: a limit of the QOS), 1 node fail, 1 over, and no longer "
+        "known to slurm"
     ) in said
     assert main([*watch, "--json"]) == 3
     (jobs,) = json.loads(capsys.readouterr().out)["jobs"]
@@ -77,13 +78,15 @@ def test_where_slurm_is_not_or_gives_no_answer_the_rest_is_told(
     watch = ["watch", "some", "--results", str(tmp_path), "--once"]
     assert main(watch) == 3
     said = capsys.readouterr().out
-    assert "0 of 6 cells have ended" in said
-    assert "slurm is not asked: squeue failed: down" in said
+    assert "0 of 6 runs have ended" in said
+    assert "slurm was not asked: squeue failed: down" in said
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     assert main(watch) == 3
     said = capsys.readouterr().out
-    assert "slurm is not asked: no scontrol on PATH: this is no machine of a SLURM cluster" in said
-    assert "nobody works on it" in said
+    assert (
+        "slurm was not asked: no scontrol on PATH: this machine does not belong to a SLURM" in said
+    )
+    assert "no worker is active" in said
 
 
 def test_a_job_that_ended_before_its_worker_began_says_why(
@@ -102,18 +105,18 @@ def test_a_job_that_ended_before_its_worker_began_says_why(
     capsys.readouterr()
     assert main(["watch", "some", "--results", str(tmp_path), "--once"]) == 3
     said = capsys.readouterr().out
-    assert "jobs 1 suspended, 1 cancelled, 3 failed, 1 over, and forgotten by slurm" in said
+    assert "jobs 1 suspended, 1 cancelled, 3 failed, 1 over, and no longer known to slurm" in said
     first = folder / "1_0_0_log.out"
     assert f"ended before the worker began: {module} ({first} and 1 more)\n" in said
-    assert "failed without a word: job 1_2; its node may not see the folder: scontrol" in said
-    assert "nobody works on it yet" in said
+    assert "failed without output: job 1_2; its node may lack the results folder: scontrol" in said
+    assert "no worker has started yet" in said
 
 
 def test_reasons_have_words(
     slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reasons = {
-        "BeginTime": "at a later time", "Dependency": "another job comes first",
+        "BeginTime": "at a later time", "Dependency": "it waits for another job",
         "DependencyNeverSatisfied": "never starts; scancel", "JobHeldUser": "scontrol release",
         "ReqNodeNotAvail, UnavailableNodes:n[1-4]": "its nodes are down",
     }  # fmt: skip
@@ -135,13 +138,13 @@ def test_what_another_cluster_has_is_neither_ended_nor_counted(
     stop = ["submit", "--stop", "some", "--results", str(tmp_path)]
     assert main(stop) == 2
     said = capsys.readouterr()
-    assert "its jobs are of the cluster 'near', and this is 'far'" in said.err
+    assert "its jobs belong to the cluster 'near', and this is 'far'" in said.err
     assert "no workers" not in said.out
     assert slurm.asked("scancel") == []
     assert main(["watch", "some", "--results", str(tmp_path), "--once"]) == 3
     said = capsys.readouterr()
-    assert "slurm is not asked: its jobs are of the cluster 'near'" in said.out
-    assert "running" not in said.out.partition("slurm is not asked")[2]
+    assert "slurm was not asked: its jobs belong to the cluster 'near'" in said.out
+    assert "running" not in said.out.partition("slurm was not asked")[2]
 
 
 @pytest.mark.parametrize("fails", ["note", "submission", "signal"])

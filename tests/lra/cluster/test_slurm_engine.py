@@ -90,8 +90,11 @@ def test_arrays_that_were_submitted_are_taken_back_when_one_is_refused(
         ("cluster.memory_gb=0", "memory_gb: got 0"),
         ("cluster.partion=main", "partion"),
         ("cluster.workers=0", "workers: got 0"),
-        ("cluster.account=phisics", "account: 'phisics' is none of yours: did you mean 'physics'"),
-        ("cluster.qos=lang", "qos: 'lang' is none of yours: did you mean 'long'"),
+        (
+            "cluster.account=phisics",
+            "account: 'phisics' is not available to you: did you mean 'physics'",
+        ),
+        ("cluster.qos=lang", "qos: 'lang' is not available to you: did you mean 'long'"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_submitted(
@@ -109,12 +112,17 @@ def test_all_obstacles_are_told_at_once(slurm: FakeSlurm) -> None:
     with pytest.raises(ConfigError) as caught:
         engine_of(["cluster=slurm", *words, "cluster.hours=1"]).engine.check(TWO, Path("50%"))
     said = str(caught.value)
-    for part in ("'other' is none of yours", "holds %", "needs 1 GPUs", "short allows 0.0333 at"):
+    for part in (
+        "'other' is not available to you",
+        "holds %",
+        "needs 1 GPUs",
+        "short allows 0.0333 at",
+    ):
         assert said.count(part) == (2 if "GPUs" in part else 1), said
     with pytest.raises(ConfigError) as caught:
         engine_of(["cluster=slurm", "cluster.partition=mian", *words[2:]]).engine.check(TWO, HERE)
     assert "unknown partition 'mian'" in str(caught.value)
-    assert "'other' is none of yours" in str(caught.value)
+    assert "'other' is not available to you" in str(caught.value)
 
 
 def test_without_slurm_or_submitit_the_way_out_is_said(
@@ -166,9 +174,12 @@ def test_a_disk_of_this_machine_is_refused_where_workers_run_elsewhere(
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("#!/bin/sh\nexit 3", "is no Python with lra and submitit .*exit status 3"),
-        ("no program", "is no Python with lra and submitit .*Exec format error"),
-        (None, "is no Python with lra and submitit .*Permission denied.*; wanted one with lra"),
+        ("#!/bin/sh\nexit 3", "is not a Python with lra and submitit .*exit status 3"),
+        ("no program", "is not a Python with lra and submitit .*Exec format error"),
+        (
+            None,
+            "is not a Python with lra and submitit .*Permission denied.*; wanted a Python with lra",
+        ),
     ],
 )
 def test_a_python_that_starts_no_worker_is_refused(
@@ -199,10 +210,10 @@ def test_a_host_that_sees_another_folder_says_so(tmp_path: Path) -> None:
     token = visibility.leave_token(tmp_path)
     assert str(tmp_path) in visibility.check_token(token)
     token.write_text("another")
-    with pytest.raises(visibility.TokenFault, match="not the same folder"):
+    with pytest.raises(visibility.TokenFault, match="this is another folder"):
         visibility.check_token(token)
     token.unlink()
-    with pytest.raises(visibility.TokenFault, match=r"does not see .* under the same path"):
+    with pytest.raises(visibility.TokenFault, match=r"cannot read .* under the same path"):
         visibility.check_token(token)
 
 
@@ -235,7 +246,7 @@ def test_jobs_of_another_cluster_are_not_known_by_their_numbers(slurm: FakeSlurm
     engine = engine_of(["cluster=slurm"]).engine
     started = StartedJobs("mine-1f", {"cluster": "far", "user": str(os.getuid())}, ["5"])
     slurm.answer("squeue", "5|RUNNING|None|lra-mine-1f\n")
-    with pytest.raises(ConfigError, match=r"of the cluster 'far', and this is 'near': give the"):
+    with pytest.raises(ConfigError, match=r"to the cluster 'far', and this is 'near': run the"):
         engine.states([started])
 
 
@@ -254,7 +265,7 @@ def test_jobs_of_another_user_are_asked_for_by_that_user(
     assert engine.states([started]) == {"5": ("running", "")}, "operators see them"
     denied = "scancel: error: Kill job error on job id 5: Access/permission denied"
     (slurm.folder / "bin" / "scancel").write_text(f"#!/bin/sh\necho '{denied}' >&2; exit 210\n")
-    with pytest.raises(ConfigError, match="denied; the user whose job it is can end it"):
+    with pytest.raises(ConfigError, match="denied; the owner of the job can end it"):
         engine.stop(["5"])
     over = "scancel: error: Kill job error on job id 5: Invalid job id specified"
     (slurm.folder / "bin" / "scancel").write_text(f"#!/bin/sh\necho '{over}' >&2; exit 1\n")
@@ -289,8 +300,10 @@ def test_the_command_line_counts_more_than_variables_of_the_shell(
     engine.check(TWO, HERE)
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "without effect on the workers: SBATCH_ACCOUNT=maths, SBATCH_ARRAY_INX=0-9, " in said
-    assert "SLURM_MEM_PER_CPU=100; what counts are cluster.hours" in said
+    assert (
+        "these have no effect on the workers: SBATCH_ACCOUNT=maths, SBATCH_ARRAY_INX=0-9, " in said
+    )
+    assert "SLURM_MEM_PER_CPU=100. Use cluster.hours" in said
     assert "QOS" not in said
     assert reaches("sbatch") == {"SLURM_CONF", "SBATCH_QOS"}
     engine.submit(plan, TWO, [sys.executable], "mine-1f")

@@ -46,14 +46,14 @@ def seen(watcher: Watcher) -> str:
 def test_a_worker_that_was_killed_here_is_gone(watcher: Watcher) -> None:
     state = WorkerState(watcher.plan.folder, "mine", "")
     state.begin(watcher.plan.entries[0].key, "the first")
-    assert "worker mine: running, no finished cell" in seen(watcher)
+    assert "worker mine: running, no finished run" in seen(watcher)
     with subprocess.Popen([sys.executable, "-c", ""]) as killed:
         pass
     state.about |= {"pid": killed.pid}
     state.write()
     (worker,) = watcher.look().workers
     assert (worker["doing"], worker["cells"]) == (KILLED, {})
-    assert "worker mine: gone (killed), no finished cell" in seen(watcher)
+    assert "worker mine: gone (killed), no finished run" in seen(watcher)
     assert "1 worker ended: killed" in seen(watcher)
     state.about |= {"place": "another machine"}
     state.write()
@@ -86,7 +86,7 @@ def test_skipped_cells_are_counted_apart_and_the_report_is_told_until_it_is_writ
     worker = WorkerState(plan.folder, "mine", "")
     worker.say("running")
     assert watcher.look().unwritten == "its report"
-    assert "2 of 2 cells have ended (100%): 1 ok, 1 skipped, 0 running" in seen(watcher)
+    assert "2 of 2 runs have ended (100%): 1 ok, 1 skipped, 0 running" in seen(watcher)
     assert "being written: its report" in seen(watcher)
     worker.over(0, "")
     assert "not written: its report; lra report --sweep some" in seen(watcher)
@@ -118,7 +118,9 @@ def test_progress_and_time_are_those_of_the_cell_that_runs(
     later(monkeypatch, 5 * HOUR)
     again = watcher.look()
     assert (again.per_hour, again.left_s) == (stopped.per_hour, None)
-    assert f"nobody works on it: lra work some --results {plan.root}, or the same" in seen(watcher)
+    assert f"no worker is active. To resume: lra work some --results {plan.root}, or rerun" in seen(
+        watcher
+    )
 
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -71,7 +71,7 @@ def test_one_failed_call_ends_no_worker(plan: Path, turns: list[Turn]) -> None:
         turns += [failing(number), refused(passing=True), failing(number)]
         code, log = ended(plan)
         assert code == 0
-        assert log.count("storage failed; what ran is saved") == 3
+        assert log.count("storage failed; the current run is saved") == 3
         assert os.strerror(number) in log
         assert "/somewhere/claims" in log
         (plan / "logs" / "one.log").unlink()

@@ -78,7 +78,7 @@ def test_no_byte_of_a_damaged_plan_is_taken_for_the_plan(submit: Submit) -> None
             path.write_bytes(sound)
     assert len(told) > 2 * len(WAYS) * len(files)
     assert all(name in said for name, said in told)
-    assert all("give the `lra submit` command again" in said for _, said in told)
+    assert all("rerun the `lra submit` command" in said for _, said in told)
     plan.close()
 
 
@@ -96,10 +96,10 @@ def test_the_same_command_writes_a_torn_plan_anew_and_says_what_is_lost(
     healed = submit("seed=1")
     said = capsys.readouterr().err
     assert [healed.cell(each).columns["seed"] for each in range(len(healed.entries))] == [1]
-    assert "1 cells of other commands left it; give other `lra submit` commands" in said
+    assert "lost 1 runs of other commands; rerun the other `lra submit` commands" in said
     (healed.folder / HEAD).write_text("{")
     assert len(submit("seed=0").entries) == 1
-    assert "is torn: it is written anew with the cells of this command" in capsys.readouterr().err
+    assert "is damaged: the plan is rewritten with the runs" in capsys.readouterr().err
     both.close()
     healed.close()
 
@@ -120,7 +120,7 @@ def test_what_a_running_worker_has_read_goes_on(submit: Submit, tmp_path: Path) 
         file.write(b"[")
     tried = [claiming.take(each) for each in claiming.possible()]
     assert {each and each.planned.cell.key for each in tried} == {None, plan.entries[1].key}
-    assert "is torn at byte" in claiming.set_aside[0]
+    assert "is damaged at byte" in claiming.set_aside[0]
     assert claiming.torn is not None
     assert {*Store(tmp_path).claims()} == {plan.entries[1].key}
     for each in tried:

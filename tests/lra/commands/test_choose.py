@@ -78,7 +78,7 @@ def test_a_screen_as_it_is_printed(
     assert "counting families: 1 of 5\n" in progress
     assert text.startswith(
         "1,024 tokens, bidirectional, batch 1; 2 layers of width 64, 2 heads, networks of 128 "
-        "(size=tiny, the default: another size may rank them otherwise); task=listops, "
+        "(size=tiny, the default: the order may differ for another size); task=listops, "
         "hardware=a100 (bfloat16, 0.1 GiB)\nranked by the forecast time"
     )
     table = text.split("\n\n")[1].splitlines()
@@ -114,8 +114,11 @@ def test_a_screen_as_it_is_printed(
 def test_scores_are_those_of_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
     models = "model=linear,s5"
     for words, said in (
-        (["length=256"], "no scores, for no task is named"),
-        (["length=256", "causal", "task=listops"], "those of listops are of models that see both"),
+        (["length=256"], "scores are missing because no task is named"),
+        (
+            ["length=256", "causal", "task=listops"],
+            "those of listops are from bidirectional models",
+        ),
     ):
         assert main(["choose", *words, models]) == 0
         text = capsys.readouterr().out
@@ -395,31 +398,32 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
         ("hardware=a100", "say how long the sequences are: length=16384"),
         ("lenght=5", "unknown word 'lenght': did you mean 'length'"),
         ("length=5 causl", "unknown word 'causl': did you mean 'causal'"),
-        ("length=5 causal=true", "got 'causal=true'; wanted the word causal alone"),
-        ("--length 5", "words have no dashes: length=VALUE"),
+        ("length=5 causal=true", "got 'causal=true'; wanted the single argument causal"),
+        ("--length 5", "this argument takes no dashes: length=VALUE"),
         ("length=0", "length: got '0'; wanted a whole number from 1 to"),
         ("length=long", "length: got 'long'; wanted a whole number"),
         ("length=16 width=1.5", "width: got '1.5'; wanted a whole number"),
         ("length=16 gib=24GB", "gib: got '24GB'; wanted a whole number"),
         (
             "length=16 optim.batch_size=8",
-            "optim.batch_size: it decides nothing of what a family "
-            "costs here: batch=8 says how many sequences a step has",
+            "optim.batch_size: it does not change the time and memory of a family "
+            "here: batch=8 says how many sequences a step has",
         ),
-        ("length=16 ++optim.steps=8", "optim.steps: it decides nothing"),
-        ("length=16 runner=decode", "runner: it decides nothing"),
-        ("length=16 hardware.token_budget=8", "hardware.token_budget: it decides nothing"),
+        ("length=16 ++optim.steps=8", "optim.steps: it does not change"),
+        ("length=16 runner=decode", "runner: it does not change"),
+        ("length=16 hardware.token_budget=8", "hardware.token_budget: it does not change"),
         (
             "length=16 results=mine",
-            "results: it decides nothing of what a family costs here: --results says which store",
+            "results: it does not change the time and memory of a family here: --results says "
+            "which store",
         ),
-        ("length=16 seed=1", "seed: it decides nothing"),
+        ("length=16 seed=1", "seed: it does not change"),
         ("length=16 hardware=a10", "unknown hardware 'a10': did you mean 'a100'?"),
         ("length=16 task=lisstops", "unknown task 'lisstops': did you mean 'listops'?"),
         ("length=16 task=recall", "unknown task 'recall': it is called 'mqar' here."),
         ("length=16 hardware=laptop", "unknown hardware 'laptop': it is called 'cpu' here."),
         ("length=16 --by tim", "unknown rank 'tim': did you mean 'time'?"),
-        ("length=16 model=linear size=tiny,base", "2 forms of linear: give each key one value"),
+        ("length=16 model=linear size=tiny,base", "2 forms of linear: Give each key one value"),
     ],
 )
 def test_bad_words_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

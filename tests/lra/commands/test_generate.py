@@ -139,7 +139,7 @@ def test_cells_that_write_nothing_are_named(generate, results: Path, tmp_path: P
     finally:
         moved.rename(weights)
     assert code == 2
-    assert "which has left none; wanted a completed runner=train" in err
+    assert "which saved no weights; wanted a completed runner=train" in err
     assert store.describe(cell.name)["columns"]["task"] == "text8"
 
 

@@ -76,7 +76,7 @@ def test_several_groups_are_listed_one_after_the_other(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("linear models", "got the group 'models' behind a name: put it first, or leave it out"),
+        ("linear models", "got the group 'models' after a name; put the group first, or omit it"),
         ("linear perfomer", "unknown name 'perfomer': did you mean 'performer' or "),
         ("tasks linear", "unknown task 'linear'"),
         ("modles", "unknown group 'modles': did you mean 'models'?"),

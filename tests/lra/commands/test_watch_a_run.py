@@ -25,9 +25,7 @@ def test_cells_are_told_by_their_rows_and_holders(
     held = store.claim(make_cell(2).key, title="the third")
     assert main(watch) == 3
     text = capsys.readouterr().out
-    assert (
-        "sweep mine: 2 of 4 cells have ended (50%): 1 ok, 1 crashed, 1 running, 1 waiting" in text
-    )
+    assert "sweep mine: 2 of 4 runs have ended (50%): 1 ok, 1 crashed, 1 running, 1 waiting" in text
     assert "  the third (on " in text
     assert f"it broke (lra show {make_cell(1).key})" in text
     held.release()

@@ -117,7 +117,7 @@ def test_what_is_no_mixer_is_refused(node: dict[str, Any], complaint: str) -> No
 
 
 def test_what_is_no_task_is_refused() -> None:
-    with pytest.raises(ConfigError, match="makes no task: it has no spec"):
+    with pytest.raises(ConfigError, match="does not make a task: spec is missing"):
         build_task({"class_path": "models.backbone.config.BackboneConfig"})
 
 
@@ -162,7 +162,7 @@ def test_a_family_of_ones_own_stands_beside_no_other(word: str, key: str, tmp_pa
     (sound,) = entries([*words, "model=mine"])
     assert plan(typed(sound.config))
     (entry,) = entries([*words, word])
-    with pytest.raises(ConfigError, match=rf"^{key}: unknown model 'mine'.*as model=NAME$"):
+    with pytest.raises(ConfigError, match=rf"^{key}: unknown model 'mine'.*use model=NAME$"):
         plan(typed(entry.config))
 
 

@@ -95,7 +95,7 @@ def test_a_model_that_the_source_did_not_train_is_marked(capsys):
     assert "its source did not train softmax" in (said := capsys.readouterr().err)
     assert "it trained model=lru\n" in said
     config("+protocol=s4_v1", "task=listops", "model=local")
-    assert "the model of its source is not among the models here" in capsys.readouterr().err
+    assert "lra does not have the model of its source" in capsys.readouterr().err
 
 
 def test_a_deviation_can_be_taken_back():

@@ -79,7 +79,7 @@ def test_a_sweep_over_a_set() -> None:
     words = ("-m", "model=exact_attention", "task=listops", "logger=none")
     found = [entry.config["model"]["name"] for entry in entries(words)]
     assert found == sets()["exact_attention"]
-    with pytest.raises(ConfigError, match="several values are a sweep"):
+    with pytest.raises(ConfigError, match="several values need a sweep"):
         entries(words[1:])
 
 

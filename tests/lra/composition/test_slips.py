@@ -55,7 +55,8 @@ MALFORMED = (
     "model=linear/../softmax", "model=/etc/passwd", "model=../config", "model=config", "task=.",
 )  # fmt: skip
 WAY_OUT = re.compile(
-    r"one list|in a text|wanted|did you mean|[Kk]nown|as text it is|leave out|nothing is taken|`lra"
+    r"one list|in a text|wanted|did you mean|[Kk]nown|plain text write|omit|remove|cannot be "
+    r"deleted|`lra"
 )
 
 
@@ -108,8 +109,8 @@ def of_sign(draw: random.Random) -> tuple[str, str, str, list[str]]:
     good = draw.choice([word for word in GOOD if "[" not in word])
     sign = draw.choice(["~", "+", "--"])
     part = {
-        "~": "nothing is taken away",
-        "+": "leave out the plus|wanted",
+        "~": "options cannot be deleted",
+        "+": "remove the plus|wanted",
         "--": "`lra run --help`",
     }
     return good, sign + good, good, [part[sign]]
@@ -164,20 +165,20 @@ def test_of_words_that_are_doubled_the_last_holds() -> None:
 @pytest.mark.parametrize(
     ("typed_words", "part"),
     [
-        ("model=linear,softmax", "several values are a sweep: -m before them"),
+        ("model=linear,softmax", "several values need a sweep. Add -m"),
         ("hardware=gpu", "Known hardware: a100, cpu"),
         ("steps=10", "did you mean 'optim.steps'?"),
         ("model=performer mixer.features=64", "did you mean 'model.mixer.features'?"),
         ("for_model.linear.model.mixer.chunk=3", "++for_model.linear.model.mixer.chunk=3"),
-        ("model=gated_scan", "One of your own: --config-dir DIR"),
+        ("model=gated_scan", "For your YAML files, add --config-dir DIR"),
         ("experiment=quickstart", "wanted +experiment=quickstart"),
         ("+model=linear", "wanted model=linear"),
-        ("hydra/launcher=joblib", "`lra submit` hands them to workers"),
-        ("+hydra/launcher=ray", "lra starts its cells itself"),
-        ("hydra.launcher._target_=os.system", "lra starts its cells itself"),
-        ("hydra.sweeper.n_trials=3", "search=NAME searches"),
+        ("hydra/launcher=joblib", "use `lra submit` for workers"),
+        ("+hydra/launcher=ray", "lra starts runs without launchers of Hydra"),
+        ("hydra.launcher._target_=os.system", "lra starts runs without launchers of Hydra"),
+        ("hydra.sweeper.n_trials=3", "search=NAME to search"),
         ("hydra.sweeper.params={seed:'5,6'}", "KEY=1,2"),
-        ("-m hydra/sweeper=optuna", "search=NAME searches"),
+        ("-m hydra/sweeper=optuna", "search=NAME to search"),
         ("-model=linear", "odel=linear"),
         ("model=fnet\r", "all printable"),
     ],

@@ -24,14 +24,14 @@ def optim(*words: str) -> dict[str, Any]:
 def test_fewer_steps_than_the_warm_up_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert optim("optim.steps=20")["warmup_steps"] == 20
     said = capsys.readouterr().err
-    assert said.startswith("lra: optim.warmup_steps=20 in place of the 50 of its file")
+    assert said.startswith("lra: optim.warmup_steps=20 instead of the 50 of its file")
     assert "optim.warmup_steps=N" in said
     assert len(said.splitlines()) == 1
 
 
 def test_a_protocols_warm_up_is_cut_by_name_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert optim("+protocol=s4", "optim.steps=20")["warmup_steps"] == 20
-    assert "in place of the 12,000 of its files (protocol s4)" in capsys.readouterr().err
+    assert "instead of the 12,000 of its files (protocol s4)" in capsys.readouterr().err
     assert optim("+protocol=s4")["warmup_steps"] == 12_000
     assert "warmup_steps" not in capsys.readouterr().err
 

@@ -89,7 +89,7 @@ def test_an_agent_whose_run_nobody_writes_is_told(
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("-m", SHORT, "seed=0,1"), "an agent's run is one training: got 2 cells"),
+        (("-m", SHORT, "seed=0,1"), "an agent starts a single training: got 2 runs"),
         ((SHORT, "optim__peak_learning_rate=0.1"), "its whole configuration"),
         ((SHORT, "longest_length=512"), "its whole configuration"),
     ],

@@ -131,7 +131,7 @@ def test_draws_differ_and_repeat() -> None:
     ("words", "reason"),
     [
         (("model=fnet",), "fnet approximates no attention on given queries"),
-        (("model=tlb",), "is no single family"),
+        (("model=tlb",), "is not a single family"),
         (
             ("model=performer", "model.backbone.positions=alibi"),
             "positions=alibi adds to the scores",

@@ -37,8 +37,8 @@ def announced(waiting, store: Store, sweep: str) -> str:
 
 def test_a_small_sweep_is_not_counted(tmp_path: Path) -> None:
     line = announced(planned("model=linear"), Store(tmp_path), "adhoc")
-    until = "the first one is through, or lra plan counts it"
-    assert line == f"1 cell to run; how long is not known until {until}"
+    until = "the first one has ended; `lra plan` counts it now"
+    assert line == f"1 run to do; the time is unknown until {until}"
     assert [*tmp_path.iterdir()] == []
 
 
@@ -59,7 +59,7 @@ def test_other_seeds_count_as_alike(tmp_path: Path) -> None:
         keep(store, planned("model=linear", f"seed={seed}")[0].cell, took)
     waiting = planned("-m", "model=linear", "seed=4,5,6,7", "hardware.training_processes=2")
     line = announced(waiting, store, "adhoc")
-    assert line == "4 cells to run, about 80 s (from stored cells like these)"
+    assert line == "4 runs to do, about 80 s (from similar runs that are stored)"
 
 
 def test_other_code_of_the_same_cell_counts_as_alike(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_other_code_of_the_same_cell_counts_as_alike(tmp_path: Path) -> None:
 def test_other_models_and_lengths_are_scaled_and_said_so(tmp_path: Path) -> None:
     keep(Store(tmp_path), planned("model=sdpa", "optim.steps=50")[0].cell, 50.0)
     line = announced(planned("model=linear", "optim.steps=200"), Store(tmp_path), "adhoc")
-    assert line == "1 cell to run, very roughly 3 min (scaled from other stored cells)"
+    assert line == "1 run to do, very roughly 3 min (scaled from other stored runs)"
 
 
 @pytest.mark.parametrize("name", ["device", "runner", "mode"])
@@ -105,7 +105,7 @@ def test_a_preset_as_it_is_says_what_it_takes(
     monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 0.0)
     whole = build(entries(["-m", "+experiment=quickstart"])).planned
     said = announced(whole, Store(tmp_path), "quickstart")
-    assert "the whole preset takes about 4 minutes on 2 CPU cores if nothing else computes" in said
+    assert "the whole preset takes about 4 minutes on 2 CPU cores on an idle machine" in said
     changed = planned("-m", "+experiment=quickstart", "model=linear", "optim.steps=50")
     assert "not known" in announced(changed, Store(tmp_path), "quickstart")
 

@@ -236,7 +236,7 @@ def test_contents_that_decide_shapes_are_named_as_unknown(monkeypatch) -> None:
         return v * float(q.sum().item() > 0)
 
     monkeypatch.setattr(SoftmaxAttention, "attend_by", staticmethod(looking))
-    assert "without contents" in forecast("model=softmax").reason
+    assert "without data" in forecast("model=softmax").reason
 
 
 def test_baselines_take_as_long_as_what_they_read_up_to_their_limit(tmp_path, monkeypatch) -> None:
@@ -272,7 +272,7 @@ def test_moments_are_what_a_checkpoint_holds(monkeypatch) -> None:
 def test_a_runner_may_ask_nothing_of_a_model(monkeypatch) -> None:
     (one,) = planned("model=linear")
     monkeypatch.setattr(type(one.run.runner), "passes", lambda *_: [])
-    with pytest.raises(Uncounted, match="Train asks nothing of a model"):
+    with pytest.raises(Uncounted, match="Train does not run a model"):
         Forecaster().counted(one.run, one.cell.columns)
 
 
@@ -282,7 +282,7 @@ def test_a_count_that_takes_too_long_ends_in_the_middle_of_a_pass() -> None:
     costs = Costs(until=time.monotonic() + 3600)
     costs.of(run, passes)
     begun = Costs(until=time.monotonic() + 0.001)
-    with pytest.raises(Uncounted, match="there was no time to count it: lra plan counts"):
+    with pytest.raises(Uncounted, match="counting it would take too long here; `lra plan` counts"):
         begun.of(run, passes)
     begun.until = float("inf")
     assert begun.of(run, passes) == costs.of(run, passes)

@@ -48,7 +48,7 @@ def test_a_missing_data_set_leaves_the_other_columns_alive(tmp_path, cache, caps
 
     assert main([*words, "runner.dry_run=true"]) == 0
     said = capsys.readouterr().out
-    assert "it lacked its data; it lacks its data (" in said
+    assert "its data were missing; its data are missing (" in said
     assert "2 cells in" in said
     assert "1 done, 1 to do" in said
 

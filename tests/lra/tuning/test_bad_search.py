@@ -25,9 +25,9 @@ CASES = [
     ((), "has nothing to search"),
     (("optim.nothing=interval(0, 1)",), "unknown option 'nothing'"),
     (("model=linear,performer", "model.mixer.features=choice(64, 128)"),
-     "A range of one family alone stands under search.for_model"),
+     "Put the range of a single family under search.for_model"),
     ((RATE, "search.for_model.fnet.model.mixer.x=choice(1, 2)"), "unknown model of this search"),
-    ((RATE, "optim.peak_learning_rate=0.1"), "it has one value and a range"),
+    ((RATE, "optim.peak_learning_rate=0.1"), "got a value and a range for one option"),
     (("optim.clip=interval(2, 1)",), "the smaller one first"),
     (("search=grid", RATE), "a grid has no interval; cut it, as choice("),
     (("search=grid", "optim.clip=range(1, 99)"), "wanted search.trials=98 or more"),
@@ -41,7 +41,7 @@ CASES = [
     ((RATE, "search.final_seeds=[1000]"), "different whole numbers"),
     ((RATE, "runner=scaling"), "a search trains; wanted runner=train"),
     ((RATE, "runner.shard=1/2"), "lra submit shares them"),
-    ((RATE, "runner.until_step=3"), "a search sets it itself"),
+    ((RATE, "runner.until_step=3"), "a search sets this option"),
     (("model.backbone.dropout=interval(-0.5, 0.5)",), "dropout"),
     ((RATE, "search.trials=90000", "search.studies=9"), "wanted at most 100,000"),
     ((RATE, "++search.params={optim.clip: 3}"), "wanted a range, as text"),
@@ -61,20 +61,21 @@ CASES = [
     (("seed=choice(0,1)",), "search.seeds and search.final_seeds"),
     (("search.for_model.linear.seed=range(0,3)",), "search.seeds and search.final_seeds"),
     (("++search.params={seed: 'choice(0,1)'}",), "search.seeds and search.final_seeds"),
-    ((RATE, "runner.evaluate_splits=[test]"), "a search sets it itself"),
-    (("runner.evaluate_splits=choice([test],[train])",), "a search sets it itself"),
-    (("runner.until_step=range(1,9)",), "a search sets it itself"),
-    (("++search.params={results: 'choice(a,b)'}",), "it changes no score"),
-    (("sweep=choice(a,b)",), "it changes no score"),
-    (("runner.timeout_s=choice(8,9)",), "it changes no score"),
-    (("search.trials=choice(8,9)",), "it changes no score"),
-    (("runner.log_every_steps=choice(8,9)",), "it changes no score"),
-    (("task=listops", "task.source=sample", "task.processes=choice(1,2)"), "it changes no score"),
+    ((RATE, "runner.evaluate_splits=[test]"), "a search sets this option"),
+    (("runner.evaluate_splits=choice([test],[train])",), "a search sets this option"),
+    (("runner.until_step=range(1,9)",), "a search sets this option"),
+    (("++search.params={results: 'choice(a,b)'}",), "it does not change the score"),
+    (("sweep=choice(a,b)",), "it does not change the score"),
+    (("runner.timeout_s=choice(8,9)",), "it does not change the score"),
+    (("search.trials=choice(8,9)",), "it does not change the score"),
+    (("runner.log_every_steps=choice(8,9)",), "it does not change the score"),
+    (("task=listops", "task.source=sample", "task.processes=choice(1,2)"), "it does not change "
+                                                                           "the score"),
     (("search.for_model.linear.model=choice(linear,sdpa)",), "a search tunes each model by itself"),
     (("++search.params={task: 'choice(mqar,listops)'}",), "changes the data of task=mqar"),
     (("++search.params={runner: 'choice(train,certify)'}",), "runner=certify: a search trains"),
-    (("task.data_seed=choice(0,1)",), "scores on the same validation examples; list values to"),
-    (("task.length=interval(60,200)",), "an arm each: task.length=60,200"),
+    (("task.data_seed=choice(0,1)",), "scores on the same validation examples; to compare values"),
+    (("task.length=interval(60,200)",), "each becomes an arm: task.length=60,200"),
     (("task.validation_examples=tag(log, interval(10,99))",), "the same validation examples"),
 ]  # fmt: skip
 
@@ -145,7 +146,7 @@ def test_rungs_and_agents_beside_what_they_do_not_fit(
     with pytest.raises(ConfigError, match="proposes from whole trainings"):
         of(tmp_path, "search=tpe", RATE, "search.rungs=[0.6]")
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
-    with pytest.raises(ConfigError, match="an agent's run is one training"):
+    with pytest.raises(ConfigError, match="an agent starts a single training"):
         of(tmp_path, RATE)
 
 
@@ -231,7 +232,7 @@ ODD = [
     (put("arms", 0, 3), "holds a int; wanted an object"),
     (put("arms", 0, "words", None), "words: got None; wanted a list[str]"),
     (put("arms", 0, "steps", 0), "steps must be at least 1"),
-    (put("params", {"optim.clip": "3"}), "one value is no range"),
+    (put("params", {"optim.clip": "3"}), "a single value is no range"),
     (put("for_model", {"linear": []}), "wanted a dict[str, dict[str, str]]"),
     (put("points", "0", 0, ["x"]), "wanted a dict[str, list[list[float]]]"),
     (put("points", "0", 0, [1.5]), "point must lie in [0, 1)"),
@@ -268,5 +269,7 @@ def test_words_of_a_search_without_one() -> None:
     with pytest.raises(ConfigError, match="add search=halton"):
         entries(["search.trials=3", "model=linear"])
     for words in (["-m", "optim.clip=interval(1, 2)"], ["optim.clip=interval(1, 2)"]):
-        with pytest.raises(ConfigError, match="an interval needs a search: add search=halton"):
+        with pytest.raises(
+            ConfigError, match="an interval can only be searched: add search=halton"
+        ):
             entries(words)
