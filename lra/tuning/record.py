@@ -238,8 +238,7 @@ def read_record(root: Path, name: str) -> Record | None:
     except ValueError as error:
         raise ConfigError(
             f"{path} is damaged ({error}): move it away and rerun the same command, which draws "
-            "the same points "
-            "; rows stay"
+            "the same points; rows stay"
         ) from error
     raise ConfigError(
         f"{path} has schema {content['schema']}, and this lra reads {SCHEMA}: continue with the "

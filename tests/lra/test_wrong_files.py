@@ -173,7 +173,7 @@ def test_no_wrong_thing_in_a_store_hangs_a_verb(
     before = contents(here)
     code, said = told(capsys, "dry run", *DRY)
     assert code == 0, said
-    assert "2 cells in results: 1 done, 1 to do" in said
+    assert "2 runs in results: 1 done, 1 to do" in said
     code, said = told(capsys, "doctor", "doctor", "--store", RESULTS)
     named = [path for path in paths if path.is_relative_to(here / "results/cells")]
     unnamed = {path.name for path in named if path.name not in said}

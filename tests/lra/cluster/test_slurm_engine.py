@@ -259,7 +259,7 @@ def test_jobs_of_another_user_are_asked_for_by_that_user(
     assert engine.states([started]) == {"5": ("forgotten", "")}
     assert "--user=1234 " in slurm.asked("squeue")[0]
     slurm.answer("scontrol", "ClusterName = near\nPrivateData             = jobs,usage\n")
-    with pytest.raises(ConfigError, match=r"of ann, and .* nobody else .PrivateData.*as ann"):
+    with pytest.raises(ConfigError, match=r"to ann, and .* everybody else .PrivateData.*as ann"):
         engine.states([started])
     slurm.answer("squeue", "5|RUNNING|None|lra-mine-1f\n")
     assert engine.states([started]) == {"5": ("running", "")}, "operators see them"
@@ -328,7 +328,7 @@ def test_the_command_line_counts_more_than_variables_of_the_shell(
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     mine.check(TWO, HERE)
     said = capsys.readouterr().err
-    assert "and the SLURM_* of job 77 around this shell; what" in said
+    assert "and the SLURM_* of job 77 around this shell. Use" in said
     assert "MEM_PER_CPU" not in said
 
 
@@ -393,7 +393,7 @@ def test_a_dry_run_shows_the_script_and_submits_nothing(
     ]  # fmt: skip
     assert main(["submit", *words]) == 0
     text = capsys.readouterr().out
-    assert "3 cells to run" in text  # with the baselines
+    assert "3 runs to do" in text  # with the baselines
     assert "3 workers (" in text
     plan = tmp_path / "results" / "plans" / "mine"
     for line in ("--partition=main", "--time=180", "--signal=USR2@50", "--cpus-per-task=",

@@ -58,7 +58,7 @@ def test_a_folder_that_a_node_does_not_see_is_one_sentence(
     with pytest.raises(SystemExit, match="2"):
         job()
     said = capsys.readouterr().err
-    assert "does not see" in said
+    assert "cannot read" in said
     assert "starts" not in said
 
 

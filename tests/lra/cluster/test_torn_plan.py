@@ -112,7 +112,7 @@ def test_what_a_running_worker_has_read_goes_on(submit: Submit, tmp_path: Path) 
     worker._reload()
     assert worker.plan is plan
     assert not worker.changed(), "it is said once"
-    assert "goes on" in worker.log.path.read_text()
+    assert "continues with" in worker.log.path.read_text()
     claiming = Claiming(plan, Store(tmp_path), "two", None)
     place = plan.entries[0].place
     with plan.cells.open("r+b") as file:  # under those who have it open

@@ -359,7 +359,9 @@ def test_words_that_decide_costs_are_read(folder: Path) -> None:
 
 def test_groups_of_one_head_each_are_said_to_be_exact_attention() -> None:
     frame = lra.choose(256, model="grouped_query")
-    assert frame["reason"][0].startswith("model.mixer.key_value_heads=2 of 2 heads share nothing")
+    assert frame["reason"][0].startswith(
+        "model.mixer.key_value_heads=2 of 2 heads means that no heads share keys"
+    )
     assert lra.choose(256, model="grouped_query", width=128, heads=4)["reason"][0] == ""
 
 

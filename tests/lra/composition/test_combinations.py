@@ -267,7 +267,7 @@ def test_a_word_wins_over_what_a_preset_of_ones_own_brings_along(
         ("seed=range(0,1,1e-300)", f"at most {MOST:,}"),
         ("seed=range(0,1,0)", "step not 0"),
         ("seed=range(3,0)", "seed has no values"),
-        ("seed=interval(0,1)", "needs a search"),
+        ("seed=interval(0,1)", "can only be searched"),
     ],
 )
 def test_a_sweep_without_end_is_refused(word: str, complaint: str) -> None:

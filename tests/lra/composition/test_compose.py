@@ -117,7 +117,7 @@ def test_what_is_no_mixer_is_refused(node: dict[str, Any], complaint: str) -> No
 
 
 def test_what_is_no_task_is_refused() -> None:
-    with pytest.raises(ConfigError, match="does not make a task: spec is missing"):
+    with pytest.raises(ConfigError, match="does not make a task: spec"):
         build_task({"class_path": "models.backbone.config.BackboneConfig"})
 
 

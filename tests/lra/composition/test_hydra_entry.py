@@ -50,7 +50,7 @@ def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
-        (["--resolve"], "--resolve belongs to --cfg"),
+        (["--resolve"], "--resolve needs --cfg"),
         (["--cfg"], "expected one argument"),
         (["--nope"], "unrecognized arguments: --nope"),
         (["--info", "--cfg", "job"], "give either"),

@@ -74,7 +74,7 @@ def test_the_training_before_a_transfer_too(capsys: pytest.CaptureFixture[str]) 
     words = ["+experiment=transfer", "model=linear", "runner.source=softmax"]
     (entry,) = entries([*words, "runner.pretraining.optim.steps=7"])
     assert entry.config["runner"]["pretraining"]["optim"]["warmup_steps"] == 7
-    assert "runner.pretraining.optim.warmup_steps=7 in place" in capsys.readouterr().err
+    assert "runner.pretraining.optim.warmup_steps=7 instead" in capsys.readouterr().err
     (entry,) = entries([*words, "~runner.pretraining.optim.warmup_steps", "optim.steps=30",
                         "runner.pretraining.optim.steps=9"])  # fmt: skip
     assert entry.config["optim"]["warmup_steps"] == 20

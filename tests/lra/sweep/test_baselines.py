@@ -121,7 +121,7 @@ def test_a_dry_run_says_that_they_are_there(capsys: pytest.CaptureFixture[str]) 
     listed = capsys.readouterr().out
     assert "baselines of mqar: never run; 5 s" in listed
     assert said in listed
-    assert "5 cells in" in listed
+    assert "5 runs in" in listed
     assert main(["run", *dry, "runner.baselines=false"]) == 0
     assert "baselines" not in capsys.readouterr().out
 

@@ -50,7 +50,7 @@ def test_a_sweep_becomes_rows_and_a_report(tmp_path: Path, capsys) -> None:
 def test_what_decides_a_result_makes_another_cell(tmp_path: Path, capsys) -> None:
     words = ("-m", "runner.batch_size=1,2", "runner.top_k=null,5", "runner.dry_run=true")
     assert run(tmp_path, "model=linear", *words) == 0
-    assert "16 cells" in capsys.readouterr().out
+    assert "16 runs" in capsys.readouterr().out
 
 
 def test_a_family_that_sees_the_future_is_refused(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_an_empty_store_leaves_counting_and_typical_rates(
     monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 60.0)  # of a busy machine, too
     waiting = planned("model=linear", "optim.steps=1000")
     line = announced(waiting, Store(tmp_path), "adhoc")
-    assert line.startswith("1 cell to run, very roughly ")
+    assert line.startswith("1 run to do, very roughly ")
     assert line.endswith(" (counted)")
     assert [*tmp_path.iterdir()] == []
 
@@ -79,14 +79,14 @@ def test_another_machine_or_runner_is_no_measure(tmp_path: Path, name: str) -> N
     (one,) = planned("model=linear")
     other = {**one.cell.columns, name: "scaling" if name == "runner" else "another"}
     keep(Store(tmp_path), replace(one.cell, columns=other), 50.0)
-    assert "not known" in announced([one], Store(tmp_path), "adhoc")
+    assert "unknown" in announced([one], Store(tmp_path), "adhoc")
 
 
 @pytest.mark.parametrize("took", [None, True, -1.0, 0, "3", [], 1e300])
 def test_senseless_times_count_for_nothing(tmp_path: Path, took: object) -> None:
     (one,) = planned("model=linear")
     keep(Store(tmp_path), one.cell, took)
-    assert "not known" in announced([one], Store(tmp_path), "adhoc")
+    assert "unknown" in announced([one], Store(tmp_path), "adhoc")
 
 
 def test_torn_files_count_for_nothing(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_torn_files_count_for_nothing(tmp_path: Path) -> None:
         next(tmp_path.glob("cells/*/*")).joinpath(file).write_text(text)
         if file != "cell.json":
             next(tmp_path.glob("cells/*/*/environment-*[a-f1-9]*.json")).unlink()
-        assert "not known" in announced([one], Store(tmp_path), "adhoc")
+        assert "unknown" in announced([one], Store(tmp_path), "adhoc")
 
 
 def test_a_preset_as_it_is_says_what_it_takes(
@@ -107,7 +107,7 @@ def test_a_preset_as_it_is_says_what_it_takes(
     said = announced(whole, Store(tmp_path), "quickstart")
     assert "the whole preset takes about 4 minutes on 2 CPU cores on an idle machine" in said
     changed = planned("-m", "+experiment=quickstart", "model=linear", "optim.steps=50")
-    assert "not known" in announced(changed, Store(tmp_path), "quickstart")
+    assert "unknown" in announced(changed, Store(tmp_path), "quickstart")
 
 
 def test_nearest_is_same_model_before_same_length() -> None:

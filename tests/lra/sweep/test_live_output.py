@@ -40,7 +40,7 @@ def test_a_sweep_in_a_pipe_says_what_it_does_as_it_does_it(tmp_path: Path) -> No
     assert all(letter.isprintable() or letter == "\n" for letter in text)
     lines = told(text)
     base = "train linear on listops, seed 0, steps"
-    assert re.fullmatch(r"sweep adhoc: 2 cells to run\b.*; results in .*", lines[0])
+    assert re.fullmatch(r"sweep adhoc: 2 runs to do\b.*; results in .*", lines[0])
     names = [f"[1/2] {base}=6", f"[2/2] {base}=8"]
     kept = [line for line in lines if line.endswith(": begun") or ": accuracy" in line]
     assert kept[::2] == [f"{name}: begun" for name in names]

@@ -31,7 +31,7 @@ def planned(results: Path, *words: str):
 def line_of(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].startswith("1 cell in ")
+    assert lines[-1].startswith("1 run in ")
     return lines[0]
 
 
@@ -78,7 +78,7 @@ def test_a_dry_run_has_the_hours_of_a_plan_and_every_cell_fits(
     assert main(["plan", *words, "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert planned["total"]["unknown"] == planned["total"]["does_not_fit"] == 0
-    assert "not known" not in last
+    assert "unknown" not in last
     by_key = {line.split()[0]: line for line in lines}
     for cell in planned["cells"]:
         line = by_key[cell["cell"]]
@@ -160,8 +160,8 @@ def test_a_claim_and_a_training_are_named(tmp_path, capsys) -> None:
         assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert (
-        f"never run; another sweep is working on it; after the training {first.cell.key}; how long "
-        "is not known (Extrapolate does not say"
+        f"never run; another sweep is working on it; after the training {first.cell.key}; the time "
+        "is unknown (Extrapolate does not say"
     ) in lines[1]
     write(results, first.cell, Status.diverged)
     assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
@@ -199,5 +199,7 @@ def test_what_was_not_counted_is_said_once_and_runs_are_told_from_cells(
     assert main(["run", "-m", *words, f"results={tmp_path}", "runner.dry_run=true"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line.endswith(": never run") for line in lines] == [True] * 8
-    assert last.startswith("8 cells of 2 runs, with one for each mode, length and training, in ")
+    assert last.startswith(
+        "8 runs of 2 configurations, one for each mode, length and training, in "
+    )
     assert "lra plan counts it" in last

@@ -109,7 +109,7 @@ def test_a_misshapen_parameter_is_named_with_both_shapes(copied):
     ("named", "message"),
     [
         ("ffffffffffffffffffff", "runner.weights: no cell in"),
-        ("{results}/cells", "is no cell's, for it has no cell.json"),
+        ("{results}/cells", "has no `cell.json`"),
     ],
 )
 def test_a_cell_that_is_not_there(copied, capsys, named, message):
@@ -124,5 +124,6 @@ def test_a_cell_without_weights(copied, capsys):
     path.unlink()
     assert run(results, f"runner.weights={key}") == 2
     error = capsys.readouterr().err
-    assert f"got cell {key} (runner=train model=softmax task=listops), which has left none" in error
+    assert f"got the run {key} (runner=train model=softmax task=listops), which saved no "
+           "weights" in error
     assert f"`lra show {key}`" in error

@@ -12,7 +12,7 @@ from lra.runners.store import read_rows
 def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys, monkeypatch) -> None:
     words = ("-m", "model=linear,identity", "seed=0,1")
     assert run(tmp_path, *words, "runner.dry_run=true") == 0
-    assert "4 cells" in (listed := capsys.readouterr().out)
+    assert "4 runs" in (listed := capsys.readouterr().out)
     assert "0 done, 4 to do" in listed
     assert not list(tmp_path.iterdir())
     assert run(tmp_path, *words) == 0
@@ -41,7 +41,7 @@ def test_shards_cover_the_sweep_once(tmp_path: Path, capsys) -> None:
 def test_runs_with_other_options_are_other_cells(tmp_path: Path, capsys) -> None:
     words = ("-m", "optim.steps=6,7", "task.processes=1,2", "runner.dry_run=true")
     assert run(tmp_path, *words) == 0
-    assert "2 cells" in capsys.readouterr().out  # the number of processes changes no number
+    assert "2 runs" in capsys.readouterr().out  # the number of processes changes no number
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_layers_may_be_of_other_families(tmp_path: Path) -> None:
     [
         (("model.layers=[sdpa]",), "got 1 names; wanted one for each layer"),
         (("model.layers=[sdpa,lineer]",), "did you mean 'linear'"),
-        (("model.layers=[sdpa,tlb]",), "tlb is a stack of its own"),
-        (("model=tlb", "model.layers=[sdpa,sdpa]"), "tlb has a stack of its own"),
+        (("model.layers=[sdpa,tlb]",), "tlb is a whole stack"),
+        (("model=tlb", "model.layers=[sdpa,sdpa]"), "tlb is a whole stack"),
     ],
 )
 def test_layers_that_cannot_be(words: tuple[str, ...], reason: str, tmp_path: Path, capsys) -> None:

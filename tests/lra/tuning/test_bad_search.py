@@ -202,7 +202,7 @@ def test_a_record_that_is_torn_or_newer(tmp_path: Path) -> None:
     path = record_file(tmp_path / "r", "adhoc")
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
-    with pytest.raises(ConfigError, match="is torn"):
+    with pytest.raises(ConfigError, match="is damaged"):
         of(tmp_path, RATE)
     content = json.loads(whole)
     del content["digest"]

@@ -93,7 +93,7 @@ def test_a_dry_run_and_a_plan_write_nothing(
 ) -> None:
     assert run(tmp_path / "r", "runner.dry_run=true") == 0
     said = capsys.readouterr().out
-    assert "10 cells" in said  # eight trials, and the baselines of two splits
+    assert "10 runs" in said  # eight trials, and the baselines of two splits
     assert "more runs follow" in said
     assert main(["plan", *WORDS, f"results={tmp_path / 'r'}"]) == 0
     assert (
@@ -117,7 +117,7 @@ def test_what_a_search_will_be_marked_with_is_told_before_it_runs(
     for command, code in ((["plan"], 0), (["run", "runner.dry_run=true"], 0), (["run"], 2)):
         assert main([*command, *words]) == code
         said = capsys.readouterr()[code and 1]
-        assert "search: seeds reused: seed 0 chose and scores" in said
+        assert "search: seeds reused: seed 0 was used to choose and to score" in said
         assert "(1, 2): they search different numbers of options with the same trials" in said
 
 

@@ -129,7 +129,7 @@ def test_a_grid_has_every_combination_and_pairs_what_is_shared() -> None:
         ("tag(log, interval(0, 1))", "ends above 0"),
         ("tag(log, interval(-1, 1))", "ends above 0"),
         ("choice(1)", "1 value is no choice"),
-        ("choice(1, 2, 1)", "1 stands there twice"),
+        ("choice(1, 2, 1)", "1 occurs twice"),
         ("1,2", "wanted choice(1,2)"),
         ("3", "a single value is no range"),
         ("tag(linear, interval(1, 2))", "the one tag of a search is log"),
