@@ -124,6 +124,5 @@ def test_a_cell_without_weights(copied, capsys):
     path.unlink()
     assert run(results, f"runner.weights={key}") == 2
     error = capsys.readouterr().err
-    assert f"got the run {key} (runner=train model=softmax task=listops), which saved no "
-           "weights" in error
+    assert f"got the run {key} (runner=train model=softmax task=listops), which saved no" in error
     assert f"`lra show {key}`" in error
