@@ -165,7 +165,7 @@ def scaling_figure(
             grid,
             title=title or finding or what,
             subtitle="; ".join(
-                filter(None, (what if finding else "", subtitle, after_names() if small else ""))
+                filter(None, (what * bool(finding), subtitle.rstrip("."), after_names() * small))
             ),
             handles=greys if above else [*greys, *handles],
             legend_title=("in every panel" if grey and above else "") if small else after_names(),

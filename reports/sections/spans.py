@@ -120,9 +120,10 @@ def _whole(data: pd.DataFrame, measure: str, value: float | None = None) -> Entr
 
 span_table = Pivot(
     title="How far trained models look",
-    caption="Tokens, mean over seeds. Attention: mean distance that the weights of a head reach. "
-    "Gradient: mean distance weighted by the norm of the answer's gradient. Occlusion: the "
-    "least distance beyond which all tokens may be replaced while the answers stay.",
+    caption="Distances in tokens, means over seeds. Attention: the mean distance that the weights "
+    "of a head reach. Gradient: the mean distance, weighted by the norm of the answer's gradient. "
+    "Occlusion: the shortest distance beyond which replacing all tokens leaves the answers as "
+    "they are.",
     columns=(
         (Column(title="attention, mean"), _attention),
         (Column(title="attention, nearest head"), partial(_attention, end="min")),

@@ -189,11 +189,10 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
         return replace(entry(point), cells=point.cells) if point else absent("not run")
 
     caption = (
-        f"Columns are sequence lengths ({_batches(part)}). Speeds and memory "
-        "ratios are paired with the reference measured interleaved in the same process; "
-        "≈ marks a factor whose 95 % interval from timing noise contains 1; where that interval "
-        f"is wider than a factor of {WIDEST_FACTOR:g}, it stands in the factor's place. "
-        "Intervals are in the CSV."
+        f"Columns are sequence lengths ({_batches(part)}). Speeds and memory are relative to a "
+        "reference that was measured interleaved with the model in one process. ≈: the 95 % "
+        "interval from timing noise contains 1. [low, high]: the interval is wider than a factor "
+        f"of {WIDEST_FACTOR:g} and replaces the factor. The CSV has all intervals."
     )
     return table_of(
         [(section, name, (name, entry)) for section, entry in panels for name in names],

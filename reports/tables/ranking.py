@@ -48,11 +48,11 @@ def rank_columns(
     if not any(entry.rank for line in result for entry in line):
         return result, missing
     if not any(tests):
-        words = "No two models share two seeds, so no difference is tested."
+        words = "Differences are not tested, because no two models share two seeds."
         return result, f"{RANKS}{missing}{words}"
     return result, (
-        f"{RANKS}{missing}{DIFFERS}: differs from the best: paired t test over the seeds that both "
-        f"have, p < {1 - LEVEL:.2g} by Holm's correction for all pairs of models of the column."
+        f"{RANKS}{missing}{DIFFERS}: significantly different from the best (paired t test over "
+        f"shared seeds, p < {1 - LEVEL:.2g} by Holm's correction for all pairs in the column)."
     )
 
 

@@ -30,7 +30,7 @@ _USED = (*TASK, "name", "family", "options", "cell", "seed", "value", "status", 
 """Columns of a score: fewer are split faster."""
 BASELINES = "baselines: scores that need no long-range model"
 ORACLES = "oracles: answers computed by the rule of the task"
-EQUAL = "equal at every seed: the interval has no width, and says nothing about another seed"
+EQUAL = "The score is equal at every seed, so the interval has no width."
 ONE_SEED = "one seed, with several answers in each example: no interval"
 CHANCE = {
     "listops": 0.1, "text": 0.5, "retrieval": 0.5, "image": 0.1, "pathfinder": 0.5,
@@ -191,10 +191,10 @@ def accuracy_table(
     caption = f"{score.unit}, mean over seeds [{percent} interval; what it accounts for]. "
     wilson = any(e.interval and e.interval.source is Uncertainty.examples for e in every)
     caption += (
-        "Over seeds it is a t interval; over examples (one seed) Wilson's, which says nothing "
-        "about another seed."
+        "Over seeds it is a t interval; over examples (one seed) it is Wilson's, which does not "
+        "cover the variation between seeds."
         if wilson
-        else "It is a t interval over seeds; one seed has none."
+        else "It is a t interval over seeds; a single seed has none."
     )
     caption += (f" {marks}" if marks else "") + differing_positions(rows.loc[final.index])
     tasks = {column[0] for column in columns}

@@ -41,5 +41,5 @@ def test_models_that_share_one_seed_or_none_are_not_tested() -> None:
     ]
     found, words = rank_columns(lines, 1, higher=True)
     assert [entry.text for line in found for entry in line] == ["1", "0"]
-    assert "no difference is tested" in words
+    assert "Differences are not tested" in words
     assert rank_columns(lines[:1], 1, higher=True) == (lines[:1], "")

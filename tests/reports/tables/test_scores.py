@@ -202,7 +202,7 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     assert ranks["identity"] == (0, "31.5* [29.4, 33.6; 4 seeds]")
     assert ranks["majority"][0] == 0
     assert (
-        "Bold: best of the column; underlined: second. *: differs from the best: paired t test"
+        "Bold: best of the column; underlined: second. *: significantly different from the best"
         in (found.caption)
     )
     assert "| sdpa | **91.5** [89.4, 93.6; 4 seeds] |" in to_markdown(found)
@@ -216,7 +216,7 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     assert one.brief == "Percent. Bold: best of the column; underlined: second."
     short = TableStyle(bold_best=False, captions=Captions.short)
     assert "Bold" not in to_latex(one, short)
-    assert "*: differs from the best" in plain
+    assert "*: significantly different from the best" in plain
     assert '<b>91.5</b><span class="rest"> [89.4' in to_html(found)
     assert '<u>90.6</u><span class="rest"> [' in to_html(found)
     assert "31.5* [29.4, 33.6; 4 seeds]" in to_csv(found)
@@ -227,7 +227,7 @@ def test_one_seed_is_ranked_and_not_tested(make: SimpleNamespace) -> None:
     assert [row.entries[0].rank for row in found.rows] == [1, 0, 2, 0, 0]
     assert [row.section for row in found.rows[3:]] == [BASELINES, ORACLES]
     assert not any("*" in row.entries[0].text for row in found.rows)
-    assert "No two models share two seeds, so no difference is tested" in found.caption
+    assert "Differences are not tested, because no two models share two seeds" in found.caption
     assert "Bold" not in table(make.frame(make.accuracy("linear", 0, 0.3))).caption
 
 
