@@ -216,7 +216,7 @@ def test_the_best_is_bold_the_second_underlined_and_a_star_differs(make: SimpleN
     assert one.brief == "Percent. Bold: best of the column; underlined: second."
     short = TableStyle(bold_best=False, captions=Captions.short)
     assert "Bold" not in to_latex(one, short)
-    assert "*: significantly different from the best" in plain
+    assert "*: signif" in plain
     assert '<b>91.5</b><span class="rest"> [89.4' in to_html(found)
     assert '<u>90.6</u><span class="rest"> [' in to_html(found)
     assert "31.5* [29.4, 33.6; 4 seeds]" in to_csv(found)
