@@ -120,15 +120,10 @@ def test_scores_of_a_finding_are_those_of_its_rows(name: str) -> None:
 
 
 def test_faster_families_are_those_of_the_table() -> None:
-    text = (ROOT / "docs/efficiency.md").read_text()
-    (table,) = re.findall(r"<!-- costs -->(.*?)<!-- end -->", text, re.DOTALL)
-    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| [")]
+    text = " ".join((ROOT / "docs/efficiency.md").read_text().split())
+    ((both, causal),) = re.findall(
+        r"(\d+ of \d+) families train faster .*? and (\d+ of \d+) causal", text
+    )
     said = "".join(FINDINGS)
-    for column, words in (
-        (4, "{} of {} families train faster"),
-        (9, "of causal models, {} of {}."),
-    ):
-        speeds = [row[column] for row in rows if re.search(r"\d", row[column])]
-        numbers = [re.match(r" *(\d[\d.]*)", text) for text in speeds]
-        faster = [found for found in numbers if found and float(found[1]) > 1]
-        assert words.format(len(faster), len(speeds)) in said
+    assert f"{both} families train faster" in said
+    assert f"of causal models, {causal}." in said
