@@ -300,6 +300,6 @@ def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[
         yield f"speed of hardware={hardware}: {rates}"
     corrected = [line["correction"] for line in lines if line["basis"] == "corrected"]
     if corrected:
-        low, high = min(corrected), max(corrected)
-        yield f"forecasts were multiplied by {low:.2f} to {high:.2f}, as stored runs suggest"
+        factors = dict.fromkeys(f"{factor:.2f}" for factor in (min(corrected), max(corrected)))
+        yield f"forecasts were multiplied by {' to '.join(factors)}, as stored runs suggest"
     yield "the time to prepare data is extra"

@@ -47,7 +47,9 @@ def _line(cell: Cell, row: Mapping[str, Any], store: Store) -> str:
     score, task, split = score_of(row["metric"]), row["task"], row["labels"]["split"]
     unit = "%" if score.shares else ""
     text = f"{split} {score.title.lower()} {score.text(row['value'])}{unit}"
-    if between := score_interval(score, [row["value"]], int(row["labels"].get("examples", 0))):
+    counted = str(row["labels"].get("examples", ""))
+    examples = int(counted) if counted.isdecimal() else 0
+    if between := score_interval(score, [row["value"]], examples):
         text += f" [{score.text(between.low)}, {score.text(between.high)}]"
     if split != "test":
         return text
@@ -70,7 +72,7 @@ def _certify(cell: Cell, task: str) -> str:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (*(row[name] for name in PLACE), *(row["labels"].get(name) for name in LABELS))
+    return (*(row[name] for name in PLACE), *((row["labels"] or {}).get(name) for name in LABELS))
 
 
 def _baselines(task: str, store: Store) -> Iterator[Mapping[str, Any]]:
