@@ -114,7 +114,7 @@ class Idle(Unsupported):
 
 
 class Variant(StrEnum):
-    """Whether to follow the paper or the official Long Range Arena code, where they differ."""
+    """Function of the paper or of the official LRA code."""
 
     faithful = auto()
     """The function of the paper."""

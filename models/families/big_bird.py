@@ -250,7 +250,7 @@ class BigBird(MultiHead):
     needs = (
         Need(
             "block", "random_blocks",
-            words="variant=faithful or a model that sees both sides",
+            words="variant=faithful or a bidirectional model",
             holds=lambda site, chosen: not (site.causal and chosen.variant == Variant.lra),
         ),
         Need("padding", variant=Variant.faithful),

@@ -146,7 +146,8 @@ class LocalCore(nn.Module):
             )
         if site.causal and look_forward:
             raise Unsupported(
-                f"a causal model sees no later block: got look_forward={look_forward}; set it to 0"
+                f"a causal model cannot attend to later blocks: got look_forward={look_forward}; "
+                "set it to 0"
             )
         self.block, self.look_back, self.look_forward = block, look_back, look_forward
         self.longest = site.max_length if comb else None

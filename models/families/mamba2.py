@@ -93,7 +93,7 @@ class Mamba2(LogLinearMixer):
                 f"groups share heads evenly: got {self.groups} groups of {site.heads} heads"
             )
         if self.quasi_separable and site.causal:
-            raise Unsupported("quasi_separable sees both sides: set it to false in a causal model")
+            raise Unsupported("quasi_separable is bidirectional: set it to false in a causal model")
         if self.quasi_separable and self.convolution is not None and not self.convolution % 2:
             raise ValueError(
                 f"a centred convolution has an odd number of taps: got {self.convolution}; 7 is "

@@ -156,7 +156,7 @@ class PerformerOptions:
         if not self.renormalise:
             raise ValueError(
                 "renormalise=False needs kernel=relu or another f, or stabiliser=reference: "
-                f"features of kernel={self.kernel} are kept as ratios to their maximum, which "
+                f"features of kernel={self.kernel} are stored as ratios to their maximum, which "
                 "only the division undoes"
             )
         if self.epsilon:
@@ -340,7 +340,7 @@ class Performer(MultiHead):
         kernel = cast(PerformerCore, self.core).options.kernel
         if kernel.generalised:
             raise Unsupported(
-                f"kernel={kernel} is a kernel of its own and estimates no softmax: choose "
+                f"kernel={kernel} is another kernel than softmax: choose "
                 "kernel=softmax, hyperbolic or trigonometric"
             )
         return super().attention_core()

@@ -144,7 +144,7 @@ class Reformer(Family):
             holds=lambda _, chosen: chosen.rounds > 1,
         ),
         Need(
-            "wrap", words="chunks that are seen besides a token's own (before, after)",
+            "wrap", words="neighbouring chunks (before or after above 0)",
             holds=lambda _, chosen: chosen.before + chosen.after > 0,
         ),
     )  # fmt: skip

@@ -95,7 +95,7 @@ class S4(StateSpace):
         BOTH_WAYS,
         Need("discretisation", kernel=Matrices.diagonal),
         Need("init", kernel=(Matrices.diagonal, Matrices.dss_exp)),
-        Need("init", words="kernel=diagonal for legs_ones, as DSS has no inputs of its own",
+        Need("init", words="kernel=diagonal for legs_ones, as DSS has no separate B",
              holds=lambda _, o: (o.init, o.kernel) != (Initial.legs_ones, Matrices.dss_exp)),
         Need("input_limit", kernel=(Matrices.diagonal, Matrices.dplr)),
         Need("input_limit", init=Initial.legs),
@@ -110,8 +110,8 @@ class S4(StateSpace):
             raise ValueError(f"states come in pairs: got states={self.states}; use 2, 4, 6 or more")
         if number < 1 or width % number:
             raise ValueError(
-                f"channels take state spaces in turns, so independent must divide width: got "
-                f"independent={number}, width={width}"
+                "state spaces are assigned to channels cyclically, so independent must divide "
+                f"width: got independent={number}, width={width}"
             )
         check_steps(self.step_min, self.step_max)
         limit = inf if self.input_limit is None else self.input_limit

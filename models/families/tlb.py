@@ -227,9 +227,9 @@ def _self_block(site: Site, config: BackboneConfig) -> TransformerBlock:
 def _refuse(site: Site, config: BackboneConfig) -> None:
     if site.causal:
         raise Unsupported(
-            "TemporalLatentBottleneck attends to both directions within a chunk and answers "
-            "once per "
-            "sequence: it is no language model; choose a task with one answer per sequence"
+            "TemporalLatentBottleneck attends to both directions within a chunk and gives one "
+            "output per sequence: it cannot be a language model; choose a task with one answer "
+            "per sequence"
         )
     means = (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
     answers_tokens = config.pooling in WITH_CLS and not site.cls

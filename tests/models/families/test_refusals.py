@@ -471,7 +471,7 @@ UNSUPPORTED = {
     ],
     "lru": [({"causal": True, "bidirectional": False}, "bidirectional")],
     "luna": [({"pack_heads": 2, "causal": True}, "got pack_heads=2, heads=3; use pack_heads=null")],
-    "mamba2": [({"quasi_separable": True, "convolution": 7}, "quasi_separable sees both sides")],
+    "mamba2": [({"quasi_separable": True, "convolution": 7}, "quasi_separable is bidirectional")],
     "nystromformer": [({"causal": True}, "cannot be causal")],
     "retnet": [({"causal": True, "bidirectional": False}, "bidirectional")],
     "sinkhorn": [
