@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     for number, (group, rows) in enumerate(listed.items()):
         print(f"{chr(10) if number else ''}{plural(group)}  ({words_of_groups[group]}=NAME)")
         described = [(row.name, row.summary, brief(row.source or row.package)) for row in rows]
-        print_table(described if console_of(sys.stdout) else [*folded(described)])
+        print_table(described if console_of(sys.stdout) else [*wrapped_rows(described)])
     return 0
 
 
@@ -84,7 +84,7 @@ def brief(source: str) -> str:
     return paper[0] if paper else trim(re.split("[;,(]", source)[0].strip(), LONGEST_SOURCE)
 
 
-def folded(rows: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
+def wrapped_rows(rows: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
     """Yield rows with the middle text wrapped, so that a line fits its width."""
     room = WIDTH - 6 - max(len(row[0]) for row in rows) - max(len(row[2]) for row in rows)
     for name, text, source in rows:

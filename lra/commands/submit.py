@@ -349,8 +349,8 @@ def _left_alone(folder: Path) -> Iterator[str]:
             if (home / HEAD).is_file():
                 way_out = f"lra submit --stop {home.name}{in_results(results_of(home))}"
             else:
-                way_out = f"end them by their ids: {', '.join(jobs[:5])}"
+                way_out = f"their ids: {', '.join(jobs[:5])}"
             yield (
                 f"{len(jobs):,} jobs belong to {results_of(home)}, {COPIED}. They still run; "
-                f"to stop them: {way_out}"
+                f"to stop them, use {way_out}"
             )

@@ -148,7 +148,7 @@ def test_the_whole_story(folder: Path) -> None:
     assert len([*(folder / "measured").glob("cells/*/*/rows-*.jsonl")]) == 2
 
     shown = lra(folder, "show", trained[:8])
-    command = shlex.split(shown.partition("\nrepeat ")[2].splitlines()[0])
+    command = shlex.split(shown.partition("\nrerun ")[2].splitlines()[0])
     assert command[:2] == ["lra", "run"]
     lra(folder, *command[1:])
     repeated = Store(folder / "results-repeated")

@@ -65,15 +65,15 @@ def test_a_copy_stops_nobody_and_says_whom_it_left_alone(
     assert main(["submit", "--stop", "some", "--results", str(other)]) == 0
     said = capsys.readouterr()
     assert stopped == []
-    assert "no workers of some run here" in said.out
-    assert f"1 jobs are of {original}" in said.err
+    assert "no worker of some runs here" in said.out
+    assert f"1 jobs belong to {original}" in said.err
     if how is copied:
         assert f"lra submit --stop some --results {original}" in said.err
         assert main(["submit", "--stop", "some", "--results", str(original)]) == 0
         assert len(stopped) == 1
         assert capsys.readouterr().err == ""
     else:
-        assert "end them by their ids: " in said.err
+        assert "to stop them, use their ids: " in said.err
 
 
 @pytest.mark.parametrize("how", [copied, moved])

@@ -199,5 +199,5 @@ def test_traits_of_the_models_that_are_named(capsys):
 
 
 def test_traits_are_for_models_only():
-    with pytest.raises(UnknownName, match="models only"):
+    with pytest.raises(UnknownName, match="--traits describes models:"):
         listing.main(["tasks", "--traits"])
