@@ -8,8 +8,8 @@ from lra.conf.short_values import short
 
 MOST_NAMES = 16
 LISTED = {
-    **{kind: f" by lra list {kind}s" for kind in ("model", "task", "experiment", "protocol")},
-    **dict.fromkeys(("name", "group"), " by lra list"),
+    **{kind: f"lra list {kind}s" for kind in ("model", "task", "experiment", "protocol")},
+    **dict.fromkeys(("name", "group"), "lra list"),
 }
 """What prints all names of a kind."""
 OTHER_NAMES = {
@@ -108,10 +108,11 @@ def unknown(
     else:
         message += "."
     if len(names) > MOST_NAMES:
-        some = "" if matches or other else f"{', '.join(names[:MOST_NAMES])}, … "
         place = LISTED.get(kind, "") if listed else ""
-        if some or place:
-            message += f" Known {plural(kind)}: {some}all {len(names)}{place}."
+        if not matches and not other:
+            message += f" Known {plural(kind)}: {', '.join(names[:MOST_NAMES])}, …"
+            message += "" if place else f" ({len(names)} in all)."
+        message += f" `{place}` prints all {len(names)}." if place else ""
     elif names:
         message += f" Known {plural(kind)}: {', '.join(names)}."
     else:
