@@ -204,6 +204,6 @@ def test_a_sweep_from_random_and_trained_numbers_to_its_report(tmp_path: Path, c
     assert "are finished already" in capsys.readouterr().out
     (key,) = set(own[(own["mode"] == "trained") & (own["length"] == 16)]["cell"][:1])
     assert main(["show", str(key), f"--results={tmp_path}"]) == 0
-    command = capsys.readouterr().out.partition("\nrepeat ")[2].splitlines()[0]
+    command = capsys.readouterr().out.partition("\nrerun ")[2].splitlines()[0]
     assert command.split()[-3:-1] == ["runner.qk=trained", "'runner.lengths=[16]'"]
     assert "runner.modes" not in command
