@@ -1,9 +1,11 @@
 """Captions in files next to a picture, instead of words in it: plain text and LaTeX."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lra.reports.figures.words import readable
 from lra.reports.style import Surrounding, current_style
 from lra.reports.tables.latex import escape_latex, prose
 
@@ -19,7 +21,10 @@ class Caption:
     def sentences(self) -> list[str]:
         """Return title, subtitle and notes as sentences."""
         texts = (part.strip() for part in (self.title, self.subtitle, *self.notes))
-        parts = [f"{part[0].upper()}{part[1:]}" for part in texts if part]
+        parts = [
+            part if re.match(r"[^ ]*[_\d]", part) else f"{part[0].upper()}{part[1:]}"  # no name
+            for part in texts if part
+        ]  # fmt: skip
         return [part if part[-1] in ".!?" else f"{part}." for part in parts]
 
     def write(self, folder: Path, stem: str) -> list[Path]:
@@ -42,6 +47,6 @@ def panel_titles(panels: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
     """
     tasks = [task for task, _ in panels]
     if Surrounding.subtitle not in current_style().style.beside or len(set(tasks)) < len(tasks):
-        return [f"{task} ({facts})" if facts else task for task, facts in panels], ""
+        return readable([f"{task} ({facts})" if facts else task for task, facts in panels]), ""
     facts = "; ".join(f"{task}: {words}" for task, words in panels if words)
     return tasks, facts

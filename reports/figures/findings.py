@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from lra.reports.figures.words import readable
 from lra.reports.style import current_style
 from lra.reports.tables.costs import significant
 from lra.reports.tables.scores import score_of
@@ -26,7 +27,7 @@ _COMPARED = {
 
 def listed(names: Sequence[str]) -> str:
     """Return names of models as words."""
-    *most, last = ("SDPA" if name == "sdpa" else name for name in names)
+    *most, last = readable(["SDPA" if name == "sdpa" else name for name in names])
     return f"{', '.join(most)} and {last}" if most else last
 
 

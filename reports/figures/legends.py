@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
 from lra.reports.figures.drawing import new_figure
-from lra.reports.figures.words import NAMES, NOTES, drawable, font_size, width_of, wrap
+from lra.reports.figures.words import NAMES, NOTES, drawable, font_size, readable, width_of, wrap
 
 _LINES = 6
 """Of one name."""
@@ -24,7 +24,7 @@ _TITLES: WeakKeyDictionary[Axes, tuple[str, float | None]] = WeakKeyDictionary()
 def legend_below(figure: Figure, handles: Sequence[Artist], title: str, width: float) -> Legend:
     """Return a legend of as many columns as fit; names that are too long for one are wrapped."""
     size = font_size("legend", NAMES)
-    names = [str(handle.get_label()) for handle in handles]
+    names = readable([str(handle.get_label()) for handle in handles])
     widest = max(width_of(drawable(name), size) for name in names)
     columns = max(1, min(4, len(names), int(width / (widest + _HANDLE + 0.1))))
     labels = ["\n".join(wrap(name, width - _HANDLE, size, most=_LINES)) for name in names]

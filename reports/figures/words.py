@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from matplotlib.font_manager import FontProperties, findfont, get_font
@@ -11,6 +11,7 @@ from lra.reports.style import current_style
 
 TITLE, SUBTITLE, NAMES, NOTES = 9.5, 7.5, 7.2, 6.8
 """Points, where the style in force says nothing else."""
+_HASH, _FILE = re.compile(r"(?<=…) [0-9a-f]{8}\b| [0-9a-f]{8}\b"), re.compile(r"files: [^,()]+ \(")
 DARK = "0.15"
 """The colour of text, also next to a coloured mark: most colours of lines are too pale to read."""
 _SLACK = 1.03
@@ -79,6 +80,12 @@ def _charmap(family: str) -> frozenset[int]:
 
 def _has(letter: str) -> bool:
     return any(ord(letter) in _charmap(family) for family in current_style().style.font.family)
+
+
+def readable(texts: Sequence[str]) -> list[str]:
+    """Return texts without hashes and names of files, if they still differ from each other."""
+    plain = [_FILE.sub("files (", _HASH.sub("", text)) for text in texts]
+    return plain if len({*plain}) == len({*texts}) else [*texts]
 
 
 def drawable(text: str) -> str:

@@ -95,8 +95,8 @@ def _markdown(section: ReportSection) -> list[str]:
     if section.table is not None:
         return [to_markdown(section.table), f"Files: {links}"]
     picture = "png" if "png" in section.forms else "svg"
-    text = escape_markdown(section.text)
-    return [f"![{text}]({section.file}.{picture})", "", text, "", f"Files: {links}"]
+    heading, text = escape_markdown(section.heading), escape_markdown(section.text)
+    return [f"![{heading}]({section.file}.{picture})", "", text, "", f"Files: {links}"]
 
 
 # ----------------------------------------------------------------------------------- page
