@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LeftOutOfStyle(UserWarning):
-    """A part of a style that the rows or a figure cannot follow."""
+    """A setting of a style that the rows or a figure cannot use."""
 
 
 @contextmanager
