@@ -78,7 +78,7 @@ def _found(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
     of_model = tuple(word for word in words if "model" in word)
     try:
         for what, objects, find in (
-            ("beside others", beside, partial(_beside_others, config)),
+            ("with others", beside, partial(_beside_others, config)),
             ("of task", parts, partial(_of_task, config, memo)),
             (("of family", of_model), parts, partial(_of_family, config, memo, of_model)),
         ):
