@@ -141,7 +141,7 @@ def write_gallery(docs: Path, exhibits: Sequence[Exhibit] = EXHIBITS) -> list[Pa
 def for_a_screen(style: ReportStyle) -> ReportStyle:
     """Return a style whose figures are PNG files of `DPI`, with their titles."""
     settings = {**style.matplotlib, "savefig.dpi": DPI}
-    beside = [part for part in style.beside if part is not Surrounding.title]
+    beside: list[Surrounding] = [part for part in style.beside if part is not Surrounding.title]
     return replace(style, formats=[Format.png], beside=beside, matplotlib=settings)
 
 

@@ -236,7 +236,7 @@ def _finding(data: pd.DataFrame) -> str:
                 score_of(str(part["metric"].iloc[0])).higher,
             )
             good = part[score >= _NEARLY * bar if higher else score * _NEARLY <= bar]
-            least = good.loc[good["file"].idxmin()]
+            least = good.sort_values("file", kind="stable").iloc[0]
             found.append((least["file"] / whole["file"].iloc[0], str(least["method"]), str(name)))
     share, method, name = min(found, default=(1.0, "", ""))
     end = f"{share:.0%} of its size with {method}, at {_NEARLY:.0%} of its score or more"

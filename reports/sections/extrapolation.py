@@ -81,7 +81,7 @@ def _finding(parts: list[pd.DataFrame]) -> str:
     for part in parts:
         sign = 1 if score_of(str(part["metric"].iloc[0])).higher else -1
         scores = part.pivot(index="model", columns="factor", values="value").dropna()
-        if 1.0 in scores and scores.columns.max() > 1:
+        if 1.0 in scores and float(part["factor"].max()) > 1:
             worse += int((sign * scores.iloc[:, -1] < sign * scores[1.0]).sum())
             total += len(scores)
     end = "worse at the longest length than at the training length"

@@ -145,10 +145,11 @@ def _finding(parts: list[pd.DataFrame]) -> str:
     rates = rates[(rates["quantity"] == "tokens_per_second") & rates["value"].notna()]
     table = rates.pivot(index=["mode", "model"], columns="processes", values="value")
     table = table.astype(float).dropna()
-    if 1 not in table or table.columns.max() == 1 or table.empty:
+    numbers = sorted({int(n) for n in rates["processes"]} & {*table.columns})
+    if numbers[:1] != [1] or len(numbers) < 2 or table.empty:
         return ""
     gains = sorted({f"{gain:.1f}" for gain in table.iloc[:, -1] / table[1]}, key=float)
-    most, gain = table.columns.max(), " to ".join(dict.fromkeys((gains[0], gains[-1])))
+    most, gain = numbers[-1], " to ".join(dict.fromkeys((gains[0], gains[-1])))
     return f"{most} processes train {gain} times as many tokens per second as one"
 
 

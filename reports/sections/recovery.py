@@ -97,7 +97,9 @@ def _finding(parts: Sequence[pd.DataFrame], measure: Score) -> str:
         ends = part.dropna(subset="step").sort_values("step").groupby("line").last()
         if {TUNED, PLAIN} <= {*ends.index}:
             compared += 1
-            tuned, plain = (sign * float(ends.loc[line, "value"]) for line in (TUNED, PLAIN))
+            tuned, plain = (
+                sign * float(ends["value"].astype(float)[line]) for line in (TUNED, PLAIN)
+            )
             better += [str(part["model"].iloc[0])] * (tuned > plain)
     end = "better with the weights of another model than from scratch"
     plain_title = f"Recovery: validation {measure.axis}"
