@@ -13,25 +13,27 @@ from lra.models.tuning import Roles
 
 
 class Positions(StrEnum):
-    """Where the order of the tokens enters the model."""
+    """Kind of positions."""
 
     none = auto()
     learned = auto()
     sinusoidal = auto()
     axial = auto()
-    """Learned, a row's vector beside a column's: the sequence as a grid."""
+    """Learned vectors of rows and columns of a grid, concatenated."""
     rotary = auto()
     """Inside the mixer: queries and keys are rotated."""
     alibi = auto()
     """Inside the mixer: scores fall with the distance."""
     t5 = auto()
-    """Inside the mixer: to scores is added a learned number for each bucket of distances."""
+    """Inside the mixer: a learned number for each bucket of distances is added to scores."""
     shaw = auto()
-    """Inside the mixer: keys gain a learned vector for each distance up to a largest one."""
+    """Inside the mixer: a learned vector for each distance, up to a largest one, is added to
+    keys."""
     transformer_xl = auto()
-    """Inside the mixer: queries meet a projected sinusoid of the distance; two learned biases."""
+    """Inside the mixer: projected sinusoids of distances enter scores, with two learned biases."""
     position_infused = auto()
-    """Inside the mixer: a sinusoid is added to what makes queries and keys, not to values."""
+    """Inside the mixer: a sinusoid is added to the inputs of queries and keys, but not of
+    values."""
 
 
 SCORED = frozenset({Positions.alibi, Positions.t5, Positions.shaw, Positions.transformer_xl})

@@ -27,17 +27,17 @@ CAUSAL_HEADS = frozenset({Head.language_modelling, Head.sequence_to_sequence})
 
 
 class Residual(StrEnum):
-    """How a block's input and output are joined."""
+    """Residual connections and the places of norms."""
 
     pre_norm = auto()
-    """x + mixer(LN x), then x + network(LN x); a norm closes the stack."""
+    """x + mixer(LN x), then x + network(LN x); a norm follows the last layer."""
     post_norm = auto()
-    """LN(x + mixer(x)), then LN(x + network(x)); a norm opens the stack, as in BERT."""
+    """LN(x + mixer(x)), then LN(x + network(x)); a norm precedes the first layer, as in BERT."""
     none = auto()
-    """mixer(x), then network(x), without norms between them: a plain stack, as of recurrent
-    networks; a norm closes it."""
+    """mixer(x), then network(x), without norms between them, as for recurrent networks; a norm
+    follows the last layer."""
     reversible = auto()
-    """Two streams, each changed by a function of the other: no activation is kept per layer."""
+    """Two streams, each updated by a function of the other, so that layers store no activations."""
 
 
 class StreamsOut(StrEnum):
@@ -45,15 +45,15 @@ class StreamsOut(StrEnum):
 
     mean = auto()
     concat = auto()
-    """Twice the width for the head (trax, transformers)."""
+    """Concatenated, with twice the width for the output layer (trax, transformers)."""
 
 
 class Softmax(StrEnum):
-    """How a token is drawn from the vocabulary."""
+    """Kind of softmax over the vocabulary."""
 
     full = auto()
     adaptive = auto()
-    """Frequent ones at once, rare ones in groups (arXiv:1609.04309): for large vocabularies."""
+    """Frequent ids directly, rare ids in groups (arXiv:1609.04309); for large vocabularies."""
 
 
 class Embedding(StrEnum):
@@ -71,7 +71,7 @@ class DecoderMixer(StrEnum):
     exact = auto()
     """Softmax attention, as in LED (arXiv:2004.05150, section 7)."""
     family = auto()
-    """The model's own family, where it can look back alone."""
+    """The model's family, if it has a causal form."""
 
 
 class Padding(StrEnum):
@@ -80,9 +80,9 @@ class Padding(StrEnum):
     masked = auto()
     """As a mask, which every mixer must support."""
     zeroed = auto()
-    """As zeros in place of its vectors before each mixer, which sees no mask: it still counts."""
+    """Vectors at padding become zeros before each mixer, without a mask: padding still counts."""
     attended = auto()
-    """As tokens like all others: no mask reaches a mixer. `pooling` alone tells them apart."""
+    """As ordinary tokens, without a mask in mixers; only `pooling` treats padding differently."""
     passed = auto()
     """As a mask, also to mixers that hide other tokens by it (`Traits.hides_others`)."""
 
@@ -92,5 +92,5 @@ class ClsKeep(StrEnum):
 
     always = auto()
     first_token = auto()
-    """Where the first token is one (the Long Range Arena's code: not before a black pixel, which is
-    padding there)."""
+    """Only if the first token is real (as in the Long Range Arena's code, where a black pixel is
+    padding)."""

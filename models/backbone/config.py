@@ -36,120 +36,127 @@ class BackboneConfig:
 
     depth: int = 2
     layer_groups: int | None = None
-    """How many layers have weights of their own, each of them used `depth / layer_groups` times in
-    turn (ALBERT, arXiv:1909.11942, whose one group is 1); None = all have. A layer of a group is
-    one module: norms, mixer with its draws, network."""
+    """Number of layers with separate weights, each used `depth / layer_groups` times in succession
+    (ALBERT, arXiv:1909.11942, uses 1); None: all layers. Layers of a group share one module: norms,
+    mixer with its random draws, and feed-forward network."""
     pool_blocks: int = 1
-    """Blocks of layers between which the sequence is halved (Funnel-Transformer, arXiv:2006.03236),
-    at most one for each layer."""
+    """Blocks of layers between which the sequence is halved (Funnel-Transformer, arXiv:2006.03236);
+    at most one per layer."""
     pool_layers: list[int] = field(default_factory=list)
-    """Layers of each block, `depth` together; empty = equal numbers, or the first ones longer."""
+    """Layers of each block, which add up to `depth`; empty: equal numbers, or more in the first
+    blocks."""
     pool_repeats: list[int] = field(default_factory=list)
-    """How many times in turn each layer of a block is used, counted in `depth`; empty = once."""
+    """Times that each layer of a block is used in succession, which count in `depth`; empty:
+    once."""
     pool_query_only: bool = True
-    """Whether the first layer of a block has keys and values of the longer sequence: for families
-    of cross attention. False = of the pooled one: for all."""
+    """Whether the first layer of a block takes keys and values from the sequence before pooling
+    (for families with cross attention). False: from the pooled sequence (for all families)."""
     pool_mode: PoolMode = PoolMode.mean
-    """Of every two neighbours."""
+    """How every two neighbours are pooled."""
     pool_decoder: int = 2
-    """Layers at full length behind the blocks, for models that answer at every position."""
+    """Layers at full length after the blocks, for models with one output per position."""
     decoder_depth: int = 0
-    """Layers of a decoder behind an encoder of `depth` layers, for tasks of sequence to sequence;
-    0 = the model is a decoder alone, whose source sees itself both ways."""
+    """Layers of a decoder after an encoder of `depth` layers, for sequence-to-sequence tasks; 0: a
+    decoder alone, whose source tokens attend to each other in both directions."""
     decoder_mixer: DecoderMixer = DecoderMixer.exact
-    """What mixes the decoder's tokens; the source is read by softmax attention."""
+    """Mixer of the decoder's tokens; the decoder reads the source by softmax attention."""
     width: int = 64
     heads: int = 2
     head_width: int | None = None
-    """Width of one head's queries, keys and values; None = width / heads, which must divide."""
+    """Width of one head's queries, keys and values; None: width / heads, which must divide."""
     qkv_bias: bool | None = None
-    """Whether the projections to queries, keys and values have biases; None = as the family's own
-    option `bias` says."""
+    """Whether the query, key and value projections have biases; None: as the family's option
+    `bias`."""
     output_bias: bool | None = None
-    """The same of the projection behind attention."""
+    """Whether the output projection has biases; None: as the family's option `bias`."""
     feed_forward_width: int = 128
-    """Inner width of the network: of what its last map reads."""
+    """Hidden width of the feed-forward network."""
     feed_forward: FeedForward = FeedForward.gelu
     feed_forward_bias: bool = True
-    """Whether the maps of the network have biases."""
+    """Whether the feed-forward network has biases."""
     feed_forward_groups: int = 1
-    """Contiguous parts of the channels that each have maps of their own in the network, which must
-    divide both of its widths (ConvBERT, arXiv:2008.02496)."""
+    """Groups of adjacent channels with separate weights in the feed-forward network; must divide
+    both of its widths (ConvBERT, arXiv:2008.02496)."""
     feed_forward_chunks: int = 1
-    """Pieces of the length that pass the network one by one, computed again in backward."""
+    """Pieces of the sequence that pass the feed-forward network one by one, and again in backward;
+    saves memory."""
     residual: Residual = Residual.pre_norm
     norm: NormKind = NormKind.layer
-    """Of the stack."""
+    """Kind of norm in the stack."""
     norm_epsilon: float = NORM_EPSILON
-    """What every norm of the stack adds to the variance."""
+    """Epsilon that every norm of the stack adds to the variance."""
     stack_norm: bool = True
-    """Whether a norm closes the stack (pre_norm, reversible) or opens it (post_norm)."""
+    """Whether there is a norm after the last layer (pre_norm, reversible) or before the first
+    (post_norm)."""
     reversible_output: StreamsOut = StreamsOut.mean
-    """Read by residual=reversible alone."""
+    """How the two streams are combined at the end; for residual=reversible."""
     positions: Positions = Positions.learned
     relative_distance: int = 64
-    """Largest distance that positions=shaw tells apart."""
+    """Largest distance that positions=shaw distinguishes."""
     order_blind: bool = False
-    """Whether the order of tokens is left out on purpose: a bag of them. A model that cannot tell
-    the order is refused where this is False, and one that can where it is True."""
+    """Whether the model ignores the order of tokens on purpose (a bag of tokens). A model that
+    ignores the order needs True, and one that depends on it needs False; otherwise an error is
+    raised."""
     axial_shape: list[int] = field(default_factory=list)
-    """Rows and columns, for positions=axial; empty = nearly square."""
+    """Rows and columns, for positions=axial; empty: nearly square."""
     axial_widths: list[int] = field(default_factory=list)
-    """Width of a row's and of a column's vector, which add up to `width`; empty = halves."""
+    """Widths of a row's and of a column's vector, which add up to `width`; empty: halves."""
     memory: int | None = None
-    """Tokens that a state remembers while training, for tasks that carry one from batch to batch;
-    None = as many as the task says."""
+    """Tokens that the state remembers in training, for tasks that pass it from batch to batch;
+    None: as set by the task."""
     evaluation_memory: int | None = None
-    """The same while evaluating; None = as while training."""
+    """Tokens that the state remembers in evaluation; None: as in training."""
     pooling: Pooling = Pooling.cls
-    """Of models that answer once for a sequence."""
+    """How a model with one output per sequence pools its tokens."""
     padding: Padding = Padding.masked
     cls_keep: ClsKeep = ClsKeep.always
-    """Read by pooling=cls and padding=masked alone."""
+    """When the CLS vector is attended to; for pooling=cls and padding=masked."""
     interaction: Interaction = Interaction.nli
-    """Read by the pair head alone."""
+    """How two sequences are combined; for tasks with pairs."""
     dropout: float = 0.0
-    """After the mixer (within one that gates the residual), inside the network and after it."""
+    """Dropout after the mixer (inside mixers that gate the residual), and inside and after the
+    feed-forward network."""
     tied_dropout: bool = False
-    """Whether it drops a channel at all positions of a sequence at once after either (S4's)."""
+    """Whether dropout after mixer and feed-forward network drops a channel at all positions at once
+    (as S4)."""
     activation_dropout: float | None = None
-    """Inside the network alone, after its activation; None = `dropout`."""
+    """Dropout inside the feed-forward network, after its activation; None: `dropout`."""
     embedding_dropout: float = 0.0
     word_dropout: float = 0.0
-    """Share of the ids whose vectors are zeros in a training pass, wherever they stand; the others
-    grow by 1 / (1 - share), and a head tied to them is left alone (arXiv:1512.05287)."""
+    """Fraction p of ids whose embeddings are 0 at all positions in a training pass; the others are
+    multiplied by 1 / (1 - p), and a tied output layer is unchanged (arXiv:1512.05287)."""
     output_dropout: float = 0.0
-    """Of what the stack hands to the head."""
+    """Dropout of the stack's output."""
     attention_dropout: float = 0.0
-    """Acts in mixers that have weights to drop; elsewhere it is described as the 0 that it is: see
+    """Dropout of attention weights, in mixers that have such weights; elsewhere recorded as 0, see
     `Backbone.effective_attention_dropout`."""
     embedding: Embedding = Embedding.full
     embedding_width: int | None = None
-    """Width of the table that ids are looked up in, which a linear map then leads to `width`; a
-    tied head maps its input to this width first (ALBERT, arXiv:1909.11942). None = `width`, and no
-    map."""
+    """Width of the embedding table, followed by a linear map to `width`; a tied output layer first
+    maps back to this width (ALBERT, arXiv:1909.11942). None: `width`, without a map."""
     tied_embeddings: bool = True
-    """Whether the head answers by the embedding. Read by models that answer with tokens, as are the
-    next three."""
+    """Whether the output layer shares the embedding table, for models that predict tokens (as the
+    next three options)."""
     softmax: Softmax = Softmax.full
     softmax_cutoffs: list[int] = field(default_factory=lambda: [20_000, 40_000, 200_000])
-    """Where groups of rarer ids begin, for softmax=adaptive and embedding=adaptive. Ids must be
-    sorted by frequency."""
+    """First ids of the groups of rarer ids, for softmax=adaptive and embedding=adaptive. Ids must
+    be sorted by frequency."""
     softmax_shrink: float = 4.0
-    """What each further group's width is divided by; 1: none is narrower."""
+    """Divisor of the width from group to group; 1: equal widths."""
     softmax_dropout: float = 0.0
-    """Of what softmax=adaptive leads to the width of each group of rarer ids."""
+    """Dropout after softmax=adaptive maps to the width of each group of rarer ids."""
     initial_deviation: float | None = None
-    """Every matrix and table is drawn from N(0, this); None = each as its part says."""
+    """Standard deviation of all initial matrices and tables, N(0, this^2); None: the default of
+    each module."""
     activation_checkpointing: bool = False
     head_hidden_width: int | None = None
-    """Hidden width of the classifier; None = feed_forward_width."""
+    """Hidden width of the classifier; None: feed_forward_width."""
     head_hidden_layers: int = 1
-    """Of the classifier: 0 = one linear map; 2 = a second one of half that width."""
+    """Hidden layers of the classifier; 0: one linear map, 2: the second has half the width."""
     head_activation: FeedForward = FeedForward.relu
-    """Behind each of them."""
+    """Activation after each hidden layer of the classifier."""
     head_dropout: float = 0.0
-    """Of each of them, before its activation."""
+    """Dropout of each hidden layer of the classifier, before its activation."""
 
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""

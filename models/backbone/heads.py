@@ -33,11 +33,11 @@ class Pooling(StrEnum):
     mean_over_padded = auto()
     """Sum over the real tokens, divided by the padded length, as some published code does."""
     mean_all = auto()
-    """Mean over all positions, padding with what stands there (the Long Range Arena's MEAN)."""
+    """Mean over all positions, including the vectors at padding (the Long Range Arena's MEAN)."""
     last = auto()
-    """The output at the last real token, which has seen all others where the mixers are causal."""
+    """The output at the last real token, which depends on all others in causal models."""
     first = auto()
-    """The output at the first token, real or not (how the Long Range Arena answers for pairs)."""
+    """The output at the first token, real or padding (as the Long Range Arena does for pairs)."""
 
 
 WITH_CLS = frozenset({Pooling.cls, Pooling.mean_with_cls})

@@ -69,15 +69,15 @@ class FeedForward(StrEnum):
 
     gelu = auto()
     gelu_tanh = auto()
-    """With the approximation of GELU by tanh, as GPT-2 has it."""
+    """GELU approximated by tanh, as in GPT-2."""
     relu = auto()
     """ReLU, as in the first Transformers."""
     silu = auto()
     """x sigmoid(x), also called Swish."""
     swiglu = auto()
-    """SiLU of one map times another, as Llama has it: three maps in the place of two."""
+    """SiLU of one map times another, as in Llama: three maps instead of two."""
     none = auto()
-    """For mixers that bring their own."""
+    """No feed-forward network, for mixers that replace or contain it."""
 
 
 ACTIVATIONS: Mapping[FeedForward, Callable[[], nn.Module]] = {
