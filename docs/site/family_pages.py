@@ -142,6 +142,9 @@ KINDS = {
 READING = """\
 ## What holds on every page
 
+- **Symbols**: n or l is the sequence length, h or H the number of heads, and C a chunk or block. d
+  is the width of the model; where D is the width of all heads, d is that of one head. k and v are
+  the widths of a head's keys and values.
 - **Cost** is the number of operations of a forward pass; a multiply-add is two operations. Backward
   takes two to two and a half times as many.
 - **Bidirectional forms** of causal recurrences are ours: the same weights read the sequence from
