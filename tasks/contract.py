@@ -80,7 +80,7 @@ def findings(task: Task) -> Iterator[TaskFinding]:
         check_perfect,
         check_baselines,
     )
-    yield TaskFinding("spec", task.spec == before, "the same before and after prepare")
+    yield TaskFinding("spec", task.spec == before, "unchanged by prepare")
     for check in checks:
         yield check(task)
 
@@ -177,7 +177,7 @@ def check_ranks(task: Task) -> TaskFinding:
             if together != alone or len(set(together)) != len(together):
                 wrong.append(f"{split} over {ranks}")
             if split == "train" and len({len(share) for share in shares}) > 1:
-                wrong.append(f"{split} over {ranks}: unequal shares, which stalls training")
+                wrong.append(f"{split} over {ranks}: unequal numbers, which block training")
     detail = f"wrong for {', '.join(wrong)}" if wrong else "ranks partition every epoch"
     return TaskFinding("ranks", not wrong, detail)
 
@@ -276,7 +276,7 @@ def check_keep(task: Task) -> TaskFinding:
             if not torch.equal(keep, real):
                 faults.add(f"{split}: keep disagrees with padding (id 0)")
             if not bool(keep.any(dim=-1).all()):
-                faults.add(f"{split}: a row without any token")
+                faults.add(f"{split}: a row without tokens")
             behind = keep.int().cummin(dim=-1).values.bool()
             if torch.equal(keep, behind) and not bool(keep[..., -1].any()):
                 faults.add(f"{split}: padded beyond the longest row")
@@ -320,5 +320,5 @@ def check_baselines(task: Task) -> TaskFinding:
             elif abs(float(outcomes.double().mean()) - baseline.accuracy) > 1e-9:
                 faults.append(f"{baseline.name}: accuracy is not the mean of its outcomes")
             if not baseline.sentence:
-                faults.append(f"{baseline.name}: no sentence says what it means")
+                faults.append(f"{baseline.name}: no sentence explains it")
     return TaskFinding("baselines", not faults, "; ".join(faults) or "one outcome for each example")

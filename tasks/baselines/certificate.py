@@ -157,4 +157,4 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     try:
         write_whole(path, json.dumps(content, indent=1, sort_keys=True))
     except OSError as error:
-        log.warning("the certificate %s is not stored: %s", path, error)
+        log.warning("the certificate %s cannot be stored: %s", path, error)

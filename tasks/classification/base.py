@@ -31,13 +31,13 @@ LOCAL = (
     (
         "bag_of_tokens",
         1,
-        "counts tokens and forgets their order: a model at this level has learnt nothing about "
+        "counts tokens and ignores their order: a model at this level has learnt nothing about "
         "the sequence",
     ),
     (
         "ngrams",
         4,
-        "sees runs of at most 4 tokens: a model at this level has learnt nothing that spans more",
+        "reads runs of at most 4 tokens: a model at this level has learnt nothing that spans more",
     ),
 )
 """Baselines of all classification tasks: name, window, and what a score at this level means."""
@@ -84,23 +84,23 @@ class ClassificationTask(RowsTask):
         hides = objective in HIDING
         if masked_share is not None and not (hides or objective is InputObjective.permutation):
             raise ValueError(
-                f"task.masked_share={masked_share} belongs to objective=masked, unilm or "
+                f"task.masked_share={masked_share} needs objective=masked, unilm or "
                 f"permutation: got objective={objective}; set it to null"
             )
         if masked_replacement is not MaskedReplacement.mask and not hides:
             raise ValueError(
-                f"task.masked_replacement={masked_replacement} belongs to objective=masked or "
-                f"unilm: got objective={objective}; set it to mask"
+                f"task.masked_replacement={masked_replacement} needs objective=masked or unilm: "
+                f"got objective={objective}; set it to mask"
             )
         if self.scalars and objective is not InputObjective.classify:
             raise ValueError(
-                f"task.objective={objective} answers tokens: got encoding=scalars; set "
+                f"task.objective={objective} predicts tokens: got encoding=scalars; set "
                 "task.encoding=symbols, or objective=classify"
             )
         self.objective, self.masked_replacement = objective, masked_replacement
         self.masked_share = self.usual_share if masked_share is None else masked_share
         if not 0 < self.masked_share < 1:
-            raise ValueError(f"task.masked_share lies between 0 and 1: got {masked_share}")
+            raise ValueError(f"task.masked_share must be from 0 to 1: got {masked_share}")
 
     @property
     def per_token(self) -> bool:
@@ -148,7 +148,7 @@ class ClassificationTask(RowsTask):
         """
         data = self.split(split)
         if not 0 <= index < len(data.targets):
-            raise IndexError(f"{split} has examples 0 … {len(data.targets) - 1}: got {index}")
+            raise IndexError(f"{split} has examples 0 to {len(data.targets) - 1}: got {index}")
         rows = [row[: self.max_length] for row in data.rows(np.array([index]))]
         return rows, int(data.targets[index])
 

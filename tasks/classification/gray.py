@@ -53,7 +53,7 @@ class GrayTask(ClassificationTask):
         self.scalars = encoding is Encoding.scalars
         if self.scalars and black_is_padding:
             raise ValueError(
-                "black_is_padding belongs to encoding=symbols: got encoding=scalars; leave it false"
+                "black_is_padding needs encoding=symbols: got encoding=scalars; leave it false"
             )
         if deviation <= 0:
             raise ValueError(f"task.deviation must be above 0: got {deviation}")
@@ -106,8 +106,8 @@ class GrayTask(ClassificationTask):
                     "windows",
                     answers,
                     f"a small CNN averages over windows of {image_windows.WINDOW} x "
-                    f"{image_windows.WINDOW} pixels: a model at this level need not have joined "
-                    "what lies further apart",
+                    f"{image_windows.WINDOW} pixels: a model at this level may have joined "
+                    "nothing that lies further apart",
                 )
             )
         return results

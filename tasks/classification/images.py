@@ -129,7 +129,7 @@ def fetch_file(remote: Remote, instructions: str) -> Path:
         size=remote.size,
         sha256=remote.sha256,
         mirrors=remote.mirrors,
-        instructions=f"fetch it elsewhere and put it at {target} ({facts}), or {instructions}",
+        instructions=f"download it elsewhere and put it at {target} ({facts}), or {instructions}",
     )
 
 
@@ -164,9 +164,10 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
     absent = {"train", "test"} - splits.keys()
     if absent:
         raise NotPrepared(
-            f"{path} has no {' and no '.join(sorted(absent))} batches: wanted data_batch_1.bin to "
-            f"5.bin and test_batch.bin, as in {CIFAR_ARCHIVE.url}; the batches of Python pickles, "
-            "which have no .bin, are not read; task.source=datasets needs no archive"
+            f"{path} has no {' and no '.join(sorted(absent))} batches: wanted data_batch_1.bin "
+            f"to 5.bin and test_batch.bin, as in {CIFAR_ARCHIVE.url}; the Python version of the "
+            "archive, which has no .bin files, cannot be read; task.source=datasets needs no "
+            "archive"
         )
     return splits
 
@@ -196,8 +197,8 @@ def _cifar_binary(content: bytes, where: str) -> Images:
     row = 1 + 3 * CIFAR_SIDE**2
     if not content or len(content) % row:
         raise BadData(
-            f"{where}: {len(content)} bytes are no whole number of rows of {row}: the file is "
-            "truncated or another one; fetch it again"
+            f"{where}: {len(content)} bytes are not a whole number of rows of {row}: the file "
+            "is truncated or another file; fetch it again"
         )
     rows = np.frombuffer(content, np.uint8).reshape(-1, row)
     images = rows[:, 1:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
@@ -215,8 +216,8 @@ def _read_npz(path: Path) -> Images:
     images, labels = arrays
     if images.dtype != np.uint8 or images.shape != (len(labels), CIFAR_SIDE, CIFAR_SIDE):
         raise BadData(
-            f"{path}: images are {images.dtype} {images.shape}, wanted uint8 "
-            f"({len(labels)}, {CIFAR_SIDE}, {CIFAR_SIDE})"
+            f"{path}: images are {images.dtype} {images.shape}, wanted uint8 ({len(labels)}, "
+            f"{CIFAR_SIDE}, {CIFAR_SIDE})"
         )
     return images, whole_labels(labels, CLASSES, str(path))
 
@@ -225,7 +226,7 @@ def _array(content: bytes, where: str) -> np.ndarray:
     """Return the numbers of a .npy file; nothing is made before its size is known to be right."""
     file = io.BytesIO(content)
     if np.lib.format.read_magic(file) != (1, 0):
-        raise BadData(f"{where} is no .npy file of version 1.0: write it by numpy.savez")
+        raise BadData(f"{where} is not a .npy file of version 1.0: write it with numpy.savez")
     shape, by_columns, kind = np.lib.format.read_array_header_1_0(file)
     rest = len(content) - file.tell()
     if kind.kind not in "iufb" or rest != kind.itemsize * math.prod(shape) or not shape:
@@ -245,8 +246,8 @@ def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
         columns=(remote.image, "label"),
         splits=("train", "test"),
         instructions=(
-            f"on a machine with network fetch {remote.url}, put its parquet files into a folder "
-            "and name that by task.path; or use task.source=files or sample"
+            f"on a machine with a network connection, download {remote.url}, put its parquet "
+            "files into a folder and name that by task.path; or use task.source=files or sample"
         ),
     )
     splits = {}
@@ -266,20 +267,20 @@ def _picture(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
     """Return a picture in gray; its size is looked at before anything is unpacked."""
     content = row["bytes"] if isinstance(row, dict) else None
     if not isinstance(content, bytes):  # a path would be a file of anybody's
-        raise BadData(f"{where}: no picture is in the file, wanted the bytes of a PNG")
+        raise BadData(f"{where}: the file contains no picture, wanted the bytes of a PNG")
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as opened:
             if opened.size != (side, side):
                 width, height = opened.size
                 raise BadData(f"{where}: {width} x {height} pixels, wanted {side} x {side}")
             if opened.mode not in ("L", "RGB"):
-                raise BadData(f"{where}: a picture of the kind {opened.mode}, wanted gray or RGB")
+                raise BadData(f"{where}: a picture in mode {opened.mode}, wanted gray or RGB")
             pixels = np.asarray(opened)
     except (
         UnidentifiedImageError, OSError, SyntaxError, struct.error, zlib.error,
         Image.DecompressionBombError,
     ) as error:  # fmt: skip
-        raise BadData(f"{where}: no readable PNG: {error}; fetch the data again") from error
+        raise BadData(f"{where}: this PNG cannot be read: {error}; fetch the data again") from error
     return gray(pixels[None])[0] if pixels.ndim == 3 else pixels
 
 
@@ -327,8 +328,8 @@ def _idx(path: Path, magic: int) -> np.ndarray:
     header = 4 * (1 + axes)
     if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:
         raise BadData(
-            f"{path} is no IDX file of {'images' if axes == 3 else 'labels'}: it begins with "
-            f"{content[:4].hex() or 'nothing'}, wanted {magic:08x}"
+            f"{path} is not an IDX file of {'images' if axes == 3 else 'labels'}: it begins "
+            f"with {content[:4].hex() or 'nothing'}, wanted {magic:08x}"
         )
     shape = struct.unpack(f">{axes}I", content[4:header])
     array = np.frombuffer(content, np.uint8, offset=header)

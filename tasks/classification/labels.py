@@ -24,7 +24,7 @@ def whole_labels(labels: Any, classes: int, where: str) -> UInt8[np.ndarray, " n
         BadData: There is none, or one is no whole number (1.7, 1.0, true, "1", null) or none of
             0 … classes - 1.
     """
-    wanted = f"wanted a whole number, 0 … {classes - 1}"
+    wanted = f"wanted a whole number from 0 to {classes - 1}"
     if isinstance(labels, np.ndarray):
         if labels.ndim != 1 or labels.dtype.kind not in "iu":
             raise BadData(f"{where}: labels are {labels.dtype} {labels.shape}; {wanted} each")
@@ -34,12 +34,12 @@ def whole_labels(labels: Any, classes: int, where: str) -> UInt8[np.ndarray, " n
         values = labels
         outside = np.array([i for i, label in enumerate(labels) if not _suits(label, classes)], int)
     if not len(values):
-        raise BadData(f"{where} holds no example")
+        raise BadData(f"{where} contains no example")
     if len(outside):
         first = int(outside[0])
         raise BadData(
             f"{where}: example {first} has the label {typed_value(values[first])}, {wanted}: "
-            "correct it, or leave the example out"
+            "correct it, or remove the example"
         )
     return np.asarray(values).astype(np.uint8)
 

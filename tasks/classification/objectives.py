@@ -70,7 +70,7 @@ REGIMES = {
     InputObjective.permutation: "tokens in random order, {share:.0%}",
     InputObjective.unilm: "masked tokens under UniLM's masks, {share:.0%}",
     InputObjective.causal: "next token",
-    InputObjective.prefix: "next token behind a prefix",
+    InputObjective.prefix: "next token after a prefix",
 }
 KINDS = {
     InputObjective.masked: Kind.masked_modelling,

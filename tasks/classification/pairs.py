@@ -73,7 +73,7 @@ def find_split(folder: Path, split: str) -> Path:
     elif folder.is_dir() and (
         others := sorted(file.name for file in folder.glob("*.[tT][sS][vV]*"))
     ):
-        there = f"; there is {short_list(others)}, which is read under no name but these"
+        there = f"; there is {short_list(others)}, but only these names are read"
     rows = ", ".join(f"{FILES[name]} ({size:,} rows)" for name, size in PUBLIC_SIZES.items())
     raise NotPrepared(
         f"{folder / FILES[split]} is missing: unpack {arena.ABOUT} and name it, or its folder "
@@ -95,7 +95,7 @@ def read_pairs(path: Path, *, longest: int) -> Iterator[CitationPair]:
         for number, line in enumerate(tqdm(lines, desc=path.name, unit="pair", disable=None), 1):
             yield _pair(line.rstrip(b"\r\n"), f"{path}, line {number}", longest)
     if not number:
-        raise BadData(f"{path} holds no pair; fetch it again")
+        raise BadData(f"{path} contains no pair; fetch it again")
 
 
 def _pair(line: bytes, where: str, longest: int) -> CitationPair:

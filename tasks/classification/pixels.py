@@ -151,7 +151,7 @@ class Pixels(GrayTask):
             )
         if not 0 < validation_fraction < 1:
             raise ValueError(
-                f"task.validation_fraction lies between 0 and 1: got {validation_fraction}"
+                f"task.validation_fraction must be from 0 to 1: got {validation_fraction}"
             )
         if permutation_seed < 0:
             raise ValueError(f"task.permutation_seed must be 0 or more: got {permutation_seed}")

@@ -90,7 +90,7 @@ def read_folder(folder: Path) -> dict[str, Labelled]:
     for part in FOLDERS:
         if not (root / part).is_dir():
             archives = sorted(file.name for file in folder.glob("aclImdb*.tar*"))
-            hint = f"; {folder} holds {archives[0]}: name that file itself" if archives else ""
+            hint = f"; {folder} contains {archives[0]}: name that file itself" if archives else ""
             raise NotPrepared(
                 f"{root / part} is missing: wanted {', '.join(FOLDERS)} below {root}, as in the "
                 f"unpacked {PUBLIC_URL}{hint}"
@@ -171,9 +171,9 @@ def hub_instructions() -> str:
     """Say which files to put where when the hub cannot be reached."""
     folder = data_root() / "imdb-datasets"
     return (
-        f"on a machine with network fetch https://huggingface.co/datasets/{HUB_NAME}/tree/"
-        f"{HUB_REVISION}/plain_text, put train-00000-of-00001.parquet and "
-        f"test-00000-of-00001.parquet into {folder} and set "
+        "on a machine with a network connection, download "
+        f"https://huggingface.co/datasets/{HUB_NAME}/tree/{HUB_REVISION}/plain_text, put "
+        f"train-00000-of-00001.parquet and test-00000-of-00001.parquet into {folder} and set "
         f"task.path={folder}; or use task.source=files or sample; {LICENCE}"
     )
 

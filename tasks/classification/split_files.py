@@ -33,7 +33,7 @@ class SplitFiles:
         """Refuse what cannot be read or held out."""
         for name, share in self.shares.items():
             if not 0 < share < 0.5:
-                raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
+                raise ValueError(f"task.{name}_fraction must be from 0 to 0.5: got {share}")
         for split, path in self.paths.items():
             if not is_table(path):
                 raise ValueError(
@@ -58,7 +58,7 @@ class SplitFiles:
         by_split = {}
         for split, path in self.paths.items():
             if not path.is_file():
-                raise NotPrepared(f"task.{split}={path} is missing: name a {kind} that is there")
+                raise NotPrepared(f"task.{split}={path} is missing: name a {kind} that exists")
             by_split[split] = remembered_sha256(path)
         return by_split
 
@@ -95,8 +95,8 @@ class SplitFiles:
             if number := sum(key(row) in train_keys for row in rows[split]):
                 total = len(rows[split])
                 sentences[split] = (
-                    f"{number:,} of {total:,} examples of {split} ({number / total:.2%}) stand in "
-                    "train as well: a score on them is none on new texts"
+                    f"{number:,} of {total:,} examples of {split} ({number / total:.2%}) are in "
+                    "train as well: their scores do not measure new texts"
                 )
         return sentences
 

@@ -111,13 +111,13 @@ class TableTask(ClassificationTask):
             )
         if dataset is not None and (validation or test):
             raise ValueError(
-                f"task.dataset={short(dataset)} brings its own splits: got "
+                f"task.dataset={short(dataset)} has splits already: got "
                 f"validation={short_repr(validation)}, test={short_repr(test)}; leave them null"
             )
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ValueError(
-                f"task.labels lists each label once, two at least: got {short_repr(labels)}, as in "
-                "task.labels=[neg,pos]"
+                "task.labels must list each label once, two at least: got "
+                f"{short_repr(labels)}; type for example task.labels=[neg,pos]"
             )
         check_lengths("Table", max_length=max_length, bucket_batches=bucket_batches)
         self.files = SplitFiles.resolve(
@@ -129,7 +129,7 @@ class TableTask(ClassificationTask):
         if len({*self.texts, label}) <= len(self.texts):
             raise ValueError(
                 f"task.text={short(text)}, task.second_text={short(second_text)} and "
-                f"task.label={short(label)} are columns of their own: name each once"
+                f"task.label={short(label)} must be different columns: name each once"
             )
         self.label, self.max_length, self.bucket_batches = label, max_length, bucket_batches
         self.answer(objective, masked_share, masked_replacement)
@@ -185,8 +185,8 @@ class TableTask(ClassificationTask):
         trained = {row.label for row in rows["train"]}
         if absent := [label for n, label in enumerate(self.labels) if n not in trained]:
             remarks["labels"] = (
-                f"no row of train has the label {short_list(map(short_repr, absent))}, which "
-                "cannot be learnt: is it spelt so in task.labels?"
+                f"no row of train has the label {short_list(map(short_repr, absent))}, so it "
+                "cannot be learnt: is it spelt correctly in task.labels?"
             )
         self.write(splits, vocabulary=BYTES, labels=self.labels, remarks=remarks)
 
@@ -204,7 +204,7 @@ class TableTask(ClassificationTask):
                 self._rows(some, origin if self.files.paths else f"{origin}, {split}")
             )
             if not examples[split]:
-                raise BadData(f"{origin}: {split} holds no row")
+                raise BadData(f"{origin}: {split} contains no row")
         return examples
 
     def _rows(self, records: Iterable[TableRecord], origin: str) -> Iterator[TableExample]:
@@ -215,8 +215,8 @@ class TableTask(ClassificationTask):
             if not given or str(label) not in numbers:
                 raise BadData(
                     f"{where}: label {short_repr(label)}, wanted one of "
-                    f"{short_list(map(short_repr, self.labels))}; list every label in task.labels, "
-                    "quoted where it is a number such as '01'"
+                    f"{short_list(map(short_repr, self.labels))}; list every label in "
+                    "task.labels, in quotes if it is a number such as '01'"
                 )
             columns = zip(texts, self.texts, strict=True)
             yield TableExample(
@@ -248,8 +248,8 @@ def _hub_records(
         loaded = datasets.load_dataset(name, revision=revision, cache_dir=cache)
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
-            f"{name} cannot be reached and is not in the cache ({reason(error)}); fetch its files "
-            "elsewhere and name them by task.train, task.validation and task.test"
+            f"{name} cannot be reached and is not in the cache ({reason(error)}); download its "
+            "files elsewhere and name them by task.train, task.validation and task.test"
         ) from error
     except (
         datasets.exceptions.DatasetGenerationError,

@@ -63,14 +63,14 @@ def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) 
     times = Counter(header)
     if missing := [name for name in columns if not times[name]]:
         raise BadData(
-            f"{where}: columns {short_list(header)}, wanted {short_list(missing)}; name yours by "
-            "task.text, task.second_text and task.label, of pairs by task.source_text and "
-            "task.target_text"
+            f"{where}: columns {short_list(header)}, wanted {short_list(missing)}; name your "
+            "columns by task.text, task.second_text and task.label, or, for pairs, by "
+            "task.source_text and task.target_text"
         )
     if twice := [name for name in columns if times[name] > 1]:
         raise BadData(
-            f"{where}: {times[twice[0]]} columns are called {short_repr(twice[0])}: rename all but "
-            "the one that is meant"
+            f"{where}: {times[twice[0]]} columns are called {short_repr(twice[0])}: rename all "
+            "but one"
         )
     return [list(header).index(name) for name in columns]
 
@@ -84,8 +84,8 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 text = line.decode()
             except UnicodeDecodeError as error:
                 raise BadData(
-                    f"{path}, line {number}: byte {error.start + 1} is no UTF-8; save the table as "
-                    "UTF-8"
+                    f"{path}, line {number}: byte {error.start + 1} is not UTF-8; save the "
+                    "table as UTF-8"
                 ) from None
             if text.strip("\r\n"):
                 yield from blank
@@ -158,13 +158,13 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
             if "new-line" in str(error):
                 raise BadData(
                     f"{path}, the row that begins in line {begun + 1}: a carriage return alone "
-                    "outside quotes, where other lines have line feeds: save the table with one "
-                    "kind of line ends"
+                    "outside quotes, but other lines end in line feeds: save the table with one "
+                    "kind of line end"
                 ) from None
             raise BadData(
-                f"{path}, the row that begins in line {begun + 1}: {error}; a quote opens or ends "
-                'a field and is written "" inside one: close or double it, or give the table as '
-                ".tsv, where quotes mean nothing"
+                f"{path}, the row that begins in line {begun + 1}: {error}; a quote opens or "
+                'ends a field and is written "" inside one: close or double it, or '
+                "save the table as .tsv, where quotes are ordinary characters"
             ) from None
         finally:
             csv.field_size_limit(before)
@@ -183,7 +183,7 @@ def _parsed(text: str, where: str) -> Any:
             parse_constant=_NoNumber,
         )
     except (ValueError, RecursionError) as error:
-        raise BadData(f"{where}: no JSON: {error}; correct or drop the row") from None
+        raise BadData(f"{where}: this is not JSON: {error}; correct or remove the row") from None
 
 
 class _NoNumber:
@@ -204,7 +204,7 @@ def _json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     lines = _numbered_lines(path)
     first = next(lines, None)
     if first is None:
-        raise BadData(f"{path} is empty: wanted an object a line")
+        raise BadData(f"{path} is empty: wanted one object per line")
     if file_ending(path) == ".json" and first[1].lstrip().startswith("["):
         whole = _parsed("".join([first[1], *(text for _, text in lines)]), str(path))
         numbered = ((f"row {number}", value) for number, value in enumerate(whole))
@@ -232,8 +232,8 @@ def _by_number(value: Any) -> bool:
 
 def _no_row(where: str) -> BadData:
     return BadData(
-        f"{where}: got an object by row number, as pandas writes a whole table or column, wanted a "
-        'row: write it with to_json(orient="records"), or with lines=True beside that'
+        f"{where}: got an object by row number, as pandas writes a whole table or column, "
+        'wanted a row: write it with to_json(orient="records"), with or without lines=True'
     )
 
 
@@ -256,7 +256,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         raise BadData(f"{path} cannot be read: {reason(error)}") from None
     column_values = [class_names(read.column(name).to_pylist(), features[name]) for name in columns]
     if any(len(values) != table.metadata.num_rows for values in column_values):
-        raise BadData(f"{path}: fewer rows than the {table.metadata.num_rows} that it says it has")
+        raise BadData(f"{path}: it contains fewer rows than it declares, {table.metadata.num_rows}")
     for number, values in enumerate(zip(*column_values, strict=True)):
         yield TableRecord(f"row {number}", values)
 

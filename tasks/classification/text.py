@@ -129,7 +129,7 @@ class Text(ClassificationTask):
         )
         if not 0 < validation_fraction < 1:
             raise ValueError(
-                f"task.validation_fraction lies between 0 and 1: got {validation_fraction}; to "
+                f"task.validation_fraction must be from 0 to 1: got {validation_fraction}; to "
                 "validate on the test split, set task.validation=test"
             )
         self.path, self.partial = given_path(path, source), partial
@@ -246,8 +246,8 @@ class Text(ClassificationTask):
         if self.path is None:
             target = data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]
             instructions = (
-                f"fetch it elsewhere and put it at {target}, or name your copy by task.path, or "
-                f"set task.source=sample for a synthetic trial; {LICENCE}"
+                f"download it elsewhere and put it at {target}, or name your copy by task.path, "
+                f"or set task.source=sample for a synthetic trial; {LICENCE}"
             )
             return read_archive(
                 download(

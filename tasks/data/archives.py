@@ -77,12 +77,12 @@ class Budget:
         self.packed = path.stat().st_size
         self.limit = LARGEST_RATIO * self.packed + CHUNK_BYTES
         self.refusal = (
-            f"more than {LARGEST_RATIO} times its {self.packed:,} bytes would be unpacked; "
-            "refused: data sets do not shrink so much"
+            f"unpacking would give more than {LARGEST_RATIO} times its {self.packed:,} bytes; "
+            "refused, because data sets do not compress so well"
         )
         if most is not None and most < self.limit:
             self.limit = most
-            self.refusal = f"more than {most:,} bytes would be unpacked, and no more are wanted"
+            self.refusal = f"unpacking would give more than {most:,} bytes, wanted fewer"
 
     def spend(self, number: int) -> None:
         """Count some bytes; `BadData` where they are too many."""
@@ -167,7 +167,7 @@ class _Unpacked(RawIOBase):
             except (OSError, ValueError, EOFError, lzma.LZMAError, zlib.error) as error:
                 raise self._broken(f"{type(error).__name__}: {error}") from error
             except MemoryError as error:
-                raise self._broken("it asks for more memory than there is") from error
+                raise self._broken("it needs more memory than this machine has") from error
             if data:
                 self.budget.spend(len(data))
                 return data
@@ -243,7 +243,7 @@ class _Header(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
         if len(buf) != tarfile.BLOCKSIZE:
-            raise tarfile.ReadError("it breaks off before the mark of its end")
+            raise tarfile.ReadError("it ends before its end mark")
         if not any(buf):  # the mark
             return super().frombuf(buf, encoding, errors)
         try:
@@ -255,7 +255,7 @@ class _Header(tarfile.TarInfo):
         return header
 
     def _no_holes(self, *_: Any) -> NoReturn:
-        raise tarfile.ReadError("a file with holes: pack it plainly (tar without --sparse)")
+        raise tarfile.ReadError("a sparse file: pack it without --sparse")
 
     # Their maps are read without bounds; zeros out of nothing would be, too.
     _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _no_holes
@@ -284,13 +284,14 @@ def _walk_tar(archive: Path, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, 
             if not 0 <= member.size <= longest:  # before anything seeks its end
                 budget.spend(member.size)
                 raise BadData(
-                    f"{archive}: {short_repr(member.name)} is larger than all of it; {FETCH}"
+                    f"{archive}: {short_repr(member.name)} is larger than the whole archive; "
+                    f"{FETCH}"
                 )
             yield member, tar.extractfile(member) if member.isreg() else None
         rest: BinaryIO = tar.fileobj  # type: ignore[assignment]
         while chunk := rest.read(CHUNK_BYTES):  # there, a checksum is compared
             if any(chunk):
-                raise BadData(f"{archive}: more follows behind the end of the archive; {FETCH}")
+                raise BadData(f"{archive}: there are bytes after the end of the archive; {FETCH}")
 
 
 def tar_members(
@@ -352,8 +353,8 @@ def opened_zip(archive: Path, most: int | None = None) -> Iterator[zipfile.ZipFi
             budget.spend(member.file_size)
             if member.compress_type not in METHODS or member.flag_bits & 1:
                 raise BadData(
-                    f"{archive}: {short_repr(member.filename)} is encrypted or packed by method "
-                    f"{member.compress_type}, wanted deflate, LZMA or none: pack it anew"
+                    f"{archive}: {short_repr(member.filename)} is encrypted or packed with "
+                    f"method {member.compress_type}, wanted deflate, LZMA or none: pack it again"
                 )
         yield packed
 

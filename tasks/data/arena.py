@@ -40,9 +40,9 @@ def find_task_folder(path: Path, folder: str, holds: Callable[[Path], bool]) -> 
     places = [place for place in within if holds(place)]
     if len(places) > 1:
         raise BadData(
-            f"{path} holds {folder} {len(places)} times: {' and '.join(map(str, places))}; as "
-            "published the pictures of 128 pixels differ, and the S4 repository reads the inner "
-            "ones: name one folder by task.path"
+            f"{path} contains {folder} {len(places)} times: {' and '.join(map(str, places))}; "
+            "in the published archive the pictures of 128 pixels differ, and the S4 repository "
+            "reads the inner ones: name one folder by task.path"
         )
     return places[0] if places else path
 

@@ -146,8 +146,8 @@ def check_lengths(
     if padded_length is not None and padded_length < max_length:
         raise ValueError(
             f"{name} pads rows of up to max_length={max_length} tokens: got "
-            f"padded_length={padded_length}; wanted {max_length} or more, or null for the longest "
-            "row of each batch"
+            f"padded_length={padded_length}; wanted {max_length} or more, or null for the "
+            "longest row of each batch"
         )
 
 

@@ -36,8 +36,8 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
             raise
         raise StorageFull(
             code,
-            f"{os.strerror(code)} while writing to {folder}{_free(folder)}: nothing half-written "
-            "was kept; free some space, or set LRA_DATA to a folder on a larger disk",
+            f"{os.strerror(code)} while writing to {folder}{_free(folder)}: the incomplete file "
+            "was removed; free some space, or set LRA_DATA to a folder on a larger disk",
         ) from error
 
 

@@ -30,8 +30,8 @@ def held_out(
         wanted = round(len(by_hash) * fraction)
         if not 0 < wanted < len(by_hash):
             raise BadData(
-                f"{option.rpartition('.')[2]}={fraction:.4g} of {len(by_hash)} training texts of "
-                f"label {label} is {wanted}: wanted at least one for each split; change {option}"
+                f"{option.rpartition('.')[2]}={fraction:.4g} of {len(by_hash)} training texts "
+                f"of label {label} is {wanted}: wanted at least one for each split; change {option}"
             )
         left = wanted
         for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
@@ -42,9 +42,9 @@ def held_out(
         if left == wanted:
             different = len({digest for digest, _ in by_hash})
             raise BadData(
-                f"of {len(by_hash):,} training texts of label {label}, {different:,} different, "
-                f"none can be held out: copies stay together, and each text has more than the "
-                f"{wanted:,} that {option.rpartition('.')[2]}={fraction:.4g} asks for; give more "
-                f"different texts or a file for the split, or change {option}"
+                f"none of {len(by_hash):,} training texts of label {label}, {different:,} "
+                "different, can go to another split: copies stay together, and each text has "
+                f"more than the {wanted:,} that {option.rpartition('.')[2]}={fraction:.4g} "
+                f"allows; add more different texts or a file for the split, or change {option}"
             )
     return held

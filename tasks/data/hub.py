@@ -47,8 +47,8 @@ def load(
     if path is not None:
         if not path.is_dir():
             raise NotPrepared(
-                f"{path} is no folder: task.path must name one that `datasets.load_dataset` reads, "
-                f"e.g. with {wanted} (columns {', '.join(columns)})"
+                f"{path} is not a folder: task.path must name one that `datasets.load_dataset` "
+                f"reads, for example with {wanted} (columns {', '.join(columns)})"
             )
         check_folder(path)
     cache, origin = data_root() / "huggingface", str(path or name)
@@ -79,7 +79,9 @@ def load(
     except OSError as error:  # of the hub, or a file that broke off on its way
         if path is not None:
             raise
-        raise NotPrepared(f"{name} broke off: {reason(error)}; {instructions}") from error
+        raise NotPrepared(
+            f"the download of {name} broke off: {reason(error)}; {instructions}"
+        ) from error
     for split in splits:
         if split not in loaded:
             raise BadData(
@@ -108,7 +110,7 @@ def check_folder(folder: Path) -> None:
         if ending == ".parquet":
             _check_parquet(file)
         elif ending in (".zip", ".tar", ".tgz", ".zst", ".lz4", ".7z", ".rar"):
-            raise BadData(f"{file}: unpack it first; files of `datasets` are read as they are")
+            raise BadData(f"{file}: unpack it first; `datasets` cannot read it packed")
         elif ending in PACKINGS:
             with open_packed(file) as opened:
                 while opened.read(CHUNK_BYTES):
@@ -147,5 +149,5 @@ def _check_parquet(file: Path) -> None:
         if getattr(error, "errno", None) is not None:
             raise
         raise BadData(
-            f"{file} is no whole parquet file: {reason(error)}; fetch it again"
+            f"{file} is not a complete parquet file: {reason(error)}; fetch it again"
         ) from error

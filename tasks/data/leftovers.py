@@ -144,7 +144,7 @@ def remove_left(left: Path) -> None:
         elif not left.name.endswith(PARTIAL) or _is_stale(left):
             left.unlink(missing_ok=True)
         if not left.exists():
-            log.info("removed what a killed process left: %s", left)
+            log.info("removed a file of a killed process: %s", left)
     finally:
         os.close(held)
 

@@ -121,8 +121,9 @@ def whole_lines(file: IO[Any] | IOBase, where: str) -> Iterator[Any]:
             raise too_long(where, number)
         if line[-1:] not in (b"\n", "\n"):
             raise BadData(
-                f"{where}, line {number}: the last line has no end, so it may be cut: fetch the "
-                "file again; or end the line if it is whole, else remove what it belongs to"
+                f"{where}, line {number}: the last line has no line end, so it may be "
+                "truncated: fetch the file again; or add a line end if the line is complete, "
+                "else remove its example"
             )
         yield line
 
@@ -158,6 +159,6 @@ def check_utf8(text: bytes, where: str, offset: int = 0) -> None:
     except UnicodeDecodeError as error:
         wrong = text[error.start : error.start + 4]
         raise BadData(
-            f"{where}: byte {offset + error.start:,} is no UTF-8 ({wrong!r}: {error.reason}): "
+            f"{where}: byte {offset + error.start:,} is not UTF-8 ({wrong!r}: {error.reason}): "
             "fetch the file again, or convert it to UTF-8"
         ) from error

@@ -62,18 +62,18 @@ def run_shares(splits: Mapping[str, Sequences], run: int) -> dict[tuple[str, str
 def overlap_sentence(found: Mapping[tuple[str, str], float]) -> str:
     """Say the shares in one line; nothing where none is above 0."""
     some = [
-        f"{share:.2%} of {split} stands in {earlier}"
+        f"{share:.2%} of {split} is in {earlier} as well"
         for (split, earlier), share in found.items()
         if share > 0
     ]
-    return f"in runs of some {RUN_BYTES} bytes, {', '.join(some)}" if some else ""
+    return f"in runs of about {RUN_BYTES} bytes, {', '.join(some)}" if some else ""
 
 
 def overlap_remarks(found: Mapping[tuple[str, str], float]) -> dict[str, str]:
     """Return what a reader of scores has to know, by split, where train holds much of it."""
     return {
-        split: f"{share:.2%} of the text of {split} stands in train as well, compared in runs of "
-        f"some {RUN_BYTES} bytes at any place: a score on it is none on new text"
+        split: f"{share:.2%} of the text of {split} is in train as well, compared in runs of "
+        f"about {RUN_BYTES} bytes at any place: its score does not measure new text"
         for (split, earlier), share in found.items()
         if earlier == "train" and share > MUCH
     }

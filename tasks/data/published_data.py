@@ -73,14 +73,14 @@ def check_whole(
     for name, number in wanted.items():
         there = numbers.get(name, 0)
         if not there:
-            raise BadData(f"{where}: {name} holds none of {number:,} {of}: fetch it again")
+            raise BadData(f"{where}: {name} contains none of {number:,} {of}: fetch it again")
         enough = there >= number if at_least else there == number
         if not (partial or enough):
             raise BadData(
-                f"{where}: {name} holds {there:,} {of}, wanted "
-                f"{'at least ' if at_least else ''}{number:,} as published: the data are cut or "
-                "others; fetch them again, or, if they are a part on purpose, set "
-                "task.partial=true, and every row says so"
+                f"{where}: {name} contains {there:,} {of}, wanted "
+                f"{'at least ' if at_least else ''}{number:,} as published: the data are "
+                "truncated or others; fetch them again, or, if you want a part of them, set "
+                "task.partial=true, which marks every row"
             )
 
 
@@ -88,6 +88,6 @@ def check_partial(partial: bool, files: bool) -> None:
     """Raise ValueError where `partial` is given for data that are not the user's own files."""
     if partial and not files:
         raise ValueError(
-            "task.partial=true is about data of your own: public, generated and sample data are "
-            "whole; name the part by task.path, or leave task.partial out"
+            "task.partial=true is for your data alone: public, generated and sample data are "
+            "complete; name the part by task.path, or remove task.partial"
         )

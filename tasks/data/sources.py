@@ -60,8 +60,8 @@ def lock(name: str) -> Iterator[None]:
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            log.warning("%s has no locks (%s): a file stands for one", folder, error.strerror)
-            held = SoftFileLock(folder / f"{name}.held")
+            log.warning("%s has no locks (%s): a lock file is used instead", folder, error.strerror)
+            held = SoftFileLock(folder / (name + ".held"))
             held.acquire()
     try:
         yield
@@ -196,13 +196,13 @@ def _remembered(
             return str(remembered["sha256"])
     digest = hashed()
     if states() != seen:
-        raise BadData(f"{path} changed while it was read; run the same command again")
+        raise BadData(f"{path} changed while it was read; rerun the same command")
     newest = max((state[2] for _, state in seen), default=0)
     if time.time_ns() - newest > SETTLED_S * 1_000_000_000:
         try:
             write_whole(note, json.dumps({"path": str(path), "state": state, "sha256": digest}))
         except OSError as error:
-            log.warning("the hash of %s is not remembered: %s", path, error)
+            log.warning("the hash of %s cannot be stored: %s", path, error)
     return digest
 
 
@@ -211,14 +211,14 @@ def check_file(path: Path, *, size: int, sha256: str) -> None:
     actual_size = path.stat().st_size
     if actual_size != size:
         raise BadData(
-            f"{path}: {actual_size} bytes, wanted {size}: the file is truncated or another one; "
-            "delete it and prepare again"
+            f"{path}: {actual_size} bytes, wanted {size}: the file is truncated or another "
+            "file; delete it and prepare again"
         )
     digest = remembered_sha256(path)
     if digest != sha256:
         raise BadData(
-            f"{path}: SHA-256 {digest}, wanted {sha256}: the file is damaged or another one; "
-            "delete it and prepare again, or name it as the task's path to use it as it is"
+            f"{path}: SHA-256 {digest}, wanted {sha256}: the file is damaged or another file; "
+            "delete it and prepare again, or name it as the task's path to use it unchanged"
         )
 
 
@@ -283,7 +283,9 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
             check_file(partial, size=size, sha256=sha256)
         except BadData as error:
             partial.unlink()
-            raise BadData(f"{url} did not give the wanted file ({error}); {instructions}") from None
+            raise BadData(
+                f"{url} did not deliver the wanted file ({error}); {instructions}"
+            ) from None
         partial.replace(final)
     return final
 
@@ -294,8 +296,8 @@ def _broken_off(url: str, partial: Path, there: int, size: int, error: Exception
     if not there and isinstance(error, urllib.error.URLError):
         return f"{url} cannot be reached{reason}"
     return (
-        f"{url}: the connection ended after {there} of {size} bytes{reason}; run the same command "
-        f"again to resume what is kept in {partial}, or"
+        f"{url}: the connection ended after {there} of {size} bytes{reason}; rerun the same "
+        f"command to resume from {partial}, or"
     )
 
 
@@ -322,8 +324,8 @@ def _fetch(url: str, file: BinaryIO, size: int, name: str, instructions: str) ->
         announced = answer.headers.get("Content-Length", "")
         if announced.isdecimal() and have + int(announced) != size:
             raise BadData(
-                f"{url} offers {have + int(announced)} bytes, wanted {size}: it is another file by "
-                f"now; {instructions}"
+                f"{url} offers {have + int(announced)} bytes, wanted {size}: the file there has "
+                f"changed; {instructions}"
             )
         with tqdm(
             desc=name, total=size, initial=have, unit="B", unit_scale=True, disable=None

@@ -90,8 +90,8 @@ class DiagnosticTask(RowsTask):
         if not hasattr(self, "name"):
             named = type(self).__name__
             raise ValueError(
-                f"{named}: wanted a class attribute `name`, as name = {named.lower()!r}, which "
-                "stands in rows and names of files"
+                f"{named}: wanted a class attribute `name`, for example name = "
+                f"{named.lower()!r}, which appears in rows and file names"
             )
         self.vocabulary, self.difficulty = vocabulary, difficulty
         common = {each.name for each in fields(DiagnosticTask)}
@@ -115,8 +115,8 @@ class DiagnosticTask(RowsTask):
         for option, length in (("length", self.length), ("test_length", self.tested_length)):
             if length < tokens:
                 raise ValueError(
-                    f"task.{option}={length}: {because} need at least {tokens} tokens; make it "
-                    "longer, or ask for less"
+                    f"task.{option}={length}: {because} need at least {tokens} tokens; raise "
+                    "it, or lower the other options"
                 )
 
     @abstractmethod
@@ -284,8 +284,8 @@ class DiagnosticTask(RowsTask):
                 "last_token",
                 split,
                 lambda tokens: best[tokens],
-                "sees the asked token alone, and answers what train has most often there: a model "
-                "at this level remembers nothing",
+                "reads only the token that is asked about, and answers what train has most "
+                "often there: a model at this level remembers nothing",
             ),
         ]
 

@@ -103,8 +103,8 @@ class MQAR(DiagnosticTask):
                 "last_value",
                 split,
                 lambda tokens: tokens[:, 2 * self.pairs - 1, None],
-                f"always answers the value of the last pair, right for 1 of {self.pairs}: a model "
-                "at this level knows what a value is, and does not look the key up",
+                f"always answers the value of the last pair, correct for 1 of {self.pairs}: a "
+                "model at this level knows what a value is, but does not look up the key",
             ),
         ]
 

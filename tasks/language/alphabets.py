@@ -88,8 +88,8 @@ class CharacterSet:
         kept = np.flatnonzero(counts >= self.least)
         if not len(kept):
             raise BadData(
-                f"no character occurs {self.least} times in train, of {counts.sum():,}: take more "
-                "text, or a smaller task.least_count"
+                f"no character occurs {self.least} times in train, of {counts.sum():,}: add "
+                "more text, or lower task.least_count"
             )
         return "".join(map(chr, kept.tolist())).encode()
 
@@ -129,7 +129,8 @@ class CharacterSet:
         known = {chr(code) for code in self._known.tolist()}
         if missing := [*dict.fromkeys(letter for letter in text if letter not in known)]:
             raise ValueError(
-                f"train does not have {', '.join(map(repr, missing[:8]))}: choose other characters"
+                f"train does not contain {', '.join(map(repr, missing[:8]))}: choose other "
+                "characters"
             )
         return self.encode(LineBlock(text.encode(), "text", 1))
 

@@ -105,18 +105,18 @@ class LanguageTask(StoredTask):
             )
         if not sliding and stride is not None:
             raise ValueError(
-                f"task.stride belongs to regime=sliding: got regime={self.regime}, stride={stride}"
+                f"task.stride needs regime=sliding: got regime={self.regime}, stride={stride}"
             )
         if (self.regime is Regime.memory) != (memory > 0):
             raise ValueError(
-                "task.memory is how many tokens a state remembers, for regime=memory: got "
-                f"regime={self.regime}, memory={memory}"
+                "task.memory is the number of tokens that a state remembers, for "
+                f"regime=memory: got regime={self.regime}, memory={memory}"
             )
         if within_documents and memory:
             raise ValueError(
-                "task.within_documents hides other documents of a window, and a state knows of "
-                f"none: got regime=memory, memory={memory}; set task.regime=non_overlapping or "
-                "sliding, task.memory=0"
+                "task.within_documents hides other documents of a window, but a state mixes "
+                f"documents: got regime=memory, memory={memory}; set "
+                "task.regime=non_overlapping or sliding, task.memory=0"
             )
         self.within_documents = within_documents
         self.length, self.memory, self.contiguous = length, memory, contiguous
@@ -190,16 +190,16 @@ class LanguageTask(StoredTask):
         """
         if not self.contiguous:
             raise ValueError(
-                "windows of drawn lengths follow one another in a stream: got task.contiguous="
-                "false; set it to true, or runner.window_deviation=null"
+                "windows of drawn lengths must follow one another in a stream: got "
+                "task.contiguous=false; set it to true, or runner.window_deviation=null"
             )
         if self.length + 3 * deviation > self.longest:
             wanted = math.ceil(self.length + 3 * deviation)
             raise ValueError(
-                f"windows of {self.length} tokens with a deviation of {deviation} are often longer "
-                f"than the {self.longest} that the model is built for, the longer of task.length "
-                f"and task.evaluation_length: type task.evaluation_length={wanted} or more, or "
-                "lower runner.window_deviation"
+                f"windows of {self.length} tokens with a deviation of {deviation} are often "
+                f"longer than the {self.longest} for which the model is built, the larger of "
+                f"task.length and task.evaluation_length: type task.evaluation_length={wanted} "
+                "or more, or lower runner.window_deviation"
             )
         other = copy.copy(self)
         other.varied = VariedLengths(deviation, halved, self.longest)
@@ -237,14 +237,14 @@ class LanguageTask(StoredTask):
         """
         if self.regime is Regime.memory:
             raise ValueError(
-                f"with regime=memory a state of {self.memory} tokens is what a model sees, not "
-                "the window: set task.regime=non_overlapping or sliding, task.memory=0"
+                f"with regime=memory a model reads a state of {self.memory} tokens in addition "
+                "to the window: set task.regime=non_overlapping or sliding, task.memory=0"
             )
         length, there = max(1, round(factor * self.length)), len(self.split("test").tokens) - 1
         if length > there:
             raise ValueError(
                 f"the test split has {there:,} tokens to predict, less than one window of "
-                f"{length:,}; leave this factor out, or take more text"
+                f"{length:,}; remove this factor, or take more text"
             )
         return {} if length == self.evaluation_length else {"evaluation_length": length}
 
@@ -309,7 +309,7 @@ class LanguageTask(StoredTask):
         documents = self.document_starts(split) if asked else None
         if documents is None and self.within_documents:
             raise BadData(
-                f"{self.spec.source}: nothing in {split} tells where documents begin; set "
+                f"{self.spec.source}: {split} has no marks where documents begin; set "
                 "task.within_documents=false"
             )
         for first in range(start * together, last, together):

@@ -228,7 +228,7 @@ class Characters(LanguageTask):
             if not self.partial and len(parts[-1]) != OFFICIAL[split]:
                 raise BadData(
                     f"{self.spec.source}: {split} has {len(parts[-1]):,} characters, wanted "
-                    f"{OFFICIAL[split]:,}: fetch it again; if it is a part on purpose, set "
+                    f"{OFFICIAL[split]:,}: fetch it again; if you want a part of it, set "
                     "task.partial=true"
                 )
         return self._filled(parts)
@@ -240,8 +240,8 @@ class Characters(LanguageTask):
             target,
             size=self.facts.size,
             sha256=self.facts.sha256,
-            instructions=f"fetch it elsewhere and put it at {target} ({self.facts.size:,} bytes, "
-            f"SHA-256 {self.facts.sha256}), or name your copy by task.path; or set "
+            instructions=f"download it elsewhere and put it at {target} ({self.facts.size:,} "
+            f"bytes, SHA-256 {self.facts.sha256}), or name your copy by task.path; or set "
             f"task.source=sample for a trial; {LICENCE}",
         )
 
@@ -251,7 +251,7 @@ class Characters(LanguageTask):
             if number != total:
                 raise BadData(
                     f"{self.spec.source}: {number:,} bytes, wanted {total:,}: the file is "
-                    "truncated or another one; if it is a part on purpose, set task.partial=true"
+                    "truncated or another file; if you want a part of it, set task.partial=true"
                 )
             return list(OFFICIAL.values())
         held = [round(share * number) for share in SHARES[1:]]
@@ -269,8 +269,8 @@ class Characters(LanguageTask):
         if wrong.any():
             first = int(wrong.argmax())
             raise BadData(
-                f"{self.spec.source}: byte {first:,} is {content[first : first + 1]!r}; text8 "
-                "holds a to z and blanks alone: is this another file?"
+                f"{self.spec.source}: byte {first:,} is {content[first : first + 1]!r}, but "
+                "text8 contains only a to z and blanks: is this another file?"
             )
         return ids
 
@@ -285,8 +285,9 @@ class Characters(LanguageTask):
             wrong = sorted({letter for letter in text if letter not in ALPHABET.decode()})
             if wrong:
                 raise ValueError(
-                    f"text8 has a to z and blanks alone: got {', '.join(map(repr, wrong[:8]))}; "
-                    "write in lower case, digits as words, without other signs"
+                    "text8 contains only a to z and blanks: got "
+                    f"{', '.join(map(repr, wrong[:8]))}; write in lower case, digits as words, "
+                    "without other signs"
                 )
         return self.ids(text.encode())
 
@@ -308,9 +309,9 @@ class Characters(LanguageTask):
 def _hub_instructions() -> str:
     folder = data_root() / "text8-datasets"
     return (
-        f"on a machine with network fetch the parquet files of https://huggingface.co/datasets/"
-        f"{HUB_NAME}/tree/{HUB_REVISION}/data, put them into {folder} and set task.path={folder}; "
-        f"or use task.source=files or sample; {LICENCE}"
+        "on a machine with a network connection, download the parquet files of "
+        f"https://huggingface.co/datasets/{HUB_NAME}/tree/{HUB_REVISION}/data, put them into "
+        f"{folder} and set task.path={folder}; or use task.source=files or sample; {LICENCE}"
     )
 
 
@@ -332,7 +333,7 @@ def read_text(path: Path) -> bytes:
         with archives.opened_zip(path, most) as packed:
             names = packed.namelist()
             if len(names) != 1:
-                raise BadData(f"{path} holds {len(names)} files, wanted one: fetch it again")
+                raise BadData(f"{path} contains {len(names)} files, wanted one: fetch it again")
             with archives.open_member(packed, names[0]) as member:
                 return member.read()
     with archives.open_packed(path, most) as file:

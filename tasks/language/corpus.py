@@ -110,20 +110,20 @@ class Corpus(TokenisedTask):
         shares = {"validation": validation_fraction, "test": test_fraction}
         for name, share in shares.items():
             if not 0 < share < 0.5:
-                raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
+                raise ValueError(f"task.{name}_fraction must be from 0 to 0.5: got {share}")
         self.shares = {name: share for name, share in shares.items() if name not in self.paths}
         self.units, self.least_count = units, least_count
         if least_count < 1:
             raise ValueError(f"task.least_count must be at least 1: got {least_count}")
         if least_count != LEAST_COUNT and units in (CorpusUnits.bytes, CorpusUnits.subwords):
             raise ValueError(
-                f"task.least_count belongs to units=characters and words: got units={units}, "
+                f"task.least_count needs units=characters or words: got units={units}, "
                 f"least_count={least_count}; all of {units} are ids"
             )
         for name, value in (("subword_vocabulary", subword_vocabulary), ("tokenizer", tokenizer)):
             if value is not None and units is not CorpusUnits.subwords:
                 raise ValueError(
-                    f"task.{name} belongs to units=subwords: got units={units}, "
+                    f"task.{name} needs units=subwords: got units={units}, "
                     f"{name}={short_repr(value)}"
                 )
         self.given = named_path(tokenizer) if tokenizer is not None else None
@@ -293,8 +293,8 @@ class Corpus(TokenisedTask):
             self._spelled_bits[split] = math.fsum(letters * self._byte_bits)
             self._remarks[split] = (
                 f"{letters.sum():,} of {text_bytes:,} bytes of {split} are in {self.units} that "
-                f"train has less than {self.least_count} times, read as <unk>: bits per byte spell "
-                "them out by the frequency of bytes, other measures leave them out"
+                f"train has less than {self.least_count} times, read as <unk>: bits per byte "
+                "include their letters by the frequency of bytes, other measures exclude them"
             )
 
     @cached_property
@@ -312,9 +312,9 @@ class Corpus(TokenisedTask):
         if (altered := self.tokeniser.altered_line(block)) is not None:
             number, line, answer = altered
             raise BadData(
-                f"task.tokenizer={self.given} gives back {short_repr(answer)} for "
-                f"{short_repr(line)} ({block.where}, line {number}), and scores would not count "
-                "what it loses: name a byte-level tokenizer.json, or leave task.tokenizer out to "
+                f"task.tokenizer={self.given} decodes {short_repr(line)} to "
+                f"{short_repr(answer)} ({block.where}, line {number}), and scores would ignore "
+                "the difference: name a byte-level tokenizer.json, or remove task.tokenizer to "
                 "learn one"
             )
 

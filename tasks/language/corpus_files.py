@@ -14,7 +14,7 @@ from lra.tasks.data.sources import files_below, texts_identity
 from lra.tasks.errors import BadData, NotPrepared
 
 WANTED = "name a text file, a folder of such files, or a pattern in quotes such as 'notes/*.txt'"
-OTHERS = "a pattern such as 'notes/*.txt' leaves other files out"
+OTHERS = "a pattern such as 'notes/*.txt' excludes other files"
 LINES_LOOKED_AT = 10
 """Where each of them is an object, a file is JSON Lines."""
 
@@ -43,7 +43,7 @@ def find_files(option: str, path: Path) -> list[Path]:
         names = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207  # knows `**` and `~`
         there = [file for file in map(Path, names) if file.is_file()]
     if not there:
-        seen = "holds no file" if path.is_dir() else "is missing"
+        seen = "contains no file" if path.is_dir() else "is missing"
         raise NotPrepared(f"task.{option}={short(str(path))} {seen}: {WANTED}")
     return there
 
@@ -62,9 +62,9 @@ def identities(paths: Mapping[str, Path], files: Mapping[str, Sequence[Path]]) -
             if (other := owners.setdefault(text, split)) != split:
                 what = text if isinstance(text, Path) else "the same text"
                 raise BadData(
-                    f"task.{other} and task.{split} both name {what}: a score on what was trained "
-                    f"on is none on new text; name other files, or leave task.{split} out, and "
-                    f"the end of task.train is held out"
+                    f"task.{other} and task.{split} both name {what}: a score on training text "
+                    f"does not measure new text; name other files, or remove task.{split}, so "
+                    "that the end of task.train becomes this split"
                 )
     return found
 
@@ -84,8 +84,8 @@ def read_lines(files: Sequence[Path]) -> Iterator[LineBlock | None]:
                     if b"\0" in block.text:
                         line = block.line + block.text[: block.text.index(b"\0")].count(b"\n")
                         raise BadData(
-                            f"{file}, line {line}: a byte 0, which no text has: wanted UTF-8; save "
-                            "it as such, or leave it out if it is no text"
+                            f"{file}, line {line}: it contains a byte 0, which text in UTF-8 "
+                            "does not have: save it as UTF-8, or remove the file if it is not text"
                         )
                     yield block._replace(text=block.text.replace(b"\r\n", b"\n"))
         except BadData as error:
@@ -103,8 +103,8 @@ def _check_no_json_lines(text: bytes, file: Path) -> None:
     if texts := {name: value for name, value in rows[0].items() if isinstance(value, str)}:
         longest = max(texts, key=lambda name: len(texts[name]))
         raise BadData(
-            f"{file} is JSON Lines, whose keys and braces would count as text: save the texts of "
-            f"a column, such as {short_repr(longest)}, each as a file of one folder, and name "
+            f"{file} is JSON Lines, whose keys and braces would count as text: save the texts "
+            f"of a column, such as {short_repr(longest)}, each as a file of one folder, and name "
             'that folder; the page "Tasks" shows how'
         )
 

@@ -226,8 +226,8 @@ class PG19(TokenisedTask):
         if books != wanted_books or abs(words - wanted) > TOLERANCE * wanted:
             raise BadData(
                 f"{self.spec.source}: the {split} split has {books:,} books of {words:,} words, "
-                f"wanted {wanted_books:,} of {wanted:,}: some are missing or cut; if it is a part "
-                "on purpose, set task.partial=true"
+                f"wanted {wanted_books:,} of {wanted:,}: some are missing or truncated; if you "
+                "want a part, set task.partial=true"
             )
         if words != wanted:
             log.info("pg19, %s: %d words counted, %d published", split, words, wanted)

@@ -77,7 +77,7 @@ def read_books(folder: Path, split: str, errors: DecodingErrors) -> Iterator[Boo
             raise BadData(f"{path} is not named ID.txt, e.g. 10146.txt; move it elsewhere")
         numbers[int(path.stem)] = path
     if not numbers:
-        raise BadData(f"{folder / split} holds no book; {instructions(folder)}")
+        raise BadData(f"{folder / split} contains no book; {instructions(folder)}")
     for number in tqdm(sorted(numbers), desc=f"pg19, {split}", unit="book", disable=None):
         content = numbers[number].read_bytes()
         yield _book(content, f"{split}/{number}.txt", errors)
@@ -112,9 +112,9 @@ def load_hub(path: Path | None) -> Any:
         path,
         columns=("text",),
         splits=SPLITS,
-        instructions=f"on a machine with network fetch the parquet files of https://huggingface.co/"
-        f"datasets/{HUB_NAME}/tree/{HUB_REVISION}/data, put them into {folder} and set "
-        f"task.path={folder}; or use task.source=files or sample; {LICENCE}",
+        instructions="on a machine with a network connection, download the parquet files of "
+        f"https://huggingface.co/datasets/{HUB_NAME}/tree/{HUB_REVISION}/data, put them into "
+        f"{folder} and set task.path={folder}; or use task.source=files or sample; {LICENCE}",
     )
 
 

@@ -105,8 +105,8 @@ class Subwords:
         if given is None:
             if size is None or size <= BYTES + added:
                 raise ValueError(
-                    f"task.subword_vocabulary must be above {BYTES + added}, as all bytes are "
-                    f"among its ids: got {size}"
+                    f"task.subword_vocabulary must be above {BYTES + added}, because every byte "
+                    f"is one of its ids: got {size}"
                 )
             library = f"tokenizers {version('tokenizers')}"
             self.recipe: dict[str, object] = {
@@ -120,7 +120,7 @@ class Subwords:
             if not given.is_file():
                 raise NotPrepared(
                     f"task.tokenizer={given} is missing: name a tokenizer.json of the "
-                    "`tokenizers` library, or leave it out to learn one from train"
+                    "`tokenizers` library, or remove it to learn one from train"
                 )
             content = remembered_sha256(given)
             self.recipe = {"kind": "given", "version": VERSION, "content": content}
@@ -178,7 +178,7 @@ class Subwords:
             return vocabulary_cache.read_verified(self._file)
         content = read_bytes(self.given)
         if hashlib.sha256(content).hexdigest() != self.recipe["content"]:
-            raise BadData(f"{self.given} was changed while it was used: start again")
+            raise BadData(f"{self.given} changed while it was used: rerun the command")
         return content
 
     @property
@@ -196,8 +196,8 @@ class Subwords:
             raise
         except Exception as error:  # the library raises no narrower class
             raise BadData(
-                f"{self._origin} is no tokenizer.json of the `tokenizers` library "
-                f"({reason(error)}): name another, or leave task.tokenizer out to learn one"
+                f"{self._origin} is not a tokenizer.json of the `tokenizers` library "
+                f"({reason(error)}): name another, or remove task.tokenizer to learn one"
             ) from error
         tokenizer.no_truncation()
         tokenizer.no_padding()

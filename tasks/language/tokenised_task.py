@@ -120,7 +120,7 @@ class TokenisedTask(LanguageTask):
         )
         if isinstance(self.tokeniser, Words) and self.tokeniser.missed:
             log.warning(
-                "%s: %d words that the vocabulary does not have were read as <unk>",
+                "%s: %d words that are missing from the vocabulary were read as <unk>",
                 self.spec.name,
                 self.tokeniser.missed,
             )
@@ -143,7 +143,7 @@ class TokenisedTask(LanguageTask):
         sha256, wanted = self.tokeniser.sha256, self.store().about.get("tokenizer_sha256")
         if sha256 != wanted:
             raise BadData(
-                f"{self.folder} was made by another {self.tokeniser.name}: SHA-256 {sha256}, "
+                f"{self.folder} was made with another {self.tokeniser.name}: SHA-256 {sha256}, "
                 f"wanted {wanted}; delete this folder and prepare again"
             )
 

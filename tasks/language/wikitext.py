@@ -110,22 +110,22 @@ class WikiText(TokenisedTask):
             for name, value in given.items():
                 if value is not None:
                     raise ValueError(
-                        f"task.{name} belongs to units=subwords: got units=words, {name}={value}"
+                        f"task.{name} needs units=subwords: got units=words, {name}={value}"
                     )
             if self.form is WikiTextForm.raw:
                 raise ValueError(
-                    "units=words reads form=tokens, whose vocabulary is closed: got form=raw; set "
-                    "task.units=subwords, or leave task.form out"
+                    "units=words reads form=tokens, whose vocabulary is closed: got form=raw; "
+                    "set task.units=subwords, or remove task.form"
                 )
         elif vocabulary_size is not None or self.unknown is not Unknown.refuse:
             raise ValueError(
-                "task.vocabulary_size and task.unknown belong to units=words: got units=subwords, "
+                "task.vocabulary_size and task.unknown need units=words: got units=subwords, "
                 f"vocabulary_size={vocabulary_size}, unknown={self.unknown}"
             )
         if within_documents and self.units is Units.subwords:
             raise ValueError(
-                "task.within_documents needs to know where articles begin, as units=words does: "
-                "got units=subwords; set task.units=words, or task.within_documents=false"
+                "task.within_documents needs the beginnings of articles, which units=words "
+                "finds: got units=subwords; set task.units=words, or task.within_documents=false"
             )
         self.facts = files.CORPORA[self.corpus]
         self.given = named_path(tokenizer) if tokenizer is not None else None
@@ -273,9 +273,9 @@ class WikiText(TokenisedTask):
         wanted = self.facts.words[split]
         if abs(words - wanted) > (self.facts.unverified if split == "train" else 0):
             raise BadData(
-                f"{self.spec.source}: the {split} split has {words:,} words, <eos> among them, "
-                f"wanted {wanted:,}: the file is truncated or another one; if it is a part on "
-                "purpose, set task.partial=true"
+                f"{self.spec.source}: the {split} split has {words:,} words, <eos> included, "
+                f"wanted {wanted:,}: the file is truncated or another file; if you want a part "
+                "of it, set task.partial=true"
             )
 
 

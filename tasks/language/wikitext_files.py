@@ -155,8 +155,8 @@ def _check_public(archive: Path, wanted: str) -> None:
     digest = remembered_sha256(archive)
     if digest != wanted:
         raise BadData(
-            f"{archive}: SHA-256 {digest}, wanted {wanted}: the file is damaged or another one; "
-            "fetch it again, or name it by task.path to use it as it is"
+            f"{archive}: SHA-256 {digest}, wanted {wanted}: the file is damaged or another "
+            "file; fetch it again, or name it by task.path to use it unchanged"
         )
 
 
@@ -166,8 +166,8 @@ def _members(archive: Path, form: WikiTextForm) -> dict[str, TextFile]:
     lacking = [f"{name}.{form}" for name in FILES.values() if f"{name}.{form}" not in names]
     if lacking:
         raise BadData(
-            f"{archive} holds {short_list(sorted(names)) or 'nothing'}, wanted "
-            f"{', '.join(lacking)} as well: fetch {form} and not the other form of the text"
+            f"{archive} contains {short_list(sorted(names)) or 'nothing'}, wanted "
+            f"{', '.join(lacking)} as well: fetch {form}, not the other form of the text"
         )
     return {split: TextFile(archive, names[f"{name}.{form}"]) for split, name in FILES.items()}
 
@@ -234,9 +234,10 @@ def load_hub(path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm) -> A
         config=hub_config(corpus, form),
         columns=("text",),
         splits=SPLITS,
-        instructions=f"on a machine with network fetch the parquet files of https://huggingface.co/"
-        f"datasets/{HUB_NAME}/tree/{HUB_REVISION}/{hub_config(corpus, form)}, put them into "
-        f"{folder} and set task.path={folder}; or use task.source=files or sample; {LICENCE}",
+        instructions="on a machine with a network connection, download the parquet files of "
+        f"https://huggingface.co/datasets/{HUB_NAME}/tree/{HUB_REVISION}/"
+        f"{hub_config(corpus, form)}, put them into {folder} and set task.path={folder}; "
+        f"or use task.source=files or sample; {LICENCE}",
     )
 
 

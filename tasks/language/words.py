@@ -126,9 +126,9 @@ class Words:
         )
         if self.wanted not in (None, len(self._words)):
             raise BadData(
-                f"train has {len(self._words):,} words, <unk> and <eos> among them, wanted "
-                f"{self.wanted:,}: the file is truncated or another one; if it is meant, set "
-                f"task.vocabulary_size={len(self._words)}"
+                f"train has {len(self._words):,} words, <unk> and <eos> included, wanted "
+                f"{self.wanted:,}: the file is truncated or another file; if that is intended, "
+                f"set task.vocabulary_size={len(self._words)}"
             )
 
     @property
@@ -182,8 +182,8 @@ class Words:
         missing = [*dict.fromkeys(word.decode() for word in words if word not in self._table)]
         if missing:
             raise ValueError(
-                f"the vocabulary does not have {', '.join(map(repr, missing[:8]))}: choose other "
-                "words, set signs apart by blanks, or write <unk> in their place"
+                f"the vocabulary does not contain {', '.join(map(repr, missing[:8]))}: choose "
+                "other words, separate signs by blanks, or write <unk> in their place"
             )
         return np.array([self._table[word] for word in words], token_type(self.size))
 

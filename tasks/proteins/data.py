@@ -81,7 +81,7 @@ class ProteinData(ByName):
         self.shares = {"validation": validation_fraction, "test": test_fraction}
         for name, share in self.shares.items():
             if not 0 < share < 0.5:
-                raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
+                raise ValueError(f"task.{name}_fraction must be from 0 to 0.5: got {share}")
         self._check_source()
         if self.families is not None and self.source is not ProteinSource.files:
             raise ValueError(
@@ -90,13 +90,13 @@ class ProteinData(ByName):
             )
         if self.families is None and held_out_families:
             raise ValueError(
-                "task.held_out_families needs a table of families: got "
-                f"{held_out_families}; name the table by task.families"
+                f"task.held_out_families needs a table of families: got {held_out_families}; "
+                "name the table by task.families"
             )
         for name in self.held_out_families:
             if not re.fullmatch(r"PF\d{5}", name):
                 raise ValueError(
-                    f"task.held_out_families lists Pfam accessions, as in PF18369: got "
+                    "task.held_out_families lists Pfam accessions, for example PF18369: got "
                     f"{short_repr(name)}"
                 )
 
@@ -104,13 +104,13 @@ class ProteinData(ByName):
         if self.source is ProteinSource.datasets and self.path is None:
             if not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
                 raise ValueError(
-                    f"task.revision pins the data set {self.dataset} by 40 hexadecimal digits, for "
-                    f"a branch moves: got {self.revision}; or name a folder by task.path"
+                    f"task.revision pins the data set {self.dataset} by 40 hexadecimal digits, "
+                    f"because a branch moves: got {self.revision}; or name a folder by task.path"
                 )
         elif self.revision is not None:
             raise ValueError(
-                "task.revision belongs to source=datasets without a path: got "
-                f"source={self.source}, path={self.path}, revision={self.revision}"
+                f"task.revision needs source=datasets without a path: got source={self.source}, "
+                f"path={self.path}, revision={self.revision}"
             )
 
     @property

@@ -32,9 +32,9 @@ ENDINGS = tuple(
 )
 """Endings of the files that a folder is searched for."""
 HINTS = {
-    "-": "gaps belong to alignments: give the sequences without them",
-    ".": "gaps belong to alignments: give the sequences without them",
-    "*": "a stop inside a sequence ends it: cut the record, or leave it out",
+    "-": "only alignments have gaps: give the sequences without them",
+    ".": "only alignments have gaps: give the sequences without them",
+    "*": "a stop inside a sequence ends it: cut the record, or remove it",
 }
 
 
@@ -101,7 +101,7 @@ class Cleaning:
             log.info("%s: %d J (L or I) read as X", self.origin, self.ambiguous)
         if self.empty:
             log.warning(
-                "%s: %d records without residues are left out, the first is %s",
+                "%s: %d records without residues are skipped, the first is %s",
                 self.origin,
                 self.empty,
                 self.first_empty,
@@ -128,7 +128,10 @@ def read_fasta(path: Path) -> Iterator[ProteinRecord]:
             if letters:
                 yield ProteinRecord(name, letters)
     if not number:
-        raise BadData(f"{path} holds no record: wanted FASTA, lines after a line that begins '>'")
+        raise BadData(
+            f"{path} contains no record: wanted FASTA, where a line that begins with "
+            "'>' precedes each sequence"
+        )
     cleaning.report()
 
 
@@ -141,7 +144,7 @@ def _after_preamble(lines: Iterator[str], path: Path) -> Iterator[str]:
         elif not begun and line.strip():
             raise BadData(
                 f"{path}, line {number}: {short_repr(line.strip())} before the first header, "
-                "wanted a line that begins with '>': is this FASTA, and whole?"
+                "wanted a line that begins with '>': is this a complete FASTA file?"
             )
         size += len(line)
         if size > LONGEST_LINE:  # the longest known protein has 45,000 residues

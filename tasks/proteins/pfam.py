@@ -69,7 +69,7 @@ def read_accessions(path: Path, families: Sequence[str]) -> dict[str, bool]:
             if accessions:
                 belongs[cells[entry]] = not accessions.isdisjoint(wanted)
     if not number:
-        raise BadData(f"{path} holds no row: export the table again")
+        raise BadData(f"{path} contains no row: export the table again")
     return belongs
 
 
@@ -103,8 +103,8 @@ def held_out(
             held.add(digest(record.letters))
     if without == number:
         raise BadData(
-            f"{origin} annotates none of the {number:,} sequences (the first is "
-            f"{short_repr(first)}): export the table for the entries of task.path"
+            f"{origin} has none of the {number:,} sequences (the first is {short_repr(first)}): "
+            "export the table for the entries of task.path"
         )
     log.info(
         "%s: %d of %d sequences have no Pfam family there and are split by their hash; %d belong "
@@ -116,7 +116,7 @@ def held_out(
     )
     if not held:
         raise BadData(
-            f"{origin}: none of {number - without:,} annotated sequences belongs to a family that "
-            "is held out; choose others by task.held_out_families, or leave out task.families"
+            f"{origin}: none of {number - without:,} annotated sequences belongs to a family in "
+            "task.held_out_families: choose other families, or remove task.families"
         )
     return frozenset(held)

@@ -36,11 +36,11 @@ def fasta_files(path: Path | None) -> list[Path]:
         )
     if not files:
         raise NotPrepared(
-            f"{root}: no FASTA file there (wanted .fasta, .fa, .faa, .fas or .fsa, packed as .gz, "
-            f".xz or .bz2 or not): fetch Swiss-Prot from {PUBLIC_URL} and put it there (about "
-            "570,000 sequences; it changes with every release, so no hash is known beforehand), or "
-            "name your own file or folder by task.path, or set task.source=sample for a trial; "
-            f"{LICENCE}"
+            f"{root}: no FASTA file there (wanted .fasta, .fa, .faa, .fas or .fsa, packed as "
+            f".gz, .xz or .bz2 or not): download Swiss-Prot from {PUBLIC_URL} and put it there "
+            "(about 570,000 sequences; every release differs, so its hash is unknown "
+            "beforehand), or name your file or folder by task.path, or set task.source=sample "
+            f"for a trial; {LICENCE}"
         )
     return files
 
@@ -71,8 +71,8 @@ def from_datasets(
         path,
         columns=[column],
         splits=["train"],
-        instructions="fetch its files elsewhere and name their folder by task.path, or read FASTA "
-        "files with task.source=files",
+        instructions="download its files elsewhere and name their folder by task.path, or read "
+        "FASTA files with task.source=files",
     )
     for split in sorted(loaded):
         origin = f"{path or name}, {split}"

@@ -92,8 +92,8 @@ def split_blocks(
         if not counts[split]:
             number = sum(counts[other] for other in SPLITS)
             raise BadData(
-                f"no sequence falls into the {split} split: the hashes of {number:,} "
-                "sequences decide; give more sequences, or change task.validation_fraction and "
+                f"no sequence falls into the {split} split, which the hashes of {number:,} "
+                "sequences decide: add sequences, or change task.validation_fraction and "
                 "task.test_fraction"
             )
     log.info("sequences: %s", ", ".join(f"{n:,} {name}" for name, n in sorted(counts.items())))

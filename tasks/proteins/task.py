@@ -180,7 +180,7 @@ class Proteins(RowsTask, LanguageTask):
         streamed = regime is not Regime.non_overlapping or stride or memory or contiguous
         if self.form is ProteinForm.single and streamed:
             raise ValueError(
-                "task.regime, stride, memory and contiguous belong to form=concatenated: got "
+                "task.regime, stride, memory and contiguous need form=concatenated: got "
                 f"form=single, regime={regime}, stride={stride}, memory={memory}, "
                 f"contiguous={contiguous}"
             )
@@ -264,8 +264,8 @@ class Proteins(RowsTask, LanguageTask):
         """Return this task with training windows of `length` tokens; ValueError for single rows."""
         if self.form is ProteinForm.single:
             raise ValueError(
-                f"windows of {length} tokens are cut from a stream: got task.form=single, whose "
-                "rows are sequences; set task.form=concatenated"
+                f"windows of {length} tokens need a stream: got task.form=single, whose rows "
+                "are sequences; set task.form=concatenated"
             )
         return super().with_windows(length)
 
@@ -344,7 +344,7 @@ class Proteins(RowsTask, LanguageTask):
         """Return an example as evaluation shows it, and the masked residues where there are."""
         number = self.examples(split)
         if not 0 <= index < number:
-            raise IndexError(f"{split} has examples 0 … {number - 1}: got {index}")
+            raise IndexError(f"{split} has examples 0 to {number - 1}: got {index}")
         data = self.split(split)
         if self.form is ProteinForm.concatenated:
             return _wrapped(to_text(data.tokens[index * self.length : (index + 1) * self.length]))

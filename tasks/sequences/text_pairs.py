@@ -80,8 +80,8 @@ class TextPairs(RowsTask):
         check_least(1, **lengths, bucket_batches=bucket_batches)
         if source_text == target_text:
             raise ValueError(
-                f"task.source_text={short(source_text)} and task.target_text={short(target_text)} "
-                "are columns of their own: name each once"
+                f"task.source_text={short(source_text)} and "
+                f"task.target_text={short(target_text)} must be different columns: name each once"
             )
         self.files = SplitFiles.resolve(
             {"train": train, "validation": validation, "test": test},
@@ -152,7 +152,7 @@ class TextPairs(RowsTask):
             )
             yield source, target
         if empty:
-            raise BadData(f"{path}: {split} holds no row")
+            raise BadData(f"{path}: {split} contains no row")
 
     def _stored(self, pairs: list[tuple[bytes, bytes]]) -> RaggedRows:
         """Return both texts of each pair as ids less 1; a target that is whole ends with 0."""

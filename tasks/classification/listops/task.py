@@ -130,8 +130,8 @@ class ListOps(ClassificationTask):
         self.source = source
         if (self.source is ListOpsSource.tsv) != (path is not None):
             raise ValueError(
-                f"task.path is the folder of the TSV files, for source=tsv: got source={source}, "
-                f"path={path!r}; give both or neither"
+                "task.path is the folder of the TSV files, for source=tsv: got "
+                f"source={source}, path={path!r}; set both or neither"
             )
         check_partial(partial, path is not None)
         wrong = [
@@ -150,9 +150,7 @@ class ListOps(ClassificationTask):
         if wrong:
             raise ValueError(f"ListOps: got {', '.join(wrong)}")
         if filler and self.source is not ListOpsSource.generated:
-            raise ValueError(
-                f"task.filler={filler} belongs to generated trees: got source={source}"
-            )
+            raise ValueError(f"task.filler={filler} needs generated trees: got source={source}")
         self.numbers: tuple[int, ...] = (train_examples, validation_examples, test_examples)
         limits = {
             "min_length": min_length,
@@ -246,7 +244,7 @@ class ListOps(ClassificationTask):
             return {}
         if self.source is not ListOpsSource.generated:
             raise ValueError(
-                f"trees of another length are generated: got source={self.source}; set "
+                f"only generated trees can have another length: got source={self.source}; set "
                 "task.source=generated"
             )
         limits = self.limits
@@ -288,9 +286,9 @@ class ListOps(ClassificationTask):
             self._longest = max(int(data.lengths.max()) for data in opened.splits.values())
         if self._longest > self.max_length:
             raise BadData(
-                f"{self.folder} holds a tree of {self._longest} tokens, more than max_length="
-                f"{self.max_length}; set task.max_length to at least that, for a cut tree has no "
-                "answer"
+                f"{self.folder} contains a tree of {self._longest} tokens, more than "
+                f"max_length={self.max_length}; set task.max_length to at least that, because a "
+                "truncated tree has no answer"
             )
         return opened
 
@@ -350,16 +348,16 @@ class ListOps(ClassificationTask):
             baseline(
                 "root_operator",
                 guesses == data.targets,
-                "answers from the first token alone, with the label most frequent after it in "
-                "training: a model at this level has learnt what the outermost operator favours, "
-                "and nothing that lies inside the list",
+                "answers from the first token alone, with the label that follows it most often "
+                "in training: a model at this level has learnt what the outermost operator "
+                "favours, and nothing that lies inside the list",
             ),
             *(
                 baseline(
                     f"oracle_depth_{depth}",
                     listops_oracle.oracle_answers(data, depth, most_frequent),
-                    f"evaluates the operators down to depth {depth} and guesses the deeper ones: "
-                    "what a perfect reader of so many levels would reach",
+                    f"evaluates the operators down to depth {depth} and guesses the deeper "
+                    "ones: a perfect reader of so many levels would reach this",
                 )
                 for depth in listops_oracle.DEPTHS
             ),

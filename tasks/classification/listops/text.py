@@ -54,7 +54,7 @@ def encode(text: str) -> Tokens:
     except KeyError as error:
         word = error.args[0].decode(errors="replace")
         raise BadData(
-            f"{short_repr(word)} is no ListOps token: wanted {' '.join(VOCABULARY[1:])}"
+            f"{short_repr(word)} is not a ListOps token: wanted {' '.join(VOCABULARY[1:])}"
         ) from None
 
 
@@ -131,8 +131,8 @@ def read_tsv(path: Path, *, max_length: int, check_answers: bool) -> Iterator[tu
         if not (headed or swapped):
             raise BadData(
                 f"{path}, line 1: got {short_repr(first)}, wanted the header {HEADER!r} and a "
-                "tree, a tab and its value a line, or lines of a value, a tab and its tree without "
-                "a header: is this a ListOps file?"
+                "tree, a tab and its value per line, or, without a header, a value, a tab and "
+                "its tree per line: is this a ListOps file?"
             )
         number = 1
         for number, line in enumerate(text if headed else chain([first], text), 1 + headed):
@@ -155,8 +155,8 @@ def _parse(
     if len(columns) != 2:
         raise BadData(
             f"got {len(columns)} columns, wanted "
-            f"{'Target<TAB>Source' if swapped else 'Source<TAB>Target'}: {short_repr(line)}; the "
-            "line is cut or not tab-separated"
+            f"{'Target<TAB>Source' if swapped else 'Source<TAB>Target'}: {short_repr(line)}; "
+            "the line is truncated or not separated by tabs"
         )
     source, label = reversed(columns) if swapped else columns
     if len(label) != 1 or not label.isdigit():
@@ -171,18 +171,20 @@ def _parse(
         ) from None
     if len(tokens) > max_length:
         raise BadData(
-            f"{len(tokens)} tokens, more than max_length={max_length}; set task.max_length to at "
-            "least that, for a cut tree has no answer"
+            f"{len(tokens)} tokens, more than max_length={max_length}; set task.max_length to "
+            "at least that, because a truncated tree has no answer"
         )
     if check_answers:
         answer = solve(list(tokens))
         if answer != int(label):
             raise BadData(
                 f"target {int(label)}, but the tree evaluates to {answer}; correct the line, or "
-                "set task.check_answers=false to take the targets as they are"
+                "set task.check_answers=false to use the targets of the file"
             )
     elif not _is_tree(tokens):
-        raise BadData(f"brackets do not match in {short_repr(source)}; the line is cut or damaged")
+        raise BadData(
+            f"brackets do not match in {short_repr(source)}; the line is truncated or damaged"
+        )
     return tokens, int(label)
 
 

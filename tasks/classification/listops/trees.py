@@ -65,9 +65,9 @@ class Limits:
             )
         if self.min_length < 0 or self.max_length < self.min_length + 2:
             raise ValueError(
-                "ListOps keeps trees with min_length < tokens < max_length: got "
-                f"min_length={self.min_length}, max_length={self.max_length}, which leaves none; "
-                "raise max_length"
+                "ListOps needs trees with min_length < tokens < max_length: got "
+                f"min_length={self.min_length}, max_length={self.max_length}, which excludes "
+                "all; raise max_length"
             )
         longest = self.longest(1)
         if longest <= self.min_length:
@@ -275,8 +275,8 @@ def distinct_trees(limits: Limits, *, seed: int, number: int, processes: int) ->
             if stalled == STALLED_BLOCKS:
                 raise ValueError(
                     f"only {len(seen)} of {number} wanted distinct trees exist or are likely "
-                    f"enough under {limits}: {stalled * BLOCK_TREES} draws gave no new one; widen "
-                    "the limits or ask for fewer examples"
+                    f"enough under {limits}: {stalled * BLOCK_TREES} draws gave no new one; "
+                    "widen the limits or set fewer examples"
                 )
             distinct.append(block.trees.take(np.array(rows, np.int64)))
             bar.update(len(rows))

@@ -51,8 +51,8 @@ def divide_pictures(
     if division is Division.tfds:
         if folder not in LEVELS:
             raise BadData(
-                f"task.split=tfds orders by the name of the set: got {folder}, wanted one of "
-                f"{', '.join(LEVELS)}; keep the archive's names, or set task.split=seeded"
+                f"task.split=tfds needs the published name of the set: got {folder}, wanted one "
+                f"of {', '.join(LEVELS)}; use the archive's names, or set task.split=seeded"
             )
         order = sorted(listed, key=lambda entry: _hash(LEVELS[folder], entry.key))
         first, second = round(0.8 * len(order)), round(0.9 * len(order))

@@ -78,14 +78,14 @@ def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
         ]
     empty = [entry.file for entry in listed if entry.empty]
     if empty:
-        log.warning("left out %d empty pictures, e.g. %s", len(empty), empty[0])
+        log.warning("skipped %d empty pictures, e.g. %s", len(empty), empty[0])
     if len(empty) == len(listed):
         raise BadData(f"{folder}: no picture with content; fetch the archive again")
     if len(empty) > EMPTY and not partial:
         raise BadData(
             f"{folder}: {len(empty):,} pictures are empty, wanted at most {EMPTY} as published, "
-            f"e.g. {empty[0]}: unpack the archive again, or, if it is a part on purpose, "
-            "set task.partial=true, and every row says so"
+            f"e.g. {empty[0]}: unpack the archive again, or, if you want a part of it, set "
+            "task.partial=true, which marks every row"
         )
     numbers, wanted = {"metadata": len(listed)}, {"metadata": PUBLISHED}
     check_whole(numbers, wanted, where=str(folder), of="pictures", partial=partial)
@@ -130,11 +130,11 @@ def pictures(listed: list[ListedPicture], side: int) -> Iterator[UInt8[np.ndarra
                 if opened.size != (side, side):  # before anything is decoded
                     raise BadData(
                         f"{entry.file}: {opened.size[0]:,} x {opened.size[1]:,} pixels, wanted "
-                        f"{side} x {side}; set task.side to what the set holds"
+                        f"{side} x {side}; set task.side to the size of these pictures"
                     )
                 levels = np.asarray(opened.convert("L"))
         except BadData:
             raise
         except UNREADABLE as error:
-            raise BadData(f"{entry.file} is no readable picture: {error}") from error
+            raise BadData(f"{entry.file} cannot be read as a picture: {error}") from error
         yield levels

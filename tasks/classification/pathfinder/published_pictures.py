@@ -71,7 +71,7 @@ def draw(style: Style, seed: int, index: int) -> TracedPicture:
             raise AssertionError(f"picture {index} of seed {seed} contradicts its label {label}")
         return picture
     raise ValueError(
-        f"no room for two snakes of {style.contour} dashes of {style.dash} pixels in "
+        f"two snakes of {style.contour} dashes of {style.dash} pixels found no room in "
         f"{style.side} x {style.side} pixels after {PICTURE_TRIES} trials: lower task.contour"
     )
 

@@ -138,7 +138,7 @@ class Pathfinder(GrayTask):
         if (self.source is PathfinderSource.files) != (path is not None):
             raise ValueError(
                 f"task.path is a set of the archive, for source=files: got source={source}, "
-                f"path={path!r}; give both or neither"
+                f"path={path!r}; set both or neither"
             )
         check_partial(partial, path is not None)
         if split is not Division.seeded and (path is None or data_seed):
@@ -314,8 +314,8 @@ class Pathfinder(GrayTask):
             baseline(
                 "disc_distance",
                 disc_distance.distance_answers(train, data, self._disc()),
-                "sees how far apart the two discs lie, and nothing else: a model at this level "
-                "need not have followed any path",
+                "reads only how far apart the two discs lie: a model at this level may have "
+                "followed no path",
             )
         )
         if self.path is None:
@@ -329,14 +329,14 @@ class Pathfinder(GrayTask):
             baseline(
                 "path_search",
                 np.array([pathfinder_trace.is_one_snake(picture) for picture in drawn]) == targets,
-                "follows the drawn snakes from one disc: every label is right, and the task has a "
-                "solution",
+                "follows the drawn snakes from one disc: every label is correct, and the task "
+                "has a solution",
             ),
             baseline(
                 "straightest_dashes",
                 np.array([pathfinder_trace.straightest(picture) for picture in drawn]) == targets,
-                "knows the dashes but not which snake they belong to, and goes straight on: "
-                "where snakes cross, a viewer cannot always tell",
+                "knows the dashes but not which snake they belong to, and continues straight "
+                "on: where snakes cross, a viewer cannot always decide",
             ),
         ]
 

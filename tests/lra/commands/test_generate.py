@@ -98,7 +98,7 @@ def test_a_prompt_longer_than_the_window_is_read_through_the_state(generate) -> 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--prompt Ba1", "text8 has a to z and blanks alone: got '1', 'B'"),
+        ("--prompt Ba1", "text8 contains only a to z and blanks: got '1', 'B'"),
         ("--prompt a --temperature 0", "--temperature must be positive and finite: got 0.0"),
         ("--prompt a --temperature nan", "--temperature must be positive and finite: got nan"),
         ("--prompt a --top-p 0", r"--top-p must lie in (0, 1]: got 0.0"),

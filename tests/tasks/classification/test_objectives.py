@@ -151,10 +151,10 @@ def test_the_baseline_is_the_frequency_of_tokens(name, objective):
     ("name", "words", "message"),
     [
         ("mnist", ["objective=masked", "encoding=scalars"], "set task.encoding=symbols"),
-        ("text", ["masked_share=0.2"], "belongs to objective=masked, unilm"),
+        ("text", ["masked_share=0.2"], "needs objective=masked, unilm"),
         ("text", ["objective=causal", "masked_share=0.2"], "got objective=causal"),
-        ("text", ["objective=masked", "masked_share=1"], "between 0 and 1"),
-        ("text", ["objective=prefix", "masked_replacement=bert"], "belongs to objective=masked or"),
+        ("text", ["objective=masked", "masked_share=1"], "must be from 0 to 1"),
+        ("text", ["objective=prefix", "masked_replacement=bert"], "needs objective=masked or"),
     ],
 )
 def test_options_that_do_not_fit(name, words, message):

@@ -83,7 +83,7 @@ def test_truncated_and_empty_files(tmp_path):
         path.unlink()
     for name in pairs.FILES.values():
         (tmp_path / name).write_bytes(b"")
-    with pytest.raises(BadData, match="holds no pair"):
+    with pytest.raises(BadData, match="contains no pair"):
         Retrieval(path=str(tmp_path)).prepare()
 
 

@@ -84,7 +84,7 @@ def test_pairs_and_numbers_as_labels(tmp_path):
     [
         ([*ROWS, ("x", "eggs")], ("text", "label"), r"line 62: label 'eggs', wanted one of"),
         ([*ROWS, ("", "ham")], ("text", "label"), "line 62, text"),
-        (ROWS, ("message", "label"), "wanted text; name yours by task.text"),
+        (ROWS, ("message", "label"), "wanted text; name your columns by task.text"),
         ([], ("text", "label"), "mine.csv"),
         (ROWS[:3], ("text", "label"), "too few|at least one for each split"),
     ],
@@ -100,11 +100,11 @@ def test_bad_tables(tmp_path, rows, header, message):
     [
         ({}, r"name a table by task\.train"),
         ({"train": "a.csv", "dataset": "b"}, r"name a table by task\.train"),
-        ({"dataset": "b", "test": "a.csv"}, "brings its own splits"),
+        ({"dataset": "b", "test": "a.csv"}, "has splits already"),
         ({"train": "a.csv", "labels": ["x"]}, "two at least"),
         ({"train": "a.csv", "labels": ["x", "x"]}, "each label once"),
         ({"train": "a.docx"}, r"ends in \.csv"),
-        ({"train": "a.csv", "test_fraction": 0.5}, "between 0 and 0.5"),
+        ({"train": "a.csv", "test_fraction": 0.5}, "must be from 0 to 0.5"),
         ({"train": "a.csv", "max_length": 0}, "max_length=0"),
         ({"train": "a.csv", "second_text": "text"}, "name each once"),
         ({"train": "a.csv", "text": "label"}, "name each once"),

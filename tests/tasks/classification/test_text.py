@@ -200,7 +200,7 @@ def test_missing_path_and_missing_folder(tmp_path, folder):
     with pytest.raises(NotPrepared, match=r"test/neg is missing: wanted train/neg, train/pos"):
         Text(path=str(folder), partial=True).prepare()
     (folder / "aclImdb_v1.tar.gz").touch()
-    with pytest.raises(NotPrepared, match=r"holds aclImdb_v1\.tar\.gz: name that file itself"):
+    with pytest.raises(NotPrepared, match=r"contains aclImdb_v1\.tar\.gz: name that file itself"):
         Text(path=str(folder), partial=True).prepare()
 
 
@@ -287,13 +287,13 @@ def test_datasets_of_another_form(tmp_path, tables, wanted):
 
 
 def test_datasets_missing_folder_empty_folder_and_broken_file(tmp_path):
-    with pytest.raises(NotPrepared, match="is no folder"):
+    with pytest.raises(NotPrepared, match="is not a folder"):
         read_datasets(tmp_path / "none")
     (tmp_path / "mine").mkdir()
     with pytest.raises(BadData, match=r"mine cannot be loaded: .*wanted files such as"):
         read_datasets(tmp_path / "mine")
     (tmp_path / "mine" / "train.parquet").write_bytes(b"PAR1 cut short")
-    with pytest.raises(BadData, match="is no whole parquet file: ArrowInvalid"):
+    with pytest.raises(BadData, match="is not a complete parquet file: ArrowInvalid"):
         read_datasets(tmp_path / "mine")
 
 

@@ -82,13 +82,13 @@ def test_a_text_behind_a_heading_is_found_in_every_unit(units, tmp_path, capsys)
     found = task.overlaps(task.store().splits)
     assert found["test", "train"] > 0.98
     assert found["validation", "train"] < 0.02
-    assert "of the text of test stands in train" in task.remarks["test"]
+    assert "of the text of test is in train" in task.remarks["test"]
     assert all(task.remarks["test"] in row.labels["remark"] for row in certify(task, split="test"))
     given = ["corpus", *(f"{name}={value}" for name, value in options.items())]
     assert data.main(["prepare", *given]) == 0
     assert task.remarks["test"] in capsys.readouterr().out
     assert data.main(["verify", *given]) == 0
-    assert "of test stands in train" in capsys.readouterr().out
+    assert "of test is in train" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("as_folder", [True, False])
@@ -102,8 +102,8 @@ def test_copies_in_one_text_are_found_in_train(as_folder, tmp_path):
         train.write_text(made_up(300) * 2)
     task = prepared(Corpus(train=str(train), length=64))
     for split in ("validation", "test"):
-        assert f"100.00% of the text of {split} stands in train" in task.remarks[split]
-    assert "100.00% of test stands in train" in check_disjoint(task).detail
+        assert f"100.00% of the text of {split} is in train" in task.remarks[split]
+    assert "100.00% of test is in train" in check_disjoint(task).detail
 
 
 def test_texts_of_a_table_that_differ_in_their_beginning_are_found(tmp_path):
@@ -115,13 +115,13 @@ def test_texts_of_a_table_that_differ_in_their_beginning_are_found(tmp_path):
         paths[split] = str(tmp_path / f"{split}.csv")
     task = prepared(TableTask(labels=["x", "y"], **paths))
     assert list(task.remarks) == ["test"]
-    assert "of the text of test stands in train" in task.remarks["test"]
+    assert "of the text of test is in train" in task.remarks["test"]
 
 
 def test_a_public_text_that_holds_its_end_twice_is_found(tmp_path):
     (tmp_path / "enwik8").write_text(made_up(500) + made_up(60))
     task = prepared(Characters(path=str(tmp_path / "enwik8"), partial=True, length=64))
-    assert "100.00% of the text of test stands in train" in task.remarks["test"]
+    assert "100.00% of the text of test is in train" in task.remarks["test"]
 
 
 @pytest.mark.parametrize(

@@ -174,13 +174,13 @@ def test_an_empty_part_is_refused(tmp_path, name):
 
 
 def test_an_empty_split_is_refused_whatever_is_said():
-    with pytest.raises(BadData, match="test holds none of 5 images"):
+    with pytest.raises(BadData, match="test contains none of 5 images"):
         check_whole({"train": 5}, {"train": 5, "test": 5}, where="x", of="images", partial=True)
 
 
 @pytest.mark.parametrize("task", [Text, Pixels, Characters])
 def test_public_data_are_no_part(task):
-    with pytest.raises(ValueError, match=r"leave task\.partial out"):
+    with pytest.raises(ValueError, match=r"remove task\.partial"):
         task(partial=True)
 
 
@@ -215,5 +215,7 @@ def test_the_official_number_of_trees_needs_no_word(tmp_path, monkeypatch):
 def test_pairs_that_are_cut_in_the_last_text(tmp_path, split):
     file = aan(tmp_path) / pairs.FILES[split]
     file.write_bytes(file.read_bytes()[:-2])
-    with pytest.raises(BadData, match="line 9: the last line has no end, so it may be cut"):
+    with pytest.raises(
+        BadData, match="line 9: the last line has no line end, so it may be truncated"
+    ):
         Retrieval(path=str(tmp_path), partial=True).prepare()

@@ -62,7 +62,7 @@ def get(server, final, **changes):
 def test_download_resumes_after_a_cut(server, tmp_path):
     final = tmp_path / "data.tar.gz"
     server.cut = 1000
-    said = r"tar\.gz: the connection ended after 1000 of 102400 bytes; run the same .*\.part, or"
+    said = r"tar\.gz: the connection ended after 1000 of 102400 bytes; rerun the same .*\.part, or"
     with pytest.raises(NotPrepared, match=said):
         get(server, final)
     assert not final.exists()
@@ -108,7 +108,7 @@ def test_download_starts_over_where_ranges_are_ignored(server, tmp_path):
 
 def test_wrong_hash_is_refused_and_removed(server, tmp_path):
     final = tmp_path / "data.tar.gz"
-    with pytest.raises(BadData, match=r"did not give the wanted file .*SHA-256.*by hand"):
+    with pytest.raises(BadData, match=r"did not deliver the wanted file .*SHA-256.*by hand"):
         get(server, final, sha256="0" * 64)
     assert list(tmp_path.glob("data*")) == []
     final.write_bytes(CONTENT[:-1])

@@ -71,7 +71,7 @@ def test_text8_has_27_characters(tmp_path):
     assert task.split("train").tokens.max() < 27
     assert task.describe("train", 0).encode() == sample_text(60_000)[:512]
     path.write_bytes(b"abc Def")
-    with pytest.raises(BadData, match=r"byte 4 is b'D'; text8 holds a to z"):
+    with pytest.raises(BadData, match=r"byte 4 is b'D', but text8 contains only a to z"):
         Characters(corpus=CharacterCorpus.text8, path=str(path), partial=True).prepare()
 
 

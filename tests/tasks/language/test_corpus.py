@@ -145,7 +145,7 @@ def test_rare_characters_are_unknown_and_remarked(tmp_path):
     assert written(task, "test").endswith("ba��")
     assert task.remarks["test"].startswith("4 of ")
     assert task.encode("abba").tolist() == [0, 1, 1, 0]
-    with pytest.raises(ValueError, match="train does not have 'x'"):
+    with pytest.raises(ValueError, match="train does not contain 'x'"):
         task.encode("axb")
 
 
@@ -185,10 +185,10 @@ def test_batches_tell_documents_apart(notes, one):
 
 
 BAD = {
-    "binary.txt": (b"\x89PNG\r\n\x1a\n\0\0", r"binary\.txt: byte 0 is no UTF-8"),
-    "latin.txt": (b"caf\xe9 au lait\n", r"latin\.txt: byte 3 is no UTF-8"),
+    "binary.txt": (b"\x89PNG\r\n\x1a\n\0\0", r"binary\.txt: byte 0 is not UTF-8"),
+    "latin.txt": (b"caf\xe9 au lait\n", r"latin\.txt: byte 3 is not UTF-8"),
     "wide.txt": ("\ufeffwide".encode("utf-16-le"), "byte order mark of UTF-16: save it as UTF-8"),
-    "nul.txt": (b"one\ntwo\0\n", r"nul\.txt, line 2: a byte 0, which no text has"),
+    "nul.txt": (b"one\ntwo\0\n", r"nul\.txt, line 2: it contains a byte 0"),
     "empty.txt": (b"", r"empty\.txt is empty \(0 bytes\)"),
     "short.txt": (b"abc\n", "the train split has|the validation split has .* tokens"),
     "damaged.txt.gz": (gzip.compress(b"text " * 99)[:-9], r"damaged\.txt\.gz"),
@@ -236,14 +236,16 @@ def test_json_lines_are_no_text(tmp_path, name, content, refused):
 
 def test_a_bad_file_among_others_says_how_to_leave_it_out(notes):
     (notes / "z.bin").write_bytes(b"\xff\xff")
-    with pytest.raises(BadData, match=r"z\.bin: byte 0 .*'notes/\*\.txt' leaves other files out"):
+    with pytest.raises(BadData, match=r"z\.bin: byte 0 .*'notes/\*\.txt' excludes other files"):
         prepared(notes)
 
 
 @pytest.mark.parametrize("name", ["absent", "absent/*.txt", "empty"])
 def test_what_is_not_there_is_named(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NotPrepared, match=r"task\.train=.*(is missing|holds no file): name a text"):
+    with pytest.raises(
+        NotPrepared, match=r"task\.train=.*(is missing|contains no file): name a text"
+    ):
         prepared(tmp_path / name)
 
 
@@ -252,7 +254,7 @@ def test_splits_that_share_their_text_are_refused(one, notes):
     copy.write_text(TEXT)
     for test in (one, copy):
         with pytest.raises(
-            BadData, match=r"task\.train and task\.test both name .*leave task\.test"
+            BadData, match=r"task\.train and task\.test both name .*remove task\.test"
         ):
             prepared(one, test=str(test))
     with pytest.raises(BadData, match=r"both name .*b\.txt"):
@@ -266,10 +268,10 @@ def test_a_tokenizer_that_loses_text_is_refused(one, tmp_path):
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.save(str(tmp_path / "words.json"))
     options = {"units": CorpusUnits.subwords}
-    with pytest.raises(BadData, match=r"words\.json gives back 'line \[UNK\].*one\.txt, line 1"):
+    with pytest.raises(BadData, match=r"words\.json decodes .* to 'line \[UNK\].*one\.txt, line 1"):
         prepared(one, tokenizer=str(tmp_path / "words.json"), **options)
     (tmp_path / "no.json").write_text(json.dumps({"a": 1}))
-    with pytest.raises(BadData, match=r"no\.json is no tokenizer\.json"):
+    with pytest.raises(BadData, match=r"no\.json is not a tokenizer\.json"):
         prepared(one, tokenizer=str(tmp_path / "no.json"), **options)
     learnt = prepared(one, subword_vocabulary=270, **options)
     file = learnt.tokeniser._file.folder / "tokenizer.json"

@@ -82,7 +82,7 @@ def test_rows_of_a_data_set_are_books(folder, tmp_path):
 
 def test_what_is_no_utf8(folder):
     (folder / "test" / "31.txt").write_bytes(b"caf\xe9\n")
-    with pytest.raises(BadData, match=r"test/31\.txt: byte 3 is no UTF-8.*task\.errors=replace"):
+    with pytest.raises(BadData, match=r"test/31\.txt: byte 3 is not UTF-8.*task\.errors=replace"):
         part(folder).prepare()
     task = part(folder, errors=DecodingErrors.replace)
     task.prepare()
@@ -99,7 +99,7 @@ def test_files_that_are_no_books(folder):
         part(folder).prepare()
     for file in (folder / "test").iterdir():
         file.unlink()
-    with pytest.raises(BadData, match="holds no book"):
+    with pytest.raises(BadData, match="contains no book"):
         part(folder).prepare()
     shutil.rmtree(folder / "test")
     with pytest.raises(NotPrepared, match=r"no folders train/, validation/, test/.*28,602 books"):
@@ -155,5 +155,5 @@ def test_within_documents_a_token_is_numbered_by_its_book(folder):
     )
     assert trained.document.shape == trained.target.shape
     assert trained.document_position is None
-    with pytest.raises(ValueError, match="a state knows of none"):
+    with pytest.raises(ValueError, match="a state mixes documents"):
         part(folder, length=8, regime="memory", memory=8, within_documents=True)

@@ -193,14 +193,14 @@ def test_unknown_words(folder, caplog):
     task = words(folder, unknown=Unknown.unk)
     task.prepare()
     assert task.split("validation").tokens.tolist() == [0, 1, 7, 8, 5, 7, 4, 0]
-    assert "1 words that the vocabulary does not have were read as <unk>" in caplog.text
+    assert "1 words that are missing from the vocabulary were read as <unk>" in caplog.text
 
 
 def test_missing_damaged_and_empty_files(folder, tmp_path):
     with pytest.raises(NotPrepared, match=r"wikitext-2-v1\.zip \(SHA-256 92675f1d.*CC BY-SA"):
         words(tmp_path / "nowhere").prepare()
     (folder / "wiki.test.tokens").write_bytes(b"a \xff\n")
-    with pytest.raises(BadData, match=r"wiki\.test\.tokens: byte 2 is no UTF-8"):
+    with pytest.raises(BadData, match=r"wiki\.test\.tokens: byte 2 is not UTF-8"):
         words(folder).prepare()
     (folder / "wiki.test.tokens").write_bytes(b"")
     with pytest.raises(BadData, match=r"wiki\.test\.tokens is empty"):
@@ -213,7 +213,7 @@ def test_missing_damaged_and_empty_files(folder, tmp_path):
         words(folder).prepare()
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("wikitext-2-raw/wiki.train.raw", "x")
-    with pytest.raises(BadData, match=r"holds wiki\.train\.raw, wanted wiki\.train\.tokens"):
+    with pytest.raises(BadData, match=r"contains wiki\.train\.raw, wanted wiki\.train\.tokens"):
         words(tmp_path / "other.zip").prepare()
 
 
@@ -244,7 +244,7 @@ def test_a_store_of_another_tokeniser_is_found(folder):
     task = subwords(folder)
     task.prepare()
     task.store().about["tokenizer_sha256"] = "0" * 64
-    with pytest.raises(BadData, match=r"was made by another bpe 262: .*delete this folder"):
+    with pytest.raises(BadData, match=r"was made with another bpe 262: .*delete this folder"):
         task.verify()
 
 
@@ -283,7 +283,7 @@ def test_a_text_of_ones_own_is_read_and_written(folder):
     ids = task.encode("the cat\nthe <unk>")
     assert ids.tolist() == [1, 3, 0, 1, 5]
     assert task.decode(ids) == "the cat <eos>\nthe <unk>"
-    with pytest.raises(ValueError, match="does not have 'fish', 'Dog': choose other words"):
+    with pytest.raises(ValueError, match="does not contain 'fish', 'Dog': choose other words"):
         task.encode("the fish saw fish Dog")
     task = subwords(folder)
     task.prepare()

@@ -66,7 +66,7 @@ def test_a_text_is_the_same_in_blocks_of_any_size(monkeypatch):
 
 def test_no_utf8_and_no_text_are_refused(monkeypatch):
     monkeypatch.setattr(lines, "BLOCK_BYTES", 4)
-    with pytest.raises(BadData, match=r"f\.txt: byte 8 is no UTF-8.*\\xff"):
+    with pytest.raises(BadData, match=r"f\.txt: byte 8 is not UTF-8.*\\xff"):
         list(file_blocks(io.BytesIO(b"abc\n\ndef\xff\n"), "f.txt"))
     with pytest.raises(BadData, match=r"f\.txt is empty"):
         list(file_blocks(io.BytesIO(b""), "f.txt"))

@@ -69,7 +69,7 @@ def test_unusual_residues_stay_and_j_becomes_x(tmp_path, caplog):
 def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
     content = b">e1\n>sp|P1|A\nMK\n>e2\n\n*\n>\n"
     assert list(read_fasta(written(tmp_path, content))) == [ProteinRecord("P1", b"MK")]
-    assert "3 records without residues are left out, the first is record 1 (e1)" in caplog.text
+    assert "3 records without residues are skipped, the first is record 1 (e1)" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,13 @@ def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
         (b">a\nM*KT\n", r"'\*' at residue 2.*a stop inside"),
         (b">a\nM\xf6K\n", "at residue 2"),
         (b"MKT\n>a\nMK\n", r"line 1: 'MKT' before the first header"),
-        (b"{}\n", "is this FASTA"),
-        (b"", "holds no record"),
-        (b"\n\n", "holds no record"),
-        *((PLAIN[:cut], "the last line has no end, so it may be cut") for cut in range(-4, 0)),
+        (b"{}\n", "is this a complete FASTA file"),
+        (b"", "contains no record"),
+        (b"\n\n", "contains no record"),
+        *(
+            (PLAIN[:cut], "the last line has no line end, so it may be truncated")
+            for cut in range(-4, 0)
+        ),
     ],
 )
 def test_everything_else_is_refused(tmp_path, content, message):

@@ -58,10 +58,10 @@ def test_held_out_families_are_in_no_other_split(file, tmp_path, caplog):
     ("rows", "heads", "message"),
     [
         (["P1\tx\tPF99999;"], "Entry\tReviewed\tPfam", "none of 1 annotated sequences belongs"),
-        (["Z1\tx\tPF00001;"], "Entry\tReviewed\tPfam", r"annotates none of the 300.*'P0'"),
+        (["Z1\tx\tPF00001;"], "Entry\tReviewed\tPfam", r"has none of the 300.*'P0'"),
         (["P1\tx\tPF00001;"], "Entry\tReviewed\tFamily", "wanted Entry and Pfam"),
         (["P1\tx"], "Entry\tReviewed\tPfam", "line 2: 2 columns, wanted 3"),
-        ([], "Entry\tReviewed\tPfam", "holds no row"),
+        ([], "Entry\tReviewed\tPfam", "contains no row"),
     ],
 )
 def test_tables_that_hold_nothing_out(file, tmp_path, rows, heads, message):

@@ -91,13 +91,13 @@ def test_pairs_of_texts_are_joined_by_a_boundary_and_padded_behind(tmp_path):
 def test_bad_pairs_are_named(tmp_path):
     with pytest.raises(ValueError, match="name a file of pairs"):
         TextPairs()
-    with pytest.raises(ValueError, match="columns of their own"):
+    with pytest.raises(ValueError, match="must be different columns"):
         TextPairs(train="x.csv", source_text="a", target_text="a")
-    with pytest.raises(NotPrepared, match="is missing: name a file that is there"):
+    with pytest.raises(NotPrepared, match="is missing: name a file that exists"):
         TextPairs(train=str(tmp_path / "none.csv")).prepare()
     with pytest.raises(BadData, match=r"line 2, b is empty"):
         pairs(tmp_path, rows=[("a", "b"), ("a", "")]).prepare()
-    with pytest.raises(BadData, match=r"wanted source, target; name yours by .*task.source_text"):
+    with pytest.raises(BadData, match=r"wanted source, target; name your .*task.source_text"):
         TextPairs(train=str(tmp_path / "mine.jsonl")).prepare()
 
 

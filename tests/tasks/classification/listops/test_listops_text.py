@@ -54,7 +54,7 @@ def test_solver_refuses_what_is_no_tree(text):
 
 
 def test_unknown_word_is_named():
-    with pytest.raises(BadData, match=r"'\[MEAN' is no ListOps token"):
+    with pytest.raises(BadData, match=r"'\[MEAN' is not a ListOps token"):
         encode("[MEAN 1 2 ]")
 
 

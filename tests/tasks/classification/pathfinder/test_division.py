@@ -118,7 +118,9 @@ def test_both_copies_of_path_x_are_found_and_told_apart(tmp_path):
     made = task(root, side=128)
     assert made.spec.source == f"files: pathfinder128/{HARD} (a part)"
     inner = pictures(root / "lra_release" / "pathfinder128" / HARD, side=128, shift=1)
-    with pytest.raises(BadData, match=r"holds pathfinder128.*2 times: .*name one folder by task"):
+    with pytest.raises(
+        BadData, match=r"contains pathfinder128.*2 times: .*name one folder by task"
+    ):
         task(root, side=128)
     nested = task(inner, side=128)
     assert nested.spec.source == f"files: lra_release/pathfinder128/{HARD} (a part)"

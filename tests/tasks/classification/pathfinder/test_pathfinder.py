@@ -108,13 +108,13 @@ def test_an_empty_picture_is_left_out(archive, caplog):
     task = Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True)
     task.prepare()
     assert sum(len(task.split(s).targets) for s in ("train", "validation", "test")) == 19
-    assert "left out 1 empty pictures" in caplog.text
+    assert "skipped 1 empty pictures" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("name", "content", "error", "message"),
     [
-        ("imgs/2/sample_3.png", b"no png", BadData, "no readable picture"),
+        ("imgs/2/sample_3.png", b"no png", BadData, "cannot be read as a picture"),
         ("imgs/2/sample_3.png", None, NotPrepared, "is missing, though"),
         ("metadata/2.npy", b"imgs/2 sample_0.png 0 7 x", BadData, "line 1"),
         ("metadata/2.npy", b"../.. passwd 0 1 x", BadData, "lies outside"),
@@ -144,5 +144,7 @@ def test_no_archive_says_what_to_fetch(tmp_path):
 
 def test_impossible_pictures_end_with_a_reason(monkeypatch):
     monkeypatch.setattr("lra.tasks.classification.pathfinder.published_pictures.PICTURE_TRIES", 3)
-    with pytest.raises(ValueError, match=r"no room for two snakes of 200 dashes.*task\.contour"):
+    with pytest.raises(
+        ValueError, match=r"two snakes of 200 dashes .* found no room.*task\.contour"
+    ):
         draw(replace(STYLES[32], contour=200), 0, 0)
