@@ -15,7 +15,7 @@ from typing import Any
 
 FACTS: Mapping[tuple[str, bool], str] = MappingProxyType({
     ("causal", True): "a causal model",
-    ("causal", False): "a model that sees both sides",
+    ("causal", False): "a model that attends to both sides",
     ("cls", True): "a CLS vector (model.backbone.pooling=cls)",
 })  # fmt: skip
 """Facts of the site that options may need, as messages call them."""

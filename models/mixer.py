@@ -1,4 +1,4 @@
-"""The whole contract between a family of mixers and everything that builds, runs or checks it.
+"""The interface of a mixer: what families implement, and what builds, runs and checks them.
 
 Axis letters are fixed for the project: b batch, p sequences per example, l length, d width,
 h heads, k and v key and value width per head, c classes. One mask convention: `keep`, True = real
@@ -68,7 +68,7 @@ class Growth:
             )
 
     def at(self, length: float) -> float:
-        """Return its value at a length of 2 or more; the logarithm is that to base 2."""
+        """Return its value at a length of 2 or more, with the logarithm to base 2."""
         return float(length**self.exponent * (math.log2(length) if self.log else 1.0))
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Growth:
 
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
-"""What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.
+"""What a mixer remembers along time: nested tuples of tensors, batch first, with constant shapes.
 
 Zeros mean empty; an empty slot is masked, never absent. `lra.models.state` maps over it.
 """
@@ -90,14 +90,14 @@ NO_PENALTIES: Mapping[str, Tensor] = MappingProxyType({})
 
 
 class Unsupported(ValueError):
-    """Raised by a constructor or by `initial_state` for what a family cannot do.
+    """Raised by a constructor or by `initial_state` if a family cannot do what is asked.
 
     It becomes a row whose status is `unsupported` and whose reason is this message.
     """
 
 
 class Idle(Unsupported):
-    """Raised for an option that nothing reads: without it the model is the same, and can be had.
+    """Raised for an option that has no effect: leave it at its default.
 
     Args:
         sentence: The message.
@@ -114,25 +114,25 @@ class Idle(Unsupported):
 
 
 class Variant(StrEnum):
-    """Function of the paper or of the official LRA code."""
+    """Which of two functions a family computes if the official LRA code differs from the paper."""
 
     faithful = auto()
-    """The function of the paper."""
+    """The paper's function."""
     lra = auto()
     """The function of the code behind the published Long Range Arena results."""
 
 
 class PaddingRule(StrEnum):
-    """How padding is treated where a weight of 0 cannot exclude it."""
+    """How a family treats padding that a weight of 0 alone does not exclude."""
 
     exact = auto()
-    """Padding is excluded: a padded row gives the result of the row alone."""
+    """Padding has no effect: a padded row equals the same row alone."""
     original = auto()
     """As in the authors' code, where padding counts, mostly as zeros."""
 
     @property
     def traits(self) -> dict[str, Any]:
-        """Return what a family of no mask but padding's says of it, for `Traits`."""
+        """Return what `Traits` needs from a family that reads padding and no other mask."""
         if self == PaddingRule.exact:
             return {}
         return {"supports": Traits().supports - {"keep"}, "hides_others": True}
@@ -141,14 +141,14 @@ class PaddingRule(StrEnum):
 SITE_OPTIONS: Mapping[str, str] = MappingProxyType(
     {"head_width": "own_head_width", "qkv_bias": "qkv_bias", "output_bias": "output_bias"}
 )
-"""Options of the backbone that only some mixers can apply, and the field of `Site` of each; None
+"""Options of the backbone that only some mixers can apply, each with its field of `Site`; None
 there is the default, which every mixer knows."""
 
 
 @by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where a mixer is built. New facts go here, never into a family's signature."""
+    """The facts of a place for a mixer. New facts go here, not into a family's signature."""
 
     width: int
     heads: int
@@ -156,28 +156,28 @@ class Site:
     causal: bool = False
     layer: int = 0
     depth: int = 1
-    """Layers that have weights of their own; `layer` counts these."""
+    """Layers with separate weights; `layer` counts these."""
     attention_dropout: float = 0.0
     positions: Positions = Positions.none
-    """One of `INSIDE` when the mixer itself must apply the positions; else `none`."""
+    """One of `INSIDE` if the mixer itself must apply the positions; else `none`."""
     relative_distance: int = 64
-    """Largest distance that `positions=shaw` tells apart."""
+    """Largest distance that `positions=shaw` distinguishes."""
     cls: bool = False
-    """Whether position 0 holds the CLS vector, which tasks read the answer from."""
+    """Whether position 0 is a CLS vector, at which tasks read the answer."""
     generator: torch.Generator = field(default_factory=torch.Generator)
     """For draws at construction; seeded from (run seed, layer)."""
     own_head_width: int | None = None
-    """Width of one head where it is not `width / heads`; None = that. See `head_width`."""
+    """Width of one head if it differs from `width / heads`; None = equal. See `head_width`."""
     qkv_bias: bool | None = None
-    """Whether what makes queries, keys and values has biases; None = as the family's `bias`."""
+    """Whether projections to queries, keys and values have biases; None = the family's `bias`."""
     output_bias: bool | None = None
-    """The same of the projection back."""
+    """Whether the projection back has a bias; None = the family's `bias`."""
     shared: dict[str, nn.Module] = field(default_factory=dict)
-    """One per model: modules that several layers hold."""
+    """Modules that several layers share; one mapping per model."""
 
     @property
     def head_width(self) -> int:
-        """Width of one head. ValueError where `heads` would have to divide `width`."""
+        """Width of one head. Raises ValueError if `heads` must divide `width` and does not."""
         if self.own_head_width is not None:
             return self.own_head_width
         if self.width % self.heads:
@@ -190,17 +190,17 @@ class Site:
 
     @property
     def inner_width(self) -> int:
-        """Width of all heads together: of queries, of keys and of values."""
+        """Width of all heads together, for queries, keys and values."""
         return self.heads * self.head_width
 
     def share(self, name: str, make: Callable[[], M]) -> M:
-        """Return the module that all layers hold under `name`; the first call makes it."""
+        """Return the module that all layers share under `name`; the first call makes it."""
         if name not in self.shared:
             self.shared[name] = make()
         return cast(M, self.shared[name])
 
     def at(self, values: list[T]) -> T:
-        """Pick this layer's entry of a per-layer option: one value for all, or one per layer."""
+        """Return this layer's value of a per-layer option: one value for all, or one per layer."""
         if len(values) == 1:
             return values[0]
         if len(values) != self.depth:
@@ -217,61 +217,62 @@ class Traits:
     supports: frozenset[str] = frozenset({"keep", "start"})
     """Fields of `Layout` that it respects exactly."""
     hides_others: bool = False
-    """Reads `keep`, which `supports` then lacks, but hides other tokens by it than padding."""
+    """True: `keep` also hides tokens other than padding; `supports` then lacks it."""
     positions: frozenset[str] = frozenset()
-    """Encodings among `Positions` that it applies itself when the site asks for them."""
+    """Encodings among `Positions` that it applies itself if the site asks for them."""
     options: frozenset[str] = frozenset()
-    """Options of the site, among `SITE_OPTIONS`, that it applies where they differ from the
-    default. A mixer that lacks one is refused where a model asks for it."""
+    """Options of the site, among `SITE_OPTIONS`, that it applies. A mixer that lacks one is refused
+    if the option differs from its default."""
     causal: bool = False
-    """Whether this instance looks only at the past and the present."""
+    """True: an output depends on earlier tokens and its own token alone."""
     max_length: int | None = None
     operations: Growth = Growth(1.0)
     """Of products, convolutions and Fourier transforms, forward and backward, or of what is
     computed element by element where that grows faster; a table or a number of buckets that the
     site's longest input decides grows with it."""
     memory: Growth = Growth(1.0)
-    """Of the activations that autograd keeps."""
+    """Growth of the activations that autograd saves."""
     reach: int | None = None
-    """An output depends on no token more than so many tokens away; None: there is no such bound."""
+    """Largest distance of a token on which an output depends; None: unlimited."""
     selection_leak: bool = False
-    """Causal values, but later tokens move earlier choices (hashing)."""
+    """Causal values, but later tokens change earlier choices (hashing)."""
     row_stochastic: bool = False
     """Each output is a weighted mean of the values: enables the V = 1 and implied-matrix tests."""
     weight_dropout: bool = False
-    """Has weights that `attention_dropout` can act on."""
+    """True: `attention_dropout` has weights to act on."""
     cross: bool = False
     """Keys and values may have another length than the queries: cross attention."""
     by_batch: str = ""
-    """The option, as `name=value`, by which rows of a batch change each other; empty: none."""
+    """The option, as `name=value`, by which examples of a batch change each other; "": none."""
     shared_query_key: bool = False
-    """One vector is query and key: `k` of the attention core is not looked at."""
+    """One vector is query and key: the attention core ignores `k`."""
     surrogate_gradient: bool = False
-    """Backward is meant to be something else than the derivative of forward."""
+    """True: backward is intentionally not the derivative of forward."""
     training_noise: bool = False
-    """Training draws noise of its own, besides dropout."""
+    """True: training draws other noise than dropout."""
     random_draws: bool = False
-    """Draws of `site.generator` decide the function: hashes, features, random blocks."""
+    """Draws of `site.generator` decide the function, for example hashes or random blocks."""
     simulated: bool = False
-    """A dense mask instead of sparsity: barred from speed tables."""
+    """A dense mask imitates sparsity: excluded from tables of speed."""
     reversible: bool = True
-    """False: carries a stream or an activation penalty."""
+    """False: it passes another stream or an activation penalty from layer to layer."""
     in_streams: frozenset[str] = frozenset()
-    """Names of parameters that learn behind a memory alone: without a state nothing reads them."""
+    """Names of parameters that learn only from tokens after a memory."""
     by_segment: bool = False
-    """Tokens of a stream see all of the memory before their segment, late ones of it more."""
+    """All tokens of a segment attend to the whole memory before it, so late ones reach further
+    back."""
     summarises: bool = False
-    """Its state grows with its memory, and tells something of tokens from before it as well: by a
-    summary, or a window that is longer."""
+    """Its state grows with its memory, and includes earlier tokens as well, in a summary or a
+    longer window."""
     keeps_length: bool = True
-    """Gives one output for each token; False: a stack that answers with tokens of its own."""
+    """True: one output for each token; False: a stack that answers with other tokens."""
     sees_order: bool = True
-    """False: tokens are a set. Permuted ones (a CLS vector stays) give outputs permuted alike, so
-    that no answer for a sequence can depend on their order unless positions tell it."""
+    """False: tokens are a set. Permuting them (a CLS vector stays) permutes the outputs in the same
+    way, so an answer for a sequence depends on order only through positions."""
 
 
 def looked_at(mask: Bool[Tensor, "..."]) -> bool:
-    """Tell whether what is in a mask can be looked at: without contents not, nor while compiling.
+    """Tell whether the contents of a mask can be read: not without contents, nor while compiling.
 
     On a GPU a look would wait for the device.
     """
@@ -280,7 +281,7 @@ def looked_at(mask: Bool[Tensor, "..."]) -> bool:
 
 
 class MadeOnce:
-    """What the layers of one pass make of its masks: the first that asks makes it for all.
+    """What layers compute from the masks of one pass: the first that asks computes it for all.
 
     A value belongs to the very tensors that it was made of: a layout with others gets its own.
     """
@@ -289,7 +290,7 @@ class MadeOnce:
         self._held: dict[tuple[Hashable, ...], tuple[Sequence[object], Any]] = {}
 
     def of(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
-        """Return a value, none of whose tensors has a gradient.
+        """Return a value without gradients in its tensors.
 
         Args:
             name: What it is, with all that decides it besides tensors.
@@ -303,7 +304,7 @@ class MadeOnce:
 
 
 class Layout(NamedTuple):
-    """Read-only facts of one pass. None means nothing special, and the fast path.
+    """Read-only facts of one pass. None means the default, and the fast path.
 
     The model makes `keep` of a task's padding and `start` of a state along time; `document`,
     `prefix` and `order` are those of a batch; `is_global` has no producer among the tasks. A stack
@@ -315,17 +316,18 @@ class Layout(NamedTuple):
     start: Int[Tensor, " b"] | None = None
     """Absolute position of x[:, 0]."""
     is_global: Bool[Tensor, "b l"] | None = None
-    """These tokens see all and are seen by all, where causality and padding let them."""
+    """True = this token attends to all and all attend to it, as far as causality and padding
+    allow."""
     document: Int[Tensor, "b l"] | None = None
-    """Attend only among equals."""
+    """Document number of each token; tokens attend only within a document."""
     prefix: Int[Tensor, " b"] | None = None
-    """Prefix language model: the first `prefix` tokens see each other."""
+    """Prefix language model: the first `prefix` tokens attend to each other."""
     order: Int[Tensor, "b l"] | None = None
-    """Ranks, for a mixer that looks both ways: a token sees those of no higher rank."""
+    """Ranks, for a bidirectional mixer: a token attends to those with no higher rank."""
     derived: MadeOnce | None = None
-    """No fact, but what layers make of them; None: each makes its own."""
+    """Cache for what layers compute from these facts; None: each layer computes it."""
     unread: bool = False
-    """No fact either, but a promise: padding enters normed, and nobody reads what leaves there."""
+    """Promise about padding: it enters normed, and nobody reads the outputs there."""
 
     def once(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
         """Return what `make` returns, once for all layers of a pass: see `MadeOnce.of`."""
@@ -347,9 +349,9 @@ class Layout(NamedTuple):
 
 
 FACTS = tuple(name for name in Layout._fields if name not in {"derived", "unread"})
-"""Names of what a layout says."""
+"""Names of the facts in a layout."""
 MASKS = ("document", "prefix", "order")
-"""Facts of a layout that say which tokens see each other, besides padding."""
+"""Facts that decide which tokens attend to each other, besides padding."""
 
 
 def blanked(x: Float[Tensor, "b l d"], layout: Layout, traits: Traits) -> Float[Tensor, "b l d"]:
@@ -362,23 +364,23 @@ def blanked(x: Float[Tensor, "b l d"], layout: Layout, traits: Traits) -> Float[
 
 
 class TiedDropout(nn.Dropout):
-    """Dropout of a channel at all positions of a row at once."""
+    """Dropout of a channel at all positions of a row at the same time."""
 
     def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Drop."""
+        """Apply dropout."""
         return nn.functional.dropout1d(x.mT, self.p, self.training).mT
 
 
 class Flow(NamedTuple):
-    """What passes through a layer, in and out."""
+    """The input and output of a layer: tokens, state, stream and penalties."""
 
     x: Float[Tensor, "b l d"]
     state: State = None
-    """Along time. The runner detaches it, the mixer never does."""
+    """State along time. The runner detaches it; a mixer must not."""
     stream: State = None
-    """Along depth."""
+    """Stream along depth."""
     penalties: Mapping[str, Tensor] = NO_PENALTIES
-    """That depend on activations; never mutated."""
+    """Penalties on activations; never mutated."""
 
     def with_x(self, x: Float[Tensor, "b l d"]) -> "Flow":
         """Return a new Flow with other tokens.
@@ -424,7 +426,9 @@ def _causal_alone(method: Callable[..., State]) -> Callable[..., State]:
 
 def _check_causal(mixer: "Mixer") -> None:
     if not mixer.traits.causal:
-        raise Unsupported("no state along time where later tokens are seen: set causal")
+        raise Unsupported(
+            "there is no state along time in a model that attends to later tokens: set causal"
+        )
 
 
 def _refusing_idle(family: type, construct: Callable[..., None]) -> Callable[..., None]:
@@ -440,7 +444,7 @@ def _refusing_idle(family: type, construct: Callable[..., None]) -> Callable[...
 
 
 class Family(ByName, Roles):
-    """Base of the families of mixers.
+    """Base class of families.
 
     Options may be given by name, see `lra.conf.choices`; those that do not apply are refused, see
     `lra.models.idle`. A batch without rows or without tokens passes `forward`, `extend` and
@@ -456,15 +460,15 @@ class Family(ByName, Roles):
     """
 
     version: ClassVar[int] = 1
-    """Raised where the same options give other numbers than before; a part of every key."""
+    """Increased if the same options give other numbers than before; a part of every key."""
     lra_version: ClassVar[int] = 0
-    """Raised where those of `variant=lra` alone moved; their keys have the sum."""
+    """Increased if only `variant=lra` changed; its keys use the sum."""
     needs: ClassVar[Sequence[Need]] = ()
-    """What options need to act."""
+    """Which options need which others."""
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return the options that `variant=lra` fixes, each as it then really runs.
+        """Return the options that `variant=lra` fixes, with the values that then apply.
 
         Another value than this and the default is refused. None stands for no meaning at all, and
         a word for what no value of the option says. Nothing by default.
@@ -493,7 +497,7 @@ F = TypeVar("F", bound=Family)
 
 
 def options(family: type[F]) -> type[F]:
-    """Make the constructor of a family from its annotated attributes: see `lra.models.options`."""
+    """Build the constructor of a family from its annotated attributes: see `lra.models.options`."""
     family.declares = True  # type: ignore[attr-defined]
     family.__init__ = by_name(_refusing_idle(family, constructor(family, Site)))  # type: ignore[method-assign]
     return family
@@ -501,7 +505,7 @@ def options(family: type[F]) -> type[F]:
 
 @runtime_checkable
 class Mixer(Protocol):
-    """All that a simple family writes."""
+    """The smallest interface of a family."""
 
     traits: Traits
 
@@ -512,7 +516,7 @@ class Mixer(Protocol):
 
 @runtime_checkable
 class Extends(Protocol):
-    """Prefill, segment and single step are the same call with another length."""
+    """A mixer with `extend`: prefill, segment and single step are one call with other lengths."""
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, exactly `forward`."""
@@ -534,7 +538,7 @@ class Remembers(Extends, Protocol):
 
 @runtime_checkable
 class GatesResidual(Protocol):
-    """A mixer with a gate u between what it makes and the residual: x + u (h - x)."""
+    """A mixer with a gate u between its output and the residual: x + u (h - x)."""
 
     def gated_extend(
         self,
@@ -543,7 +547,7 @@ class GatesResidual(Protocol):
         residual: Float[Tensor, "b l d"],
         dropout: Callable[[Tensor], Tensor],
     ) -> Flow:
-        """Return u (h - residual), h being made of `flow` as `extend` makes it.
+        """Return u (h - residual), where `extend` computes h from `flow`.
 
         The `dropout` of the block, which does not fall on that, falls within.
         """
@@ -552,7 +556,7 @@ class GatesResidual(Protocol):
 
 @runtime_checkable
 class Penalised(Protocol):
-    """A mixer whose parameters alone cost something."""
+    """A mixer with a penalty that depends on parameters alone."""
 
     def penalties(self) -> Mapping[str, Float[Tensor, ""]]:
         """Return named scalars that are added to the training loss."""
@@ -561,12 +565,12 @@ class Penalised(Protocol):
 
 @runtime_checkable
 class AfterStep(Protocol):
-    """A module that clamps, redraws or anneals: the only change outside forward."""
+    """A module that changes after a step, for example by clamping or redrawing."""
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Act after optimiser step `step` (from 1); called under no_grad, same on every rank."""
+        """Act after optimiser step `step` (from 1); called under no_grad, equally on every rank."""
         ...
 
 
 MixerFactory: TypeAlias = Callable[[Site], Mixer]
-"""A class or function `Family(site, *, options)` with its options bound."""
+"""A class or function `Family(site, *, options)` whose options are set."""

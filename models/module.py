@@ -21,7 +21,8 @@ def checked_module(mixer: object) -> nn.Module:
     tensors = chain(mixer.named_parameters(), mixer.named_buffers())
     if lazy := [key for key, tensor in tensors if is_lazy(tensor)]:
         raise ValueError(
-            f"the layer has lazy weights ({short_list(lazy)}), whose shapes PyTorch learns from a "
-            "first batch: build it with their sizes, as nn.Linear(width, …) for nn.LazyLinear(…)"
+            f"the layer has lazy weights ({short_list(lazy)}), whose shapes PyTorch learns from "
+            "a first batch: give their sizes, for example nn.Linear(width, …) in place of "
+            "nn.LazyLinear(…)"
         )
     return mixer

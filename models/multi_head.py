@@ -1,4 +1,4 @@
-"""The four projections around an attention core, written once: weights load across families."""
+"""The four projections around an attention core, shared so that weights load across families."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
@@ -23,7 +23,7 @@ from lra.models.positions import At, Rotation, Spacing, add_sinusoids, rotate, r
 
 @runtime_checkable
 class Core(Protocol):
-    """A map from queries, keys and values to values; holds whatever the family needs.
+    """A map from queries, keys and values to values, with the modules that a family needs.
 
     A core with a state along time also has
     `initial_state(shape, like) -> State`, shape = (b, h, memory, k, v), zeros = empty, and
@@ -48,7 +48,7 @@ class HasCore(Protocol):
     """A mixer whose attention is a function of queries, keys and values."""
 
     def attention_core(self) -> Core:
-        """Return that function; raise `Unsupported` where these options have none."""
+        """Return that function; raise `Unsupported` if these options have none."""
         ...
 
 
@@ -57,7 +57,7 @@ APPLIED = frozenset({"head_width", "qkv_bias", "output_bias"})
 
 
 def projection(width_in: int, width_out: int, *, bias: bool) -> nn.Linear:
-    """Return a linear map with Xavier-uniform weights and, where there is one, a bias of zeros."""
+    """Return a linear map with Xavier-uniform weights and, optionally, a bias of zeros."""
     layer = nn.Linear(width_in, width_out, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
     if bias:
@@ -73,7 +73,7 @@ class Biases(NamedTuple):
 
 
 def biases(site: Site, bias: bool, *, default: bool = True) -> Biases:
-    """Return what the backbone says of biases, else the family's own option `bias`.
+    """Return the biases from the backbone's options, else from the family's option `bias`.
 
     Args:
         site: With what the backbone says.
@@ -90,27 +90,27 @@ def biases(site: Site, bias: bool, *, default: bool = True) -> Biases:
             f"model.backbone.{key}={str(requested[key]).lower()}" for key in requested
         )
         raise ValueError(
-            f"bias={str(bias).lower()} of the family and {given} both say which projections have "
-            f"biases: leave bias at {str(default).lower()}, or set the other to null"
+            f"bias={str(bias).lower()} of the family and {given} both decide which projections "
+            f"have biases: leave bias at {str(default).lower()}, or set the other to null"
         )
     return Biases(requested.get("qkv_bias", bias), requested.get("output_bias", bias))
 
 
 class HeadCounts(NamedTuple):
-    """How many heads are projected to, and back from, where these are not all `site.heads`."""
+    """Numbers of heads of each kind, if they differ from `site.heads`."""
 
     queries: int
     keys: int
     values: int
     outputs: int
-    """Of what the core returns."""
+    """Heads that the core returns."""
 
 
 NORM_EPSILON = 1e-6
 """Added to the mean square of a head's queries and keys."""
 
 Place: TypeAlias = Int[Tensor, " b"] | Spacing | Rotation | None
-"""Where the first token of each row stands, or all of them; None: at position 0.
+"""The position of each row's first token, or of all its tokens; None: position 0.
 
 A rotation stands for it where rotary positions, alone, are applied."""
 
@@ -146,10 +146,10 @@ class MultiHead(Family):
     q_norm: nn.RMSNorm | None
     k_norm: nn.RMSNorm | None
     infusible: ClassVar[bool] = True
-    """Whether every query and key of the family comes from `project`, which infuses positions."""
+    """Whether every query and key comes from `project`, which adds infused positions."""
     weighs_padding: bool = True
-    """Whether finite numbers at padding may change a bit elsewhere. False where their weights are
-    exactly 0: then padding that nobody reads need not be filled with zeros."""
+    """Whether finite numbers at padding may change other outputs slightly. False if their weights
+    are exactly 0: then unread padding may contain anything."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class MultiHead(Family):
 
     @property
     def attends_at(self) -> bool:
-        """Whether `attend` takes queries and keys at positions of their own.
+        """Whether `attend` accepts separate positions of queries and keys.
 
         Not where the core itself sees an order, which it counts by index.
         """
@@ -215,11 +215,11 @@ class MultiHead(Family):
 
     @property
     def attends_in_order(self) -> bool:
-        """Whether `attend` lets queries with ranks of their own see keys of no higher rank."""
+        """Whether `attend` accepts ranks of queries, which attend to keys with no higher rank."""
         return self.attends_at and "order" in cast(Core, self.core).traits.supports
 
     def attention_core(self) -> Core:
-        """Return what stands between the projections, to be measured by itself.
+        """Return the core between the projections, to be measured by itself.
 
         Raises:
             Unsupported: With these options it estimates no attention function.
@@ -229,7 +229,7 @@ class MultiHead(Family):
     def split(
         self, x: Float[Tensor, "b l d"], width: int | None = None
     ) -> Float[Tensor, "b h l k"]:
-        """Fold the width of all heads, of which each kind may have others, into heads.
+        """Split the width into heads, whose numbers may differ by kind.
 
         Args:
             x: Heads side by side.
@@ -239,13 +239,13 @@ class MultiHead(Family):
         return x.reshape(*x.shape[:2], x.shape[-1] // width, width).transpose(1, 2)
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
-        """Project tokens, positions infused already, to queries, norm and rotate them."""
+        """Project tokens (with infused positions) to queries, then norm and rotate them."""
         q = self.split(self.q_proj(placed), self.key_width)
         q = q if self.q_norm is None else norm_heads(q, self.q_norm)
         return rotate(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
-        """Project tokens, positions infused already, to keys, norm and rotate them."""
+        """Project tokens (with infused positions) to keys, then norm and rotate them."""
         k = self.split(self.k_proj(placed), self.key_width)
         k = k if self.k_norm is None else norm_heads(k, self.k_norm)
         return rotate(k, place) if self.rotary else k
@@ -253,7 +253,7 @@ class MultiHead(Family):
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l v"]]:
-        """Return queries, keys and values by head, with the positions that are applied here."""
+        """Return queries, keys and values by head, with positions applied."""
         if self.weighs_padding or not layout.unread:
             x = blanked(x, layout, self.traits)
         place = layout.start
@@ -264,14 +264,14 @@ class MultiHead(Family):
     def gated(
         self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"], layout: Layout
     ) -> Float[Tensor, "b h l v"]:
-        """Multiply what the heads read by their gates, which the layer's input says."""
+        """Multiply the outputs of heads by gates, which depend on the layer's input."""
         if self.gate_proj is None:
             return o
         gate: Tensor = self.gate_proj(blanked(x, layout, self.traits))
         return o * self.split(gate.sigmoid())
 
     def merge(self, o: Float[Tensor, "b h l k"]) -> Float[Tensor, "b l d"]:
-        """Join the heads and project."""
+        """Join the heads and project back."""
         mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
         return mixed
 
@@ -291,7 +291,7 @@ class MultiHead(Family):
         source_layout: Layout,
         at: At | None = None,
     ) -> Float[Tensor, "b l d"]:
-        """Let every token of `x` attend to the kept tokens of `source`: cross attention.
+        """Cross attention: every token of `x` attends to the kept tokens of `source`.
 
         `at` says where both stand, if they have one order: positions inside are those. Where
         `layout.order` has ranks of the queries, they see no key of a higher `source_layout.order`.
@@ -304,13 +304,13 @@ class MultiHead(Family):
         traits = core.traits
         name = type(self).__name__
         if not traits.cross:
-            raise Unsupported(f"{name} offers no cross attention: its traits.cross is False")
+            raise Unsupported(f"{name} has no cross attention: its traits.cross is False")
         if at is not None and not self.attends_at:
-            raise Unsupported(f"{name} does not attend at positions that are said (attends_at)")
+            raise Unsupported(f"{name} cannot attend at given positions (attends_at)")
         if traits.causal or (self.positions_inside and at is None):
             raise Unsupported(
-                "cross attention sees the whole source, without positions of its own: build "
-                f"{name} at a site with causal=False, positions=none"
+                "cross attention reads the whole source, without positions inside the mixer: "
+                f"build {name} at a site with causal=False, positions=none"
             )
         x, source = blanked(x, layout, traits), blanked(source, source_layout, traits)
         of_queries, of_keys = (None, None) if at is None else at
@@ -341,7 +341,7 @@ class MultiHead(Family):
         return flow._replace(x=self.merge(self.gated(o, flow.x, layout)), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the core's empty state for `memory` tokens; `Unsupported` where it has none."""
+        """Return the core's empty state for `memory` tokens; `Unsupported` if it has none."""
         core: Any = self.core
         if not hasattr(core, "initial_state"):
             raise Unsupported(f"{type(core).__name__} has no state along time: it cannot decode")
@@ -353,7 +353,7 @@ class MultiHead(Family):
 
 
 def norm_heads(x: Float[Tensor, "b h l k"], norm: nn.RMSNorm) -> Float[Tensor, "b h l k"]:
-    """Norm each head in the precision of the weights, whatever autocast made of it."""
+    """Norm each head in the precision of the weights, also under autocast."""
     return cast(Tensor, norm(x.to(norm.weight.dtype))).to(x.dtype)
 
 

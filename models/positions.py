@@ -1,4 +1,4 @@
-"""Position encodings: their names, what is added to the input, and what mixers apply."""
+"""Position encodings: their names, those added to the input, and those that mixers apply."""
 
 import math
 from collections.abc import Sequence
@@ -13,22 +13,21 @@ from lra.models.tuning import Roles
 
 
 class Positions(StrEnum):
-    """Kind of positions."""
+    """How the order of the tokens enters the model."""
 
     none = auto()
     learned = auto()
     sinusoidal = auto()
     axial = auto()
-    """Learned vectors of rows and columns of a grid, concatenated."""
+    """Learned vectors of rows and columns: the sequence as a grid."""
     rotary = auto()
     """Inside the mixer: queries and keys are rotated."""
     alibi = auto()
-    """Inside the mixer: scores fall with the distance."""
+    """Inside the mixer: scores decrease with distance."""
     t5 = auto()
-    """Inside the mixer: a learned number for each bucket of distances is added to scores."""
+    """Inside the mixer: a learned number per bucket of distances is added to scores."""
     shaw = auto()
-    """Inside the mixer: a learned vector for each distance, up to a largest one, is added to
-    keys."""
+    """Inside the mixer: a learned vector per distance, up to a largest one, is added to keys."""
     transformer_xl = auto()
     """Inside the mixer: projected sinusoids of distances enter scores, with two learned biases."""
     position_infused = auto()
@@ -37,22 +36,22 @@ class Positions(StrEnum):
 
 
 SCORED = frozenset({Positions.alibi, Positions.t5, Positions.shaw, Positions.transformer_xl})
-"""Encodings that add to scores: for mixers that have them."""
+"""Encodings that change scores, for mixers that compute scores."""
 
 INSIDE = SCORED | {Positions.rotary, Positions.position_infused}
-"""Encodings that the mixer itself applies; a site names no other."""
+"""Encodings that the mixer applies itself; a site names one of these or none."""
 
 ROTARY_BASE = 10_000.0
 
 
 class Spacing(NamedTuple):
-    """Positions `first`, `first + step`, …: of tokens that stand for several each."""
+    """Positions `first`, `first + step`, …, for tokens that each stand for several."""
 
     first: int = 0
     step: int = 1
 
     def ids(self, length: int, device: torch.device) -> Int[Tensor, " l"]:
-        """Return as many positions."""
+        """Return the first `length` positions."""
         return torch.arange(length, device=device) * self.step + self.first
 
     def last(self, length: int) -> int:
@@ -61,20 +60,20 @@ class Spacing(NamedTuple):
 
 
 class At(NamedTuple):
-    """Where queries and keys of two lengths stand, in one order."""
+    """Positions of queries and keys of different lengths, in one order."""
 
     queries: Spacing
     keys: Spacing
 
     def distance(self, queries: int, keys: int, device: torch.device) -> Int[Tensor, "l s"]:
-        """Return the query's position less the key's."""
+        """Return the query's position minus the key's."""
         return self.queries.ids(queries, device)[:, None] - self.keys.ids(keys, device)
 
 
 def position_ids(
     length: int, start: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None, like: Tensor
 ) -> Int[Tensor, "#b l"]:
-    """Return absolute positions 0 … length-1, shifted per row by `start` where given.
+    """Return absolute positions 0 … length-1, shifted per row by `start` if given.
 
     Or `start` itself, where it has a position for each token.
     """
@@ -111,20 +110,20 @@ def sinusoid(
 
 
 def precise(dtype: torch.dtype) -> torch.dtype:
-    """Return the type that positions are computed in: float32, or float64 beside float64."""
+    """Return the type in which positions are computed: float32, or float64 for float64."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def add_sinusoids(
     x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | Spacing | None = None
 ) -> Float[Tensor, "b l d"]:
-    """Add the sinusoid of every position: what queries and keys of Shortformer are made of."""
+    """Add the sinusoid of every position: the inputs of queries and keys in Shortformer."""
     ids = position_ids(x.shape[1], start, x)
     return x + sinusoid(ids, x.shape[-1], halves=True, dtype=precise(x.dtype)).to(x.dtype)
 
 
 class Rotation(NamedTuple):
-    """What turns each pair of channels at each position: made once for queries and keys."""
+    """Cosines and sines for each pair of channels and position, shared by queries and keys."""
 
     cos: Float[Tensor, "#b 1 l p"]
     sin: Float[Tensor, "#b 1 l p"]
@@ -135,7 +134,7 @@ def rotation(
     width: int,
     start: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None = None,
 ) -> Rotation:
-    """Return what turns `width` channels of each of these tokens.
+    """Return the rotation of `width` channels at each of these tokens.
 
     Angles are computed in float32 (float64 input: float64). ValueError for an odd width.
     """
@@ -163,7 +162,7 @@ def rotate(
 
 
 def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
-    """Return how fast each head's scores fall with distance (Press et al. 2022), in float32.
+    """Return the slope with distance of each head's scores (Press et al. 2022), in float32.
 
     A power of two of heads gets 2^(-8/h), 2^(-16/h), ..., 2^-8; any other number the slopes of the
     power of two below it, then every other slope of the power of two above it.
@@ -175,7 +174,7 @@ def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
 
 
 class AxialPositions(Roles):
-    """Position i of a grid with rows of n2: row i // n2's vector beside column i % n2's.
+    """Position i of a grid with rows of n2: the vectors of row i // n2 and column i % n2, joined.
 
     n1 d1 + n2 d2 parameters instead of n d (Kitaev et al. 2020, arXiv:2001.04451), N(0, 0.02).
     """
@@ -190,8 +189,8 @@ class AxialPositions(Roles):
         rows, columns = shape or (-(-max_length // columns), columns)
         if rows * columns < max_length:
             raise ValueError(
-                f"axial_shape={[rows, columns]} holds {rows * columns} positions: the model needs "
-                f"{max_length}; choose rows * columns >= {max_length}"
+                f"axial_shape={[rows, columns]} has {rows * columns} positions, but the model "
+                f"needs {max_length}: choose rows * columns >= {max_length}"
             )
         first, second = widths or (width // 2, width - width // 2)
         if first + second != width or min(first, second) < 1:
@@ -227,7 +226,7 @@ class LearnedPositions(Roles):
         return self.table[ids]
 
     def first(self, length: int) -> Float[Tensor, "l d"]:
-        """Return the first positions: a view, whose gradient needs no sum by position."""
+        """Return the first positions as a view, whose gradient needs no sum over positions."""
         self._check(length)
         return self.table[:length]
 

@@ -1,4 +1,4 @@
-"""Operations on a mixer's state, written once for every family as maps over its tensors.
+"""Operations on the state of any mixer, as maps over its tensors.
 
 A state is None, a tensor, or a tuple of states; every tensor has the batch as its first axis.
 """
@@ -13,7 +13,7 @@ from lra.models.mixer import State
 
 
 def map_state(function: Callable[..., Tensor], *states: State) -> State:
-    """Apply `function` to the tensors that stand at the same path in each of `states`.
+    """Apply `function` to the tensors at the same path in each of `states`.
 
     ValueError where the states differ in shape of nesting: they are not of the same model.
     """
@@ -34,7 +34,7 @@ def _describe(state: State) -> str:
 
 
 def detach(state: State) -> State:
-    """Cut the history: truncated back-propagation through time."""
+    """Detach the state: truncated back-propagation through time."""
     return map_state(Tensor.detach, state)
 
 
@@ -49,7 +49,7 @@ def join(*states: State) -> State:
 
 
 def reset(state: State, fresh: State, rows: Bool[Tensor, " b"]) -> State:
-    """Replace the state of the rows where `rows` is True by that of `fresh`."""
+    """Replace the state by that of `fresh` in the rows where `rows` is True."""
 
     def choose(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(rows.view(-1, *(1,) * (old.ndim - 1)), new, old)
@@ -58,7 +58,7 @@ def reset(state: State, fresh: State, rows: Bool[Tensor, " b"]) -> State:
 
 
 def size_bytes(state: State) -> int:
-    """Return the bytes that the tensors of a state hold."""
+    """Return the bytes in the tensors of a state."""
     if state is None:
         return 0
     if isinstance(state, Tensor):

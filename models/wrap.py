@@ -1,4 +1,4 @@
-"""Any module as a mixer: of hidden states [batch, length, width] and a mask of padding.
+"""Wrap a module of hidden states [batch, length, width] and a padding mask as a mixer.
 
     Mine = wrap(MyLayer, causal=False, mask="padding", operations="n^2", sees_order=False)
 
@@ -33,19 +33,19 @@ OF_SITE: Mapping[str, tuple[str, ...]] = {
     "causal": ("causal", "is_causal"),
     "max_length": ("max_length", "max_seq_len", "max_seq_length", "max_position_embeddings"),
 }
-"""Facts of a site, and parameters of a constructor that get them."""
+"""Facts of a site, and the constructor parameters that receive them."""
 MASK_NAMES = (
     "attention_mask", "mask", "key_padding_mask", "src_key_padding_mask", "padding_mask", "keep",
 )  # fmt: skip
-"""Parameters of a forward that take a mask of padding."""
+"""Names of forward parameters that take a padding mask."""
 SCALARS = (bool, int, float, str, type(None))
 
 
 class MaskForm(StrEnum):
-    """How a module wants to be told of padding."""
+    """The form in which a module expects padding."""
 
     none = auto()
-    """Not at all: tasks that pad are refused."""
+    """The module takes no mask: tasks that pad are refused."""
     ones = auto()
     """[batch, length], whole numbers: 1 = real, 0 = padding."""
     keep = auto()
@@ -53,8 +53,8 @@ class MaskForm(StrEnum):
     padding = auto()
     """[batch, length], boolean: True = padding, as PyTorch's `key_padding_mask`."""
     additive = auto()
-    """[batch, 1, 1, length], added to scores: 0 = seen, the lowest number = not; where causal
-    [batch, 1, length, length], with later tokens hidden, too."""
+    """[batch, 1, 1, length], added to scores: 0 = visible, the lowest number = hidden; if causal,
+    [batch, 1, length, length], which hides later tokens, too."""
 
 
 FORM_OF_NAME = {"keep": MaskForm.keep} | dict.fromkeys(
@@ -82,7 +82,7 @@ def wrap(
     any_length: bool = True,
     training_noise: bool = False,
 ) -> Callable[..., "WrappedModule"]:
-    """Return a module's class as a mixer: for `lra.verify`, or for the `class_path` of a YAML file.
+    """Return a module's class as a mixer, for `lra.verify` or for the `class_path` of a YAML file.
 
     Its weights are drawn as those of our families, from the seed of the model and the layer.
 
@@ -130,9 +130,9 @@ def wrap(
     unsaid = []
     if causal is None and "causal" not in given.values() and "site" not in given:
         unsaid.append(
-            f"nothing tells whether {name} looks at later tokens: its constructor takes neither "
-            f"{' nor '.join(OF_SITE['causal'])}; say causal=true if it never does, else "
-            "causal=false"
+            f"it is unknown whether {name} attends to later tokens, because its constructor "
+            f"takes neither {' nor '.join(OF_SITE['causal'])}: set causal=true if it never "
+            "does, else causal=false"
         )
     if inspect.isclass(module) and issubclass(module, nn.Module):
         try:
@@ -152,8 +152,8 @@ def wrap(
         looks_back = site.causal if causal is None else causal
         if site.causal and not looks_back:
             raise Unsupported(
-                f"{name} sees later tokens (causal=false): choose a task with the whole sequence "
-                "in view"
+                f"{name} attends to later tokens (causal=false): choose a task that reads the "
+                "whole sequence"
             )
         facts = {"site": site, "causal": looks_back}
         arguments = {
@@ -182,7 +182,7 @@ def wrap(
 
 
 class WrappedModule(Family):
-    """A mixer around a module; it has no state along time.
+    """A mixer around a module, without a state along time.
 
     Args:
         inner: The module.
@@ -192,7 +192,7 @@ class WrappedModule(Family):
         mask_argument: Parameter that takes the mask; None: as `wrap` finds out.
     """
 
-    order_hint = "say sees_order=false, behind --wrap or to lra.wrap"
+    order_hint = "set sees_order=false, after --wrap or in lra.wrap"
 
     def __init__(
         self,
@@ -215,14 +215,14 @@ class WrappedModule(Family):
         ]
         if unknown := [each for each in missing if each != mask_argument]:
             raise ValueError(
-                f"{name}.forward needs {short_list(unknown)}, which nobody gives: wanted (hidden "
-                "states, mask) with defaults for all else; write a module whose forward makes "
-                "these and calls it, or name the mask with mask_argument"
+                f"{name}.forward needs {short_list(unknown)}, which nothing provides: wanted "
+                "(hidden states, mask) with defaults for all else; write a module whose forward "
+                "makes these and calls it, or name the mask with mask_argument"
             )
         self.required = mask_argument in missing
         self.padding_hint = (
-            f"; {name} gets mask={self.mask.name} as {mask_argument}: say another form, or "
-            "mask=none where it leaves no padding out"
+            f"; {name} gets mask={self.mask.name} as {mask_argument}: set another form, or "
+            "mask=none if it includes padding"
         )
         supports = frozenset[str]() if self.mask == MaskForm.none else frozenset({"keep"})
         self.traits = replace(claims, supports=supports)
@@ -313,8 +313,8 @@ def _parameters(
     if foreign:
         raise ValueError(
             f"{name} cannot be built from width and heads alone: its constructor needs "
-            f"{short_list(foreign)}; wrap a function that builds it, as in def make(site): return "
-            f"{name}(…), from site.width and site.heads"
+            f"{short_list(foreign)}; wrap a function that builds it, for example def "
+            f"make(site): return {name}(…), from site.width and site.heads"
         )
     return given, options
 
@@ -343,13 +343,13 @@ def _form(
             return MaskForm.none, None
         raise ValueError(
             f"{name}.forward has no parameter {' or '.join(MASK_NAMES)} that could get "
-            f"mask={mask.name}: say mask_argument=ITS_NAME, or mask=none"
+            f"mask={mask.name}: set mask_argument=ITS_NAME, or mask=none"
         )
     package = str(kind.forward.__module__).partition(".")[0]
     form = mask or FORM_OF_NAME.get(argument) or FORM_OF_PACKAGE.get(package)
     if form is None:
         raise ValueError(
-            f"{name}.forward takes {argument!r}, and nothing tells in which form: say mask=ones "
+            f"{name}.forward takes {argument!r}, and its form is unknown: set mask=ones "
             "([batch, length], 1 = real), keep (boolean, True = real), padding (boolean, True = "
             "padding), additive ([batch, 1, 1, length], 0 or the lowest number), or none"
         )

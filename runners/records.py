@@ -1,4 +1,4 @@
-"""What is stored: cells, and the measurements they yield. Torch-free.
+"""The records of the store: runs (`Cell`), and the measurements that they yield. Torch-free.
 
 The row schema (version `SCHEMA`, columns `COLUMNS`) is explained on the page "Files and columns
 of the results" of the documentation.
@@ -18,11 +18,11 @@ from typing import Any, TypedDict, TypeVar, cast
 from lra.runners.metrics import METRICS
 
 SCHEMA = 2
-"""Of rows and cells that are written; those of 1 are read as well."""
+"""Version of newly written rows and runs; version 1 can be read as well."""
 
 
 class Row(TypedDict):
-    """One stored measurement: a line of a file of rows. The page of the results explains each."""
+    """One stored measurement: a line in a file of rows. The page of the results explains each."""
 
     schema: int
     cell: str
@@ -47,37 +47,36 @@ class Row(TypedDict):
     """SI units, bytes, fractions; None unless `status` is `ok`."""
     unit: str
     status: str
-    """Of `Status`."""
+    """One of `Status`."""
     reason: str
     samples: list[float]
     step: int | None
-    """Of an optimiser, for curves; None for final values."""
+    """Optimiser step, for curves; None for final values."""
     labels: dict[str, str]
 
 
 COLUMNS = tuple(Row.__annotations__)
-"""Of rows, in the order of files."""
+"""Columns of a row, in the order of files."""
 DISTURBED = "disturbed"
-"""Label of rows that the machine disturbed while they were measured, with what it was. Also what
-`runner.retry` calls their cells."""
+"""Label of disturbed rows, with the cause. `runner.retry` uses the same word."""
 BASELINE = "baseline/"
-"""Begins the model column of a row that holds the score of a baseline, which is no model."""
+"""Prefix of the model column for rows with the score of a baseline, which is not a model."""
 LONGEST_REASON = 2000
-"""Characters of a stored reason."""
+"""Most characters of a stored reason."""
 CELL_COLUMNS = COLUMNS[COLUMNS.index("runner") : COLUMNS.index("metric")]
-"""The columns that are the same in every row of a cell; `Cell.columns` holds exactly these."""
+"""The columns that are equal in every row of a run; `Cell.columns` has exactly these."""
 _CELL_COLUMNS = frozenset(CELL_COLUMNS)
 _STORED = ("identity", "described", "columns", "config", "overrides", "fingerprint")
-"""Fields of a cell that are written."""
+"""Fields of a `Cell` that are written."""
 _SINGLE = frozenset({str, int, float, bool, type(None)})
-"""Types that hold nothing else: to ask whether a value is a mapping takes ten times as long."""
+"""Types without contents: testing whether a value is a mapping takes ten times as long."""
 
 
 Value = TypeVar("Value")
 
 
 class Memo:
-    """Values by the objects that they follow from: those very objects, not their equals.
+    """A cache of values by the identity of the objects from which they are computed.
 
     The runs of a sweep share most parts of their configurations; to tell that two parts are one
     takes no time, to tell that they are equal as long as most of what is done with them. Objects
@@ -88,7 +87,7 @@ class Memo:
         self._entries: dict[tuple[Hashable, ...], tuple[tuple[object, ...], Any]] = {}
 
     def of(self, what: Hashable, objects: tuple[object, ...], find: Callable[[], Value]) -> Value:
-        """Return what `find` returned when it was asked for the first time; an error is not kept.
+        """Return what `find` returned the first time; errors are not cached.
 
         Args:
             what: distinguishes values that follow from the same objects.
@@ -104,18 +103,18 @@ class Memo:
 
 
 class Diverged(ArithmeticError):
-    """Raised by a runner when training leaves the finite numbers; the cell ends as `diverged`."""
+    """Raised by a runner if a loss is no longer finite; the run ends as `diverged`."""
 
 
 class Interrupted(Exception):
-    """Raised by a runner that was asked to stop (SIGTERM) and has saved what it needs to resume.
+    """Raised by a runner after SIGTERM, once it has saved what it needs to resume.
 
     No row is written for the cell: it is neither done nor failed.
     """
 
 
 class Status(StrEnum):
-    """How a measurement ended. Every status but `ok` has a reason, and a value of None."""
+    """How a measurement ended. Every status except `ok` has a reason and the value None."""
 
     ok = auto()
     out_of_memory = auto()
@@ -124,12 +123,12 @@ class Status(StrEnum):
     diverged = auto()
     unsupported = auto()
     skipped = auto()
-    """Left out on purpose; the reason says by which limit."""
+    """Excluded on purpose; the reason names the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One number, or the reason why there is none. SI units; bytes; fractions, not percent."""
+    """One number, or the reason why it is missing. SI units, bytes, fractions (not percent)."""
 
     metric: str
     """A name in `lra.runners.metrics.METRICS`, which fixes the unit."""
@@ -137,13 +136,13 @@ class Measurement:
     status: Status = Status.ok
     reason: str = ""
     samples: tuple[float, ...] = ()
-    """Every raw sample that `value` summarises, in the order taken."""
+    """All raw samples that `value` summarises, in the order of measurement."""
     model: str | None = None
-    """Overrides the cell's model column: `baseline/majority` and the like, see `baseline_model`."""
+    """Overrides the run's model column, for example `baseline/majority`: see `baseline_model`."""
     step: int | None = None
     """Optimiser step, for curves; None for final values."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Everything else that tells this row from its neighbours: split, reference, kernel …"""
+    """Everything else that distinguishes this row from others: split, reference, kernel …"""
 
     def __post_init__(self) -> None:
         """Refuse rows that say nothing or cannot be stored; make any reason storable."""
@@ -156,14 +155,13 @@ class Measurement:
         if self.metric not in METRICS:
             near = get_close_matches(self.metric, METRICS, n=3) or ["none"]
             raise ValueError(
-                f"unknown metric {self.metric!r}; near matches: {', '.join(near)}; "
-                "a new metric goes into runners/metrics.py with its unit and meaning, and a runner "
-                "of a package takes one that is there"
+                f"unknown metric {self.metric!r}; near matches: {', '.join(near)}; define new "
+                "ones in runners/metrics.py; a runner of another package uses one that exists"
             )
         numbers = (*self.samples, *(() if self.value is None else (self.value,)))
         if not all(math.isfinite(number) for number in numbers):
             raise ValueError(
-                f"a stored number is finite: got {self}; give status=Status.diverged and a reason"
+                f"a stored number must be finite: got {self}; set status=Status.diverged and why"
             )
         _check_storable("model", self.model)
         _check_storable("step", self.step)
@@ -171,7 +169,7 @@ class Measurement:
         metric = METRICS[self.metric]
         if not all(metric.least <= number <= metric.most for number in numbers):
             raise ValueError(
-                f"{self.metric} lies between {metric.least:g} and {metric.most:g} {metric.unit}: "
+                f"{self.metric} must be from {metric.least:g} to {metric.most:g} {metric.unit}: "
                 f"got {self}"
             )
 
@@ -182,38 +180,38 @@ class Outcomes:
 
     split: str
     index: Any
-    """int64 array [n]: place in the split, ascending."""
+    """int64 array [n]: positions in the split, ascending."""
     hit: Any
-    """bool array [n]; of examples of many items: float32, the share that is right."""
+    """bool array [n]; for examples of many items: float32, the fraction of correct items."""
     nll: Any
     """float32 array [n], nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One unit of work: one process, whose rows appear together or not at all."""
+    """One run: the work of one process, whose rows appear together or not at all."""
 
     identity: Mapping[str, Any]
-    """What decides the result and differs from the defaults: plain JSON. Its hash is the key."""
+    """Options that decide the result and differ from defaults: plain JSON. Its hash is the key."""
     columns: Mapping[str, Any]
-    """The values of the row columns that describe the cell (runner … threads)."""
+    """The values of the row columns that describe the run (runner … threads)."""
     config: Mapping[str, Any]
     """The resolved configuration from which a child process rebuilds everything."""
     overrides: tuple[str, ...] = ()
-    """The command-line words that lead to this cell, for `lra show`."""
+    """The command-line arguments that select this run, for `lra show`."""
     described: Mapping[str, Any] = field(default_factory=dict)
-    """The identity with every option, defaults too: it distinguishes cells in words."""
+    """The identity with all options, defaults included: it describes runs in words."""
     fingerprint: str = ""
-    """Hash of the sources that the cell uses."""
+    """Hash of the sources that the run uses."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """The hash of each of these sources, by module: what has changed can be named."""
+    """The hash of each of these sources by module, to name the ones that changed."""
     place: Mapping[str, str] = field(default_factory=dict)
-    """Where the user's files lie: `folder`, in which the command was given, and its
-    `config_dir`. No part of the identity: folders are moved."""
+    """Where the user's files are: `folder`, in which the command was given, and its `config_dir`.
+    Not part of the identity, because folders are moved."""
     key: str = field(init=False)
     """16 hexadecimal digits of the SHA-256 of the identity's canonical JSON."""
     checked: InitVar[Memo | None] = None
-    """Of a sweep whose cells share parts, each of which is checked once."""
+    """The memo of a sweep whose runs share parts; each part is checked once."""
 
     def __post_init__(self, checked: Memo | None) -> None:
         """Refuse a cell whose rows could not be written, before it runs for hours."""
@@ -239,7 +237,7 @@ class Cell:
 
 
 def row(cell: Cell, measurement: Measurement, created: str) -> Row:
-    """Return one measurement of a cell as it is stored: exactly `COLUMNS`, plain JSON.
+    """Return one measurement of a run in its stored form: exactly `COLUMNS`, plain JSON.
 
     Args:
         cell: where the measurement comes from.
@@ -268,27 +266,27 @@ def row(cell: Cell, measurement: Measurement, created: str) -> Row:
 
 
 def baseline_model(name: str) -> str:
-    """Return what stands in the model column of a baseline's rows."""
+    """Return the model column for the rows of a baseline."""
     return f"{BASELINE}{name}"
 
 
 def baseline_of(model: str) -> str | None:
-    """Return the name of the baseline that a model column stands for; None for a model."""
+    """Return the name of the baseline in a model column; None for a model."""
     return model.removeprefix(BASELINE) if model.startswith(BASELINE) else None
 
 
 def is_oracle(baseline: str) -> bool:
-    """Tell whether a baseline computes answers from the rule of the task: a bound, no rival."""
+    """Tell whether a baseline computes its answers from the rule of the task, as an upper bound."""
     return baseline.startswith("oracle_")
 
 
 def shown_source(source: str) -> str:
-    """Return a row's source for people: as stored, the size of a vocabulary reads like a length."""
+    """Return the source of a row for people; the size of a vocabulary is named as such."""
     return re.sub(r"(\d+ pairs) of (\d+) tokens", r"\1, vocabulary \2", source)
 
 
 def legible(text: str, at_most: int = LONGEST_REASON) -> str:
-    """Return any text as one line that can be stored, printed and set in a table.
+    """Return any text as one line that can be stored, printed and put into a table.
 
     Runs of white space become one space; a long text keeps its two ends; what cannot be encoded or
     seen (a lone surrogate, NUL, an escape sequence) is written as Python would escape it.
@@ -307,11 +305,11 @@ def _ends(text: str, at_most: int) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of any exception, also of one that cannot say it."""
+    """Return the text of any exception, even if its `__str__` fails."""
     try:
         return str(error)
     except BaseException as fault:  # noqa: BLE001 - whatever a stranger's __str__ may raise
-        return f"its text cannot be had: __str__ raised {type(fault).__name__}"
+        return f"the error has no readable text: __str__ raised {type(fault).__name__}"
 
 
 def _unshared(name: str, value: Mapping[str, Any], checked: Memo) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every runner is: options, what a sweep must know of its cells, and how one is measured.
+"""The interface of runners: their options, what a sweep must know about their runs, and `run`.
 
 A new runner is one file with a frozen dataclass that derives from `Runner`, and one YAML with its
 `class_path` and the defaults of its options.
@@ -28,13 +28,13 @@ OWN = "model"
 
 
 class Direction(StrEnum):
-    """Which way the model looks."""
+    """Which tokens the model attends to: earlier ones alone, or all."""
 
     task = auto()
-    """As the task needs: language modelling is causal, everything else bidirectional."""
+    """The task decides: language modelling is causal, everything else is bidirectional."""
     bidirectional = auto()
     causal = auto()
-    """A language model over the task's vocabulary, whatever the task asks."""
+    """A language model over the task's vocabulary, for any task."""
 
 
 class Passes(NamedTuple):
@@ -42,33 +42,33 @@ class Passes(NamedTuple):
 
     times: float
     rows: int
-    """Examples of a batch."""
+    """Examples in a batch."""
     length: int
-    """Tokens of its rows, padding included."""
+    """Tokens of each row, padding included."""
     step: bool
     """A training step; False: forward alone."""
     micro_rows: int | None = None
-    """Rows that are in memory at once; None: all."""
+    """Rows that are in memory at the same time; None: all."""
     name: str = OWN
-    """Of the model, or of a reference in the same backbone."""
+    """The model, or a reference in the same backbone."""
     measured: bool = False
-    """Of a cost measurement: rows of equal length, and a model built for it."""
+    """True for a cost measurement: rows of equal length, and a model built for it."""
     unknown: str = ""
-    """Why `times` is unknown, and 0."""
+    """Why `times` is unknown, and therefore 0."""
     read: int | None = None
-    """Of a model that writes a text of `length` tokens, those that it reads at once: with a state
-    where they are fewer. None: no text is written."""
+    """If the model writes a text of `length` tokens: how many of them it reads at once (fewer than
+    `length` with a state). None: it writes no text."""
 
 
 class Probe(NamedTuple):
-    """What the process of one cell hands on to the one that compares it with others."""
+    """What one run passes to the process that compares it with other runs."""
 
     facts: Mapping[str, Any]
-    """As the runner wants them."""
+    """Defined by the runner."""
 
 
 class Uncounted(Exception):
-    """Raised for a cell whose work is unknown before it runs; the message says why."""
+    """Raised for a run whose work is unknown before it starts; the message says why."""
 
 
 @runtime_checkable
@@ -80,7 +80,7 @@ class Cores(Protocol):
         ...
 
     def exact(self, *, layer: int) -> "Core":
-        """Return what is approximated."""
+        """Return the core that the family approximates."""
         ...
 
     def reference(self) -> "Core":
@@ -93,7 +93,7 @@ class Cores(Protocol):
 
 
 class Work(Protocol):
-    """One cell of a run, in its process: its subject and its parts."""
+    """One run in its process: the model, the task and their parts."""
 
     model: str
     """Name of the model."""
@@ -105,10 +105,10 @@ class Work(Protocol):
     optim: "OptimConfig"
     hardware: "HardwareProfile"
     checkpoints: Path | None
-    """Folder of a cell that trains."""
+    """Folder for the checkpoints of a run that trains."""
 
     def facts(self, max_length: int | None = None) -> "TaskFacts":
-        """Return what the task tells the model; with a length, what a cost measurement does."""
+        """Return what the model must know about the task; with a length, for a cost measurement."""
         ...
 
     def build(
@@ -128,15 +128,15 @@ class Work(Protocol):
         ...
 
     def is_reference(self, name: str) -> bool:
-        """Tell whether the run's model is the reference `name`: `build` makes the same of both."""
+        """Tell whether the run's model is the reference `name`: `build` makes the same for both."""
         ...
 
     def trained(self, name: str = OWN) -> "Backbone":
-        """Return a model of `Runner.starts_from`, with its weights."""
+        """Return a model named in `Runner.starts_from`, with its trained weights."""
         ...
 
     def weights(self, name: str = OWN) -> Mapping[str, "Tensor"]:
-        """Return its weights alone."""
+        """Return the weights of that model alone."""
         ...
 
     def stored(self) -> "Backbone":
@@ -144,11 +144,11 @@ class Work(Protocol):
         ...
 
     def stored_task(self) -> str:
-        """Return the name of the task that it was trained on."""
+        """Return the name of the task on which the stored model was trained."""
         ...
 
     def source_task(self, name: str) -> "Task":
-        """Return the task that it was trained on."""
+        """Return the task on which the source model was trained."""
         ...
 
     def stretched(self, options: Mapping[str, object]) -> "Stretches":
@@ -164,37 +164,38 @@ class Runner(ABC):
     """Base of a runner's options, a frozen dataclass whose fields are the keys of its YAML."""
 
     outcome: ClassVar[str] = "accuracy"
-    """Metric of the one row that stands for a cell without a result."""
+    """Metric of the single row that a run without a result gets."""
     tabled: ClassVar[tuple[str, ...]] = ()
-    """Metrics that come first in the table of its rows in a report, `outcome` where there are none.
-    Its YAML may name a section instead."""
+    """Metrics in the first columns of a report's table; empty: `outcome`. The YAML file of the
+    runner may name a section instead."""
     models: ClassVar[bool] = True
-    """Measures a model; False: the task alone."""
+    """True: measures a model; False: measures the task alone."""
     data: ClassVar[bool] = True
-    """Reads the task's data; False: random inputs."""
+    """True: reads the task's data; False: reads random inputs."""
     trains: ClassVar[bool] = False
-    """Moves weights: optimiser and data decide the result, and there are checkpoints."""
+    """True: trains weights, so optimiser and data belong to the identity, and there are
+    checkpoints."""
     timed: ClassVar[bool] = False
-    """Reads the clock: its cells run alone, and the machine is part of what decides the result."""
+    """True: measures time, so its runs run alone, and the machine belongs to the identity."""
     parallel: ClassVar[bool] = False
-    """Its cells may have several processes, `hardware.processes`."""
+    """True: one run may have several processes, `hardware.processes`."""
     by_length: ClassVar[bool] = False
-    """A cell for each of `modes` and `lengths`; a length that was too much ends its curve."""
+    """True: one run for each of `modes` and `lengths`; a length beyond a limit ends its curve."""
     compares: ClassVar[bool] = False
-    """Where one process runs several cells that differ in their model alone, it may `probe` each in
-    a process of its own and `compare` them in one."""
+    """True: runs that differ in their model alone may share a process. Each is probed in a separate
+    process by `probe`, then one process compares them in `compare`."""
     mode_option: ClassVar[str] = "modes"
-    """With `by_length`, the option that leads to one mode: a list, or else the mode itself."""
+    """With `by_length`, the option that selects one mode: a list, or the mode itself."""
     version: ClassVar[int] = 1
-    """Raised where the same options give other numbers than before."""
+    """Increased if the same options give other numbers than before."""
     incidental: ClassVar[frozenset[str]] = frozenset()
-    """Options that change no number: not part of a result's identity."""
+    """Options that change no number and are therefore excluded from a result's identity."""
     files: ClassVar[tuple[str, ...]] = ()
-    """Options that name a file, whose content decides the result, and not its place."""
+    """Options that name a file; the content of the file, not its path, belongs to the identity."""
 
     @property
     def facing(self) -> Direction:
-        """Which way the model looks."""
+        """Which tokens the model attends to."""
         return Direction.task
 
     @property
@@ -204,11 +205,11 @@ class Runner(ABC):
 
     @property
     def started_from(self) -> str | None:
-        """In a word for tables, what weights a run starts from; None where none are meant."""
+        """Return what weights a run starts from, in a word for tables; None: no such column."""
         return None
 
     def marks(self, regime: str) -> Mapping[str, str]:
-        """Return labels of every row of a run, besides those of its task and its model.
+        """Return labels for every row of a run, in addition to those of its task and its model.
 
         Args:
             regime: What the task's own evaluation judges.
@@ -218,7 +219,7 @@ class Runner(ABC):
 
     @property
     def stored_weights(self) -> str | None:
-        """A completed training whose weights a run starts from: its key or folder; None: none."""
+        """The key or folder of a finished training whose weights a run starts from; None: none."""
         return None
 
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -239,11 +240,11 @@ class Runner(ABC):
         return ()
 
     def training_changes(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return options by group that these trainings have other than the run."""
+        """Return the options, by group, in which these trainings differ from the run."""
         return {}
 
     def baseline_split(self, *, several: bool) -> str | None:
-        """Return the split whose baselines a sweep computes beside its cells; None: of none.
+        """Return the split whose baselines a sweep computes together with its runs; None: none.
 
         Args:
             several: Whether the command asks for a sweep.
@@ -259,7 +260,7 @@ class Runner(ABC):
         """
 
     def lacking(self, model: str) -> str:
-        """Return what of a cell will be left out for want of a package; "" for nothing.
+        """Return what a run skips because a package is missing; "" for nothing.
 
         Args:
             model: The family.
@@ -268,7 +269,7 @@ class Runner(ABC):
         return ""
 
     def cells(self, name: str, length: int) -> list[tuple[str, int]]:
-        """Return mode and length of each cell of a run.
+        """Return mode and length of each run.
 
         Args:
             name: Of the runner.
@@ -282,7 +283,7 @@ class Runner(ABC):
     def too_long(
         self, mode: str, length: int, took: Mapping[int, float], hardware: "HardwareProfile"
     ) -> str:
-        """Return why a length would take too long to be tried; "" where nothing says so.
+        """Return why a length would take too long to be tried; "" if it may be tried.
 
         Args:
             mode: Of the cell.
@@ -295,49 +296,51 @@ class Runner(ABC):
         return ""
 
     def passes(self, work: Work) -> Sequence[Passes]:
-        """Return what one cell asks of its model, from which `lra plan` reckons its time.
+        """Return the passes that one run needs, from which `lra plan` estimates its time.
 
         Raises:
             Uncounted: it is unknown before the cell runs, or this runner does not say.
         """
         del work
-        raise Uncounted(f"{type(self).__name__} does not say what its cells ask of a model")
+        raise Uncounted(
+            f"{type(self).__name__} does not declare how many passes of a model its runs need"
+        )
 
     def rough_seconds(self, work: Work) -> float | None:
-        """Return about how long one cell takes that asks nothing of a model; None: not known."""
+        """Return the approximate seconds of a run without passes of a model; None: unknown."""
         del work
         return None
 
     @classmethod
     def word(cls, mode: str) -> str:
-        """Return the word of the command line that leads to one mode."""
+        """Return the command-line argument that selects one mode."""
         listed = f"[{mode}]" if cls.mode_option == "modes" else mode
         return f"runner.{cls.mode_option}={listed}"
 
     @abstractmethod
     def run(self, work: Work) -> Iterator[object]:
-        """Yield the rows of one cell, `lra.runners.records.Measurement`, and its outcomes."""
+        """Yield the rows of one run, `lra.runners.records.Measurement`, and its outcomes."""
 
     def probe(self, work: Work) -> Iterator[object]:
-        """Yield the rows of a cell that need no other, then a `Probe` where it is compared."""
+        """Yield the rows of a run that need no other run, then a `Probe` if it is compared."""
         del work
-        raise NotImplementedError(f"{type(self).__name__} compares no cells")
+        raise NotImplementedError(f"{type(self).__name__} does not compare runs")
 
     def compare(
         self, works: Mapping[str, Work], probed: Mapping[str, Probe]
     ) -> Iterator[tuple[str, Measurement]]:
-        """Yield the other rows of several cells, each with the key of its cell.
+        """Yield the remaining rows of several runs, each with the key of its run.
 
         Args:
             works: The cells by their keys; their models alone differ.
             probed: What `probe` has yielded of each.
         """
         del works, probed
-        raise NotImplementedError(f"{type(self).__name__} compares no cells")
+        raise NotImplementedError(f"{type(self).__name__} does not compare runs")
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return the result of a cell in a few words, from its rows with a value; "" for none."""
+        """Return the result of a run in a few words, from its rows with a value; "" for none."""
         judged = [row for row in rows if row.labels.get("split") == "test"]
         for metric in JUDGED_BY:
             if scores := [row for row in judged if row.metric == metric]:
@@ -347,16 +350,16 @@ class Runner(ABC):
 
     @classmethod
     def title(cls, row: Measurement) -> str:
-        """Return how a headline calls a row."""
+        """Return the name of a row in a headline."""
         return row.metric.replace("_", " ")
 
 
 def noise_note(rows: Sequence[Measurement], metric: str) -> str:
-    """Return what disturbed a time, as the end of its line; "" for nothing."""
+    """Return what disturbed a time, as the end of a line; "" for nothing."""
     (first, *_) = [row.labels.get("disturbed", "") for row in rows if row.metric == metric]
     return f"; disturbed: {first}" if first else ""
 
 
 def values(rows: Sequence[Measurement]) -> dict[str, float]:
-    """Return the value of each metric, the last of several."""
+    """Return the value of each metric; of several, the last."""
     return {row.metric: row.value for row in rows if row.value is not None}

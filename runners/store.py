@@ -68,11 +68,11 @@ _SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
 
 
 class UnknownCell(LookupError):
-    """No cell, or more than one, answers to a name; the message lists near matches."""
+    """A name fits no run, or several; the message lists near matches."""
 
 
 class Store:
-    """One results folder. Nothing is written before it is asked for."""
+    """One results folder. It is created at the first write."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
@@ -80,22 +80,22 @@ class Store:
     # -- where things lie ------------------------------------------------------------------------
 
     def cell_folder(self, key: str) -> Path:
-        """Return the folder of a cell, present or not."""
+        """Return the folder of a run, whether it exists or not."""
         return self.root / "cells" / key[:2] / key
 
     def checkpoint_folder(self, cell: Cell) -> Path:
-        """Return the folder in which the cell's runner may keep checkpoints; it may not exist."""
+        """Return the folder for a run's checkpoints; it may not exist."""
         return self.cell_folder(cell.key) / f"checkpoint-{cell.fingerprint}"
 
     def rows_file(self, key: str, fingerprint: str) -> Path:
-        """Return the file of a cell's rows by the code of a fingerprint; present or not."""
+        """Return the file of a run's rows for the code with a fingerprint; it may not exist."""
         return self.cell_folder(key) / f"rows-{fingerprint}.jsonl"
 
     def _rows_file(self, cell: Cell) -> Path:
         if not re.fullmatch(r"[0-9a-z]+", cell.fingerprint):
             raise ValueError(
-                "a stored cell needs a fingerprint of digits and lower-case letters: "
-                f"got {cell.fingerprint!r}; see runners.storage.fingerprint"
+                "a stored run needs a fingerprint of digits and lower-case letters: got "
+                f"{cell.fingerprint!r}; see runners.storage.fingerprint"
             )
         return self.rows_file(cell.key, cell.fingerprint)
 
@@ -104,7 +104,7 @@ class Store:
     def complete(
         self, cell: Cell, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
     ) -> bool:
-        """Say whether nothing remains to be done for this cell with this code.
+        """Say whether this run is finished with this code.
 
         A rows file that is damaged does not count: the cell runs again, and `write` sets the file
         aside.
@@ -131,7 +131,7 @@ class Store:
         return {row["status"] for row in rows}.isdisjoint(retry)
 
     def see_anew(self, key: str) -> None:
-        """Have a network file system look at the cell now.
+        """Make a network file system look at the run's folder again.
 
         Who has just claimed a cell asks for it: the one before, on another host, may have stored
         rows a moment ago.
@@ -141,15 +141,15 @@ class Store:
             atomic.refresh(path)
 
     def rows_of(self, cell: Cell) -> list[Row]:
-        """Return the stored rows of a complete cell. Raises FileNotFoundError or `BadStore`."""
+        """Return the stored rows of a finished run. Raises FileNotFoundError or `BadStore`."""
         return read_rows_file(self._rows_file(cell), cell.key)
 
     def statuses(self, cell: Cell) -> set[Status]:
-        """Return every status among the rows of a complete cell."""
+        """Return every status among the rows of a finished run."""
         return {Status(one["status"]) for one in self.rows_of(cell)}
 
     def describe(self, key: str) -> dict[str, Any]:
-        """Return `cell.json` of a cell, with `fingerprint` and `environment` of its newest rows.
+        """Return `cell.json` of a run, with `fingerprint` and `environment` of its newest rows.
 
         Both are None where the cell has no rows yet.
 
@@ -169,14 +169,14 @@ class Store:
         }
 
     def cell(self, key: str) -> dict[str, Any]:
-        """Return `cell.json` of a cell. Raises `UnknownCell` or `BadStore`."""
+        """Return `cell.json` of a run. Raises `UnknownCell` or `BadStore`."""
         folder = self.cell_folder(key)
         if not lexists(folder / "cell.json") and not rows_files(folder):
-            raise UnknownCell(f"no finished cell {key} in {self.root}")
+            raise UnknownCell(f"no finished run {key} in {self.root}")
         return read_cell(folder)
 
     def find(self, prefix: str) -> str:
-        """Return the key of the one cell whose key begins with `prefix`.
+        """Return the key of the only run whose key begins with `prefix`.
 
         Raises:
             UnknownCell: none or several; the message lists near matches.
@@ -187,16 +187,16 @@ class Store:
             return matches[0]
         if matches:
             raise UnknownCell(
-                f"{prefix!r} is the beginning of {len(matches)} cells: {some(matches)}; "
-                "give more digits"
+                f"{prefix!r} is the beginning of {len(matches)} runs: {some(matches)}; give "
+                "more digits"
             )
         near = get_close_matches(prefix, [key[: len(prefix)] for key in keys], n=5, cutoff=0.5)
         nearest = [key for key in keys if key[: len(prefix)] in near]
-        hint = f"near matches: {some(nearest)}" if nearest else f"cells there: {some(keys)}"
-        raise UnknownCell(f"no cell in {self.root} begins with {prefix!r}; {hint}")
+        hint = f"near matches: {some(nearest)}" if nearest else f"runs there: {some(keys)}"
+        raise UnknownCell(f"no run in {self.root} begins with {prefix!r}; {hint}")
 
     def newest(self) -> str:
-        """Return the key of the cell whose rows were stored last.
+        """Return the key of the run whose rows were stored last.
 
         Raises:
             UnknownCell: no cell has rows.
@@ -205,13 +205,13 @@ class Store:
             file for folder in cell_folders(self.root, left_out=[]) for file in rows_files(folder)
         ]
         if not files:
-            raise UnknownCell(f"no cell in {self.root} has rows yet")
+            raise UnknownCell(f"no run in {self.root} has rows yet")
         return max(files, key=lambda file: (file.stat().st_mtime_ns, file)).parent.name
 
     # -- writing: only the parent process does ---------------------------------------------------
 
     def check_writable(self) -> None:
-        """Raise `durable.Unwritable` where nothing can be written, before anything is computed."""
+        """Raise `durable.Unwritable` before any computation if nothing can be written."""
         atomic.check_writable(self.root)
 
     def write(
@@ -221,7 +221,7 @@ class Store:
         outcomes: Sequence[Outcomes],
         environment: Mapping[str, Any],
     ) -> Path:
-        """Store a finished or failed cell whole, and return the file with its rows.
+        """Store a finished or failed run completely, and return the file with its rows.
 
         Args:
             cell: the cell, with its fingerprint.
@@ -235,7 +235,7 @@ class Store:
                 take; nothing is written.
         """
         if not measurements:
-            raise ValueError(f"cell {cell.key} has no rows: a failed cell has one with its status")
+            raise ValueError(f"run {cell.key} has no rows: a failed run needs one with its status")
         target = self._rows_file(cell)
         folder = target.parent
         created = datetime.now(UTC).isoformat(timespec="microseconds")
@@ -245,7 +245,7 @@ class Store:
                 checked_row(stored)
             except BadRow as error:
                 raise ValueError(
-                    f"cell {cell.key}, row {number}: {error}; it could not be read again"
+                    f"run {cell.key}, row {number}: {error}; it could not be read again"
                 ) from error
         description = {
             "schema": SCHEMA,
@@ -275,7 +275,7 @@ class Store:
         return target
 
     def claim(self, key: str, *, title: str = "", worker: str = "") -> Claim | None:
-        """Take the advisory claim on a cell; None where another living process holds it.
+        """Claim a run for this worker; None if another living process has claimed it.
 
         Args:
             key: of the cell.
@@ -285,21 +285,21 @@ class Store:
         return take_claim(self.root / "claims" / key, title=title, worker=worker)
 
     def claims(self) -> dict[str, Holder]:
-        """Return who works on which cells now, by their keys: one listing and a file for each."""
+        """Return who works on which runs now, by key. It reads one listing and a file for each."""
         return living_holders(self.root / "claims")
 
     def clear_claims(self, keys: Collection[str]) -> None:
-        """Remove what killed processes left of their claims on cells that are complete."""
+        """Remove claims that killed processes left on finished runs."""
         clear(self.root / "claims", keys)
 
     def strangers(self, *, remove: bool) -> list[str]:
-        """Return, and maybe remove, claims that came with a copy: see `claims.strangers`."""
+        """Return, and maybe remove, claims that a copied folder brought: see `claims.strangers`."""
         return strangers(self.root / "claims", remove=remove)
 
     # -- sweeps ----------------------------------------------------------------------------------
 
     def record_in_sweep(self, name: str, key: str, title: str = "") -> None:
-        """Note that a cell, of a title for people, belongs to a sweep; it may belong to many."""
+        """Note that a run with a title belongs to a sweep; it may belong to several."""
         if not _SWEEP_NAME.fullmatch(name):
             raise ValueError(
                 f"a sweep name is made of letters, digits and . _ = , + -: got {name!r}"
@@ -307,7 +307,7 @@ class Store:
         atomic.record(atomic.make_folder(self.root / "sweeps" / name) / key, title)
 
     def record_cells(self, name: str, titles: Mapping[str, str]) -> None:
-        """Note which cells belong to a sweep, by key; those that are noted already take no time."""
+        """Note which runs belong to a sweep, by key; known ones take no time."""
         try:
             there = set(persistent(os.listdir, self.root / "sweeps" / name))
         except OSError:
@@ -317,7 +317,7 @@ class Store:
                 self.record_in_sweep(name, key, title)
 
     def take_from_sweep(self, name: str, key: str) -> None:
-        """Note that a cell no longer belongs to a sweep; it stays in the store."""
+        """Note that a run no longer belongs to a sweep; its results stay in the store."""
         atomic.remove(self.root / "sweeps" / name / key)
 
     def sweeps(self) -> list[str]:
@@ -325,7 +325,7 @@ class Store:
         return sorted(path.name for path in (self.root / "sweeps").glob("*") if path.is_dir())
 
     def cells_of(self, name: str) -> list[str]:
-        """Return the keys of a sweep's cells, done or not. Raises `UnknownCell`."""
+        """Return the keys of a sweep's runs, finished or not. Raises `UnknownCell`."""
         folder = self.root / "sweeps" / name
         if not folder.is_dir() or not _SWEEP_NAME.fullmatch(name):
             names = self.sweeps()
@@ -335,7 +335,7 @@ class Store:
         return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
     def unfinished(self, name: str) -> list[str]:
-        """Return the titles (else keys) of a sweep's cells without rows. Raises `UnknownCell`."""
+        """Return the titles (or keys) of a sweep's runs without rows. Raises `UnknownCell`."""
         titles = []
         for key in self.cells_of(name):
             if not rows_files(self.cell_folder(key)):
@@ -374,7 +374,7 @@ def read_rows(
     """
     root = Path(root)
     if not root.is_dir():
-        raise FileNotFoundError(f"no results folder {root}; `lra run` makes it")
+        raise FileNotFoundError(f"no results folder {root}; `lra run` creates it")
     store = Store(root)
     folders: list[Path] = []
     with skipping_damaged(left_out):
@@ -409,14 +409,14 @@ def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
 
 
 def read_outcomes(root: Path, key: str) -> list[Outcomes]:
-    """Return the per-example results that go with a cell's newest rows, by split name.
+    """Return the per-example results of a run's newest rows, by split name.
 
     Raises `UnknownCell` where the cell has no rows; a cell without outcomes gives an empty list.
     """
     folder = Store(root).cell_folder(key)
     newest = read_newest_rows(folder)
     if newest is None:
-        raise UnknownCell(f"no finished cell {key} in {root}")
+        raise UnknownCell(f"no finished run {key} in {root}")
     path = folder / f"outcomes-{fingerprint_of(newest[0])}.npz"
     if not lexists(path):
         return []

@@ -1,4 +1,4 @@
-"""Vectors and probabilities of a large vocabulary, in groups: rare ids have narrower vectors.
+"""Vectors and probabilities of a large vocabulary in groups: rare ids have narrower vectors.
 
 Ids are sorted by frequency. Group g holds those from one cut-off to the next; its table has
 `width / shrink ** g` columns, which a matrix of the group leads to the model's width. The head's
@@ -52,12 +52,12 @@ class AdaptiveEmbedding(nn.Module):
                 nn.init.xavier_uniform_(cast(nn.Linear, layer).weight)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Say what is no matrix."""
+        """Return which parameters are not matrices."""
         return {f"tables.{group}": Tuning(matrix=False) for group in range(len(self.tables))}
 
     @property
     def weight(self) -> nn.Parameter:
-        """The table of the frequent ids: where the module is, and of which type."""
+        """The table of the frequent ids, which has the module's device and type."""
         return cast(nn.Parameter, self.tables[0])
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
@@ -73,14 +73,14 @@ class AdaptiveEmbedding(nn.Module):
         return vectors.view(*ids.shape, self.width)
 
     def inward(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
-        """Lead vectors back to the width of a group's table, but for the first group."""
+        """Project vectors back to the width of a group's table, except in the first group."""
         if self.maps is None or group == 0:
             return x
         return x @ cast(nn.Linear, self.maps[group]).weight
 
 
 class TiedAdaptiveHead(TokenHead):
-    """Adaptive softmax that answers by an adaptive embedding, without biases.
+    """Adaptive softmax that uses an adaptive embedding for its answers, without biases.
 
     Args:
         embedding: Whose tables and matrices it reads.
@@ -102,13 +102,13 @@ class TiedAdaptiveHead(TokenHead):
         return F.linear(x, table).log_softmax(-1, dtype=_precise(x))
 
     def within(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
-        """Return log-probabilities of a further group's ids, given the group."""
+        """Return log-probabilities of ids in a further group, given the group."""
         table = cast(nn.Parameter, self.embedding.tables[group])
         units = F.dropout(self.embedding.inward(x, group), self.dropout, self.training)
         return F.linear(units, table).log_softmax(-1, dtype=_precise(x))
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
-        """Return log-probabilities of all ids: for a look, not for large batches."""
+        """Return log-probabilities of all ids; only for small batches."""
         flat = x.flatten(0, -2)
         first = self.first(flat)
         parts = [first[:, : self.frequent]]
@@ -118,13 +118,13 @@ class TiedAdaptiveHead(TokenHead):
         return torch.cat(parts, dim=-1).view(*x.shape[:-1], self.embedding.edges[-1])
 
     def piece(self) -> int:
-        """Return how many positions are judged at once."""
+        """Return how many positions are evaluated at once."""
         return max(1, ADAPTIVE_ELEMENTS // (self.frequent + len(self.groups)))
 
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Judge some positions; in training without hits, which cost as much again.
+        """Evaluate some positions; in training without hits, which would take as long again.
 
         Raises:
             Unsupported: Labels are to be smoothed, over classes whose scores are not computed.

@@ -1,4 +1,4 @@
-"""From the backbone's options to its parts: blocks, the stack that holds them, the head.
+"""Build the parts of a backbone from its options: blocks, their stack, the head.
 
 An embedding whose table is narrower than the model: E V, as ALBERT and ELECTRA have it.
 
@@ -76,7 +76,7 @@ class FactorisedEmbedding(Roles):
         self.map = xavier_linear(narrow, width)
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
-        """Look the vectors up, and lead them to the width."""
+        """Look the vectors up, and project them to the width."""
         vectors = F.embedding(ids, self.weight)
         widened: Tensor = self.map(vectors if self.scale == 1.0 else vectors * self.scale)
         return widened
@@ -94,7 +94,7 @@ BLOCKS: Mapping[Residual, type[TransformerBlock]] = {
     Residual.post_norm: PostNormBlock,
     Residual.none: PlainBlock,
 }
-"""Blocks by how inputs and outputs are joined; TransformerBlock elsewhere."""
+"""Blocks by the way their input and output are joined; else TransformerBlock."""
 
 
 def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
@@ -164,7 +164,7 @@ def stack_of(
 
 
 def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
-    """Raise `Unsupported` for options of blocks, which a stack of its own does not have.
+    """Raise `Unsupported` for options of blocks, which a custom stack does not have.
 
     But for those that it names as `reads`.
     """
@@ -187,14 +187,14 @@ def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
     ):
         if (value := getattr(config, name)) not in wanted and name not in reads:
             raise Idle(
-                f"this model has a stack of its own: model.backbone.{name} must be "
+                f"this model has a custom stack: model.backbone.{name} must be "
                 f"{' or '.join(map(format_value, wanted))}, got {format_value(value)}",
                 f"backbone.{name}",
             )
 
 
 def embedding_of(config: BackboneConfig, facts: TaskFacts, scale: float) -> nn.Module:
-    """Return what makes vectors of tokens; a table is drawn from N(0, 1 / scale).
+    """Return the module of token vectors; a table is drawn from N(0, 1 / scale).
 
     Of these, a factorised one alone multiplies its own vectors by `scale`.
     """
@@ -250,22 +250,21 @@ def head_of(
 
 
 def check_tied_width(config: BackboneConfig) -> None:
-    """Raise ValueError where the stack's output is wider than the embedding."""
+    """Raise ValueError if the stack's output is wider than the tied embedding."""
     if config.width_out != config.width:
         raise ValueError(
-            f"reversible_output=concat hands {config.width_out} channels to a head tied to "
-            f"an embedding of {config.width}: set tied_embeddings=false, or "
-            "reversible_output=mean"
+            f"reversible_output=concat gives {config.width_out} channels to a head tied to an "
+            f"embedding of {config.width}: set tied_embeddings=false, or reversible_output=mean"
         )
 
 
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
-    """Raise ValueError for layers of one group that would be of different families.
+    """Raise ValueError if layers of one group belong to different families.
 
     And for a decoder that no stack of these mixers has.
     """
     if config.decoder_depth and mixers:
-        raise ValueError("an encoder-decoder is a stack of its own: pass stack=encoder_decoder")
+        raise ValueError("an encoder-decoder has a custom stack: pass stack=encoder_decoder")
     if len(mixers) <= 1:
         return
     option = "layer_groups" if config.layer_groups is not None else "pool_repeats"
@@ -275,8 +274,8 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
         for layer in range(first, first + uses):
             if mixers[layer] is not mixers[first]:
                 raise ValueError(
-                    f"layers {first} to {layer} are one module under {option}={given}, and their "
-                    f"mixers differ: name the same family {uses} times in turn, or set "
+                    f"layers {first} to {layer} are one module under {option}={given}, but "
+                    f"their mixers differ: name the same family {uses} times in a row, or set "
                     f"{option}={format_value(usual)}"
                 )
         first += uses
@@ -293,20 +292,21 @@ def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[Mixer
         return 0
     if facts.head in CAUSAL_HEADS:
         raise Unsupported(
-            "layers that pool make a position of a token and the next, which would see itself "
-            "answered: got a task that needs a causal model; choose a task with the whole sequence "
-            "in view, or model.backbone.pool_blocks=1, which pools nothing"
+            "pooling joins a token and the next one into one position, which would reveal the "
+            "answer: got a task that needs a causal model; choose a task that reads the whole "
+            "sequence, or model.backbone.pool_blocks=1, which pools nothing"
         )
     if config.residual == Residual.reversible:
         raise Unsupported(
-            "residual=reversible makes each layer's input again of its output, and pooling cannot "
-            f"be undone: got pool_blocks={config.pool_blocks}; set it to 1, or "
+            "residual=reversible recomputes each layer's input from its output, and pooling "
+            f"cannot be undone: got pool_blocks={config.pool_blocks}; set it to 1, or "
             "model.backbone.residual=pre_norm or post_norm"
         )
     if config.layer_groups is not None:
         raise Unsupported(
-            "layer_groups counts over all of depth, and pooled blocks share by pool_repeats: "
-            f"got layer_groups={config.layer_groups}; set model.backbone.layer_groups=null"
+            "layer_groups divides all of depth, and pooled blocks share layers by "
+            f"pool_repeats: got layer_groups={config.layer_groups}; set "
+            "model.backbone.layer_groups=null"
         )
     layers = config.pool_decoder if facts.head in TOKEN_HEADS else 0
     if layers and len(mixers) > 1:
@@ -318,19 +318,19 @@ def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[Mixer
 
 
 def check_norm(config: BackboneConfig, facts: TaskFacts) -> None:
-    """Raise `Unsupported` where the statistics of a batch would tell what a model must not see."""
+    """Raise `Unsupported` if statistics of a batch would reveal hidden tokens."""
     if config.norm != NormKind.batch:
         return
     if facts.head in CAUSAL_HEADS:
         raise Unsupported(
-            "norm=batch takes statistics of all positions, so that earlier tokens would see later "
-            "ones: got a task that needs a causal model; choose model.backbone.norm=layer, rms or "
-            "scale"
+            "norm=batch takes statistics of all positions, so earlier tokens would depend on "
+            "later ones: got a task that needs a causal model; choose "
+            "model.backbone.norm=layer, rms or scale"
         )
     if facts.padded and config.padding == Padding.masked:
         raise Unsupported(
-            "norm=batch takes statistics of all positions, padding among them: got a task that "
-            "pads, and padding=masked, under which it counts nowhere; choose "
+            "norm=batch takes statistics of all positions, padding included: got a task that "
+            "pads, and padding=masked, which excludes padding; choose "
             "model.backbone.padding=attended or zeroed, or norm=layer, rms or scale"
         )
 
@@ -347,7 +347,7 @@ OF_TASK = (
         holds=lambda facts, _: facts.head in TOKEN_HEADS,
     ),
     Need(
-        "order_blind", words="a task whose answers look both ways",
+        "order_blind", words="a task whose answers may depend on tokens on both sides",
         holds=lambda facts, _: facts.head not in CAUSAL_HEADS,
     ),
     Need(
@@ -367,18 +367,18 @@ OF_TASK = (
         holds=lambda facts, _: facts.head in TOKEN_HEADS,
     ),
 )  # fmt: skip
-"""What options need of the task. `padding` stands for tasks with and without it."""
+"""Which options need which tasks. `padding` stands for tasks with and without it."""
 
 
 def idle_for_task(config: BackboneConfig, facts: TaskFacts) -> dict[str, str]:
-    """Return the options that are not at their defaults, and not read, each with a sentence."""
+    """Return options that differ from their defaults but have no effect, each with a sentence."""
     return idle(OF_TASK, vars(config), defaults(BackboneConfig), facts)
 
 
 def check_memory(
     config: BackboneConfig, facts: TaskFacts, initial_state: Callable[[int, int], State]
 ) -> None:
-    """Refuse a length of memory that nothing reads.
+    """Refuse a length of memory that has no effect.
 
     Args:
         config: Options of the backbone.
@@ -399,13 +399,13 @@ def check_memory(
     )
     if not facts.memory:
         raise Idle(
-            f"{given}: lengths of a state that goes on from batch to batch, and this task carries "
+            f"{given}: lengths of a state that continues from batch to batch, but this task has "
             "none; set both to null, or task.regime=memory",
             option,
         )
     if size_bytes(initial_state(1, max(2, *chosen.values()))) == size_bytes(initial_state(1, 1)):
         raise Idle(
-            f"{given}: the state of this model is the same whatever memory it is given; set both "
-            "to null",
+            f"{given}: the state of this model has the same size for every memory; set both to "
+            "null",
             option,
         )

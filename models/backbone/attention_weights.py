@@ -1,4 +1,4 @@
-"""The attention weights that a core implies, whatever it computes them by.
+"""The attention weights that a core implies, for any way of computing its outputs.
 
 A core whose outputs are weighted means of its values (`Traits.row_stochastic`) gives its weights to
 whoever hands it unit vectors for values: o[q, j] = A[q, j]. So the weights of a window, of hashed
@@ -22,7 +22,7 @@ KEYS_AT_ONCE = 256
 
 
 class CoreCall(NamedTuple):
-    """What a core was called with, but for the values."""
+    """The arguments of one call of a core, without the values."""
 
     q: Float[Tensor, "b h l k"]
     k: Float[Tensor, "b h s k"]
@@ -51,22 +51,22 @@ def weights(
 
 
 def attention_of(mixer: nn.Module) -> nn.Module:
-    """Return the attention of a mixer: the multi-head attention that it has beside another half."""
+    """Return the multi-head attention of a mixer, also if it has another half."""
     inside = [part for part in mixer.children() if isinstance(part, MultiHead)]
     return inside[0] if len(inside) == 1 else mixer
 
 
 def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
-    """Return the cores whose weights can be read, by layer, and why the other layers' cannot.
+    """Return the cores with readable weights by layer, and the reasons for the other layers.
 
     Raises:
         Unsupported: The stack has no layers of mixers.
     """
     if not isinstance(stack, Stack):
-        raise Unsupported(f"{family(stack)} is a stack of its own, without layers of mixers")
+        raise Unsupported(f"{family(stack)} has a custom stack, without layers of mixers")
     if isinstance(stack, PooledStack):
         raise Unsupported(
-            "weights of a layer over a pooled sequence are those of pools and not of tokens: set "
+            "weights of a layer over a pooled sequence belong to pools, not to tokens: set "
             "model.backbone.pool_blocks=1, or choose spans by gradients or by occlusion"
         )
     cores, reasons = {}, {}
@@ -75,12 +75,12 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
         core = getattr(mixer, "core", None)
         if not mixer.traits.row_stochastic:
             reasons[layer] = (
-                f"the outputs of {family(mixer)} are no weighted means of values "
-                "(traits.row_stochastic=False): it has no attention weights"
+                f"the outputs of {family(mixer)} are not weighted means of values "
+                "(traits.row_stochastic=False), so it has no attention weights"
             )
         elif sum(block is other for other in stack.blocks) > 1:
             reasons[layer] = (
-                "layers that are one module cannot be distinguished by their calls: set "
+                "several layers are one module, so their calls cannot be distinguished: set "
                 "model.backbone.layer_groups=null"
             )
         elif not isinstance(core, nn.Module):
@@ -94,7 +94,7 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
 def recorded_calls(
     cores: Mapping[int, nn.Module], *, detached: bool = True
 ) -> Iterator[dict[int, CoreCall]]:
-    """Record what each core is called with inside; the last call stays.
+    """Record the arguments of each core inside the context; the last call counts.
 
     A core that is handed more than queries, keys and values (landmarks, blocks, a second
     projection) is not in the answer: its weights are not those of one query on one key.

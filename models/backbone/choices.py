@@ -1,47 +1,47 @@
-"""What can be chosen of the backbone by name, where no module of a choice's own holds it."""
+"""The choices of the backbone by name, if no other module defines them."""
 
 from enum import StrEnum, auto
 
 
 class Head(StrEnum):
-    """What the model answers."""
+    """What the model predicts."""
 
     classification = auto()
     pair = auto()
     language_modelling = auto()
-    """One token for every position, which sees what stands before it."""
+    """One token at every position, from the tokens before it."""
     masked_modelling = auto()
-    """One token for every position, which sees both sides."""
+    """One token at every position, from both sides."""
     sequence_to_sequence = auto()
-    """One token for every position behind a source, which sees the source and what stands before
-    it; tokens of the source see each other."""
+    """One token at every position after a source, from the source and the tokens before it; tokens
+    of the source attend to each other."""
 
     permutation_modelling = auto()
-    """One token for some positions, which sees the others in an order of the batch."""
+    """One token at some positions, from the others in an order that the batch defines."""
 
 
 TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair})
-"""Those that answer at every position."""
+"""Heads with an answer at every position."""
 CAUSAL_HEADS = frozenset({Head.language_modelling, Head.sequence_to_sequence})
-"""Those whose answers see no later token."""
+"""Heads whose answers depend on no later token."""
 
 
 class Residual(StrEnum):
-    """Residual connections and the places of norms."""
+    """How the input and output of a block are joined."""
 
     pre_norm = auto()
     """x + mixer(LN x), then x + network(LN x); a norm follows the last layer."""
     post_norm = auto()
     """LN(x + mixer(x)), then LN(x + network(x)); a norm precedes the first layer, as in BERT."""
     none = auto()
-    """mixer(x), then network(x), without norms between them, as for recurrent networks; a norm
-    follows the last layer."""
+    """mixer(x), then network(x), without norms between them, as in recurrent networks; a norm
+    closes the stack."""
     reversible = auto()
-    """Two streams, each updated by a function of the other, so that layers store no activations."""
+    """Two streams, each changed by a function of the other: no layer stores activations."""
 
 
 class StreamsOut(StrEnum):
-    """What a reversible stack makes of its two streams."""
+    """How a reversible stack joins its two streams."""
 
     mean = auto()
     concat = auto()
@@ -49,11 +49,11 @@ class StreamsOut(StrEnum):
 
 
 class Softmax(StrEnum):
-    """Kind of softmax over the vocabulary."""
+    """How probabilities of the vocabulary are computed."""
 
     full = auto()
     adaptive = auto()
-    """Frequent ids directly, rare ids in groups (arXiv:1609.04309); for large vocabularies."""
+    """Frequent ids at once, rare ones in groups (arXiv:1609.04309), for large vocabularies."""
 
 
 class Embedding(StrEnum):
@@ -66,12 +66,12 @@ class Embedding(StrEnum):
 
 
 class DecoderMixer(StrEnum):
-    """What mixes the tokens of a decoder behind an encoder."""
+    """Which mixer the decoder after an encoder uses."""
 
     exact = auto()
     """Softmax attention, as in LED (arXiv:2004.05150, section 7)."""
     family = auto()
-    """The model's family, if it has a causal form."""
+    """The model's family, if it can be causal."""
 
 
 class Padding(StrEnum):
@@ -80,17 +80,17 @@ class Padding(StrEnum):
     masked = auto()
     """As a mask, which every mixer must support."""
     zeroed = auto()
-    """Vectors at padding become zeros before each mixer, without a mask: padding still counts."""
+    """As zeros before each mixer, which gets no mask, so padding still counts."""
     attended = auto()
-    """As ordinary tokens, without a mask in mixers; only `pooling` treats padding differently."""
+    """As ordinary tokens: no mixer gets a mask; only `pooling` excludes padding."""
     passed = auto()
     """As a mask, also to mixers that hide other tokens by it (`Traits.hides_others`)."""
 
 
 class ClsKeep(StrEnum):
-    """Whether mixers see the CLS vector as a real token."""
+    """Whether mixers treat the CLS vector as a real token."""
 
     always = auto()
     first_token = auto()
-    """Only if the first token is real (as in the Long Range Arena's code, where a black pixel is
-    padding)."""
+    """Only if the first token is real (the Long Range Arena's code: not before a black pixel, which
+    counts as padding there)."""

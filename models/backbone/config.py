@@ -1,4 +1,4 @@
-"""What a user chooses about the backbone around the mixers, and the facts of its task."""
+"""The options of the backbone around the mixers, and the facts of its task."""
 
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -32,131 +32,126 @@ Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
-    """What a user chooses about the backbone."""
+    """The options of the backbone."""
 
     depth: int = 2
     layer_groups: int | None = None
-    """Number of layers with separate weights, each used `depth / layer_groups` times in succession
-    (ALBERT, arXiv:1909.11942, uses 1); None: all layers. Layers of a group share one module: norms,
-    mixer with its random draws, and feed-forward network."""
+    """Number of layers with separate weights; each is used `depth / layer_groups` times in a row
+    (ALBERT, arXiv:1909.11942, uses 1). None = all are separate. The layers of a group are one
+    module: norms, mixer with its draws, network."""
     pool_blocks: int = 1
-    """Blocks of layers between which the sequence is halved (Funnel-Transformer, arXiv:2006.03236);
-    at most one per layer."""
+    """Blocks of layers; the sequence is halved between them (Funnel-Transformer, arXiv:2006.03236).
+    At most one block for each layer."""
     pool_layers: list[int] = field(default_factory=list)
     """Layers of each block, which add up to `depth`; empty: equal numbers, or more in the first
     blocks."""
     pool_repeats: list[int] = field(default_factory=list)
-    """Times that each layer of a block is used in succession, which count in `depth`; empty:
-    once."""
+    """How often in a row each layer of a block is used, counted in `depth`; empty = once."""
     pool_query_only: bool = True
-    """Whether the first layer of a block takes keys and values from the sequence before pooling
-    (for families with cross attention). False: from the pooled sequence (for all families)."""
+    """Whether keys and values of a block's first layer come from the longer sequence, which needs
+    cross attention. False = from the pooled one, for all families."""
     pool_mode: PoolMode = PoolMode.mean
-    """How every two neighbours are pooled."""
+    """How two neighbours are pooled."""
     pool_decoder: int = 2
-    """Layers at full length after the blocks, for models with one output per position."""
+    """Layers at full length after the blocks, for models that answer at every position."""
     decoder_depth: int = 0
-    """Layers of a decoder after an encoder of `depth` layers, for sequence-to-sequence tasks; 0: a
-    decoder alone, whose source tokens attend to each other in both directions."""
+    """Layers of a decoder after an encoder of `depth` layers, for tasks of sequence to sequence; 0
+    = a decoder alone, in which tokens of the source attend to each other."""
     decoder_mixer: DecoderMixer = DecoderMixer.exact
-    """Mixer of the decoder's tokens; the decoder reads the source by softmax attention."""
+    """Mixer of the decoder's tokens; softmax attention reads the source."""
     width: int = 64
     heads: int = 2
     head_width: int | None = None
-    """Width of one head's queries, keys and values; None: width / heads, which must divide."""
+    """Width of one head's queries, keys and values; None = width / heads, which must be whole."""
     qkv_bias: bool | None = None
-    """Whether the query, key and value projections have biases; None: as the family's option
+    """Whether the projections to queries, keys and values have biases; None = the family's option
     `bias`."""
     output_bias: bool | None = None
-    """Whether the output projection has biases; None: as the family's option `bias`."""
+    """Whether the projection after attention has a bias; None = the family's option `bias`."""
     feed_forward_width: int = 128
-    """Hidden width of the feed-forward network."""
+    """Inner width of the network: the input of its last map."""
     feed_forward: FeedForward = FeedForward.gelu
     feed_forward_bias: bool = True
     """Whether the feed-forward network has biases."""
     feed_forward_groups: int = 1
-    """Groups of adjacent channels with separate weights in the feed-forward network; must divide
-    both of its widths (ConvBERT, arXiv:2008.02496)."""
+    """Contiguous groups of channels with separate maps in the network; the number must divide both
+    of its widths (ConvBERT, arXiv:2008.02496)."""
     feed_forward_chunks: int = 1
-    """Pieces of the sequence that pass the feed-forward network one by one, and again in backward;
-    saves memory."""
+    """Pieces of the length that pass the network one by one, and are recomputed in backward."""
     residual: Residual = Residual.pre_norm
     norm: NormKind = NormKind.layer
     """Kind of norm in the stack."""
     norm_epsilon: float = NORM_EPSILON
-    """Epsilon that every norm of the stack adds to the variance."""
+    """Number that every norm of the stack adds to the variance."""
     stack_norm: bool = True
     """Whether there is a norm after the last layer (pre_norm, reversible) or before the first
     (post_norm)."""
     reversible_output: StreamsOut = StreamsOut.mean
-    """How the two streams are combined at the end; for residual=reversible."""
+    """How a reversible stack joins its streams (only residual=reversible)."""
     positions: Positions = Positions.learned
     relative_distance: int = 64
     """Largest distance that positions=shaw distinguishes."""
     order_blind: bool = False
-    """Whether the model ignores the order of tokens on purpose (a bag of tokens). A model that
-    ignores the order needs True, and one that depends on it needs False; otherwise an error is
-    raised."""
+    """Whether the model ignores the order of tokens on purpose, as a bag of tokens. A model without
+    order is refused if this is False, and one with order if it is True."""
     axial_shape: list[int] = field(default_factory=list)
     """Rows and columns, for positions=axial; empty: nearly square."""
     axial_widths: list[int] = field(default_factory=list)
-    """Widths of a row's and of a column's vector, which add up to `width`; empty: halves."""
+    """Widths of a row's and a column's vector, which add up to `width`; empty = halves."""
     memory: int | None = None
-    """Tokens that the state remembers in training, for tasks that pass it from batch to batch;
-    None: as set by the task."""
+    """Tokens that a state remembers in training, for tasks with a state from batch to batch; None =
+    the task's number."""
     evaluation_memory: int | None = None
-    """Tokens that the state remembers in evaluation; None: as in training."""
+    """Tokens that it remembers in evaluation; None = as in training."""
     pooling: Pooling = Pooling.cls
-    """How a model with one output per sequence pools its tokens."""
+    """Pooling of models with one answer for a sequence."""
     padding: Padding = Padding.masked
     cls_keep: ClsKeep = ClsKeep.always
-    """When the CLS vector is attended to; for pooling=cls and padding=masked."""
+    """Only for pooling=cls with padding=masked."""
     interaction: Interaction = Interaction.nli
-    """How two sequences are combined; for tasks with pairs."""
+    """Only for the pair head."""
     dropout: float = 0.0
-    """Dropout after the mixer (inside mixers that gate the residual), and inside and after the
-    feed-forward network."""
+    """Dropout after the mixer (before a gated residual), inside the network and after it."""
     tied_dropout: bool = False
-    """Whether dropout after mixer and feed-forward network drops a channel at all positions at once
-    (as S4)."""
+    """Whether this dropout removes a channel at all positions of a sequence (as in S4)."""
     activation_dropout: float | None = None
-    """Dropout inside the feed-forward network, after its activation; None: `dropout`."""
+    """Dropout inside the network, after its activation; None = `dropout`."""
     embedding_dropout: float = 0.0
     word_dropout: float = 0.0
-    """Fraction p of ids whose embeddings are 0 at all positions in a training pass; the others are
-    multiplied by 1 / (1 - p), and a tied output layer is unchanged (arXiv:1512.05287)."""
+    """Fraction of the ids whose vectors become zeros in a training pass, at all positions; the
+    others are scaled by 1 / (1 - fraction), and a tied head is unchanged (arXiv:1512.05287)."""
     output_dropout: float = 0.0
-    """Dropout of the stack's output."""
+    """Dropout between the stack and the head."""
     attention_dropout: float = 0.0
-    """Dropout of attention weights, in mixers that have such weights; elsewhere recorded as 0, see
+    """Dropout of attention weights, for mixers that have some; elsewhere it counts as 0: see
     `Backbone.effective_attention_dropout`."""
     embedding: Embedding = Embedding.full
     embedding_width: int | None = None
-    """Width of the embedding table, followed by a linear map to `width`; a tied output layer first
-    maps back to this width (ALBERT, arXiv:1909.11942). None: `width`, without a map."""
+    """Width of the table of ids, which a linear map projects to `width`; a tied head projects its
+    input to this width first (ALBERT, arXiv:1909.11942). None = `width`, without a map."""
     tied_embeddings: bool = True
-    """Whether the output layer shares the embedding table, for models that predict tokens (as the
-    next three options)."""
+    """Whether the head uses the embedding for its answers. Like the next three, only for models
+    that answer with tokens."""
     softmax: Softmax = Softmax.full
     softmax_cutoffs: list[int] = field(default_factory=lambda: [20_000, 40_000, 200_000])
     """First ids of the groups of rarer ids, for softmax=adaptive and embedding=adaptive. Ids must
     be sorted by frequency."""
     softmax_shrink: float = 4.0
-    """Divisor of the width from group to group; 1: equal widths."""
+    """Factor by which each further group is narrower; 1: equal widths."""
     softmax_dropout: float = 0.0
-    """Dropout after softmax=adaptive maps to the width of each group of rarer ids."""
+    """Dropout after the projection to each group of rarer ids, for softmax=adaptive."""
     initial_deviation: float | None = None
-    """Standard deviation of all initial matrices and tables, N(0, this^2); None: the default of
-    each module."""
+    """Every matrix and table is drawn from N(0, this); None = as each part defines it."""
     activation_checkpointing: bool = False
     head_hidden_width: int | None = None
     """Hidden width of the classifier; None: feed_forward_width."""
     head_hidden_layers: int = 1
-    """Hidden layers of the classifier; 0: one linear map, 2: the second has half the width."""
+    """Hidden layers of the classifier: 0 = one linear map; 2 = a second layer of half that
+    width."""
     head_activation: FeedForward = FeedForward.relu
-    """Activation after each hidden layer of the classifier."""
+    """Activation after each hidden layer."""
     head_dropout: float = 0.0
-    """Dropout of each hidden layer of the classifier, before its activation."""
+    """Dropout in each hidden layer, before its activation."""
 
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
@@ -221,18 +216,18 @@ class BackboneConfig:
         grouped = (self.softmax == Softmax.adaptive, self.embedding == Embedding.adaptive)
         if self.tied_embeddings and grouped == (True, False):
             raise ValueError(
-                "softmax=adaptive has matrices of its own: set tied_embeddings=false, or "
+                "softmax=adaptive has separate matrices: set tied_embeddings=false, or "
                 "embedding=adaptive, whose groups are the same"
             )
         if self.tied_embeddings and grouped == (False, True):
             raise ValueError(
-                "embedding=adaptive has no table that softmax=full could answer by: set "
+                "embedding=adaptive has no table that softmax=full could use for answers: set "
                 "softmax=adaptive, or tied_embeddings=false"
             )
         if self.residual == Residual.reversible and self.activation_checkpointing:
             raise ValueError(
-                "residual=reversible keeps no activations that activation_checkpointing could "
-                "save: set activation_checkpointing=false"
+                "residual=reversible stores no activations, so activation_checkpointing has "
+                "nothing to save: set activation_checkpointing=false"
             )
         if self.residual == Residual.reversible and self.feed_forward == FeedForward.none:
             raise ValueError(
@@ -265,7 +260,7 @@ class BackboneConfig:
 
     @property
     def uses(self) -> list[int]:
-        """How many times in turn each layer with weights of its own is used."""
+        """How often in a row each layer with separate weights is used."""
         if self.layer_groups is not None:
             return [self.depth // self.layer_groups] * self.layer_groups
         repeats = self.pool_repeats or [1] * len(self.block_layers)
@@ -276,19 +271,19 @@ class BackboneConfig:
         ]
 
     def at_full_length(self) -> "BackboneConfig":
-        """Return the same of one stack without pooling: what such models are compared with."""
+        """Return these options for one stack without pooling, for comparison with such models."""
         usual = defaults(BackboneConfig)
         other = [name for name in usual if name.startswith(("pool_", "decoder_"))]
         return replace(self, **{name: usual[name] for name in other})
 
     @property
     def classifier_width(self) -> int:
-        """Width of the classifier's first hidden layer, where there is one."""
+        """Width of the classifier's first hidden layer, if it has one."""
         return self.head_hidden_width or self.feed_forward_width
 
     @property
     def width_out(self) -> int:
-        """Width of what the stack hands to the head."""
+        """Width of the stack's output."""
         doubled = (
             self.residual == Residual.reversible and self.reversible_output == StreamsOut.concat
         )
@@ -336,28 +331,28 @@ NEEDS = (
     Need("cls_keep", padding=(Padding.masked, Padding.passed)),
     Need("head_hidden_width", "head_activation", "head_dropout", head_hidden_layers=(1, 2)),
 )  # fmt: skip
-"""What options need of others; what they need of the task is in `lra.models.backbone.assembly`."""
+"""Which options need which others; needs of the task are in `lra.models.backbone.assembly`."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class TaskFacts:
-    """What a model is built for: the facts of its task."""
+    """The facts of the task for which a model is built."""
 
     head: Head
     vocabulary: int
     classes: int
-    """Ignored by heads that answer with a token."""
+    """Classes; heads that answer with a token ignore it."""
     max_length: int
-    """Of the tokens, without the CLS vector."""
+    """Longest input in tokens, without the CLS vector."""
     padded: bool = False
-    """Whether batches come with padding, which every mixer must then support."""
+    """Whether batches have padding, which every mixer must then support."""
     scalars: bool = False
-    """Whether tokens are real numbers, each of which a linear map makes a vector of."""
+    """Whether tokens are real numbers, which a linear map turns into vectors."""
     memory: int = 0
-    """Tokens that a state remembers, where the task carries one from batch to batch; 0: none."""
+    """Tokens that a state remembers from batch to batch; 0: the task has no state."""
     added_ids: int = 0
-    """Last ids of the vocabulary that other tasks over the same tokens do not have."""
+    """Last ids of the vocabulary that other tasks over the same tokens lack."""
     source_length: int = 0
     """Tokens of the longest source, for head=sequence_to_sequence."""
     target_length: int = 0
@@ -365,7 +360,7 @@ class TaskFacts:
     sources_vary: bool = False
     """Whether some sources are shorter."""
     masks: frozenset[str] = frozenset()
-    """Those of `lra.models.mixer.MASKS` with every batch, which every mixer must support."""
+    """Masks among `lra.models.mixer.MASKS` in every batch, which every mixer must support."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""
@@ -383,7 +378,7 @@ class TaskFacts:
             )
 
     def check(self, tokens: Tokens) -> None:
-        """Raise ValueError for tokens that a model of these facts was not built for."""
+        """Raise ValueError for tokens that a model with these facts cannot read."""
         parts, length = tokens.shape[1:]
         if tokens.is_floating_point() != self.scalars:
             wanted_kind = "real numbers" if self.scalars else "token ids"

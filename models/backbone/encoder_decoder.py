@@ -78,7 +78,7 @@ class DecoderBlock(nn.Module):
         self_mixer = checked_mixer(mixer, positions=Positions.none, causal=True, max_length=1)
         if not cross.traits.cross:
             raise Unsupported(
-                f"{family(cross)} offers no cross attention (traits.cross=False): choose an exact "
+                f"{family(cross)} has no cross attention (traits.cross=False): choose an exact "
                 "family, at a site with causal=False"
             )
         self.own = TransformerBlock(
@@ -112,7 +112,7 @@ class DecoderBlock(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """Maps rows of a source and what follows it, which `layout.prefix` parts.
+    """Maps rows of a source and its continuation, which `layout.prefix` separates.
 
     Args:
         encoder: Of the source.
@@ -122,7 +122,7 @@ class EncoderDecoder(nn.Module):
     """
 
     restarts = True
-    """Positions restart behind the prefix."""
+    """Positions restart after the prefix."""
 
     def __init__(
         self, encoder: Stack, decoder: Sequence[DecoderBlock], *, facts: TaskFacts, width: int
@@ -145,7 +145,7 @@ class EncoderDecoder(nn.Module):
         )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
-        """Encode what is before `layout.prefix`, and decode what is behind."""
+        """Encode what precedes `layout.prefix`, and decode what follows it."""
         prefix, (_, length, width) = layout.prefix, flow.x.shape
         if prefix is None or flow.state is not None:
             raise Unsupported("an encoder-decoder reads whole rows, whose sources end at a prefix")
@@ -169,7 +169,7 @@ class EncoderDecoder(nn.Module):
         return after.with_x(x)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Raise `Unsupported`: what follows a source is read as a whole."""
+        """Raise `Unsupported`: the continuation is read as a whole."""
         del batch_size, memory
         raise Unsupported("an encoder-decoder has no state along time: choose decoder_depth=0")
 
@@ -182,7 +182,7 @@ def encoder_decoder(
     exact: MixerFactory,
     facts: TaskFacts,
 ) -> EncoderDecoder:
-    """Return the stack of `config.depth` layers of an encoder and `decoder_depth` of a decoder.
+    """Return a stack of an encoder with `config.depth` layers and a decoder with `decoder_depth`.
 
     Args:
         site: Of the whole; what a layer's own site has otherwise is said here.
@@ -196,8 +196,9 @@ def encoder_decoder(
     """
     if not mixers:
         raise Unsupported(
-            "a model with a stack of its own is no encoder: got model.backbone.decoder_depth="
-            f"{config.decoder_depth}; set it to 0, or choose a family of mixers"
+            "a model with a custom stack cannot be an encoder: got "
+            f"model.backbone.decoder_depth={config.decoder_depth}; set it to 0, or choose a "
+            "family of mixers"
         )
     decoder_mixer = exact if config.decoder_mixer == DecoderMixer.exact else mixers[-1]
 

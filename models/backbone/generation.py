@@ -32,10 +32,10 @@ class TokenSampling:
     temperature: float = 1.0
     """Logits are divided by it; 0 is greedy: the likeliest token, without a draw."""
     top_k: int | None = None
-    """Draw among so many of the likeliest tokens; None: among all."""
+    """Number of most likely tokens to draw from; None: all."""
     top_p: float | None = None
-    """Draw among the likeliest tokens that together have this share, after `top_k` (nucleus
-    sampling, arXiv:1904.09751); None: among all."""
+    """Draw among the most likely tokens whose probabilities add up to this, after `top_k` (nucleus
+    sampling, arXiv:1904.09751); None: all."""
 
     def __post_init__(self) -> None:
         """Refuse what is no distribution."""
@@ -58,8 +58,8 @@ class TokenSampling:
         """
         if self.top_k is not None and self.top_k > logits.shape[-1]:
             raise ValueError(
-                f"top_k={self.top_k} is more than the vocabulary holds, {logits.shape[-1]}: "
-                "choose a smaller one, or null for all"
+                f"top_k={self.top_k} is more than the vocabulary of {logits.shape[-1]}: choose "
+                "a smaller one, or null for all"
             )
         if self.temperature == 0 or self.top_k == 1:
             return logits.argmax(-1)
@@ -101,7 +101,7 @@ class TokenSampling:
     def choose(
         self, logits: Float[Tensor, "b c"], uniform: Float[Tensor, " b"]
     ) -> Int[Tensor, " b"]:
-        """Choose by a number from [0, 1): where it stands among the shares, in the order of ids.
+        """Choose a token by a number from [0, 1) in the cumulated probabilities, by id.
 
         Raises:
             ValueError: The logits are not finite.
@@ -122,12 +122,12 @@ GREEDY = TokenSampling(temperature=0.0)
 
 
 class Point(NamedTuple):
-    """Where a continuation stands."""
+    """A point in a continuation."""
 
     unread: Int[Tensor, "b l"]
-    """What the model reads next: with a state what is new, without one all there is."""
+    """What the model reads next: the new tokens with a state, all tokens without one."""
     state: State
-    """What it remembers of the rest; None: nothing, so that everything is read again."""
+    """The state of earlier tokens; None: there is none, so that everything is read again."""
 
 
 def begin(model: Backbone, prompts: Int[Tensor, "b l"], *, memory: int | None) -> Point:
@@ -147,16 +147,18 @@ def begin(model: Backbone, prompts: Int[Tensor, "b l"], *, memory: int | None) -
             f"only a causal language model continues a text: got head={model.facts.head.value}"
         )
     if model.training:
-        raise ValueError("a model in training mode would drop at random: call model.eval() first")
+        raise ValueError("a model in training mode applies dropout: call model.eval() first")
     if not prompts.shape[1]:
-        raise ValueError("a prompt has at least one token: got none; begin with one that means so")
+        raise ValueError(
+            "a prompt has at least one token: got none; begin with a token that starts a text"
+        )
     if memory is None:
         return Point(prompts, None)
     return Point(prompts, model.initial_state(prompts.shape[0], memory))
 
 
 def next_logits(model: Backbone, point: Point) -> tuple[Float[Tensor, "b c"], State]:
-    """Return the logits of the next token, and the next state where there is one."""
+    """Return the logits of the next token, and the next state if there is one."""
     flow = model.run(point.unread[:, None], None, point.state)
     return cast(Any, model.head)(flow.x[:, -1:])[:, 0], flow.state
 
@@ -164,7 +166,7 @@ def next_logits(model: Backbone, point: Point) -> tuple[Float[Tensor, "b c"], St
 def advance(
     model: Backbone, point: Point, sampling: TokenSampling, generator: torch.Generator | None
 ) -> tuple[Int[Tensor, " b"], Point]:
-    """Choose one token for each row; return them and the point behind them.
+    """Choose one token for each row; return them and the point after them.
 
     Nothing is changed in place: the same point can be advanced again.
     """
@@ -183,7 +185,7 @@ def generate(
     generator: torch.Generator | None = None,
     recompute: bool = False,
 ) -> list[Int[Tensor, " n"]]:
-    """Continue each prompt by `steps` tokens; return what was added.
+    """Continue each prompt by `steps` tokens; return the new ones.
 
     Prompts may differ in length: those of equal length go together, the shortest first, so no
     padding reaches the model. Draws are made in that order.

@@ -1,4 +1,4 @@
-"""From the stack's output to answers: pooling, the classifiers, the language head, the judge."""
+"""From the stack's output to answers: pooling, classifiers, the language head, evaluation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from torch.utils.checkpoint import checkpoint
 from lra.models.mixer import Unsupported
 
 CHUNK_ELEMENTS = 2**24
-"""Logits that the language head holds at once: 64 MiB in float32."""
+"""Logits that the language head computes at once: 64 MiB in float32."""
 ADAPTIVE_ELEMENTS = 2**28
 """The same of the adaptive head's first group: 1 GiB, 13,000 tokens over 20,000 frequent words.
 Up to there it takes the memory and the time of PyTorch's own module."""
 
 
 class Pooling(StrEnum):
-    """How a sequence becomes one vector. Those of `WITH_CLS` add a position, the others none."""
+    """How a sequence becomes one vector. Those in `WITH_CLS` add a position."""
 
     cls = auto()
     """The output at a learned vector that is prepended to the tokens."""
@@ -33,25 +33,25 @@ class Pooling(StrEnum):
     mean_over_padded = auto()
     """Sum over the real tokens, divided by the padded length, as some published code does."""
     mean_all = auto()
-    """Mean over all positions, including the vectors at padding (the Long Range Arena's MEAN)."""
+    """Mean over all positions, padding with its outputs included (the Long Range Arena's MEAN)."""
     last = auto()
-    """The output at the last real token, which depends on all others in causal models."""
+    """The output at the last real token, which depends on all others if the mixers are causal."""
     first = auto()
     """The output at the first token, real or padding (as the Long Range Arena does for pairs)."""
 
 
 WITH_CLS = frozenset({Pooling.cls, Pooling.mean_with_cls})
-"""Those that prepend a vector."""
+"""Poolings that prepend a vector."""
 READ_FIRST = frozenset({Pooling.cls, Pooling.first})
-"""Those that read the answer at position 0."""
+"""Poolings that read the answer at position 0."""
 ORDERLESS = (
     Pooling.cls, Pooling.mean, Pooling.mean_with_cls, Pooling.mean_over_padded, Pooling.mean_all
 )  # fmt: skip
-"""Those to which the order of the tokens is nothing."""
+"""Poolings that ignore the order of the tokens."""
 
 
 class Interaction(StrEnum):
-    """What the pair head sees of the two towers' vectors a and b."""
+    """Which combination of the two towers' vectors a and b the pair head reads."""
 
     concat = auto()
     """[a, b]."""
@@ -105,7 +105,7 @@ def judge(
     *,
     training: bool = False,
 ) -> tuple[Float[Tensor, "*items"], Bool[Tensor, "*items"] | None]:
-    """Return each item's negative log-likelihood, at least in float32, and whether it is right.
+    """Return each item's negative log-likelihood, at least in float32, and whether it is correct.
 
     With `smoothing`, the cross entropy with a target that has this share spread over all classes.
     In training nobody asks what is right, which reads all logits once more.
@@ -161,25 +161,25 @@ class Classifier(nn.Module):
 
 
 class TokenHead(nn.Module, ABC):
-    """Judges every position piece by piece; a head adds its formula."""
+    """Evaluates every position piece by piece; a head adds its formula."""
 
     dropout = 0.0
-    """Share of what a head drops in training."""
+    """Dropout of a head in training."""
 
     @abstractmethod
     def piece(self) -> int:
-        """Return how many positions are judged at once."""
+        """Return how many positions are evaluated at once."""
 
     @abstractmethod
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Return the negative log-likelihoods, and what is right where that is known."""
+        """Return the negative log-likelihoods, and which answers are correct if known."""
 
     def judge(
         self, x: Float[Tensor, "b l d"], target: Int[Tensor, "b l"], smoothing: float = 0.0
     ) -> tuple[Float[Tensor, "b l"], Bool[Tensor, "b l"] | None]:
-        """Judge every position.
+        """Evaluate every position.
 
         More than one piece: each is computed again in backward, so that its logits are not kept.
         """
@@ -229,13 +229,13 @@ class LanguageHead(TokenHead):
         return F.linear(x if self.inward is None else self.inward(x), self.weight)
 
     def piece(self) -> int:
-        """Return how many positions are judged at once."""
+        """Return how many positions are evaluated at once."""
         return max(1, CHUNK_ELEMENTS // self.weight.shape[0])
 
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Judge some positions."""
+        """Evaluate some positions."""
         return judge(self(x), target, smoothing, training=self.training)
 
 
@@ -253,18 +253,19 @@ def groups_of(width: int, vocabulary: int, cutoffs: list[int], shrink: float) ->
         )
     if shrink < 1 or width / shrink ** len(inside) < 1:
         raise ValueError(
-            f"softmax_shrink={shrink} leaves the last of {len(inside)} groups no unit of width "
-            f"{width}: wanted 1 to {width ** (1 / len(inside)):.3g}"
+            f"softmax_shrink={shrink} leaves the last of {len(inside)} groups without a unit of "
+            f"width {width}: wanted 1 to {width ** (1 / len(inside)):.3g}"
         )
     return inside
 
 
 def no_smoothing(smoothing: float) -> None:
-    """Refuse labels that are smoothed over classes whose scores are not computed."""
+    """Refuse label smoothing over classes whose scores are not computed."""
     if smoothing:
         raise Unsupported(
-            f"softmax=adaptive has no scores of all classes to smooth labels over: got "
-            f"optim.label_smoothing={smoothing}; set it to 0, or model.backbone.softmax=full"
+            "softmax=adaptive does not compute the scores of all classes, which label "
+            f"smoothing needs: got optim.label_smoothing={smoothing}; set it to 0, or "
+            "model.backbone.softmax=full"
         )
 
 
@@ -302,18 +303,18 @@ class AdaptiveHead(TokenHead):
         return F.dropout(units, self.dropout, layer.training)
 
     def piece(self) -> int:
-        """Return how many positions are judged at once."""
+        """Return how many positions are evaluated at once."""
         return max(1, ADAPTIVE_ELEMENTS // self.groups.head_size)
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
-        """Return log-probabilities of all ids: for a look, not for large batches."""
+        """Return log-probabilities of all ids; only for small batches."""
         log_probabilities: Tensor = self.groups.log_prob(x.flatten(0, -2))
         return log_probabilities.view(*x.shape[:-1], -1)
 
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Judge some positions; in training without hits, which cost as much again.
+        """Evaluate some positions; in training without hits, which would take as long again.
 
         Raises:
             Unsupported: Labels are to be smoothed, over classes whose scores are not computed.

@@ -40,20 +40,20 @@ from lra.models.positions import At, Spacing
 
 
 class PoolMode(StrEnum):
-    """What two neighbours become."""
+    """How two neighbours become one."""
 
     mean = auto()
     max = auto()
 
 
 def even_blocks(depth: int, blocks: int) -> list[int]:
-    """Return the layers of each block where they are as equal as can be, the first ones longer."""
+    """Return the layers of each block, as equal as possible, the first blocks longer."""
     blocks = min(blocks, depth)
     return [depth // blocks + (block < depth % blocks) for block in range(blocks)]
 
 
 def check_blocks(config: Any) -> None:
-    """Raise ValueError for blocks that layers do not fill.
+    """Raise ValueError if layers do not fill the blocks.
 
     Args:
         config: Options of the backbone.
@@ -80,7 +80,7 @@ def check_blocks(config: Any) -> None:
 
 
 def poolings(layers: Sequence[int], *, query_only: bool) -> list[int]:
-    """Return, for each layer of the blocks, how often the longest sequence it sees was pooled."""
+    """Return, for each layer of the blocks, how often its longest sequence was pooled."""
     return [
         block - (query_only and block > 0 and not layer)
         for block, count in enumerate(layers)
@@ -89,7 +89,7 @@ def poolings(layers: Sequence[int], *, query_only: bool) -> list[int]:
 
 
 class Cut(NamedTuple):
-    """How a stack is cut."""
+    """How a stack is divided into blocks."""
 
     layers: Sequence[int]
     """Of each block; further layers of the stack are the decoder's."""
@@ -108,21 +108,21 @@ def pooled_length(length: int, times: int, *, has_cls: bool) -> int:
 
 
 def pooled_mask(keep: Bool[Tensor, "b l"], *, has_cls: bool) -> Bool[Tensor, "b m"]:
-    """Return which positions have a real token."""
+    """Return which positions contain a real token."""
     first, rest = keep[:, :has_cls], keep[:, has_cls:]
     pairs = in_pairs(F.pad(rest, (0, rest.shape[1] % 2)))
     return torch.cat((first, pairs.any(2)), dim=1)
 
 
 def in_pairs(x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b m 2 *d"]:
-    """Return neighbours beside each other."""
+    """Return neighbours as pairs."""
     return x.reshape(x.shape[0], x.shape[1] // 2, 2, *x.shape[2:])
 
 
 def pool_pairs(
     x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, *, has_cls: bool, mode: PoolMode
 ) -> Float[Tensor, "b m d"]:
-    """Return one vector for every two real tokens; zeros where none of both is.
+    """Return one vector for every two real tokens; zeros if neither is real.
 
     Args:
         x: The sequence; the last of an odd number is by itself.
@@ -149,13 +149,13 @@ def pool_pairs(
 def repeat_positions(
     x: Float[Tensor, "b m d"], times: int, length: int, *, has_cls: bool
 ) -> Float[Tensor, "b l d"]:
-    """Return every position but a CLS vector's so many times in turn, cut at `length`."""
+    """Repeat every position except a CLS vector so many times, cut at `length`."""
     first, rest = x[:, :has_cls], x[:, has_cls:]
     return torch.cat((first, rest.repeat_interleave(times, dim=1)[:, : length - has_cls]), dim=1)
 
 
 class Level(NamedTuple):
-    """A length of the stack: what its mixers see of the facts, and where tokens stand."""
+    """One length in a stack: the facts that mixers get, and the positions of tokens."""
 
     keep: Bool[Tensor, "b m"] | None
     layout: Layout
@@ -182,17 +182,17 @@ class PooledStack(Stack):
         self.supported = [(name, facts & {"keep"}) for name, facts in self.supported]
 
     def level(self, keep: Bool[Tensor, "b m"] | None, steps: Spacing) -> Level:
-        """Return what mixers see of a sequence."""
+        """Return the level of a sequence."""
         return Level(keep, *self.checked(Layout(keep=keep)), steps)
 
     def shorter(self, level: Level, number: int) -> Level:
-        """Return the level of block `number` behind that of the block before."""
+        """Return the level of block `number` from that of the block before."""
         step, has_cls = 2**number, self.cut.has_cls
         keep = None if level.keep is None else pooled_mask(level.keep, has_cls=has_cls)
         return self.level(keep, Spacing(1 - step if has_cls else 0, step))
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:  # type: ignore[override]
-        """Pass through every block; the output is shorter where there is no decoder."""
+        """Pass through every block; without a decoder, the output is shorter."""
         self.refuse(layout._replace(keep=None))
         has_cls, length = self.cut.has_cls, flow.x.shape[1]
         flow, full = self.opened(flow), self.level(layout.keep, Spacing())
@@ -220,25 +220,25 @@ class PooledStack(Stack):
     def source(
         self, x: Float[Tensor, "b s d"] | None, queries: Level, keys: Level
     ) -> KeySource | None:
-        """Return what keys and values are made of; None: of the layer's input, by index."""
+        """Return the input of keys and values; None: the layer's input, by index."""
         at = At(queries.steps, keys.steps)
         if x is None and (not self.inside or at.keys == Spacing()):
             return None
         return KeySource(x, keys.layout, keys.blank, at)
 
     def mask_out(self, keep: Bool[Tensor, "b l"]) -> Bool[Tensor, "b m"]:
-        """Return which positions of the output are real, where `keep` says it of the input."""
+        """Return which positions of the output are real, from `keep` of the input."""
         for _ in self.cut.layers[1:] if not self.cut.full else ():
             keep = pooled_mask(keep, has_cls=self.cut.has_cls)
         return keep
 
 
 class PostNormPooledStack(PooledStack, PostNormStack):
-    """A norm, then blocks over ever shorter sequences, each of whose layers ends with its own."""
+    """A norm, then blocks over ever shorter sequences; each layer ends with a norm."""
 
 
 def check_pooled_mixer(mixer: nn.Module, *, query_only: bool, inside: bool) -> None:
-    """Raise `Unsupported` for a mixer that cannot stand in a pooled block.
+    """Raise `Unsupported` for a mixer that cannot be part of a pooled block.
 
     Args:
         mixer: Of one of its layers.
@@ -251,11 +251,11 @@ def check_pooled_mixer(mixer: nn.Module, *, query_only: bool, inside: bool) -> N
     if query_only:
         raise Unsupported(
             f"{name} cannot attend from a pooled sequence to a longer one: got "
-            "model.backbone.pool_query_only=true; set it to false, or choose a family of cross "
-            "attention that does not see order by itself (softmax, sdpa, funnel)"
+            "model.backbone.pool_query_only=true; set it to false, or choose cross attention "
+            "that does not depend on order by itself (softmax, sdpa, funnel)"
         )
     raise Unsupported(
-        f"{name} counts the positions that it applies by index, and those of a pooled sequence are "
-        "further apart: choose model.backbone.positions=learned, sinusoidal or none, or a family "
-        "of cross attention (softmax, sdpa, funnel)"
+        f"{name} derives positions from the index, and tokens of a pooled sequence are further "
+        "apart: choose model.backbone.positions=learned, sinusoidal or none, or a family of "
+        "cross attention (softmax, sdpa, funnel)"
     )

@@ -92,16 +92,16 @@ __all__ = [
 ]
 
 StackFactory: TypeAlias = Callable[[Site, BackboneConfig], nn.Module]
-"""A class or function `Stack(site, frame, *, options...)` with its options bound."""
+"""A class or function `Stack(site, frame, *, options...)` whose options are set."""
 
 
 class Outcome(NamedTuple):
-    """Every item judged: what the training loss and every metric are made of."""
+    """Every item evaluated: the source of the training loss and of every metric."""
 
     nll: Float[Tensor, "b *l"]
     """Nats, shaped like the target."""
     hit: Bool[Tensor, "b *l"] | None
-    """Whether it is right; None in training mode."""
+    """Whether it is correct; None in training mode."""
     state: State
     penalties: Mapping[str, Tensor]
     """Of activations and of parameters, summed over layers."""
@@ -294,14 +294,14 @@ class Backbone(nn.Module):
 
     @property
     def seed_remark(self) -> str:
-        """What to say of weights that are drawn, and equal at every seed; "" for none."""
+        """A remark about random weights that are equal at every seed; "" for none."""
         if not self.seedless:
             return ""
         count = sum(self.seedless.values())
         return (
-            f"{count:,} parameters ({short_list(self.seedless)}) begin equal at every seed, "
-            "because a layer sets a seed itself: intervals over seeds are too narrow. Take "
-            "torch.manual_seed or the generator with a fixed seed out of its constructor"
+            f"{count:,} parameters ({short_list(self.seedless)}) start equal at every seed, "
+            "because a layer sets a seed itself: intervals over seeds are too narrow. Remove "
+            "torch.manual_seed or the generator with a fixed seed from its constructor"
         )
 
     def _draw_head(self, seed: int) -> None:
@@ -312,28 +312,28 @@ class Backbone(nn.Module):
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """What is compiled piece by piece: each block once, or a stack of its own as a whole."""
+        """What is compiled piece by piece: each block, or a custom stack as a whole."""
         if not isinstance(self.stack, Stack):
             return [self.stack]
         return [*dict.fromkeys(self.stack.blocks)]
 
     @property
     def traits(self) -> list[Traits]:
-        """What the mixers guarantee, by layer; one entry for a stack of its own."""
+        """What the mixers guarantee, by layer; one entry for a custom stack."""
         if not isinstance(self.stack, Stack):
             return [cast(Any, self.stack).traits]
         return [cast(Any, block).mixer.traits for block in self.stack.blocks]
 
     @property
     def by_batch(self) -> str:
-        """The option, as `name=value`, by which rows of a batch change each other; empty: none."""
+        """The option, as `name=value`, by which examples of a batch change each other; "": none."""
         if self.config.norm == NormKind.batch:
             return f"norm={NormKind.batch}"
         return next((traits.by_batch for traits in self.traits if traits.by_batch), "")
 
     @property
     def effective_attention_dropout(self) -> tuple[float, ...]:
-        """What `attention_dropout` comes to, by layer: 0 where a mixer has no weights to drop."""
+        """The effective `attention_dropout` by layer: 0 if a mixer has no weights to drop."""
         rate = self.config.attention_dropout
         return tuple(rate if traits.weight_dropout else 0.0 for traits in self.traits)
 
@@ -347,7 +347,7 @@ class Backbone(nn.Module):
         *,
         layout: Layout = placing.PLAIN,
     ) -> Outcome:
-        """Judge every item; with smoothed labels, `nll` is the cross entropy with these.
+        """Evaluate every item; with smoothed labels, `nll` is the cross entropy with these.
 
         At every position: `target[:, i]` is what position i is to answer, for language models the
         token after `tokens[:, 0, i]`; the task shifts. `layout` has the masks of the batch.
@@ -371,7 +371,7 @@ class Backbone(nn.Module):
         state: State = None,
         layout: Layout = placing.PLAIN,
     ) -> tuple[Float[Tensor, "b *l c"], State]:
-        """Return logits, [b c] or [b l c], and the next state where one is given.
+        """Return logits, [b c] or [b l c], and the next state if one is given.
 
         Args:
             tokens: Of p sequences each: 2 of a task of pairs, else 1.
@@ -408,7 +408,7 @@ class Backbone(nn.Module):
         *,
         to_answer: bool = False,
     ) -> Flow:
-        """Return the stack's output with p folded into b, and the next state where one is given.
+        """Return the stack's output with p folded into b, and the next state if one is given.
 
         The model's state is (tokens seen by row, the stack's state): the count is where the next
         tokens stand. Of `layout`, `lra.models.mixer.MASKS` are read. `to_answer`: of the output,

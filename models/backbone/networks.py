@@ -1,4 +1,4 @@
-"""The position-wise network of a block, with its maps whole or in groups.
+"""The position-wise network of a block, with whole or grouped maps.
 
     y = W_2 act(W_1 x + b_1) + b_2                              two maps
     y = W_2 (silu(W_1 x + b_1) * (W_3 x + b_3)) + b_2           SwiGLU: a third one, which is gated
@@ -42,7 +42,7 @@ class GroupedLinear(nn.Module):
         super().__init__()
         if inputs % groups or outputs % groups:
             raise ValueError(
-                f"groups={groups} must divide what comes in and what goes out: got {inputs} and "
+                f"groups={groups} must divide the inputs and the outputs: got {inputs} and "
                 f"{outputs}"
             )
         self.weight = nn.Parameter(torch.empty(groups, outputs // groups, inputs // groups))
@@ -59,7 +59,7 @@ class GroupedLinear(nn.Module):
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
     def extra_repr(self) -> str:
-        """Return what it maps, for a printed model."""
+        """Return its sizes, for a printed model."""
         groups, out, wide = self.weight.shape
         return f"{groups * wide}, {groups * out}, groups={groups}, bias={self.bias is not None}"
 
@@ -77,7 +77,7 @@ class FeedForward(StrEnum):
     swiglu = auto()
     """SiLU of one map times another, as in Llama: three maps instead of two."""
     none = auto()
-    """No feed-forward network, for mixers that replace or contain it."""
+    """For mixers that include a network."""
 
 
 ACTIVATIONS: Mapping[FeedForward, Callable[[], nn.Module]] = {
@@ -89,7 +89,7 @@ ACTIVATIONS: Mapping[FeedForward, Callable[[], nn.Module]] = {
 
 
 class GatedMaps(nn.Module):
-    """silu(gate) * value: what two maps of the same input make.
+    """silu(gate) * value: two maps of the same input, multiplied.
 
     Args:
         gate: The map behind which SiLU stands.

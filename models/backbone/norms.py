@@ -1,4 +1,4 @@
-"""Norms of a stack: what each vector is brought to before, or after, what changes it."""
+"""The norms of a stack."""
 
 from enum import StrEnum, auto
 
@@ -7,11 +7,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 NORM_EPSILON = 1e-5
-"""What a norm adds to the variance, unless an option says otherwise."""
+"""Added to the variance by norms, unless an option differs."""
 
 
 class NormKind(StrEnum):
-    """Over what vectors are normed, and what is learned."""
+    """Over which axes vectors are normed, and what is learned."""
 
     layer = auto()
     """Mean 0 and variance 1 over the channels, then a scale and a shift for each."""
@@ -43,10 +43,10 @@ class ScaleNorm(nn.Module):
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation (arXiv:1502.03167) of vectors along a length, padding among them."""
+    """Batch normalisation (arXiv:1502.03167) of vectors along a length, padding included."""
 
     def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Norm each channel. ValueError in training where there is one vector in all."""
+        """Norm each channel. ValueError in training if there is only one vector."""
         if not x.numel():
             return x
         return super().forward(x.flatten(0, 1)).view_as(x)

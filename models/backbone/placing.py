@@ -1,4 +1,4 @@
-"""Where tokens stand, and which masks come with them: between a batch and the layout of a stack."""
+"""Positions and masks of tokens: from a batch to the layout of a stack."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from lra.models.mixer import MASKS, Layout, Positions, State, Unsupported
 from lra.models.positions import AxialPositions, LearnedPositions, position_ids, precise, sinusoid
 
 PLAIN = Layout()
-"""Nothing is masked."""
+"""A layout without masks."""
 
 
 def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
@@ -24,9 +24,9 @@ def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
     given = {name: value for name in MASKS if (value := getattr(layout, name)) is not None}
     if missing := sorted(facts.masks - given.keys()):
         raise Unsupported(
-            f"this model was built for batches with {', '.join(missing)}, which say what each "
-            "token may see, and this call hands none: train and transfer do; choose one of these "
-            "runners, or another objective of the task"
+            f"this model was built for batches with {', '.join(missing)}, which define what "
+            "each token may attend to, and this call passes none: train and transfer do; choose "
+            "one of these runners, or another objective of the task"
         )
     if given and state is not None:
         raise ValueError(f"a state continues rows without {', '.join(given)}: got both")
@@ -37,14 +37,14 @@ def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:
     """Raise `Unsupported` for positions that cannot restart with each document."""
     if "document" in facts.masks and config.positions == Positions.position_infused:
         raise Unsupported(
-            "positions=position_infused counts from the beginning of a row, and the documents of a "
-            "row are read as if each were alone: set model.backbone.positions=learned, sinusoidal, "
-            "rotary or alibi, or task.within_documents=false"
+            "positions=position_infused counts from the beginning of a row, but each document "
+            "of a row is read as if it were alone: set model.backbone.positions=learned, "
+            "sinusoidal, rotary or alibi, or task.within_documents=false"
         )
 
 
 def kept_words(x: Float[Tensor, "b l d"], vocabulary: int, rate: float) -> Float[Tensor, "v 1"]:
-    """Return what the vector of each id is multiplied by, where some ids are left out."""
+    """Return the factor of each id's vector, for dropout of ids."""
     ones = torch.ones(vocabulary, 1, dtype=x.dtype, device=x.device)
     return nn.functional.dropout(ones, rate)
 
@@ -56,7 +56,7 @@ def behind_cls(
     *,
     copied: bool,
 ) -> tuple[Float[Tensor, "b m d"], Bool[Tensor, "b m"] | None]:
-    """Return tokens and their mask behind a CLS vector, real or, where `copied`, as the first."""
+    """Return tokens and their mask after a CLS vector, real or, if `copied`, like the first."""
     x = torch.cat((cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
     if keep is None:
         return x, None
@@ -68,7 +68,7 @@ def behind_cls(
 def parts_of(
     x: Float[Tensor, "b l d"], layout: Layout, *, restarts: bool
 ) -> Int[Tensor, "b l"] | None:
-    """Return numbers of the parts of each row with which positions restart; None: one part.
+    """Return numbers of the parts of each row where positions restart; None: one part.
 
     Args:
         x: Embedded tokens.
@@ -81,7 +81,7 @@ def parts_of(
 
 
 def document_positions(document: Int[Tensor, "b l"]) -> Int[Tensor, "b l"]:
-    """Return the position of each token in its document, tokens of which follow one another."""
+    """Return the position of each token in its document; documents are contiguous."""
     place = torch.arange(document.shape[1], device=document.device).expand_as(document)
     begins = torch.ones_like(document, dtype=torch.bool)
     begins[:, 1:] = document[:, 1:] != document[:, :-1]
@@ -101,7 +101,7 @@ def encoded_at(
     cls: bool,
     document: Int[Tensor, "b l"] | None,
 ) -> Float[Tensor, "b l d"]:
-    """Return `x` with the codes of its positions.
+    """Return `x` with its positions added.
 
     Args:
         x: Embedded tokens.
@@ -116,8 +116,8 @@ def encoded_at(
         end, limit = int(start.max()) + x.shape[1], table.max_length
         if end > limit:
             raise ValueError(
-                f"learned positions end at {limit} tokens: the stream would reach {end}; "
-                "start anew, or choose positions=sinusoidal, rotary or none"
+                f"learned positions end at {limit} tokens, and the stream would reach {end}: "
+                "start a new stream, or choose positions=sinusoidal, rotary or none"
             )
     if cls and isinstance(table, AxialPositions):
         # the grid begins behind the CLS vector, which is a position by itself

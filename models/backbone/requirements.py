@@ -1,4 +1,4 @@
-"""What a model needs of a mixer, checked against the mixer's traits before anything runs."""
+"""Requirements of a model, checked against a mixer's traits before anything runs."""
 
 from typing import Any, cast
 
@@ -13,11 +13,11 @@ from lra.models.mixer import INSIDE, SITE_OPTIONS, Idle, Mixer, Positions, Site,
 from lra.models.module import checked_module
 
 MASKED = {
-    "document": "documents that do not see each other",
-    "prefix": "a prefix whose tokens see each other",
-    "order": "an order in which tokens see each other",
+    "document": "documents that are hidden from each other",
+    "prefix": "a prefix whose tokens attend to each other",
+    "order": "an order in which tokens attend to each other",
 }
-"""What each of `lra.models.mixer.MASKS` asks of a mixer, for messages."""
+"""What each of `lra.models.mixer.MASKS` requires of a mixer, for messages."""
 
 
 def checked_mixer(
@@ -33,7 +33,7 @@ def checked_mixer(
     pooling: Pooling | None = None,
     masks: frozenset[str] = frozenset(),
 ) -> nn.Module:
-    """Return `mixer` as a module, or raise where it cannot serve in this model.
+    """Return `mixer` as a module, or raise if it does not fit into this model.
 
     Args:
         mixer: What a factory made.
@@ -70,33 +70,34 @@ def checked_mixer(
             )
     if causal and not traits.causal:
         raise Unsupported(
-            f"{family(mixer)} looks at later tokens (traits.causal=False): got a task that needs "
-            "a causal model; choose a causal family or a task with the whole sequence in view"
+            f"{family(mixer)} attends to later tokens (traits.causal=False): got a task that "
+            "needs a causal model; choose a causal family or a task that reads the whole sequence"
         )
     if pooling in READ_FIRST and traits.causal:
         where = "a CLS vector at position 0" if pooling == Pooling.cls else "the first token"
         raise Idle(
-            f"{family(mixer)} looks at earlier tokens alone (traits.causal=True), so that {where} "
-            f"sees only itself: got model.backbone.pooling={pooling}; set it to last, or mean",
+            f"{family(mixer)} attends to earlier tokens only (traits.causal=True), so {where} "
+            f"depends on itself alone: got model.backbone.pooling={pooling}; set it to last, or "
+            "mean",
             "backbone.pooling",
         )
     if padded and "keep" not in traits.supports and not (passed and traits.hides_others):
         ways = "attended, zeroed or passed" if traits.hides_others else "attended or zeroed"
         raise Unsupported(
-            f"{family(mixer)} cannot leave padding out (traits.supports lacks keep): got a task "
+            f"{family(mixer)} cannot exclude padding (traits.supports lacks keep): got a task "
             f"that pads; choose model.backbone.padding={ways}, which change the function, or "
             "another family"
         )
     if lacking := sorted(masks - traits.supports):
         ways = ", or model.backbone.decoder_depth=2" if masks == {"prefix"} else ""
         raise Unsupported(
-            f"{family(mixer)} does not honour {' and '.join(map(MASKED.__getitem__, lacking))} "
+            f"{family(mixer)} does not support {' and '.join(map(MASKED.__getitem__, lacking))} "
             f"(traits.supports lacks {', '.join(lacking)}): choose a family of exact attention, "
             f"such as softmax or sdpa{ways}, or another objective of the task"
         )
     if per_token and not traits.keeps_length:
         raise Unsupported(
-            f"{family(mixer)} answers with tokens of its own and not at every position "
+            f"{family(mixer)} answers with other tokens than the positions of its input "
             "(traits.keeps_length=False): choose a task with one answer for a sequence"
         )
     if traits.max_length is not None and traits.max_length < max_length:
@@ -108,7 +109,7 @@ def checked_mixer(
 
 
 def query_for(stack: nn.Module, width: int) -> nn.Parameter:
-    """Return what a second stream of queries begins with, drawn from N(0, 0.02) as XLNet's.
+    """Return the initial vector of a second stream of queries, drawn from N(0, 0.02) as in XLNet.
 
     Raises:
         Unsupported: The stack has no room for it.
@@ -117,9 +118,9 @@ def query_for(stack: nn.Module, width: int) -> nn.Parameter:
     for mixer in mixers:
         if not getattr(mixer, "attends_in_order", False):
             raise Unsupported(
-                f"{family(mixer)} lets no queries attend in an order of their own, which "
-                "predicting under a permutation needs: choose softmax, sdpa or talking_heads, "
-                "or another objective of the task"
+                f"{family(mixer)} has no separate order of queries, which predicting under a "
+                "permutation needs: choose softmax, sdpa or talking_heads, or another objective "
+                "of the task"
             )
     if type(stack) not in {Stack, PostNormStack}:
         raise Unsupported(
@@ -131,7 +132,7 @@ def query_for(stack: nn.Module, width: int) -> nn.Parameter:
 
 
 def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> None:
-    """Refuse a model that cannot tell the order of tokens, unless that is wanted; or the contrary.
+    """Refuse a model that ignores the order of tokens unless that is wanted; and the reverse.
 
     Args:
         stack: With the mixers, whose traits say what they see.
@@ -155,14 +156,15 @@ def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> N
         names = ", ".join(dict.fromkeys(map(family, mixers)))
         pooling = f", pooling={config.pooling}" if once else ""
         raise Idle(
-            f"to {names} tokens are a set (traits.sees_order=False), and nothing else in this "
+            f"for {names}, tokens are a set (traits.sees_order=False), and nothing else in this "
             f"model tells their order: got model.backbone.positions=none{pooling}; choose "
-            "positions=learned, sinusoidal or axial, a family that sees order, or "
+            "positions=learned, sinusoidal or axial, a family that depends on order, or "
             "model.backbone.order_blind=true for a bag of tokens",
             "backbone.positions",
         )
     if config.order_blind and not blind:
         raise Unsupported(
-            f"order_blind says that the order of tokens is not told, and {', '.join(sees)} tells "
-            "it (traits.sees_order=True): got model.backbone.order_blind=true; leave it at false"
+            "order_blind=true is for models that ignore the order of tokens, and "
+            f"{', '.join(sees)} depends on it (traits.sees_order=True): got "
+            "model.backbone.order_blind=true; leave it at false"
         )

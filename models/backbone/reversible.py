@@ -60,7 +60,7 @@ def _replaying(random: _Random | None, like: Tensor) -> Iterator[None]:
 
 
 class _Autocast(NamedTuple):
-    """What autocast does on a kind of device at one moment."""
+    """The state of autocast for a kind of device at one moment."""
 
     kind: str
     dtype: torch.dtype
@@ -73,7 +73,7 @@ class _Autocast(NamedTuple):
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Compute once more as then, for a gradient.
+        """Compute again as at that moment, for a gradient.
 
         The gradient itself is taken outside, as that of any module: inside, autocast would lower
         the products of what was computed in float32 on purpose.
@@ -84,7 +84,7 @@ class _Autocast(NamedTuple):
 
 @dataclass
 class _Pass:
-    """What one pass through the blocks needs and leaves behind, besides the streams."""
+    """What one pass through the blocks needs and returns, besides the streams."""
 
     blocks: Sequence[TransformerBlock]
     layout: Layout
@@ -102,7 +102,7 @@ class _Pass:
     def run(
         self, x1: Float[Tensor, "b l d"], x2: Float[Tensor, "b l d"], *, replay: bool
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b l d"]]:
-        """Pass both streams through every block; `replay` remembers the random state."""
+        """Pass both streams through every block; `replay` records the random state."""
         for layer, block in enumerate(self.blocks):
             drawing = replay and block.training
             first = _Random.now(x1) if drawing else None
@@ -116,7 +116,7 @@ class _Pass:
 
 
 class _Reversed(torch.autograd.Function):
-    """All blocks at once. The parameters are arguments so that their gradients go the usual way."""
+    """All blocks together. Parameters are arguments, so that their gradients go the usual way."""
 
     @staticmethod
     def forward(
@@ -190,7 +190,7 @@ def _pull(
 
 
 class ReversibleStack(Stack):
-    """A stack whose activations are computed again from its output.
+    """A stack whose activations are recomputed from its output.
 
     Both streams begin as the input; they leave as their mean, or side by side behind one norm of
     twice the width (`concat`). A state passes through, detached from the past.
@@ -220,13 +220,13 @@ class ReversibleStack(Stack):
         for block in blocks:
             if not cast(Any, block.mixer).traits.reversible:
                 raise Unsupported(
-                    f"{family(block.mixer)} carries more than one stream from layer to layer, or "
-                    "a penalty of its activations, which reversible residuals cannot: choose "
-                    "residual=pre_norm"
+                    f"reversible residuals cannot run {family(block.mixer)}, which passes "
+                    "several streams from layer to layer, or a penalty of its activations: "
+                    "choose residual=pre_norm"
                 )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:  # type: ignore[override]
-        """Pass through every block; the state, where given, is one entry per block."""
+        """Pass through every block; the state, if given, has one entry per block."""
         layout, blank = self.checked(layout)
         blocks = [cast(TransformerBlock, block) for block in self.blocks]
         given = flow.state is not None

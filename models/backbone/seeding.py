@@ -19,13 +19,13 @@ DRAWS = frozenset({
 
 
 def derive(seed: int, part: str) -> int:
-    """Return the seed of one part of the model: parts draw alike whatever the others draw."""
+    """Return the seed of one part of the model, which is independent of other parts."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{part}".encode()).digest()[:8], "big") >> 1
 
 
 @contextmanager
 def draw_on_cpu() -> Iterator[None]:
-    """Draw parameters on the CPU (or the meta device), and leave the global random state alone."""
+    """Draw parameters on the CPU (or the meta device) without changing the global random state."""
     meta = torch.get_default_device().type == "meta"
     device = torch.device("meta" if meta else "cpu")
     with torch.random.fork_rng(devices=[]), device, _Undrawn() if meta else nullcontext():
@@ -33,7 +33,7 @@ def draw_on_cpu() -> Iterator[None]:
 
 
 def redraw(model: nn.Module, deviation: float, seed: int) -> None:
-    """Draw every matrix and table again from N(0, deviation), each by its name and the seed.
+    """Draw every matrix and table again from N(0, deviation), by its name and the seed.
 
     Vectors (biases, gains of norms) stay as they are, and so do parameters that never decay, such
     as decays by channel and state, which are no weights; a shared parameter is drawn once.
@@ -52,7 +52,7 @@ def redraw(model: nn.Module, deviation: float, seed: int) -> None:
 
 
 class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows what is drawn by another seed than its generators have on entry.
+    """Tracks draws with another seed than the one that generators have on entry.
 
     A layer that calls `torch.manual_seed`, or has a generator of its own, may begin with the same
     weights at every seed. Draws of NumPy are not seen.
@@ -85,11 +85,11 @@ class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
     def has(self, value: object) -> bool:
-        """Tell whether a value is a tensor that such a draw has reached."""
+        """Tell whether such a draw has reached a tensor."""
         return isinstance(value, Tensor) and value.untyped_storage().data_ptr() in self.drawn
 
     def equal_in(self, made: nn.Module, other: nn.Module) -> dict[str, int]:
-        """Return the sizes of parameters so drawn, by name, that another module has alike."""
+        """Return the sizes of parameters drawn so that equal those of another module, by name."""
         there = dict(other.named_parameters())
         return {
             name: here.numel()
@@ -99,7 +99,7 @@ class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves out draws into tensors without contents: PyTorch takes milliseconds for each."""
+    """Skips draws into tensors without contents, each of which takes PyTorch milliseconds."""
 
     def __torch_function__(
         self,

@@ -34,22 +34,22 @@ Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 
 
 class KeySource(NamedTuple):
-    """What keys and values of a layer are made of, where its queries stand apart from them."""
+    """The input of a layer's keys and values, if it differs from that of its queries."""
 
     x: Float[Tensor, "b s d"] | None
-    """None: the layer's input, whose tokens are not 0, 1, 2, … positions along."""
+    """None: the layer's input, whose positions are not 0, 1, 2, …."""
     layout: Layout
     blank: Blank
     at: At
 
 
 def family(mixer: object) -> str:
-    """Return the name by which messages call a mixer."""
+    """Return the name of a mixer in messages."""
     return type(mixer).__name__
 
 
 class TransformerBlock(nn.Module):
-    """One mixer and one position-wise network, each behind a norm, each with a residual.
+    """One mixer and one position-wise network, each after a norm, each with a residual.
 
     With `chunks`, the network works on that many pieces of the length one after the other and
     keeps only their inputs; it is computed again in backward.
@@ -103,7 +103,7 @@ class TransformerBlock(nn.Module):
         return mixed.with_x(x)
 
     def by_pieces(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return what `transformed` makes of every position, one piece after the other."""
+        """Apply `transformed` to every position, one piece after the other."""
         if self.chunks == 1:
             return self.transformed(x)
         parts = self.pieces(x)
@@ -119,7 +119,7 @@ class TransformerBlock(nn.Module):
     def mixed(
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
-        """Return what the mixer adds to the residual stream; `blank` tokens enter it as zeros."""
+        """Return the mixer's addition to the residual stream; `blank` tokens enter it as zeros."""
         entering = flow.with_x(self.entering(flow.x, blank))
         if self.gates:
             mixer = cast(GatesResidual, self.mixer)
@@ -128,27 +128,27 @@ class TransformerBlock(nn.Module):
         return mixed.with_x(self.dropped(mixed.x))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
-        """Return what the mixer sees of the residual stream."""
+        """Return the mixer's input from the residual stream."""
         x = self.mixer_norm(x)
         return x if blank is None else x.masked_fill(blank, 0.0)
 
     def dropped(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return what dropout leaves."""
+        """Apply dropout."""
         left: Tensor = self.dropout(x) if self.dropout.p else x
         return left
 
     def pieces(self, x: Float[Tensor, "b l d"]) -> tuple[Tensor, ...]:
-        """Cut the length into `chunks` parts, fewer where it is too short."""
+        """Cut the length into `chunks` parts, or fewer if it is too short."""
         return x.chunk(self.chunks, dim=1)
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return what the network adds to the residual stream."""
+        """Return the network's addition to the residual stream."""
         network: Any = self.network
         norm: Any = self.network_norm
         return self.dropped(network(norm(x)))
 
     def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
-        """Call `extend` where the mixer has it, since only that carries state and stream."""
+        """Call `extend` if the mixer has it, because only that passes state and stream."""
         mixer: Any = self.mixer
         if source is not None:
             read = flow.x if source.x is None else self.entering(source.x, source.blank)
@@ -173,7 +173,7 @@ class PostNormBlock(TransformerBlock):
         return mixed.with_x(joined if self.network is None else self.by_pieces(joined))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
-        """Return what the mixer sees: the block before has normed it."""
+        """Return the mixer's input, which the block before has normed."""
         return x if blank is None else x.masked_fill(blank, 0.0)
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
@@ -185,7 +185,7 @@ class PostNormBlock(TransformerBlock):
 
 
 class PlainBlock(TransformerBlock):
-    """One mixer, then one position-wise network: neither residuals nor norms."""
+    """One mixer, then one position-wise network, without residuals and norms."""
 
     def __init__(self, mixer: nn.Module, **options: Any) -> None:
         super().__init__(mixer, **options)
@@ -238,7 +238,7 @@ class Stack(nn.Module):
         ]
 
     def checked(self, layout: Layout) -> tuple[Layout, Blank]:
-        """Return the layout that the mixers get, and the tokens that enter them as zeros.
+        """Return the layout for the mixers, and the tokens that enter them as zeros.
 
         Raises:
             Unsupported: Some mixer would ignore a fact of the layout.
@@ -251,7 +251,7 @@ class Stack(nn.Module):
         return layout, blank
 
     def refuse(self, layout: Layout) -> None:
-        """Raise `Unsupported` for a fact in `layout` that some mixer would ignore."""
+        """Raise `Unsupported` if some mixer would ignore a fact in `layout`."""
         facts = {name for name in FACTS if getattr(layout, name) is not None}
         for layer, (name, supports) in enumerate(self.supported):
             if ignored := sorted(facts - supports):
@@ -262,7 +262,7 @@ class Stack(nn.Module):
                 )
 
     def forward(self, flow: Flow, layout: Layout, *, first: bool = False) -> Flow:
-        """Pass through every block; the state, where given, is one entry per block.
+        """Pass through every block; the state, if given, has one entry per block.
 
         Args:
             flow: What enters the first block.
@@ -281,7 +281,7 @@ class Stack(nn.Module):
         return flow.with_x(self.closed(flow.x[:, :1] if first else flow.x))
 
     def queried(self, flow: Flow, queries: Float[Tensor, "b l d"], layout: Layout) -> Flow:
-        """Return what a second stream makes of `queries`, which reads the first and is not read.
+        """Return a second stream of `queries`, which reads the first one and is not read by it.
 
         A token of the first stream sees those of no higher rank, itself among them; the query at
         its place only those of lower rank (XLNet, arXiv:1906.08237, section 2.3).
@@ -297,7 +297,7 @@ class Stack(nn.Module):
         return content.with_x(self.closed(asked.x))
 
     def through(self, block: nn.Module, flow: Flow, *facts: Any) -> Flow:
-        """Return what a block makes of what passes through it."""
+        """Return the output of a block."""
         passed: Flow
         if self.checkpointing and torch.is_grad_enabled():
             passed = checkpoint(block, flow, *facts, use_reentrant=False)
@@ -306,20 +306,20 @@ class Stack(nn.Module):
         return passed
 
     def mask_out(self, keep: Bool[Tensor, "b l"]) -> Bool[Tensor, "b m"]:
-        """Return which positions of the output are real, where `keep` says it of the input."""
+        """Return which positions of the output are real, from `keep` of the input."""
         return keep
 
     def opened(self, flow: Flow) -> Flow:
-        """Return what enters the first block."""
+        """Return the input of the first block."""
         return flow
 
     def closed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return what the stack makes of the last block's output."""
+        """Return the output of the stack from that of the last block."""
         normed: Tensor = self.norm(x)
         return normed
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return every mixer's empty state; `Unsupported` where one has none."""
+        """Return every mixer's empty state; `Unsupported` if one has none."""
         states = []
         for block in self.blocks:
             mixer = cast(TransformerBlock, block).mixer
@@ -330,7 +330,7 @@ class Stack(nn.Module):
 
 
 class PostNormStack(Stack):
-    """A norm, then blocks one after the other, each of which ends with its own."""
+    """A norm, then blocks one after the other, each of which ends with a norm."""
 
     def opened(self, flow: Flow) -> Flow:
         """Return the normed embeddings."""

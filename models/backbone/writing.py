@@ -1,4 +1,4 @@
-"""Writing: a trained language model goes on from a prompt, one token after another, for a reader.
+"""Writing for a reader: a trained language model continues a prompt, one token after another.
 
 As far as the window that it was trained on, through a state where the family has one. Beyond it, a
 state whose size is fixed goes on (sums, hidden vectors, windows), and so does one that the task
@@ -28,13 +28,13 @@ class TextMemory(NamedTuple):
     """What a model remembers while it writes."""
 
     tokens: int | None
-    """That its state has room for; None: it has no state."""
+    """Tokens for which its state has room; None: it has no state."""
     endless: bool
-    """Whether the state goes on beyond the window."""
+    """Whether the state continues beyond the window."""
 
 
 def memory_of(model: Backbone, length: int) -> TextMemory:
-    """Return how a text of so many tokens is remembered."""
+    """Return how much of a text of so many tokens is remembered."""
     window, facts, config = model.facts.max_length, model.facts, model.config
     carried = config.evaluation_memory or config.memory or facts.memory if facts.memory else 0
     tokens = carried or min(length, window)
@@ -59,13 +59,13 @@ def memory_of(model: Backbone, length: int) -> TextMemory:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A prompt that has been read; it can be gone on from again and again."""
+    """A prompt that has been read; several continuations can start from it."""
 
     model: Backbone
     text: tuple[int, ...]
     memory: TextMemory
     logits: Float[Tensor, "1 c"]
-    """Of the token behind the prompt."""
+    """Logits of the next token."""
     state: State
 
     def tokens(
@@ -96,7 +96,7 @@ class Opening:
 
 
 def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening:
-    """Read a prompt that `steps` tokens are to follow.
+    """Read a prompt, with room for `steps` more tokens.
 
     Args:
         model: A causal language model in eval mode.
@@ -113,8 +113,8 @@ def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening
     if len(text) > window and not memory.endless:
         ends = ", where its positions end" if model.positions is not None else ""
         raise ValueError(
-            f"the prompt has {len(text):,} tokens, and this model reads {window:,}, the length of "
-            f"its training windows{ends}: give the last {window:,} of them, or fewer"
+            f"the prompt has {len(text):,} tokens, but this model reads {window:,}, the length "
+            f"of its training windows{ends}: give the last {window:,} of them, or fewer"
         )
     state = None if memory.tokens is None else model.initial_state(1, memory.tokens)
     for first in range(0, len(text), window):

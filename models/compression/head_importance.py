@@ -119,7 +119,7 @@ def head_importance(
     finally:
         model.train(training)
     if not count:
-        raise ValueError("importance is a mean over examples: got none")
+        raise ValueError("importance is a mean over examples: got no example")
     means = {at: total / count for at, total in sums.items()}
     if not normalised:
         return means
@@ -178,8 +178,8 @@ def least_important(
     if not 0 <= count <= len(free):
         total = sum(len(scores) for scores in importance.values())
         raise ValueError(
-            f"every layer keeps at least one head: got {count} to remove, and {len(free)} of "
-            f"{total} in {len(importance)} layers can go; remove at most {len(free)}"
+            f"every layer needs at least one head: got {count} to remove, but only {len(free)} "
+            f"of {total} in {len(importance)} layers can go; remove at most {len(free)}"
         )
     chosen: dict[int, list[int]] = {at: [] for at in importance}
     for _, at, head in sorted(free)[:count]:
@@ -208,7 +208,7 @@ def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
         kept = [head for head in range(total) if head not in heads]
         if not kept:
             raise ValueError(
-                f"layer {at} keeps at least one head: got all of its {total} to remove; leave "
+                f"layer {at} needs at least one head: got all of its {total} to remove; leave "
                 "one, or choose model=identity to have none"
             )
         if len(kept) < total:
@@ -265,8 +265,8 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
             setattr(mixer, name, layer)
         mixer.heads, mixer.head_counts = total, counts
         raise Unsupported(
-            f"heads of {family(mixer)} are not independent of each other: {why}; it has parameters "
-            "or positions by head, or mixes heads; choose another family or method"
+            f"heads of {family(mixer)} depend on each other: {why}; it has parameters or "
+            "positions by head, or mixes heads; choose another family or method"
         )
 
 

@@ -48,7 +48,7 @@ def check_integer_product(device: torch.device) -> None:
         message = str(error).partition("\n")[0][:120]
     if message:
         raise Unsupported(
-            f"this processor ({device}) has no product of 8-bit integers ({message}): choose "
+            f"this processor ({device}) cannot multiply 8-bit integers ({message}): choose "
             "runner.form=weight_only, which multiplies floating-point numbers"
         )
 
@@ -69,7 +69,7 @@ def quantise(model: Backbone, form: Int8Form, device: torch.device) -> list[str]
     try:
         import torchao.quantization as library
     except ImportError as error:
-        message = f"torchao is not there ({error}): pip install 'lra[quantisation]'"
+        message = f"torchao cannot be imported ({error}): pip install 'lra[quantisation]'"
         raise Unsupported(message) from error
     kinds: dict[Int8Form, Any] = {
         Int8Form.weight_only: library.Int8WeightOnlyConfig,

@@ -28,12 +28,13 @@ def keep_layers(model: Backbone, layers: int) -> None:
     depth = len(stack.blocks)
     if layers < 1 or depth % layers:
         raise ValueError(
-            f"the layers that stay divide those that are there: got {layers} of {depth}; choose "
+            f"the number of layers to keep must divide the depth: got {layers} of {depth}; "
+            "choose "
             f"{' or '.join(str(n) for n in range(1, depth) if depth % n == 0) or 'a deeper model'}"
         )
     if model.config.layer_groups is not None:
         raise Unsupported(
-            "layers that are one module cannot be left out one by one: train with "
+            "several layers are one module and cannot be removed one by one: train with "
             "model.backbone.layer_groups=null"
         )
     every = depth // layers
@@ -52,8 +53,8 @@ def unshare(model: Backbone) -> None:
     stack = _ordinary(model)
     if len({*stack.blocks}) == len(stack.blocks):
         raise Unsupported(
-            "every layer has weights of its own already: train with model.backbone.layer_groups=1, "
-            "or choose another method"
+            "every layer has separate weights already: train with "
+            "model.backbone.layer_groups=1, or choose another method"
         )
     seen: set[nn.Module] = set()
     blocks = []
@@ -69,8 +70,8 @@ def _ordinary(model: Backbone) -> Stack:
     stack = model.stack
     if not isinstance(stack, Stack) or isinstance(stack, PooledStack):
         raise Unsupported(
-            f"{family(stack)} has no row of equal layers: choose a family of the ordinary stack, "
-            "with model.backbone.pool_blocks=1"
+            f"{family(stack)} is not a row of equal layers: choose a family of the ordinary "
+            "stack, with model.backbone.pool_blocks=1"
         )
     return stack
 

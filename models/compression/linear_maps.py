@@ -28,8 +28,8 @@ def linear_maps(model: Backbone) -> dict[str, nn.Linear]:
     }
     if not maps:
         raise Unsupported(
-            "compression acts on projections, networks and the head: this model has no such linear "
-            "map; choose a family with projections, or model.backbone.feed_forward=gelu"
+            "compression changes projections, networks and the head, and this model has no such "
+            "linear map: choose a family with projections, or model.backbone.feed_forward=gelu"
         )
     return maps
 

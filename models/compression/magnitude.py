@@ -69,8 +69,8 @@ def check_sparsity(sparsity: float) -> None:
     """Raise ValueError for what is no share of zeros."""
     if not 0.0 <= sparsity < 1.0:
         raise ValueError(
-            f"sparsity is the share of zeros, from 0 to below 1: got {sparsity}; a model of zeros "
-            "alone answers nothing"
+            f"sparsity is the fraction of zeros, at least 0 and below 1: got {sparsity}; a "
+            "model of zeros cannot answer"
         )
 
 
@@ -99,7 +99,9 @@ class MagnitudePruning(nn.Module):
         super().__init__()
         check_sparsity(sparsity)
         if every < 1 or steps < 0:
-            raise ValueError(f"steps from 0, every from 1: got steps={steps}, every={every}")
+            raise ValueError(
+                f"steps must be at least 0 and every at least 1: got steps={steps}, every={every}"
+            )
         self.sparsity, self.scope, self.steps, self.every = sparsity, scope, steps, every
         # In a tuple they are no parts of this module, which is to be one of theirs.
         self._maps = (linear_maps(model),)

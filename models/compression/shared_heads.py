@@ -67,7 +67,9 @@ def share_heads(
     layers = attention_layers(model)
     blocks = cast(Any, model.stack).blocks
     if len({*blocks}) != len(layers):
-        raise Unsupported("heads are shared in models of layers with heads alone: got others, too")
+        raise Unsupported(
+            "sharing heads needs a model whose layers all have heads: got other layers, too"
+        )
     for at, mixer in layers.items():
         _check(at, mixer, families)
     achieved = {}
@@ -100,8 +102,8 @@ def check_share(share: float) -> None:
     """Raise ValueError for what is no share of the columns of all heads."""
     if not 0 < share <= 1:
         raise ValueError(
-            "shared columns are a share of those of all heads, above 0, and 1 is exact: got "
-            f"{share}; more than the width of all heads saves nothing"
+            "shared columns are a fraction of those of all heads, above 0, where 1 is exact: "
+            f"got {share}; more than the width of all heads saves nothing"
         )
 
 
@@ -132,19 +134,19 @@ def _check(at: int, mixer: MultiHead, families: tuple[type, ...]) -> None:
     names = " or ".join(each.__name__ for each in families)
     if type(mixer) not in families or mixer.mean_at_padding:
         raise Unsupported(
-            f"layer {at} is {family(mixer)}: heads are shared by decomposing the scores of softmax "
-            f"attention, {names} of the faithful variant; choose such a model"
+            f"layer {at} is {family(mixer)}: heads are shared by decomposing the scores of "
+            f"softmax attention ({names}, variant=faithful); choose such a model"
         )
     extras = {"output_gate": mixer.gate_proj, "qk_norm": mixer.q_norm}
     if present := [name for name, part in extras.items() if part is not None]:
         raise Unsupported(
-            f"layer {at} has {' and '.join(present)}, which shared heads have not: train with "
-            "model.mixer.output_gate=false and qk_norm=false"
+            f"layer {at} has {' and '.join(present)}, which shared heads do not support: train "
+            "with model.mixer.output_gate=false and qk_norm=false"
         )
     if mixer.positions_inside:
         where = [p.value for p in (Positions.rotary, Positions.position_infused)]
         raise Unsupported(
-            f"layer {at} applies positions to queries and keys or to scores, and these are no "
-            "products of tokens alone: train with model.backbone.positions=learned, sinusoidal or "
-            f"none, and not {', '.join(where)} or those added to scores"
+            f"layer {at} applies positions to queries and keys or to scores, so scores are not "
+            "products of tokens alone: train with model.backbone.positions=learned, sinusoidal "
+            f"or none, and not {', '.join(where)} or those added to scores"
         )

@@ -1,4 +1,4 @@
-"""The contract kit: what every mixer must do, as plain functions that return findings.
+"""The contract kit: checks that every mixer must pass, as plain functions that return findings.
 
     for finding in verify(partial(MyMixer, features=64)):
         print(finding.check, finding.passed, finding.detail)

@@ -1,4 +1,4 @@
-"""What every check of the contract kit works on: one factory, one direction, inputs and bounds."""
+"""The case of a check in the contract kit: one factory, one direction, inputs and tolerances."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from lra.models.mixer import INSIDE, Layout, MixerFactory, Positions, Site, Trai
 from lra.models.module import checked_module
 
 AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Largest difference between two ways to compute one thing, relative to the largest value."""
+"""Largest difference between two computations of one thing, relative to the largest value."""
 PRECISIONS = {
     "float32": (torch.float32, False),
     "autocast": (torch.float32, True),
@@ -25,13 +25,13 @@ PRECISIONS = {
 }
 """Types of the parameters, and whether autocast to bfloat16 is on."""
 AWKWARD_LENGTHS = (1, 2, 63, 101)
-"""Alone, a pair, one below a power of two, a prime."""
+"""One token, a pair, one below a power of two, a prime."""
 OUTLIER = 6.0
-"""Standard deviations of what replaces tokens that should not matter."""
+"""Standard deviation of outliers, which replace tokens that should have no effect."""
 SHORT = 40
-"""Tokens where a pass is repeated for every encoding of positions, or in every precision."""
+"""Tokens in passes that are repeated for every encoding of positions, or in every precision."""
 FEW = 24
-"""Tokens up to which nearly every number of them is an edge of some block."""
+"""Below this length, nearly every number of tokens is an edge of some block."""
 BLOCK = 16
 """Most sizes of blocks are multiples of it, or a power of two."""
 ROWS = 3
@@ -40,31 +40,31 @@ TOKENS_OF_CUTS = 2**16
 
 
 class Finding(NamedTuple):
-    """What one check saw."""
+    """The finding of one check."""
 
     check: str
     """`direction.name`, e.g. `causal.no_lookahead`."""
     passed: bool
     detail: str
-    """The value seen and the value wanted, or why the check does not apply."""
+    """The measured and the wanted value, or why the check does not apply."""
     applies: bool = True
-    """False: there was nothing to check, which passes."""
+    """False: there was nothing to check, which counts as passed."""
 
 
 class Result(NamedTuple):
-    """A check's answer, before it has a name."""
+    """The result of a check, without its name."""
 
     passed: bool
     detail: str
     applies: bool = True
 
     def because(self, cause: str) -> "Result":
-        """Return a failure with its likely cause; a success as it is."""
+        """Return a failure with its likely cause; a success unchanged."""
         return self if self.passed else Result(False, f"{self.detail}; likely cause: {cause}")
 
 
 def inapplicable(reason: str) -> Result:
-    """Return the answer of a check that has nothing to look at."""
+    """Return the result of a check that does not apply."""
     return Result(True, f"not applicable: {reason}", applies=False)
 
 
@@ -80,7 +80,7 @@ def _generator(_depth: int) -> np.random.MT19937:
 
 @contextmanager
 def fix_seed(seed: int) -> Iterator[None]:
-    """Fix the global random states of torch, numpy and Python inside, and restore them.
+    """Seed the global random states of torch, numpy and Python inside, then restore them.
 
     That of a GPU only where one is in use: to ask for it would take one. Numpy's (with a normal
     number that it keeps for the next draw) is copied but once where one stands in another, as all
@@ -108,7 +108,7 @@ def fix_seed(seed: int) -> Iterator[None]:
 
 
 def edges(length: int) -> list[int]:
-    """Return the cuts at which chunks, blocks or windows may end, and their neighbours.
+    """Return the places where chunks, blocks or windows may end, and their neighbours.
 
     These are the powers of two and three times as much, the thirds, the awkward lengths, and the
     last token.
@@ -120,7 +120,7 @@ def edges(length: int) -> list[int]:
 
 
 def ends(length: int) -> list[int]:
-    """Return the same for what is tried one by one: of the shortest every third, and multiples."""
+    """Return a few such places for checks that try one by one: some short ones, and multiples."""
     tried = {cut for number, cut in enumerate(edges(length)) if cut > FEW or number % 3 == 0}
     return sorted(tried | {*range(BLOCK, length, BLOCK)})
 
@@ -137,25 +137,25 @@ class Case:
     dtype: torch.dtype = torch.float64
     seed: int = 0
     device: str = "cpu"
-    """Where mixers and inputs lie; both are drawn on the CPU."""
+    """Device of mixers and inputs; both are drawn on the CPU."""
 
     @property
     def lengths(self) -> list[int]:
-        """The awkward lengths that fit, and the longest."""
+        """Return the awkward lengths that fit, and the longest."""
         short = [length for length in AWKWARD_LENGTHS if length < self.max_length]
         return [*short, self.max_length]
 
     @property
     def middling(self) -> int:
-        """A length that is prime where it fits, for what need not be as long as possible."""
+        """A prime length if one fits, for checks that need no long input."""
         return min(101, self.max_length)
 
     def length(self, positions: Positions) -> int:
-        """Return a length for what is repeated for every encoding that a mixer applies itself."""
+        """Return a length for checks that are repeated for every encoding inside the mixer."""
         return self.middling if positions == Positions.none else min(SHORT, self.max_length)
 
     def cuts(self) -> list[int]:
-        """Return where the longest sequence is cut: at all positions, or edges and some more."""
+        """Return where to cut the longest sequence: everywhere, or at edges and some places."""
         positions = set(edges(self.max_length))
         spare = TOKENS_OF_CUTS // self.max_length - len(positions)
         others = [cut for cut in range(1, self.max_length) if cut not in positions]
@@ -177,7 +177,7 @@ class Case:
         positions: Positions = Positions.none,
         draw: int | None = None,
     ) -> nn.Module:
-        """Build the mixer with its parameters as drawn from the seed, in eval mode.
+        """Build the mixer with its parameters drawn from the seed, in eval mode.
 
         `draw` seeds the site's generator otherwise than the parameters.
         """
@@ -195,7 +195,7 @@ class Case:
         return checked_module(mixer).eval()
 
     def mixer(self, **options: Any) -> nn.Module:
-        """Build the mixer in the kit's dtype, with no parameter left at zero.
+        """Build the mixer in the kit's dtype, with all zero parameters replaced.
 
         Biases start at zero in most families, which would hide what they do to padding.
         """
@@ -209,32 +209,32 @@ class Case:
     def input(
         self, length: int | None = None, *, rows: int = ROWS, salt: int = 0, scale: float = 1.0
     ) -> Float[Tensor, "b l d"]:
-        """Return N(0, scale) tokens, the same for the same arguments."""
+        """Return N(0, scale) tokens, equal for equal arguments."""
         generator = torch.Generator().manual_seed(1_000_003 * (salt + 1) + self.seed)
         shape = (rows, length or self.max_length, self.width)
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
         return (drawn * scale).to(self.device, self.dtype)
 
     def noise(self, like: Float[Tensor, "b l d"], salt: int = 99) -> Float[Tensor, "b l d"]:
-        """Return outliers that replace tokens which should not matter."""
+        """Return outliers that replace tokens without an effect."""
         return self.input(like.shape[1], rows=like.shape[0], salt=salt, scale=OUTLIER)
 
     def keep(self) -> Bool[Tensor, "b l"]:
-        """Return padding behind one full row, one of 63 tokens (or half) and one of one token."""
+        """Return padding after one full row, a row of 63 tokens (or half), and one of one token."""
         return self.before([self.max_length, min(63, self.max_length // 2 + 1), 1])
 
     def before(self, ends: list[int]) -> Bool[Tensor, "b l"]:
-        """Return, for each of `ends`, which tokens of the longest sequence lie before it."""
+        """Return, for each of `ends`, which tokens of the longest sequence precede it."""
         ahead = torch.arange(self.max_length)[None] < torch.tensor(ends)[:, None]
         return ahead.to(self.device)
 
     def holes(self) -> Bool[Tensor, "b l"]:
-        """Return padding at random places, in front and in the middle as well."""
+        """Return padding at random places, at the front and in the middle as well."""
         generator = torch.Generator().manual_seed(self.seed + 5)
         return (torch.rand(ROWS, self.max_length, generator=generator) < 0.6).to(self.device)
 
     def masks(self, traits: Traits) -> dict[str, Bool[Tensor, "b l"] | None]:
-        """Return no mask and, where padding is supported, padding behind and in the middle."""
+        """Return no mask and, if padding is supported, padding at the end and in the middle."""
         if "keep" not in traits.supports:
             return {"no mask": None}
         return {"no mask": None, "padding": self.keep(), "padding in the middle": self.holes()}
@@ -249,7 +249,7 @@ class Case:
     def agree(
         self, what: str, seen: Tensor, wanted: Tensor, tolerance: float | None = None
     ) -> Result:
-        """Compare two tensors against the tolerance of their dtype."""
+        """Compare two tensors with the tolerance of their dtype."""
         tolerance = AGREEMENT[self.dtype] if tolerance is None else tolerance
         if seen.shape != wanted.shape:
             return Result(False, f"{what}: shape {tuple(seen.shape)}, wanted {tuple(wanted.shape)}")
@@ -268,7 +268,7 @@ Check = Callable[[Case], Result]
 
 
 def traits_of(mixer: nn.Module) -> Traits:
-    """Return what the mixer says about itself; TypeError where it says nothing."""
+    """Return the traits of a mixer; TypeError if it has none."""
     traits = getattr(mixer, "traits", None)
     if not isinstance(traits, Traits):
         raise TypeError(f"a mixer needs `self.traits = Traits(...)`: got traits={traits!r}")
@@ -281,12 +281,12 @@ def call(
     keep: Bool[Tensor, "b l"] | None = None,
     **facts: Bool[Tensor, "b l"] | Int[Tensor, "b ..."] | None,
 ) -> Tensor:
-    """Run one pass, with what else `facts` say of the layout."""
+    """Run one pass with these facts of the layout."""
     return cast(Tensor, mixer(x, Layout(keep=keep, **cast(Any, facts))))
 
 
 def worst(seen: Iterable[Result]) -> Result:
-    """Return the first failure, or the last success, of what applies if anything does.
+    """Return the first failure, or the last success among the results that apply.
 
     Behind a failure nothing more is tried, where results come one by one.
     """

@@ -1,4 +1,4 @@
-"""The contract kit's check of causality: nothing may come from a later token."""
+"""The contract kit's check of causality: no output may depend on a later token."""
 
 import torch
 from jaxtyping import Bool
@@ -7,21 +7,22 @@ from torch import Tensor, nn
 from lra.models.contract.case import Case, Result, call, edges, ends, inapplicable, traits_of, worst
 
 TOKENS_AT_ONCE = 2**13
-"""Cut sequences go through the mixer as rows of batches of about as many tokens."""
+"""Cut sequences are the rows of batches with about as many tokens."""
 CAUSE = (
-    "a mask that is off by one, a chunk or block that sees its own end, a whole-length statistic"
+    "a mask that is off by one, a chunk or block that attends to its last tokens too early, a "
+    "statistic of the whole length"
 )
 
 
 def check_no_lookahead(case: Case) -> Result:
-    """When causal, later tokens reach neither values nor gradients, wherever the cut."""
+    """In a causal mixer, later tokens change neither values nor gradients, at any cut."""
     mixer = case.mixer()
     traits = traits_of(mixer)
     if not traits.causal:
         return inapplicable("traits.causal is False")
     near, every = edges(case.max_length), case.cuts()
     if not near:
-        return inapplicable("a single token has none behind it")
+        return inapplicable("a single token has no earlier token")
     masks = [None, *([case.holes()[:1]] if "keep" in traits.supports else [])]
     seen = [later_gradients(case, mixer, near, mask) for mask in masks]
     if traits.selection_leak:
@@ -50,7 +51,7 @@ def batches(case: Case, cuts: list[int]) -> list[list[int]]:
 
 
 def repeat_mask(mask: Bool[Tensor, "1 l"] | None, rows: int) -> Bool[Tensor, "b l"] | None:
-    """Return the mask for as many rows, which are alike."""
+    """Return the mask for as many equal rows."""
     return None if mask is None else mask.expand(rows, -1)
 
 
@@ -60,7 +61,7 @@ def repeat_mask(mask: Bool[Tensor, "1 l"] | None, rows: int) -> Bool[Tensor, "b 
 def later_gradients(
     case: Case, mixer: nn.Module, cuts: list[int], mask: Bool[Tensor, "1 l"] | None
 ) -> Result:
-    """Compare with zero the gradient, past each cut, of what lies before it: one cut a row."""
+    """Compare the gradient after each cut, of outputs before it, with zero: one cut per row."""
     worst_seen: list[Result] = []
     for part in batches(case, cuts):
         x = case.input(rows=1).repeat(len(part), 1, 1).requires_grad_()
@@ -80,7 +81,7 @@ def later_gradients(
 def later_values(
     case: Case, mixer: nn.Module, cuts: list[int], mask: Bool[Tensor, "1 l"] | None
 ) -> list[Result]:
-    """Compare what lies before each cut, with outliers behind it, and without: one cut a row."""
+    """Compare outputs before each cut with and without outliers after it: one cut per row."""
     seen = []
     x = case.input(rows=1)
     noise = case.noise(x)

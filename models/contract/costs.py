@@ -1,4 +1,4 @@
-"""The contract kit's checks of declared growth: operations and kept activations, by counting."""
+"""The contract kit's checks of declared growth: operations and saved activations, by counting."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -58,21 +58,21 @@ LADDER = frozenset(
     }
 )
 """What a declaration is compared with."""
-SIMULATED = inapplicable("traits.simulated, a dense mask stands for sparsity")
+SIMULATED = inapplicable("traits.simulated: a dense mask imitates sparsity")
 
 
 class TrainingCost(NamedTuple):
-    """What is counted of one row, forward and backward."""
+    """Counts of one row in training, forward and backward."""
 
     operations: int
     saved: int
-    """Bytes of activations that autograd keeps."""
+    """Bytes of activations that autograd saves."""
     calls: int
-    """Of operators."""
+    """Calls of operators."""
 
 
 class EvaluationCost(NamedTuple):
-    """What is counted of one row in a pass without gradient."""
+    """Counts of one row in a pass without gradient."""
 
     operations: int
     written: int
@@ -124,7 +124,7 @@ def count_evaluation(case: Case, length: int) -> EvaluationCost:
 
 
 class GrowthFit(NamedTuple):
-    """How well counts are a multiple of a growth, and what grows more slowly beside it."""
+    """How well counts fit multiples of a growth and of slower terms."""
 
     error: float
     """Largest, relative to each count."""
@@ -163,7 +163,7 @@ def fit_growth(
 def exact_growth(
     counts: Mapping[int, int], declared: Growth, *, log: bool = False
 ) -> Growth | None:
-    """Return the one growth that the counts are exactly, with a term in log n where asked.
+    """Return the growth that fits the counts exactly, with a term in log n if asked for.
 
     With as many terms as counts, anything would fit: these are left out.
     """
@@ -204,7 +204,7 @@ def judge_growth(
         return dict(sorted(counts.items()))
 
     def answer(found: Growth | None, steps: str = "") -> Result:
-        grown = "in no way that is known" if found is None else f"as {found}"
+        grown = "in no known way" if found is None else f"as {found}"
         text = f"{what} grow {grown} up to length {max(counts)}{steps}: declared {declared}"
         slower = at_most and found is not None and found < declared
         return Result(found == declared or slower, text)
@@ -230,14 +230,14 @@ def judge_growth(
 
 
 def written_growth(counts: Mapping[int, int]) -> Growth:
-    """Return how the numbers that operators write grow: as n, or faster by more than steps."""
+    """Return how the written numbers grow: as n, or faster than steps can explain."""
     found, _ = stepped_growth(counts, LINEAR)
     faster = found is not None and found > LINEAR and fit_growth(counts, found).share >= HALF
     return found if faster and found is not None else LINEAR
 
 
 def check_operations(case: Case) -> Result:
-    """Operations of forward and backward grow as `traits.operations` says.
+    """Operations of forward and backward grow as `traits.operations` declares.
 
     Those are products, or what is written element by element where that grows faster. So do, at
     most, those of a pass without gradient: from further lengths on where a cheaper form serves
@@ -273,15 +273,17 @@ def check_operations(case: Case) -> Result:
             return Result(
                 False,
                 f"{what} grow with length^{power:.3f}: declared {traits.operations} for training",
-            ).because("a mask, a sort or a statistic of all pairs, on the side or under no_grad")
+            ).because(
+                "a mask, a sort or a statistic of all pairs, outside products or under no_grad"
+            )
     if grown > most and (grown := written((*FURTHER_LENGTHS, FAR_LENGTH))) > most:
         text = f"numbers written without gradient grow as {grown}: declared {traits.operations}"
-        return Result(False, text).because("work element by element counts as products do")
+        return Result(False, text).because("element-wise work counts like products")
     return seen
 
 
 def beyond(passes: Mapping[int, EvaluationCost], field: str, declared: Growth) -> float | None:
-    """Return the power of the length with which a count grows, if by more than is declared."""
+    """Return the power of the length with which a count grows, if it is more than declared."""
     (short, first), (long, last) = ((n, getattr(each, field)) for n, each in passes.items())
     room = (long / short) ** ROOM_BESIDE * declared.at(long) / declared.at(short)
     return (
@@ -290,7 +292,7 @@ def beyond(passes: Mapping[int, EvaluationCost], field: str, declared: Growth) -
 
 
 def check_memory(case: Case) -> Result:
-    """Kept activations grow as `traits.memory` says; a dense mask must be declared."""
+    """Saved activations grow as `traits.memory` declares; a dense mask must be declared."""
     traits = traits_of(case.build())
     if traits.simulated:
         return SIMULATED

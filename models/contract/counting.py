@@ -1,4 +1,4 @@
-"""Counting instead of timing: matrix operations, and the bytes that autograd keeps.
+"""Counts instead of timings: matrix operations, and the bytes that autograd saves.
 
 Both counts are exact and the same on every machine. Tensors of `fake_tensors()` have a shape and a
 device but no contents, so lengths are free: the kernels are chosen as on a real CPU (the meta
@@ -94,7 +94,7 @@ def _is_composite(func: Any) -> bool:
 
 
 def operations_of(func: Any, args: Any, kwargs: Any, made: Any) -> int:
-    """Return the operations of one call of an operator; 0 for what is no product."""
+    """Return the operations of one call of an operator; 0 if it computes no product."""
     formula = _FORMULAS.get(func._overloadpacket)
     return int(formula(*args, **kwargs, out_val=made)) if formula else 0
 
@@ -108,7 +108,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class OperationCounter(_Counter):  # type: ignore[no-untyped-call]
-    """Counts what torch's own `FlopCounterMode` counts, in `operations`, multiply-add = 2; `calls`.
+    """Counts in `operations` like torch's `FlopCounterMode` (multiply-add = 2), and `calls`.
 
     That one also keeps a table by module and asks of every call anew whether it is composite,
     which takes longer than the operator itself where tensors have no contents.
@@ -135,7 +135,7 @@ class OperationCounter(_Counter):  # type: ignore[no-untyped-call]
 
 
 def fake_tensors() -> AbstractContextManager[Any]:
-    """Return a context in which tensors made have no contents, and operators do no work."""
+    """Return a context in which new tensors have no contents, and operators do no work."""
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
@@ -152,7 +152,7 @@ def count_operations(run: Callable[[], object]) -> int:
 
 
 class ElementCounter(_Counter):  # type: ignore[no-untyped-call]
-    """Counts the numbers that operators write while the context is open, views left out.
+    """Counts the numbers that operators write while the context is open, without views.
 
     This is the work beside products: masks, exponentials, sorts. What a fused kernel holds inside
     is not seen.
@@ -175,7 +175,7 @@ class ElementCounter(_Counter):  # type: ignore[no-untyped-call]
 
 
 def saved_bytes(run: Callable[[], object], exclude: Iterable[Tensor] = ()) -> int:
-    """Return the bytes of the storages that autograd keeps for backward during `run()`.
+    """Return the bytes of the storages that autograd saves for backward during `run()`.
 
     Each storage counts once and whole, however many views of it are kept. `exclude`: tensors that
     would be there anyway, such as parameters.

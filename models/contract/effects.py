@@ -16,7 +16,7 @@ from lra.models.mixer import Extends, Flow, Layout
 
 
 def check_repeatable(case: Case) -> Result:
-    """In eval two passes are equal to the bit, and so are two builds from one seed."""
+    """In eval, two passes are bitwise equal, and so are two builds from one seed."""
     first, second, x = case.mixer(), case.mixer(), case.input()
     with fix_seed(11):
         once = call(first, x)
@@ -28,11 +28,11 @@ def check_repeatable(case: Case) -> Result:
             return Result(False, f"{name} differs between builds: draw from site.generator")
     if not torch.equal(call(second, x), once):
         return Result(False, "two builds from one seed differ; draw from site.generator")
-    return Result(True, "two passes and two builds are equal to the bit")
+    return Result(True, "two passes and two builds are bitwise equal")
 
 
 def check_calls(case: Case) -> Result:
-    """No call changes what the next one gives, nor what an earlier one gave."""
+    """No call changes the result of a later or an earlier call."""
     mixer, x = case.mixer(), case.input(case.middling)
     traits = traits_of(mixer)
     first = call(mixer, x)
@@ -92,11 +92,11 @@ def check_calls(case: Case) -> Result:
     with torch.no_grad():
         seen = case.agree("the same input under no_grad", call(mixer, x), copy)
     if not seen.passed:
-        return seen.because("another path is taken where no gradient is asked for")
+        return seen.because("another path runs when no gradient is needed")
     torch.autograd.backward(
         call(mixer, x.requires_grad_()).sum()
     )  # raises where an inference tensor was kept
-    return Result(True, "no call changes another")
+    return Result(True, "no call changes another call")
 
 
 def check_recomputation(case: Case) -> Result:
@@ -115,7 +115,7 @@ def check_recomputation(case: Case) -> Result:
 
 
 def check_random_draws(case: Case) -> Result:
-    """Draws of the site's generator decide the function exactly where that is declared."""
+    """Draws of the site's generator decide the function exactly if that is declared."""
     declared = traits_of(case.build()).random_draws
     x = case.input()
     changed = not torch.equal(call(case.mixer(), x), call(case.mixer(draw=case.seed + 77), x))
@@ -125,7 +125,7 @@ def check_random_draws(case: Case) -> Result:
             f"another site.generator gives {'another' if changed else 'the same'} function: "
             f"traits.random_draws is {declared}",
         )
-    return Result(True, f"draws decide the function: {changed}")
+    return Result(True, f"random draws decide the function: {changed}")
 
 
 def random_states() -> dict[str, bytes]:
@@ -139,7 +139,7 @@ def random_states() -> dict[str, bytes]:
 
 
 def check_untouched(case: Case) -> Result:
-    """A pass writes to nothing it was given or holds, and draws nothing in evaluation."""
+    """A pass changes no input, parameter or buffer, and draws nothing in evaluation."""
     mixer = case.mixer()
     before = tensors_of(mixer)
     masks = case.masks(traits_of(mixer))
@@ -158,22 +158,22 @@ def check_untouched(case: Case) -> Result:
                 torch.autograd.backward(y.sum())
             for what, copied in copies.items():
                 if not torch.equal(given[what], copied):
-                    return Result(False, f"{what} is another after a pass {mode}").because(
-                        "an operation in place (masked_fill_, mul_) on what belongs to the caller"
+                    return Result(False, f"{what} has changed after a pass {mode}").because(
+                        "an operation in place (masked_fill_, mul_) on a tensor of the caller"
                     )
             for what, tensor in tensors_of(mixer).items():
                 if not torch.equal(tensor, before[what]):
-                    return Result(False, f"{what} is another after a pass {mode}").because(
+                    return Result(False, f"{what} has changed after a pass {mode}").because(
                         "forward writes to it; what changes between steps belongs in after_step"
                     )
             drawn = [source for source in states if states[source] != after[source]]
             if drawn and not training:
                 return Result(False, f"a pass {mode} draws from the random state of {drawn[0]}")
-    return Result(True, "input, masks, parameters, buffers and random states are left alone")
+    return Result(True, "input, masks, parameters, buffers and random states stay unchanged")
 
 
 def check_dropout(case: Case) -> Result:
-    """What training draws acts as declared, and no example, padding or later token comes in by it.
+    """Random draws in training act as declared, and depend on no other example or later token.
 
     Attention dropout acts in training alone, whether by `forward` or by `extend`.
     """
@@ -183,19 +183,21 @@ def check_dropout(case: Case) -> Result:
     with fix_seed(15):
         seen = case.agree("evaluation with attention_dropout", call(mixer, x), call(plain, x))
     if not seen.passed:
-        return seen.because("dropout that does not ask self.training")
+        return seen.because("dropout that ignores self.training")
     for (name, run), (_, other) in zip(ways(mixer), ways(plain), strict=True):
         acts = not case.agree("", run(x, {}), other(x, {})).passed
         if acts != (declared and mixer.training):
             return Result(
                 False,
-                f"attention_dropout={DROPPED} changes {'values' if acts else 'nothing'} by {name}: "
-                f"traits.weight_dropout is {declared}",
+                f"attention_dropout={DROPPED} changes {'values' if acts else 'nothing'} by "
+                f"{name}: traits.weight_dropout is {declared}",
             )
     if not declared and not traits.training_noise:
         return inapplicable("traits.weight_dropout is False, and it has no effect")
     how = "with dropout" if declared else "with noise"
-    return _apart(case, mixer, how).because("what is drawn depends on what it must not")
+    return _apart(case, mixer, how).because(
+        "a random draw depends on other examples, padding or later tokens"
+    )
 
 
 def _drawing(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -209,7 +211,7 @@ def _apart(case: Case, mixer: nn.Module, how: str) -> Result:
     traits, x = traits_of(mixer), case.input()
     loud, wanted = case.noise(x), _drawing(mixer, x)
     beside = _drawing(mixer, torch.cat((x[:1], loud[1:])))
-    seen = [case.agree(f"{how}, beside outliers", beside[0], wanted[0])]
+    seen = [case.agree(f"{how}, other examples replaced by outliers", beside[0], wanted[0])]
     if "keep" in traits.supports:
         keep = case.holes()
         inputs = (x, torch.where(keep[..., None], x, loud))

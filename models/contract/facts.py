@@ -1,4 +1,4 @@
-"""What a layout may say, one fact beside another, and who may then see whom, written out."""
+"""Combinations of the facts of a layout, and which tokens may then attend to each other."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -34,7 +34,7 @@ def layouts(case: Case, traits: Traits, length: int) -> dict[str, Facts]:
 
 
 def few_layouts(case: Case, traits: Traits, length: int) -> dict[str, Facts]:
-    """Return no facts, each by itself and all together: for what is tried in many more ways."""
+    """Return no facts, each alone and all together, for checks that are repeated often."""
     kinds = layouts(case, traits, length)
     *_, together = kinds
     return {name: facts for name, facts in kinds.items() if len(facts) < 2 or name == together}
@@ -68,7 +68,7 @@ def layout_of(facts: Facts) -> Layout:
 
 
 def visible(facts: Facts, length: int, *, causal: bool) -> Bool[Tensor, "b l l"]:
-    """Say which token each token may see, [b query key].
+    """Return which token may attend to which, [b query key].
 
     Global tokens, and those within a reach, see no more than this.
     """

@@ -1,4 +1,4 @@
-"""The contract kit's checks of form: what it declares, shapes, types, strides, copies, hooks."""
+"""The contract kit's checks of form: declarations, shapes, types, strides, copies, hooks."""
 
 import copy
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ BEYOND = 3
 
 
 def check_traits(case: Case) -> Result:
-    """What the mixer says about itself is meaningful and fits the direction."""
+    """The traits of the mixer are valid and fit the direction."""
     traits = traits_of(case.build())
     unknown = sorted(traits.supports - set(EXERCISED))
     if unknown or (traits.hides_others and "keep" in traits.supports):
-        wanted = f"facts of a Layout {FACTS}, keep only without hides_others"
+        wanted = f"facts of a Layout {FACTS}, and keep only without hides_others"
         return Result(False, f"supports names {unknown or ['keep']}: wanted {wanted}")
     if unknown := sorted(traits.positions - set(Positions)):
         return Result(False, f"positions names {unknown}: wanted some of {[*Positions]}")
@@ -46,7 +46,7 @@ def check_traits(case: Case) -> Result:
 
 
 def check_lengths(case: Case) -> Result:
-    """Shape and dtype are kept, and values finite, at awkward lengths and in float32 too."""
+    """Shape and dtype stay, and values are finite, at awkward lengths and in float32 too."""
     lengths = case.lengths
     if traits_of(case.build()).max_length is None:
         lengths = [*lengths, case.max_length + BEYOND]
@@ -62,7 +62,7 @@ def check_lengths(case: Case) -> Result:
                 return Result(
                     False,
                     f"length {length}, where the site says {case.max_length}: {refusal}; "
-                    "traits.max_length is None, which says that any length will do",
+                    "traits.max_length is None, which allows any length",
                 )
             if y.shape != x.shape or y.dtype != dtype:
                 return Result(
@@ -72,11 +72,11 @@ def check_lengths(case: Case) -> Result:
                 )
             if not y.isfinite().all():
                 return Result(False, f"length {length}, {dtype}: output is not finite")
-    return Result(True, f"shape and dtype kept at lengths {lengths}")
+    return Result(True, f"shape and dtype stay the same at lengths {lengths}")
 
 
 def check_empty(case: Case) -> Result:
-    """A batch without rows, as the last rank of several may get, passes in both directions."""
+    """A batch without rows, as the last of several ranks may get, passes in both directions."""
     mixer, length = case.mixer(), case.middling
     for name, mask in case.masks(traits_of(mixer)).items():
         x = case.input(length)[:0].requires_grad_()
@@ -106,7 +106,8 @@ def check_half(case: Case) -> Result:
             z = call(case.mixer().float(), x)
     if y.dtype != torch.bfloat16:
         return Result(False, f"a bfloat16 mixer gives {y.dtype} for bfloat16").because(
-            "a table or a constant that is no parameter or buffer, or a cast that is not undone"
+            "a table or a constant that is neither parameter nor buffer, or a cast that is not "
+            "undone"
         )
     if z.dtype not in (torch.bfloat16, torch.float32):
         return Result(False, f"under autocast float32 gives {z.dtype}: wanted bfloat16 or float32")
@@ -116,7 +117,7 @@ def check_half(case: Case) -> Result:
 
 
 def check_meta(case: Case) -> Result:
-    """Builds on the meta device, where nothing is allocated."""
+    """It can be built on the meta device, where nothing is allocated."""
     with torch.device("meta"):
         mixer = case.build()
     elsewhere = [name for name, p in mixer.named_parameters() if p.device.type != "meta"]
@@ -126,7 +127,7 @@ def check_meta(case: Case) -> Result:
 
 
 def check_strides(case: Case) -> Result:
-    """How the input lies in memory, or the gradient that comes back, changes no value."""
+    """The memory layout of the input, or of the gradient that comes back, changes no value."""
     mixer, x = case.mixer(), case.input(case.middling)
     spaced = torch.stack((x, x), dim=-1)[..., 0]
     views = {
@@ -135,7 +136,7 @@ def check_strides(case: Case) -> Result:
         "every other channel": spaced,
     }
     wanted = call(mixer, x)
-    cause = "view() or as_strided() on what need not be contiguous"
+    cause = "view() or as_strided() on a tensor that may not be contiguous"
     seen = [
         case.agree(f"strides {name}", call(mixer, view), wanted).because(cause)
         for name, view in views.items()
@@ -150,14 +151,14 @@ def check_strides(case: Case) -> Result:
     written_out = torch.autograd.grad(y, x, torch.ones_like(y))[0]
     seen.append(
         case.agree("gradient of a sum", expanded, written_out).because(
-            "a backward pass that takes the incoming gradient for contiguous"
+            "a backward pass that assumes a contiguous gradient"
         )
     )
     return worst(seen)
 
 
 def check_copies(case: Case) -> Result:
-    """What `state_dict` and a deep copy hold is the whole function, and nothing but it."""
+    """`state_dict` and a deep copy contain the whole function, and share nothing with it."""
     first, x = case.mixer(), case.input(case.middling)
     wanted = call(first, x)
     other = replace(case, seed=case.seed + 7).mixer()
@@ -180,7 +181,7 @@ def check_copies(case: Case) -> Result:
     )
     seen.append(
         case.agree("a copy with other parameters", call(twin, x), call(other, x)).because(
-            "a closure holds the tensors of the original, or a copy of a parameter is kept"
+            "a closure uses the tensors of the original, or a copy of a parameter"
         )
     )
     return worst(seen)
@@ -193,7 +194,7 @@ def tensors_of(mixer: nn.Module) -> dict[str, Tensor]:
 
 
 def check_hooks(case: Case) -> Result:
-    """What is offered beside the pass works: after_step, penalties, tuning."""
+    """The optional hooks work: after_step, penalties, tuning."""
     mixer = case.mixer()
     for module in mixer.modules():
         kind = type(module).__name__
@@ -209,7 +210,7 @@ def check_hooks(case: Case) -> Result:
             if differ:
                 return Result(
                     False, f"{kind}.after_step gives another {differ[0]} on another rank"
-                ).because("it draws from the global random state, not from the given generator")
+                ).because("it draws from the global random state instead of the given generator")
             if not call(twins[0], case.input(case.middling)).isfinite().all():
                 return Result(False, f"values are not finite after {kind}.after_step")
         if isinstance(module, Penalised):
@@ -224,4 +225,4 @@ def check_hooks(case: Case) -> Result:
             known = dict(module.named_parameters())
             if unknown := [name for name in module.tuning() if name not in known]:
                 return Result(False, f"{kind}.tuning() names {unknown}: wanted some of {[*known]}")
-    return Result(True, "after_step, penalties and tuning work where they are offered")
+    return Result(True, "after_step, penalties and tuning work where they are defined")

@@ -1,4 +1,4 @@
-"""The contract kit's checks of gradients: that they arrive, and that they are derivatives."""
+"""The contract kit's checks of gradients: they reach all parameters, and they are derivatives."""
 
 from collections.abc import Callable
 from functools import partial
@@ -45,7 +45,7 @@ def situations(case: Case, traits: Traits) -> dict[str, dict[str, Any]]:
 
 
 def check_gradients(case: Case) -> Result:
-    """Every parameter receives a finite gradient, in some layout; frozen or not, the same."""
+    """Every parameter receives a finite gradient in some layout; freezing changes nothing."""
     mixer, x = case.mixer().train(), case.input().requires_grad_()
     direction = case.input(salt=3)
     for facts in situations(case, traits_of(mixer)).values():
@@ -57,7 +57,7 @@ def check_gradients(case: Case) -> Result:
             kind = "it learns without a state" if name in learnt else "there is no such parameter"
             return Result(False, f"traits.in_streams has {name}: {kind}")
         if not learns_in_stream(case, mixer, learnt.pop(name)):
-            return Result(False, f"{name} received no gradient behind a full memory either")
+            return Result(False, f"{name} received no gradient after a full memory either")
     for name, parameter in [("the input", x), *learnt.items()]:
         if parameter.grad is None:
             return Result(False, f"{name} received no gradient: it is unused or cut off")
@@ -70,7 +70,7 @@ def check_gradients(case: Case) -> Result:
         return torch.autograd.grad((y * direction).sum(), of, materialize_grads=True)
 
     both = gradients([x, *learnt.values()])
-    cause = "a backward pass that trusts needs_input_grad of one input for another"
+    cause = "a backward pass that mistakes needs_input_grad of one input for that of another"
     mixer.requires_grad_(False)
     seen = [case.agree("gradient past frozen parameters", gradients([x])[0], both[0])]
     for parameter in learnt.values():
@@ -79,7 +79,7 @@ def check_gradients(case: Case) -> Result:
     if learnt:
         found = zip(learnt, gradients([*learnt.values()]), both[1:], strict=True)
         seen += [
-            case.agree(f"gradient of {name} where the input has none", here, there)
+            case.agree(f"gradient of {name} if the input needs none", here, there)
             for name, here, there in found
         ]
     last = worst(seen)
@@ -91,7 +91,7 @@ def check_gradients(case: Case) -> Result:
 
 
 def learns_in_stream(case: Case, mixer: Any, parameter: Tensor) -> bool:
-    """Say whether a stream that outgrows its memory gives a parameter a gradient."""
+    """Tell whether a parameter gets a gradient in a stream that is longer than its memory."""
     state = mixer.initial_state(ROWS, MEMORY)
     total = torch.zeros((), dtype=case.dtype, device=case.device)
     for piece in torch.split(case.input(4 * MEMORY), MEMORY, dim=1):
@@ -109,7 +109,7 @@ def check_slopes(case: Case) -> Result:
     mixer = case.mixer()
     traits = traits_of(mixer)
     if traits.surrogate_gradient:
-        return inapplicable("traits.surrogate_gradient says that it is no derivative")
+        return inapplicable("traits.surrogate_gradient declares that it is not the derivative")
     kinds = situations(case, traits)
     *_, (last, together) = kinds.items()
     tried = [(mixer, name, facts) for name, facts in kinds.items()]
@@ -119,8 +119,8 @@ def check_slopes(case: Case) -> Result:
         seen = _slope(case, each.double().train(), name, facts)
         if not seen.passed:
             return seen.because(
-                "a path is detached, or a backward pass is not the derivative of its forward; "
-                "one that is not meant to be needs traits.surrogate_gradient=True"
+                "a path is detached, or a backward pass is not the derivative of its forward "
+                "pass; if that is intended, set traits.surrogate_gradient=True"
             )
     return Result(True, "derivatives agree with central differences along a random direction")
 

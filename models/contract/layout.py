@@ -1,4 +1,4 @@
-"""The contract kit's checks of claims: start, document, prefix, order and is_global."""
+"""The contract kit's checks of the layout: start, document, prefix, order and is_global."""
 
 from dataclasses import replace
 from typing import cast
@@ -15,13 +15,13 @@ from lra.models.multi_head import MultiHead
 from lra.models.positions import At, Spacing
 from lra.models.state import join
 
-NOT_CLAIMED = inapplicable("traits.supports leaves it out")
+NOT_CLAIMED = inapplicable("traits.supports does not list it")
 STEPS = 3
 """Tokens behind prompts of different lengths."""
 
 
 def check_start(case: Case) -> Result:
-    """`start` shifts each row by its own offset: as in a longer sequence, and behind prompts."""
+    """`start` shifts each row by its offset, as in a longer sequence, and after prompts."""
     traits = traits_of(case.build())
     if "start" not in traits.supports:
         return NOT_CLAIMED
@@ -48,7 +48,7 @@ def _shifted(case: Case, positions: Positions) -> Result:
     seen.append(case.agree(f"start of the last row alone, {encoding}", alone, y[-1:]))
     found = worst(seen)
     if not found.passed:
-        return found.because("one row's start is applied to another, or to all")
+        return found.because("the start of one row is applied to another, or to all")
     return _longer(case, mixer, positions).because(
         "start reaches queries but not keys, or is not added to the position"
     )
@@ -76,7 +76,7 @@ def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Result:
         ]
         return worst(seen)
     if positions == Positions.none or "keep" not in traits_of(mixer).supports:
-        return inapplicable("no positions inside to shift")
+        return inapplicable("no positions inside the mixer to shift")
     keep = (torch.arange(case.max_length, device=case.device) >= shift).expand(ROWS, -1)
     return case.agree(what, call(mixer, x, start=start), call(mixer, longer, keep)[:, shift:])
 
@@ -104,11 +104,11 @@ def _behind_prompts(case: Case, positions: Positions) -> Result:
         f"rows continued behind prompts of {prompts}, positions={positions.value}",
         y,
         torch.stack(wanted),
-    ).because("one row's position in its stream is taken for that of all")
+    ).because("the position of one row in its stream is used for all")
 
 
 def check_document(case: Case) -> Result:
-    """Each document gives what it gives alone, under padding too; `sight` tries mixed ones."""
+    """Each document gives the same result alone, also under padding; `sight` tries mixed ones."""
     traits = traits_of(case.build())
     if "document" not in traits.supports:
         return NOT_CLAIMED
@@ -142,7 +142,7 @@ def check_document(case: Case) -> Result:
                 real = slice(None) if keep is None else keep[0, own]
                 what = f"document {number} alone, {how}{'' if mask is None else ', under a mask'}"
                 seen.append(case.agree(what, y[own][real], alone[real]))
-    return worst(seen).because("layout.document is not applied, or not in every path")
+    return worst(seen).because("layout.document is not applied, or not on every path")
 
 
 def _shifts_freely(case: Case, mixer: nn.Module, x: Float[Tensor, "b l d"]) -> bool:
@@ -157,7 +157,7 @@ def _shifts_freely(case: Case, mixer: nn.Module, x: Float[Tensor, "b l d"]) -> b
 
 
 def check_prefix(case: Case) -> Result:
-    """A prefix is each row's own, and what follows it changes nothing in it.
+    """Each row has its prefix, and what follows the prefix changes nothing in it.
 
     Who sees whom beside it is tried by `sight`.
     """
@@ -171,8 +171,8 @@ def check_prefix(case: Case) -> Result:
         plain = call(mixer, x)
         if not traits.causal:
             y = call(mixer, x, prefix=torch.full((ROWS,), length // 2, device=case.device))
-            return case.agree(f"prefix where all see each other, {how}", y, plain).because(
-                "prefix takes sight away: it gives it, and only where a mixer is causal"
+            return case.agree(f"prefix without a causal mask, {how}", y, plain).because(
+                "prefix removes tokens from attention; it must add some, if a mixer is causal"
             )
         prefixes = [0, length // 3 + 1, length]
         prefix = torch.tensor(prefixes, device=case.device)
@@ -187,7 +187,7 @@ def check_prefix(case: Case) -> Result:
                     first = call(mixer, x[row : row + 1, :end], prefix=own)[0]
                     what = f"the first {end} tokens alone, a prefix of {count}, {how}"
                     seen.append(case.agree(what, first, y[row, :end]))
-    found = worst(seen).because("a prefix that is not each row's own, or opens more than itself")
+    found = worst(seen).because("the prefix of one row is applied to another, or opens too much")
     twin = _bidirectional(case, case.mixer()) if found.passed else None
     if twin is None:
         return found
@@ -197,11 +197,11 @@ def check_prefix(case: Case) -> Result:
         "a prefix of all against the bidirectional form",
         call(case.mixer(), x, prefix=whole),
         call(twin, x),
-    ).because("the prefix is weighed otherwise than what comes before")
+    ).because("tokens of the prefix get other weights than earlier tokens")
 
 
 def check_ranks(case: Case) -> Result:
-    """Ranks that are equal hide nothing, ascending ones what causality does; each row has its own.
+    """Equal ranks hide nothing, ascending ones act like causality; each row has separate ranks.
 
     Who sees whom by others is tried by `sight`.
     """
@@ -210,7 +210,7 @@ def check_ranks(case: Case) -> Result:
         return NOT_CLAIMED
     if traits.causal:
         return Result(False, "order is supported by a causal mixer").because(
-            "ranks say what a mixer sees that looks both ways: leave order out where it is causal"
+            "ranks are for mixers that attend to both sides: remove order from a causal one"
         )
     seen = []
     for positions in (Positions.none, *case.inside(traits)):
@@ -233,7 +233,7 @@ def check_ranks(case: Case) -> Result:
             seen.append(_queries(case, mixer, x, order))
     found = worst(seen)
     if not found.passed:
-        return found.because("layout.order is not applied, not each row's own, or shows too much")
+        return found.because("layout.order is not applied, is shared by rows, or opens too much")
     mixer, x = case.mixer(), case.input(case.middling)
     twin = _twin(case, mixer, causal=True)
     if twin is None:
@@ -241,7 +241,7 @@ def check_ranks(case: Case) -> Result:
     ascending = torch.arange(case.middling, device=case.device).expand(ROWS, -1)
     return case.agree(
         "ascending ranks against the causal form", call(mixer, x, order=ascending), call(twin, x)
-    ).because("some token of no higher rank is not seen, or is weighed otherwise")
+    ).because("a token of equal or lower rank is hidden, or gets another weight")
 
 
 def _queries(
@@ -261,7 +261,7 @@ def _queries(
         loud = torch.where((order < rank)[..., None], x, case.noise(x))
         here, there = (attend(x, below, source, keys, at)[own] for source in (x, loud))
         seen.append(case.agree(f"queries below rank {rank}", there, here))
-    return worst(seen).because("attend does not apply the ranks of queries, or of keys")
+    return worst(seen).because("attend does not apply the ranks of queries, or those of keys")
 
 
 def _twin(case: Case, mixer: nn.Module, *, causal: bool) -> nn.Module | None:
@@ -291,7 +291,7 @@ def _bidirectional(case: Case, mixer: nn.Module) -> nn.Module | None:
 
 
 def check_is_global(case: Case) -> Result:
-    """Global tokens see all and are seen by all, as far as causality and padding let them."""
+    """Global tokens attend to all, and all to them, as far as causality and padding allow."""
     mixer = case.mixer()
     traits = traits_of(mixer)
     if "is_global" not in traits.supports:
@@ -317,7 +317,7 @@ def check_is_global(case: Case) -> Result:
             )
     found = worst(seen)
     if not found.passed:
-        return found.because("global tokens open a path that knows no row, mask or direction")
+        return found.because("global tokens open a path that ignores row, mask or direction")
     for row, token in flags.nonzero().tolist():
         blind = _unseeing(case, mixer, flags, row, token)
         if blind is not None:
@@ -343,7 +343,7 @@ def _unseeing(
         sees, seen_by = sees | (index > token), seen_by | (index < token)
     earlier = " earlier" if mixer_is_causal else ""
     if not sees.all():
-        return f"global token {token} does not see the{earlier} token {int((~sees).nonzero()[0])}"
+        return f"global token {token} does not reach the{earlier} token {int((~sees).nonzero()[0])}"
     if not seen_by.all():
-        return f"global token {token} is not seen by token {int((~seen_by).nonzero()[0])}"
+        return f"token {int((~seen_by).nonzero()[0])} does not attend to global token {token}"
     return None

@@ -1,4 +1,4 @@
-"""The contract kit's checks of what must stay apart: examples, heads, padding, two sequences."""
+"""The contract kit's checks of separation: examples, heads, padding, two sequences."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -26,7 +26,7 @@ BATCH = 7
 
 
 def check_batch(case: Case) -> Result:
-    """An example's output depends neither on its neighbours in the batch nor on its position."""
+    """An example's output depends neither on other examples of the batch nor on its place there."""
     mixer, x = case.mixer(), case.input(rows=BATCH)
     whole = call(mixer, x)
     seen = [case.agree("examples in reverse order", call(mixer, x.flip(0)).flip(0), whole)]
@@ -36,22 +36,20 @@ def check_batch(case: Case) -> Result:
     for row in (0, BATCH // 2, BATCH - 1):
         loud = case.noise(x)
         loud[row] = x[row]
-        seen.append(
-            case.agree(f"example {row} beside outliers", call(mixer, loud)[row], whole[row])
-        )
+        seen.append(case.agree(f"example {row} among outliers", call(mixer, loud)[row], whole[row]))
     if traits_of(mixer).hides_others:
         keep, x = case.holes(), x[:ROWS]
         whole = call(mixer, x, keep)
         for row in range(ROWS):
             alone = call(mixer, x[row : row + 1], keep[row : row + 1])[0]
-            seen.append(case.agree(f"example {row} with its own mask alone", alone, whole[row]))
+            seen.append(case.agree(f"example {row} alone with its mask", alone, whole[row]))
         full = call(mixer, x, torch.ones_like(keep))
         seen.append(case.agree("keep of all True", full, call(mixer, x)))
     return worst(seen).because("a statistic or a product over the batch axis")
 
 
 def check_heads(case: Case) -> Result:
-    """What one head projects reaches that head's share of the output projection, and no other.
+    """The projections of one head change its part of the output projection, and no other.
 
     Or its share of a `joint_norm` before that.
     """
@@ -59,7 +57,7 @@ def check_heads(case: Case) -> Result:
     queries = [getattr(mixer, name, None) for name in ("q_proj", "k_proj")]
     value, out = getattr(mixer, "v_proj", None), getattr(mixer, "out_proj", None)
     if not isinstance(value, nn.Linear) or not isinstance(out, nn.Linear):
-        return inapplicable("it has no linear v_proj and out_proj to look between")
+        return inapplicable("it has no linear v_proj and out_proj to compare")
     heads = int(getattr(mixer, "heads", HEADS))
     counts = getattr(mixer, "head_counts", None)
     shared = counts is not None and counts.queries == 1  # one of queries and keys for all heads
@@ -96,10 +94,10 @@ def check_heads(case: Case) -> Result:
                 return Result(
                     False,
                     f"of {number} heads, other weights for head {index} "
-                    f"{'change' if changed[reached[0]] else 'do not change'} what head "
-                    f"{reached[0]} hands on",
-                ).because("heads in another order, or folded by reshape in place of transpose")
-    return Result(True, f"{heads} heads stay apart")
+                    f"{'change' if changed[reached[0]] else 'do not change'} the output of head "
+                    f"{reached[0]}",
+                ).because("heads in another order, or folded by reshape instead of transpose")
+    return Result(True, f"{heads} heads stay separate")
 
 
 def _with_heads(case: Case) -> nn.Module:
@@ -113,7 +111,7 @@ def _with_heads(case: Case) -> nn.Module:
 
 
 def check_order(case: Case) -> Result:
-    """Permuted tokens give outputs permuted alike exactly where `traits.sees_order` is False."""
+    """Permuted tokens give permuted outputs exactly if `traits.sees_order` is False."""
     if case.max_length < 3:  # reversal alone may look like no order
         return inapplicable("sequences are too short to be permuted")
     seen, x = [], case.input()
@@ -125,20 +123,20 @@ def check_order(case: Case) -> Result:
             what = f"permuted tokens, positions={positions.value}"
             alike = case.agree(what, call(mixer, x[:, order]), call(mixer, x)[:, order])
         if not traits_of(mixer).sees_order:
-            seen.append(alike.because("traits.sees_order is False, and something tells the order"))
+            seen.append(alike.because("traits.sees_order is False, but order matters"))
         elif alike.passed:
             declare = getattr(mixer, "order_hint", "declare Traits(sees_order=False)")
             seen.append(Result(False, f"{what}: outputs are permuted alike: {declare}"))
         else:
-            seen.append(Result(True, f"{what}: other outputs, as traits.sees_order says"))
+            seen.append(Result(True, f"{what}: outputs change, as traits.sees_order declares"))
     return worst(seen)
 
 
 def check_padding(case: Case) -> Result:
-    """Padding changes nothing, neither its content nor its presence, and receives no gradient."""
+    """Padding has no effect, by its content or its presence, and receives no gradient."""
     mixer, x, keep = case.mixer(), case.input(), case.keep()
     if "keep" not in traits_of(mixer).supports:
-        return inapplicable("traits.supports leaves out keep, so padding is refused")
+        return inapplicable("traits.supports does not list keep, so padding is refused")
     padded = call(mixer, x, keep)
     loud = torch.where(keep[..., None], x, case.noise(x))
     seen = [case.agree("padding replaced by outliers", call(mixer, loud, keep)[keep], padded[keep])]
@@ -152,7 +150,7 @@ def check_padding(case: Case) -> Result:
     for row in range(ROWS):
         alone = call(mixer, x[row : row + 1], holes[row : row + 1])[0, holes[row]]
         beside = whole[row, holes[row]]
-        seen.append(case.agree(f"example {row} with its own padding alone", alone, beside))
+        seen.append(case.agree(f"example {row} alone with its padding", alone, beside))
     seen.append(_lone_token(case, mixer))
     full = torch.ones_like(keep)
     seen.append(case.agree("keep of all True", call(mixer, x, full), call(mixer, x)))
@@ -166,7 +164,7 @@ def check_padding(case: Case) -> Result:
         gradient = torch.autograd.grad(scalar, source)[0]
         wanted = gradient.where(mask[..., None], 0.0)
         seen.append(case.agree("gradient of real tokens at padding", gradient, wanted))
-    return worst(seen).because("a backward pass that does not know the mask")
+    return worst(seen).because("a backward pass that ignores the mask")
 
 
 def _padded(case: Case, mixer: nn.Module) -> list[Result]:
@@ -191,7 +189,7 @@ def _lone_token(case: Case, mixer: nn.Module) -> Result:
     """
     traits, positions = traits_of(mixer), edges(case.max_length)[::3]
     if traits.max_length is not None or len(positions) < 2:
-        return Result(True, "tokens have positions in tables")
+        return Result(True, "positions come from tables")
     x = case.input(rows=1).repeat(len(positions), 1, 1)
     index = torch.tensor(positions, device=case.device)
     rows = torch.arange(len(positions), device=case.device)
@@ -199,21 +197,21 @@ def _lone_token(case: Case, mixer: nn.Module) -> Result:
     every = torch.arange(case.max_length, device=case.device)
     keep = every >= index[:, None] if traits.causal else every == index[:, None]
     y = call(mixer, x, keep)[rows, index]
-    return case.agree("a token behind padding against it at other positions", y, y[:1].expand_as(y))
+    return case.agree("a token after padding, compared with other positions", y, y[:1].expand_as(y))
 
 
 def check_masked_rows(case: Case) -> Result:
-    """An example of nothing but padding gives finite values and gradients."""
+    """An example of padding alone gives finite values and gradients."""
     mixer = case.mixer()
     if "keep" not in traits_of(mixer).supports:
-        return inapplicable("traits.supports leaves out keep")
+        return inapplicable("traits.supports does not list keep")
     x, keep = case.input().requires_grad_(), case.keep()
     keep[1] = False
     learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
     for name, run in ways(mixer):
         y, what = run(x, {"keep": keep}), f"a row of padding alone, {name}"
         if not y.isfinite().all():
-            return Result(False, f"{what}: values are not finite; wanted any")
+            return Result(False, f"{what}: values are not finite; wanted any finite values")
         gradients = torch.autograd.grad(y.sum(), [x, *learnt], materialize_grads=True)
         if not all(part.isfinite().all() for part in gradients):
             return Result(False, f"{what}: gradients are not finite")
@@ -221,7 +219,7 @@ def check_masked_rows(case: Case) -> Result:
 
 
 def check_cross(case: Case) -> Result:
-    """Cross attention over its own input is self-attention; the source's padding is left out."""
+    """Cross attention over its input equals self-attention; padding of the source is excluded."""
     mixer = case.mixer()
     traits, attend = traits_of(mixer), getattr(mixer, "attend", None)
     if not traits.cross or traits.causal:
@@ -251,5 +249,5 @@ def _crossed(case: Case, mixer: nn.Module) -> Result:
     if lone.shape != x[:, :1].shape or not lone.isfinite().all():
         return Result(False, f"one query over {source.shape[1]} keys gives {tuple(lone.shape)}")
     if not traits.random_draws:
-        seen.append(case.agree("one query beside its twin", whole[:, :1], lone))
+        seen.append(case.agree("one query alone", whole[:, :1], lone))
     return worst(seen)

@@ -1,4 +1,4 @@
-"""The contract kit's check of who sees whom, under every mask and under several at once."""
+"""The contract kit's check of masks: who attends to whom, under each and under several at once."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -69,7 +69,7 @@ def hide(facts: Facts, length: int, *, causal: bool, queries: int = QUERIES) -> 
 
 
 def check_sight(case: Case) -> Result:
-    """No token sees what a mask, or several together, hide from it, nor does its gradient.
+    """No token depends on tokens that masks hide from it, and neither does its gradient.
 
     Under masks, tokens see all that is left where they see all without. Padding alone may change
     what a mixer chooses to see.
@@ -123,15 +123,17 @@ def _in_full(
             near = gradient.masked_fill(far[..., None], 0.0)
             yield case.agree(
                 f"gradients of tokens more than reach={traits.reach} away, {what}", gradient, near
-            ).because("traits.reach is less than how far it looks")
+            ).because("traits.reach is smaller than the distance that it attends to")
         blind = (hidden.seen & (gradient.abs().amax(-1) == 0)).nonzero()
         if not facts:
             sees_all = not len(blind)
         elif sees_all and len(blind) and {*MASKS} & facts.keys():
             copy, token = blind[0].tolist()
             query = int(hidden.query[copy])
-            found = Result(False, f"{what}: token {query} does not see token {token}, as it may")
-            yield found.because("one mask hides what another alone leaves in sight")
+            found = Result(
+                False, f"{what}: token {query} does not attend to token {token}, although it may"
+            )
+            yield found.because("two masks together hide what each alone leaves visible")
 
 
 def _longest(case: Case) -> Result:
@@ -161,7 +163,7 @@ def compare_values(
     drawn: bool = False,
     tolerance: float | None = None,
 ) -> Result:
-    """Compare a pass with one in which all is outliers that some token may not see.
+    """Compare a pass with one in which all hidden tokens are outliers.
 
     Both are rows of one batch, which `batch` keeps from each other, but where a pass draws numbers:
     then each has the same.
@@ -203,7 +205,7 @@ def _at_worst(
     copy = int((seen - wanted).detach().abs().amax((1, 2)).argmax())
     where = f"hidden from token {int(hidden.query[copy])} of row {int(hidden.row[copy])}"
     return case.agree(f"{what}, {where}", seen, wanted, tolerance).because(
-        "a mask is not applied beside another, at these positions, or to these numbers"
+        "a mask is not applied together with another, at these positions, or to these values"
     )
 
 
@@ -261,6 +263,6 @@ def _left_out(case: Case) -> Result:
             if (blind := unread(length)).any():
                 token = int(blind.nonzero()[0])
                 return Result(
-                    False, f"of {length} tokens, number {token} reaches no other's output"
+                    False, f"of {length} tokens, number {token} changes no other token's output"
                 ).because("an incomplete block, or a length that fills blocks, loses a token")
-    return Result(True, "no length loses a token that others do not")
+    return Result(True, "no length loses a token")

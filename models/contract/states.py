@@ -33,7 +33,7 @@ REMEMBERED = 32
 def streaming_mixer(
     case: Case, positions: Positions = Positions.none, max_length: int | None = None
 ) -> nn.Module | str:
-    """Return the mixer, or the reason why it has no state along time to check."""
+    """Return the mixer, or the reason why it has no state along time."""
     mixer = case.mixer(positions=positions, max_length=max_length)
     if not traits_of(mixer).causal:
         return "it is not causal"
@@ -49,7 +49,7 @@ def streaming_mixer(
 def stream(
     mixer: nn.Module, pieces: list[Tensor], state: State, *, first: int | list[int] = 0
 ) -> tuple[Tensor, State]:
-    """Extend piece by piece from `first`, of all rows or of each; return outputs and last state."""
+    """Extend piece by piece from `first`; return outputs and the last state."""
     position, out = torch.tensor(first, device=pieces[0].device).expand(pieces[0].shape[0]), []
     for piece in pieces:
         start = position if "start" in traits_of(mixer).supports else None
@@ -82,7 +82,7 @@ def mixed_cut(length: int) -> list[int]:
 
 
 def check_flow(case: Case) -> Result:
-    """What else is in a flow passes: penalties are added to, once, and no state is invented.
+    """The other parts of a flow pass: penalties are added once, and no state appears.
 
     They depend on the tokens and the state alone, and the same segment costs the same again.
     """
@@ -97,7 +97,7 @@ def check_flow(case: Case) -> Result:
             seen += _flowing(case, mixer, pieces, max(1, length // 6))  # less than a segment
         except ValueError:  # it says that its memory is too small for these
             seen += _flowing(case, mixer, pieces, length)
-    return worst(seen).because("a penalty is kept, doubled, or counted again behind a state")
+    return worst(seen).because("a penalty is stored, doubled, or counted again after a state")
 
 
 def _flowing(case: Case, mixer: Extends, pieces: list[Tensor], memory: int | None) -> list[Result]:
@@ -113,24 +113,24 @@ def _flowing(case: Case, mixer: Extends, pieces: list[Tensor], memory: int | Non
         again = mixer.extend(Flow(x, state, penalties=dict.fromkeys(names, one)), layout)
         if set(again.penalties) != names or (state is None) != (flow.state is None):
             return [
-                Result(False, "extend loses penalties, or invents a state").because(
-                    "it makes a new Flow: return flow._replace(x=...)"
+                Result(False, "extend loses penalties, or adds a state").because(
+                    "it creates a new Flow: return flow._replace(x=...)"
                 )
             ]
         for name in sorted(names):
             own, other = (each.penalties.get(name, 0 * one) for each in (flow, alone))
             where = f"penalty {name} of segment {number + 1}"
             added = again.penalties[name] - 1
-            seen.append(case.agree(f"{where}, beside one that was there", added, own))
+            seen.append(case.agree(f"{where}, added to an existing one", added, own))
             times = (own / other).item() if other.any() else 1.0
             if abs(times - round(times)) < 1e-9 and round(times) > 1:
-                seen.append(Result(False, f"{where} is {times:.0f} times that without a state"))
+                seen.append(Result(False, f"{where} is {times:.0f} times the one without a state"))
         state, place = flow.state, place + x.shape[1]
     return seen
 
 
 def check_extend(case: Case) -> Result:
-    """However a stream is cut, `extend` gives what one pass gives; `ways` tries encodings."""
+    """However a stream is cut, `extend` gives the result of one pass; `ways` tries encodings."""
     mixer, x = streaming_mixer(case), case.input(case.middling)
     if isinstance(mixer, str):
         return inapplicable(mixer)
@@ -155,7 +155,7 @@ def prefills(longest: int) -> list[int]:
 
 
 def check_prefill(case: Case) -> Result:
-    """Single steps behind a prompt of whatever length give what one pass gives."""
+    """Single steps after a prompt of any length give the result of one pass."""
     longest = case.max_length + 1 + STEPS  # so that a chunk of the longest length is among them
     mixer = streaming_mixer(case, max_length=longest)
     if isinstance(mixer, str):
@@ -196,13 +196,13 @@ def check_state(case: Case) -> Result:
     early, late = torch.split(case.input(length), [cut, length - cut], dim=1)
     fresh = initial_state(mixer, case)
     if any(tensor.any() for tensor in tensors(fresh)):
-        return Result(False, "the empty state is not zeros: zeros mean empty")
+        return Result(False, "the empty state is not zeros, and zeros must mean empty")
     before = shapes_of(fresh)
     if any(not shape or shape[0] != ROWS for shape, _ in before):
         return Result(False, f"the batch is not the first axis of every tensor: {before}")
     _, state = stream(mixer, [early], fresh)
     if any(tensor.any() for tensor in tensors(fresh)):
-        return Result(False, "extend wrote into the state that it was given: return a new one")
+        return Result(False, "extend wrote into the given state: return a new one")
     wanted, after = stream(mixer, [late], state, first=cut)
     for shapes in (shapes_of(state), shapes_of(after)):
         if shapes != before:
@@ -213,7 +213,7 @@ def check_state(case: Case) -> Result:
 
 
 def check_history(case: Case) -> Result:
-    """Gradients flow from a segment into those before, in training: the mixer does not detach.
+    """In training, gradients flow from a segment to earlier ones: the mixer does not detach.
 
     Those of the input and of every parameter, for the second and the third of three segments, are
     those of one pass, whose are finite differences.
@@ -248,7 +248,7 @@ def check_history(case: Case) -> Result:
 
 
 def check_forgetting(case: Case) -> Result:
-    """A state that grows with what it remembers shows `memory` tokens, and the newest is one.
+    """A state that grows with its memory makes `memory` tokens visible, the newest included.
 
     With `by_segment`, and in training, all of a segment may see those before it.
     """
@@ -282,13 +282,13 @@ def check_forgetting(case: Case) -> Result:
         what = "change values" if not found.passed else "change nothing: summarises is True"
         return Result(not found.passed, f"tokens from before its memory {what}")
     if not found.passed:
-        return found.because("more than `memory` tokens stay in sight: see Traits.summarises")
+        return found.because("more than `memory` tokens stay visible: see Traits.summarises")
     loud = torch.where(place == len(place) - 1 - reach, case.noise(x), x)
     in_pass, in_stream = (
         not torch.equal(run(loud)[:, -1], run(x)[:, -1]) for run in (partial(call, mixer), streamed)
     )
     if in_pass and not in_stream:
-        return Result(False, f"of a memory of {REMEMBERED} tokens the oldest is out of sight")
+        return Result(False, f"in a memory of {REMEMBERED} tokens, the oldest has no effect")
     return found
 
 
@@ -306,5 +306,5 @@ def _never_full(case: Case, mixer: nn.Module, pieces: list[int]) -> str | None:
         tokens = torch.split(case.input(sum(pieces)), pieces, dim=1)
         stream(mixer, [*tokens], initial_state(mixer, case, REMEMBERED))
     except ValueError as refusal:
-        return f"it refuses more: {refusal}"
+        return f"it refuses a longer memory: {refusal}"
     return None

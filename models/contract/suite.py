@@ -1,4 +1,4 @@
-"""The contract kit: what every mixer must do, as plain functions that return findings.
+"""The contract kit: checks that every mixer must pass, as plain functions that return findings.
 
     for finding in verify(partial(MyMixer, features=64)):
         print(finding.check, finding.passed, finding.detail)
@@ -72,7 +72,7 @@ from lra.models.mixer import MixerFactory, Traits, Unsupported
 __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
 
 ON_A_CPU = {"operations", "memory"}
-"""Checks of what is the same on every device."""
+"""Checks whose results are equal on every device."""
 CHECKS: dict[str, Check] = {
     "traits": check_traits,
     "lengths": check_lengths,
@@ -119,7 +119,7 @@ CHECKS: dict[str, Check] = {
 }
 
 Watch = Callable[[Sequence[str]], Iterable[str]]
-"""Yields the names of checks again, each as it begins: where progress is told."""
+"""Yields the names of checks again, each as it begins, to show progress."""
 
 
 def direction(causal: bool) -> str:
@@ -139,7 +139,7 @@ def check_mixer(
     device: str = "cpu",
     each: Watch = iter,
 ) -> list[Finding]:
-    """Run every check in one direction, on a device: cpu or cuda; `each` is told their names.
+    """Run every check in one direction on a device, cpu or cuda; `each` receives their names.
 
     A direction that the mixer refuses with `Unsupported` gives one finding, which passes.
 
@@ -171,7 +171,7 @@ def check_mixer(
         elif isinstance(error, TypeError) and "argument" in str(error):
             hint = f"; bind options beyond the site: functools.partial({_name(make)}, option=...)"
         return [Finding(f"{name}.builds", False, f"{type(error).__name__}: {error}{hint}")]
-    findings = [Finding(f"{name}.builds", True, "builds from a site")]
+    findings = [Finding(f"{name}.builds", True, "a site builds it")]
     with fix_seed(seed), _exact_convolutions():
         for label in each([f"{name}.{label}" for label in CHECKS]):
             check = label.partition(".")[2]
@@ -191,7 +191,7 @@ def verify(
     device: str = "cpu",
     each: Watch = iter,
 ) -> list[Finding]:
-    """Run every check in both directions, on cpu or cuda; at least one must be offered."""
+    """Run every check in both directions, on cpu or cuda; the mixer must support one at least."""
     findings: list[Finding] = []
     offered = []
     for causal in (False, True):

@@ -1,4 +1,4 @@
-"""What one pass does, operator by operator, without doing it: for tensors without contents.
+"""The operators of one pass, recorded without computing it, for tensors without contents.
 
 Each operator is recorded with its operations and the bytes that it reads and writes; the live bytes
 of tensors are followed as an allocator would see them, so that their peak is that of a real pass.
@@ -40,7 +40,7 @@ class Operator(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What a pass does."""
+    """The operators of a pass."""
 
     calls: Mapping[Operator, int]
     """How often each operator is called; views are left out."""
@@ -76,7 +76,7 @@ class _Made(NamedTuple):
 
 
 class Tracer:
-    """Records passes; what it has seen once it does not ask PyTorch again.
+    """Records passes; known shapes of an operator are not computed again.
 
     Args:
         kind: of the device that the passes are meant for, as in `torch.device.type`: the models cut
@@ -88,7 +88,7 @@ class Tracer:
         self._seen: dict[Any, _Made] = {}
 
     def trace(self, run: Callable[[], object], *, until: float = math.inf) -> Trace:
-        """Return what `run` does with tensors on the device `meta`, backward passes included.
+        """Return the operators of `run` on tensors of the device `meta`, backward passes included.
 
         Args:
             run: The pass.
@@ -127,7 +127,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> object:
         """Record one operator, and return what it makes."""
         if time.monotonic() > self.until:
-            raise TimeoutError("the pass has more operators than there was time to record")
+            raise TimeoutError("the pass has too many operators to record in time")
         kwargs = kwargs or {}
         if func.is_view:
             self.views += 1

@@ -29,7 +29,7 @@ def check_precisions(case: Case) -> Result:
     traits = traits_of(exact)
     if case.dtype is torch.float64:
         if not _responds(case):
-            return Result(False, "float64 does not respond evenly to a small step").because(
+            return Result(False, "float64 does not respond smoothly to a small step").because(
                 "values are rounded inside: .float(), .half(), or a table in a lower precision"
             )
         if not traits.selection_leak:
@@ -88,7 +88,7 @@ def _responds(case: Case) -> bool:
 
 
 def check_content(case: Case) -> Result:
-    """Tokens that are all equal, or zero, give finite values and gradients.
+    """Equal tokens, or zeros, give finite values and gradients.
 
     Tokens that are nearly equal give nearly what equal ones do.
     """
@@ -114,11 +114,11 @@ def check_content(case: Case) -> Result:
                     real = slice(None) if keep is None else keep
                     label = f"nearly equal tokens, {name}"
                     seen.append(case.agree(label, near[real], y[real], SINGLE_PRECISION))
-    return worst(seen).because("equal tokens take a path of their own")
+    return worst(seen).because("equal tokens take a separate path")
 
 
 def check_large_inputs(case: Case) -> Result:
-    """Large logits give finite values and gradients, and weighted means that are still means."""
+    """Large logits give finite values and gradients, and weighted means stay means."""
     mixer, passes = case.mixer().float(), []
     for scale in LARGE:
         for name, half in (("float32", False), ("bfloat16 under autocast", True)):
@@ -129,7 +129,7 @@ def check_large_inputs(case: Case) -> Result:
     for what, _, y in passes:
         if not y.isfinite().all():
             return Result(False, f"{what}: values are not finite").because(
-                "exp() of a logit that was not shifted by the largest"
+                "exp() of a logit from which the maximum was not subtracted"
             )
     if traits_of(mixer).row_stochastic:
         for scale in LARGE:
@@ -162,14 +162,14 @@ def attention(mixer: nn.Module) -> tuple[Any, Any] | None:
 
 
 def check_weighted_mean(case: Case) -> Result:
-    """A core that declares weighted means gives ones for values of ones."""
+    """A core that declares weighted means returns ones for values of ones."""
     mixer = case.mixer()
     traits = traits_of(mixer)
     if not traits.row_stochastic:
         return inapplicable("traits.row_stochastic is False")
     parts = attention(mixer)
     if parts is None:
-        return inapplicable("it has no core and projections to give values of ones to")
+        return inapplicable("it has no core and projections that could receive values of ones")
     core, project = parts
     seen = []
     for name, mask in case.masks(traits).items():

@@ -1,4 +1,4 @@
-"""The contract kit's check of the ways to call a mixer, all of which are one function.
+"""The contract kit's check that all ways to call a mixer are one function.
 
 A stack calls `extend` wherever it is offered, in training too, and generation calls it behind a
 state: what is compared with a literal form, or with itself under other inputs, holds for `forward`
@@ -46,7 +46,7 @@ def check_ways(case: Case) -> Result:
     encodings = (Positions.none, *case.inside(traits_of(case.build())))
     tried = chain.from_iterable((_passes(case, each), _streams(case, each)) for each in encodings)
     return worst(chain(chain.from_iterable(tried), _longest(case), _passes_rounded(case))).because(
-        "a way of its own forgets the layout or the state, detaches, rounds, or drops; noise of "
+        "a separate path forgets the layout or the state, detaches, rounds, or drops; noise of "
         "training must be declared by traits.training_noise"
     )
 
@@ -75,7 +75,7 @@ def ways(
 
 
 def with_dropout(case: Case, share: float) -> list[nn.Module]:
-    """Return the mixer with dropout, where it declares some."""
+    """Return the mixer with dropout, if it declares any."""
     mixer = case.mixer(attention_dropout=share)
     return [mixer] if traits_of(mixer).weight_dropout else []
 

@@ -61,7 +61,7 @@ def empty_cache(
     """
     batch, heads, memory, key_width, value_width = shape
     if memory < 1:
-        raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
+        raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")
     return (
         like.new_zeros(batch, heads, memory, key_width),
         like.new_zeros(batch, heads if value_heads is None else value_heads, memory, value_width),

@@ -78,7 +78,7 @@ def head_blocks(heads: int, width: int) -> Float[Tensor, "h w"]:
     each = -(-width // heads)
     if each * (heads - 1) >= width:
         raise ValueError(
-            f"shares of {each} leave some of {heads} heads without one of {width} shared columns: "
+            f"shares of {each} give some of {heads} heads none of {width} shared columns: "
             f"choose key_width as a multiple of {heads}, or mixing=normal or ones"
         )
     owner = torch.arange(width, device="cpu") // each

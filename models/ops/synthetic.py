@@ -271,7 +271,9 @@ def fused_attention(
     """
     q, k, *others = logits
     if q is None or k is None or any(x is not None for x in others):
-        raise ValueError("fused logits are inner products: got other parts; synthetic_attention")
+        raise ValueError(
+            "fused logits are inner products: got other parts; call synthetic_attention"
+        )
     visible = visibility(Layout(keep=keep), v.shape[2], causal=causal, device=v.device)
     missing = q.shape[-1] - v.shape[-1]  # the kernels want one width
     o = F.scaled_dot_product_attention(

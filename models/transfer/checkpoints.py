@@ -47,8 +47,8 @@ class _Tensors:
         """Return a tensor of this shape; -1 stands for any number."""
         if name not in self.left:
             raise ValueError(
-                f"{self.path} has no tensor {name}: it is cut short, or one file of several, whose "
-                "index is to be named"
+                f"{self.path} has no tensor {name}: it is truncated, or one file of several, "
+                "whose index must be named instead"
             )
         tensor = self.left.pop(name)
         if len(tensor.shape) != len(shape) or any(
@@ -57,12 +57,12 @@ class _Tensors:
             wanted_shape = ", ".join("any" if size == -1 else str(size) for size in shape)
             raise ValueError(
                 f"{self.path}: {name} has shape {list(tensor.shape)}, wanted [{wanted_shape}]; "
-                "this is no checkpoint of the original kind"
+                "this checkpoint is not of the original kind"
             )
         if odd := tensor.numel() - int(tensor.isfinite().sum()):
             raise ValueError(
-                f"{self.path}: {odd:,} of {tensor.numel():,} numbers of {name} are not finite; get "
-                "it anew, or save the model from before it diverged"
+                f"{self.path}: {odd:,} of {tensor.numel():,} numbers of {name} are not finite; "
+                "fetch it again, or save the model from before it diverged"
             )
         return tensor if tensor.dtype == torch.float64 else tensor.float()
 
@@ -259,7 +259,7 @@ def _kind(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Ten
         prefix = FORMATS[kind].prefix
         return kind, {_modern(name.removeprefix(prefix)): v for name, v in tensors.items()}
     raise ValueError(
-        f"{path} has the names of neither {' nor '.join(FORMATS)}: got "
+        f"{path} has names of neither {' nor '.join(FORMATS)}: got "
         f"{short_list(sorted(tensors)[:3]) or 'no tensors'}; convert it to one of these"
     )
 
@@ -306,11 +306,11 @@ def _config(path: Path, form: _Format) -> dict[str, Any]:
     try:
         node = typed_object(parse_json(read_bytes(path).removeprefix(BOM_UTF8)), {})
     except NoJson as error:
-        raise ValueError(f"{path}: {error}; get it anew, or take it away") from error
+        raise ValueError(f"{path}: {error}; fetch it again, or move it away") from error
     for name, wanted in form.plain.items():
         if node.get(name, wanted) != wanted:
             raise ValueError(
-                f"{path}: got {name}={short_repr(node[name])}; this backbone computes "
-                f"{name}={wanted!r} alone"
+                f"{path}: got {name}={short_repr(node[name])}; this backbone computes only "
+                f"{name}={wanted!r}"
             )
     return {ours: node[theirs] for ours, theirs in form.config_keys.items() if theirs in node}

@@ -32,15 +32,17 @@ def files_of(path: Path) -> list[Path]:
         raise ValueError(f"weights: there is no file {path}; name a .safetensors file")
     if not path.name.endswith(INDEX):
         if "-of-" in path.name and (index := next(path.parent.glob(f"*{INDEX}"), None)):
-            raise ValueError(f"{path} is one file of several: name their index, {index}")
+            raise ValueError(f"{path} is one file of several: name their index instead, {index}")
         return [path]
     try:
         stored = typed_object(parse_json(read_bytes(path)), {}).get("weight_map")
     except NoJson as error:
-        raise ValueError(f"{path}: {error}; get it anew") from error
+        raise ValueError(f"{path}: {error}; fetch it again") from error
     names = [*stored.values()] if isinstance(stored, dict) else []
     if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
-        raise ValueError(f"{path}: its weight_map names no files of its own folder; get it anew")
+        raise ValueError(
+            f"{path}: its weight_map names no files in the same folder; fetch it again"
+        )
     files = [path.with_name(name) for name in sorted({*names})]
     if missing := [file.name for file in files if not file.is_file()]:
         raise ValueError(
@@ -63,8 +65,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
                 tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
             raise ValueError(
-                f"{part} cannot be read as safetensors ({reason(error)}): it is cut short or of "
-                "another format; get it anew, or save the model with safe_serialization=True"
+                f"{part} cannot be read as safetensors ({reason(error)}): it is truncated or in "
+                "another format; fetch it again, or save the model with safe_serialization=True"
             ) from error
     tensors = {name.replace("_orig_mod.", ""): tensor for name, tensor in tensors.items()}
     while tensors and all(name.startswith("module.") for name in tensors):

@@ -124,7 +124,7 @@ def transfer(
     weights = weights_of(source) if isinstance(source, Backbone) else source
     if not isinstance(target.stack, Stack):
         raise Unsupported(
-            f"a model with a stack of its own has no place for weights of {weights.name}: choose a "
+            f"a model with a custom stack has no place for weights of {weights.name}: choose a "
             "family that mixes between the blocks of the ordinary stack"
         )
     _check_options(weights, target, parts)
@@ -217,8 +217,8 @@ def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
         if key == "positions" and parts == Parts.blocks and not {got, wanted} & INSIDE:
             continue
         raise Unsupported(
-            f"weights of {weights.name} were made for {key}={wanted}: this model has {got}; set "
-            f"model.backbone.{key}={wanted}"
+            f"weights of {weights.name} were made for {key}={wanted}: this model has {got}; "
+            f"set model.backbone.{key}={wanted}"
         )
 
 
@@ -233,9 +233,10 @@ def _fit_vocabulary(
     if any(grouped):
         kinds = ["in groups" if each else "in one table" for each in grouped]
         raise Unsupported(
-            f"vectors of tokens in groups (embedding=adaptive) go over as they are: {weights.name} "
-            f"has them {kinds[0]}, this model {kinds[1]}, or they are scaled otherwise; set "
-            "embedding, tied_embeddings and the task's objective alike, or take the blocks alone"
+            "vectors of tokens in groups (embedding=adaptive) are copied unchanged: "
+            f"{weights.name} has them {kinds[0]}, this model {kinds[1]}, or their scale "
+            "differs; set embedding, tied_embeddings and the task's objective alike, or take "
+            "the blocks alone"
         )
     old, new = state[EMBEDDING], target_state[EMBEDDING]
     given, wanted = old.shape, new.shape
@@ -283,8 +284,8 @@ def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> No
     tied = target.per_token and target.config.tied_embeddings
     if tied and not weights.tied:
         raise Unsupported(
-            f"{weights.name} does not answer by its embedding: this model does; set "
-            "model.backbone.tied_embeddings=false"
+            f"{weights.name} does not compute answers from its embedding, but this model does: "
+            "set model.backbone.tied_embeddings=false"
         )
     factor = target.input_scale / weights.input_scale
     if factor == 1.0:
@@ -293,8 +294,8 @@ def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> No
     if tied:
         if target.config.residual != Residual.pre_norm or not target.config.stack_norm:
             raise Unsupported(
-                f"the embedding of {weights.name} has another scale, which only a last norm could "
-                "make good: set model.backbone.tied_embeddings=false"
+                f"the embedding of {weights.name} has another scale, which only a last norm "
+                "could correct: set model.backbone.tied_embeddings=false"
             )
         state["head.weight"] = state[EMBEDDING]
         for name in (NORM + kind for kind in ("weight", "bias")):

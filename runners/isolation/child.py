@@ -235,8 +235,8 @@ def _limit_memory(memory_bytes: int | None) -> None:
     statm = Path("/proc/self/statm")
     if not statm.exists():
         raise RuntimeError(
-            f"a memory limit needs Linux: got memory_limit_bytes={memory_bytes} on {sys.platform}; "
-            "leave it out (null)"
+            f"a memory limit needs Linux: got memory_limit_bytes={memory_bytes} on "
+            f"{sys.platform}; set it to null"
         )
     mapped = int(statm.read_text().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -139,8 +139,8 @@ def start(job: Job, taken: Taken | None = None) -> Child:
         except (EOFError, ConnectionError, FileNotFoundError) as error:
             lost = error
     raise LostServer(
-        f"the process from which cells are forked died {ATTEMPTS} times as they began: see what "
-        "kills it (dmesg tells of memory), then give the same command again"
+        f"the process that starts the runs died {ATTEMPTS} times as it began: look for the "
+        "cause (`dmesg` reports a lack of memory), then rerun the same command"
     ) from lost
 
 

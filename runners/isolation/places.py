@@ -136,7 +136,7 @@ class Places:
         """Take places for a job for which `next` has just allowed it."""
         indices = tuple(self._distinct(self._unreserved())[:width])
         if len(indices) < width:
-            raise ValueError(f"{width} places wanted, {len(indices)} free")
+            raise ValueError(f"wanted {width} places, but only {len(indices)} are free")
         self._free = [index for index in self._free if index not in indices]
         self._running.append(indices)
         places = tuple(self.all[index] for index in indices)

@@ -104,7 +104,7 @@ class _Rank:
         finally:
             writer.close()
         if self.process.pid is None:
-            raise RuntimeError("the fork server gave no process number")
+            raise RuntimeError("the fork server sent no process number")
         self.pid = self.process.pid
         """Also the number of its process group."""
 
@@ -372,11 +372,14 @@ def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) 
         )
     if job.memory_bytes is not None and MEMORY_WORDS.search(detail):
         limit = f"limit {job.memory_bytes:,} bytes"
-        return Ending(Status.out_of_memory, shorten(f"a library gave up{detail} ({limit})"))
+        return Ending(
+            Status.out_of_memory,
+            shorten(f"a library stopped the process for lack of memory{detail} ({limit})"),
+        )
     if code is None or code >= 0:
         return Ending(
             Status.crashed,
-            legible(f"the process left with exit code {code} in mid-work{detail}"),
+            legible(f"the process ended with exit code {code} before the run was finished{detail}"),
         )
     try:
         name = signal.Signals(-code).name
@@ -384,8 +387,8 @@ def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) 
         name = f"signal {-code}"
     if name == "SIGKILL" and starved:
         detail = (
-            "; the kernel's out-of-memory killer struck meanwhile (see dmesg): set a memory limit, "
-            "or run fewer cells side by side"
+            "; the kernel's out-of-memory killer was active at that time (see dmesg): set a "
+            "memory limit, or do fewer runs at the same time"
         )
     elif -code not in _FAULTS:
         return Ending(Status.skipped, f"stopped by {name} from outside", interrupted=True)

@@ -34,8 +34,8 @@ def base_folder() -> Path:
     except FileNotFoundError as error:
         raise Unwritable(
             errno.ENOSPC,
-            f"{error.strerror}: free some space there, or set TMPDIR to a folder that can be "
-            f"written. {INTACT}",
+            f"{error.strerror}: free some space there, or set TMPDIR to a folder that you can "
+            f"write to. {INTACT}",
         ) from error
     try:
         persistent(folder.mkdir, parents=True, exist_ok=True)

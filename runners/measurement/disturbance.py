@@ -24,7 +24,7 @@ OTHERS = 0.05
 """Share of all processors that other processes may use: services and the parent of the sweep."""
 TICKS = 2
 """Ticks by which `/proc/stat` and the clock of a process may disagree, at the ends of a stretch."""
-THROTTLED, WAITED = "held back by the container's limit", "waited for a processor"
+THROTTLED, WAITED = "slowed down by the container's limit", "waited for a processor"
 """Either is what a quota below the threads looks like."""
 SPREAD = 2.0
 """Upper / lower quartile of samples of one call. Quiet ones differ by a few hundredths, but for
@@ -169,7 +169,7 @@ def quartile_ratio(samples: Sequence[float]) -> float:
 def scatter_reason(samples: Sequence[float]) -> str:
     """Say that samples of one call differ too much for their median to mean much; or ""."""
     ratio = quartile_ratio(samples)
-    return f"quartiles {ratio:.1f}x apart" if ratio > SPREAD else ""
+    return f"quartiles differ by a factor of {ratio:.1f}" if ratio > SPREAD else ""
 
 
 def mean_shares(parts: Sequence[Shares]) -> Shares:

@@ -43,7 +43,7 @@ def _gpus(visible: str | None) -> tuple[Gpu, ...]:
     if ending.status is not Status.ok or not messages:
         raise ValueError(
             f"the GPUs of this machine could not be counted: {ending.reason or ending.status}; "
-            "`lra doctor` tells what is seen, and hardware=cpu runs without one"
+            "`lra doctor` shows what is found, and hardware=cpu runs without a GPU"
         )
     return name_devices(messages[0], visible)
 

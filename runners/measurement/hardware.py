@@ -16,8 +16,8 @@ LEAST_MEMORY_BYTES = 2**20
 """Less is a slip of the unit: no cell needs as little."""
 
 NO_GPU = (
-    "hardware.device is cuda, but PyTorch sees no GPU here; choose hardware=cpu, or install a CUDA "
-    "build of torch (`lra doctor` tells what is seen)"
+    "hardware.device is cuda, but PyTorch finds no GPU here; choose hardware=cpu, or install a "
+    "CUDA build of torch (`lra doctor` shows what is found)"
 )
 
 
@@ -139,7 +139,7 @@ class HardwareProfile:
             ("training_threads", 1, MOST_PARALLEL, ""),
             ("training_processes", 0, MOST_PARALLEL, "; 0 takes as many as the cores allow"),
             ("processes", 1, MOST_PARALLEL, ""),
-            ("memory_limit_bytes", LEAST_MEMORY_BYTES, None, "; null sets no limit of its own"),
+            ("memory_limit_bytes", LEAST_MEMORY_BYTES, None, "; null adds no limit"),
             ("token_budget", 1, None, ""),
         ):
             value = getattr(self, name)
@@ -159,10 +159,12 @@ class HardwareProfile:
         if not self.sharded:
             return
         for name, wrong, way_out in (
-            ("processes", self.processes == 1, "2 or more, among which weights are shared out"),
+            ("processes", self.processes == 1, "2 or more, because the weights are split among "
+                                               "processes"),
             ("precision", self.precision is Precision.float16, "float32 or bfloat16, whose "
-             "gradients need no scaling"),
-            ("compile", self.compile, "false: torch.compile does not see weights come and go"),
+                                                               "gradients need no scaling"),
+            ("compile", self.compile, "false, because torch.compile cannot follow weights that "
+                                      "are gathered and freed"),
         ):  # fmt: skip
             if wrong:
                 value = str(getattr(self, name)).lower()

@@ -140,8 +140,8 @@ def _too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
         )
     there = processor_words(len(usable_cores()))
     return (
-        f"hardware.processes: got {processes} of hardware.training_threads="
-        f"{hardware.training_threads} each; this process has {there}, places for {most}; "
-        f"wanted at most {most}, or hardware.training_processes=1, with which they share what "
-        "there is"
+        f"hardware.processes: got {processes}, with "
+        f"hardware.training_threads={hardware.training_threads} each; this process has {there}, "
+        f"enough for {most}; wanted at most {most}, or hardware.training_processes=1, with "
+        "which all of them share the cores"
     )

@@ -75,7 +75,7 @@ class GpuWatch:
             return "other processes on the GPU"
         bits = self._asked("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
         named = [name for bit, name in HELD_BACK.items() if bits & bit]
-        return f"GPU clock held down: {named[0]}" if named else ""
+        return f"GPU clock lowered: {named[0]}" if named else ""
 
 
 def gpu_watch(device: torch.device) -> GpuWatch | None:
@@ -356,7 +356,7 @@ class Watch:
             shares = [turn[name].shares for turn in retained]
             share = median(largest_loss(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
             if share > MEDIAN_LIMIT:
-                return f"samples lost {share:.0%} of their time in the median"
+                return f"the median sample lost {share:.0%} of its time"
         return ""
 
     def _becomes_quiet(self, until: float) -> bool:

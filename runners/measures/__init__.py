@@ -1,1 +1,1 @@
-"""What cells of each runner measure: one file each, and what only they use below."""
+"""What the runs of each runner measure: one file for each runner; folders hold what they share."""

@@ -40,7 +40,7 @@ from lra.runners.records import Measurement, Status
 from lra.runners.runner import Cores, Runner, Work
 
 REFERENCE = "sdpa"
-"""Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""
+"""Exact attention, as fast as PyTorch computes it; cores are timed interleaved with it."""
 
 
 class QK(StrEnum):
@@ -66,24 +66,24 @@ class Approximation(Timing, Runner):
     lengths: list[int] = field(default_factory=lambda: [256, 1024])
     qk: QK = QK.random
     option: str | None = None
-    """Of the mixer, that is its budget; None: as the model's file says."""
+    """Option of the mixer that is its budget; None: the one in the model's file."""
     budgets: list[int] = field(default_factory=lambda: [16, 32, 64, 128, 256])
     own_budgets: dict[str, list[int]] = field(default_factory=dict)
-    """Models with other values than those of their files, or than `budgets`."""
+    """Budgets of models that need other values than their files, or than `budgets`, give."""
     target: dict[str, Any] = field(default_factory=dict)
-    """Options of the mixer that make it the exact function; none: as the model's file says, else
-    softmax attention."""
+    """Options of the mixer that make it exact; none: those in the model's file, else softmax
+    attention."""
     draws: int = 5
-    """Of what a family draws at random; a family without draws is measured once."""
+    """Repetitions of random draws; a family without draws is measured once."""
     sequences: int = 2
     deviation: float = 1.0
     """Standard deviation of the entries of random queries and keys."""
     top: list[int] = field(default_factory=lambda: [1, 16, 64])
-    """Numbers of heaviest keys whose mass is followed."""
+    """Numbers of heaviest keys whose recalled weight is measured."""
     matrix_max_length: int = 2048
-    """Beyond, no matrix is formed, and outputs alone are compared."""
+    """Longest length at which attention matrices are compared; beyond, outputs alone."""
     named: list[str] = field(default_factory=lambda: ["kernel", "orthogonal"])
-    """Options of the mixer that become labels of the rows, where the family has them."""
+    """Options of the mixer that become labels of the rows, if the family has them."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -92,7 +92,7 @@ class Approximation(Timing, Runner):
         values |= {f"own_budgets.{name}": budgets for name, budgets in self.own_budgets.items()}
         for name, counts in values.items():
             if not counts or min(counts) < 1 or len(set(counts)) < len(counts):
-                raise ValueError(f"{name} are one or more different positive numbers: got {counts}")
+                raise ValueError(f"{name}: got {counts}; wanted different positive numbers")
         if not (math.isfinite(self.deviation) and self.deviation > 0):
             raise ValueError(f"deviation must be above 0: got {self.deviation}; 1 is usual")
         check_least(1, draws=self.draws, sequences=self.sequences)
@@ -100,12 +100,12 @@ class Approximation(Timing, Runner):
 
     @property
     def modes(self) -> list[QK]:
-        """What the mode of a cell says: where its queries and keys come from."""
+        """The mode of a run: where its queries and keys come from."""
         return [self.qk]
 
     @property
     def beside(self) -> Sequence[str]:
-        """Families whose sources decide the numbers, besides that of the model."""
+        """Families whose sources decide the numbers, in addition to the model."""
         return ["softmax", REFERENCE]
 
     def starts_from(self) -> list[str]:
@@ -113,7 +113,7 @@ class Approximation(Timing, Runner):
         return ["softmax"] if self.qk is QK.trained else []
 
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what the model's file says in `about.approximation`: option, budgets, target."""
+        """Return `about.approximation` of the model's file: option, budgets, target."""
         declared = about.get("approximation") or {}
         if not isinstance(declared, Mapping) or not {*declared} <= {"option", "budgets", "target"}:
             raise ValueError(
@@ -129,12 +129,12 @@ class Approximation(Timing, Runner):
         return {**options, "own_budgets": {}}
 
     def budget_option(self, model: str) -> str:
-        """Return the option that is the model's budget. `Unsupported` where it has none."""
+        """Return the option that is the model's budget. `Unsupported` if it has none."""
         if self.option is None:
             raise Unsupported(
-                f"{model} approximates no attention on given queries, keys and values: its file "
-                "names no option in about.approximation. model=approximations are the models that "
-                "do; runner.option names the option of any mixer that buys accuracy"
+                f"{model} does not approximate attention on given queries, keys and values: its "
+                "file has no about.approximation. Choose one of model=approximations, or name in "
+                "runner.option the option of the mixer that trades time for accuracy"
             )
         return self.option
 
@@ -172,7 +172,7 @@ class Approximation(Timing, Runner):
 
 
 class ApproximationLab:
-    """One family at one length, and the numbers that it reads.
+    """One family at one length, and the queries, keys and values that it reads.
 
     Args:
         cores: makes what is compared.
@@ -229,8 +229,8 @@ class ApproximationLab:
         core = move_core(self.cores.exact(layer=layer), self.device, torch.float64)
         if core.traits.shared_query_key and self.config.qk is QK.trained:
             raise Unsupported(
-                "this family takes one vector as query and as key, and a softmax model was trained "
-                "with two: choose runner.qk=random"
+                "this family uses one vector as query and as key, but the trained softmax model "
+                "has two: set runner.qk=random"
             )
         matrices = self.length <= self.config.matrix_max_length
         return Exact(core, self.layers[layer], matrices=matrices, ranks=self.ranks)

@@ -40,7 +40,7 @@ from lra.tasks.task import SPLITS, Task
 
 
 class MapMeasure(StrEnum):
-    """What is read."""
+    """What is measured."""
 
     locality = auto()
     spectrum = auto()
@@ -56,20 +56,20 @@ METRIC = {
     MapMeasure.kernels: "kernel_weight",
     MapMeasure.similarity: "substitution_correlation",
 }
-"""Of the row that says why there is no number."""
+"""Metric of the row that says why a number is missing."""
 LACKING = {
     MapMeasure.projections: "no layer has one projection to queries and one to keys",
     MapMeasure.kernels: "no layer has a convolution whose kernels are normalised",
-    MapMeasure.similarity: "similarity is that of amino acids: got the task {task}; choose "
+    MapMeasure.similarity: "similarity compares amino acids: got the task {task}; choose "
     "task=proteins or task=proteins_masked",
 }
-"""Why a measure finds nothing where weights can be read."""
+"""Why a measure finds nothing, although weights can be read."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class AttentionMaps(TrainedRunner):
-    """What is read, and of how much."""
+    """What is measured, on how many examples."""
 
     outcome: ClassVar[str] = "attention_distance"
 
@@ -78,12 +78,12 @@ class AttentionMaps(TrainedRunner):
     )
     split: str = "validation"
     examples: int = 32
-    """The first ones of the split."""
+    """Examples: the first ones of the split."""
     batch_size: int = 4
     within: list[int] = field(default_factory=lambda: [1, 5, 15])
-    """Locality: distances to each side."""
+    """Locality: distances to each side of a token."""
     map_cells: int = 32
-    """Locality: of the average map, along each side, at most."""
+    """Locality: most squares of the average map along each side."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -97,18 +97,19 @@ class AttentionMaps(TrainedRunner):
         check_least(1, examples=self.examples, batch_size=self.batch_size, map_cells=self.map_cells)
         if len(set(self.within)) < len(self.within) or min(self.within, default=0) < 0:
             raise ValueError(
-                f"within takes distances of 0 or more, each once: got {self.within}; try [1, 5, 15]"
+                f"within: got {self.within}; wanted different distances of 0 or more, for "
+                "example [1, 5, 15]"
             )
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the examples that are read; weights are read by as much again."""
+        """Return the passes over the examples; reading the weights takes as long again."""
         return [
             Passes(2 * self.examples / self.batch_size, self.batch_size, work.task.spec.max_length,
                    False)
         ]  # fmt: skip
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield the rows of every measure, or why there are none."""
+        """Yield the rows of every measure, or the reason why there are none."""
         model, origins = self.model_of(work)
         yield from origins
         yield from attention_maps(model, work.task, config=self, hardware=work.hardware)
@@ -146,8 +147,8 @@ def attention_maps(
     """
     if task.spec.memory:
         raise Unsupported(
-            f"a state of {task.spec.memory} tokens lies before each window: read maps with "
-            "task.regime=non_overlapping, task.memory=0"
+            f"a memory of {task.spec.memory} tokens precedes each window: to read attention "
+            "maps, set task.regime=non_overlapping, task.memory=0"
         )
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
@@ -169,8 +170,8 @@ def attention_maps(
                 kernels.add(layer, left, taps, record.rows)
     for layer in cores.keys() - seen:
         reasons[layer] = (
-            f"{family(cores[layer])} is handed more than queries, keys and values: its weights "
-            "cannot be read by values that are unit vectors"
+            f"{family(cores[layer])} takes more than queries, keys and values, so unit vectors "
+            "as values do not show its weights: choose another family"
         )
     sources: dict[MapMeasure, Callable[[], Iterator[Measurement]]] = {
         MapMeasure.projections: lambda: projection_rows(mixers),

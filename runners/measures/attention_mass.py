@@ -1,4 +1,4 @@
-"""How much attention goes to what a memory holds, by its age: compressed, remembered, and new.
+"""How much attention each part of a memory gets, by age: compressed, remembered, and new tokens.
 
 A stream is read as in evaluation. Once the memories of every layer are full, the weights of each
 segment's queries on their keys are summed in equal buckets of keys, oldest first, of each region:
@@ -41,17 +41,17 @@ ALL = "all"
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class AttentionMass(TrainedRunner):
-    """How much is read, and how finely it is divided."""
+    """How much text is read, and how finely keys are divided."""
 
     outcome: ClassVar[str] = "attention_mass"
 
     split: str = "validation"
     segments: int = 64
-    """Of each stream, with full memories."""
+    """Segments of each stream, read with full memories."""
     batch_size: int = 8
     """Streams that the split is cut into."""
     buckets: int = 6
-    """Of each region, as many keys in each as can be."""
+    """Buckets of each region; sizes differ by one key at most."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -60,7 +60,7 @@ class AttentionMass(TrainedRunner):
         check_least(1, segments=self.segments, batch_size=self.batch_size, buckets=self.buckets)
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the segments that are judged; those that fill the memories come before."""
+        """Return the passes over the segments; those that fill the memories come first."""
         task = work.task
         length = task.window(self.split) if isinstance(task, WindowedTask) else task.spec.max_length
         filling = remembered_tokens(work.backbone, task, training=False) / length
@@ -88,7 +88,7 @@ class AttentionMass(TrainedRunner):
 def attention_mass(
     model: Backbone, task: Task, *, config: AttentionMass, hardware: HardwareProfile
 ) -> Iterator[Measurement]:
-    """Read streams after full memories, and yield rows.
+    """Read streams until their memories are full, then yield rows.
 
     Args:
         model: Trained.
@@ -102,8 +102,8 @@ def attention_mass(
     mixers = recurrent_mixers(model.stack)
     if not task.spec.memory or not isinstance(task, WindowedTask):
         raise Unsupported(
-            "no state is carried: got a task without memory; choose language modelling with "
-            "task.regime=memory and task.memory"
+            "this task has no memory: choose language modelling with task.regime=memory and "
+            "task.memory=N"
         )
     memory, window = (
         remembered_tokens(model.config, task, training=False),
@@ -130,7 +130,7 @@ def attention_mass(
     if not by_layer[min(by_layer)]:
         raise Unsupported(
             f"the {config.split} split is too short to fill the memories of {config.batch_size} "
-            f"streams: lower runner.batch_size, or the memory of {memory} tokens"
+            f"streams: lower runner.batch_size, or the memory of {memory} tokens (task.memory)"
         )
     every = {str(layer): torch.cat(parts) for layer, parts in by_layer.items()}
     if len({mass.shape for mass in every.values()}) == 1:
@@ -141,7 +141,7 @@ def attention_mass(
 
 
 def regions(keys: int, *, segment: int, memory: int) -> Mapping[str, tuple[int, int]]:
-    """Return the first key of each region and the one after its last, of regions that have some.
+    """Return the first and the last key (exclusive) of each region that has keys.
 
     Args:
         keys: Of all regions.

@@ -1,4 +1,4 @@
-"""One batch on one machine, and what is called on it: a pass or a training step of a model."""
+"""One batch on one machine, and the calls to measure: a pass or a training step of a model."""
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum, auto
@@ -22,7 +22,7 @@ from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.build import build_optimiser, set_rates
 
 _RATES = frozenset({"flops_per_second", "utilisation"})
-"""What is divided by the time, and no better than it."""
+"""Rates that follow from the time, and are as uncertain."""
 
 
 class CostMode(StrEnum):
@@ -33,7 +33,7 @@ class CostMode(StrEnum):
 
 
 class Bench:
-    """One batch, and the calls that are measured on it.
+    """One batch, and the calls that are measured with it.
 
     Args:
         build: makes a model by its name, or the same backbone with the mixer of a reference.
@@ -97,13 +97,13 @@ class Bench:
             return whole_batch(model(self.tokens, self.target))
 
     def saved(self, name: str) -> int:
-        """Return the activation bytes that autograd keeps for backward."""
+        """Return the bytes of activations that autograd saves for backward."""
         model = self.models[name]
         exclude = [*model.parameters(), *model.buffers(), self.tokens, self.target]
         return saved_bytes(lambda: self._loss(model), exclude)
 
     def operations(self, name: str, call: Callable[[], object], seconds: float) -> int:
-        """Count matrix operations: in one pass more, or without doing them where that is long."""
+        """Count matrix operations in one more pass, or, if it is long, without computing it."""
         if seconds <= self.long_step_s and not self.hardware.compile:
             return count_operations(call)
         try:
@@ -130,7 +130,7 @@ class Bench:
     def counted_rows(
         self, name: str, call: Callable[[], object], seconds: float
     ) -> Iterator[Measurement]:
-        """Yield what is counted of a model one of whose calls takes so many seconds."""
+        """Yield the counts of a model whose call takes so many seconds."""
         parameters = sum(p.numel() for p in self.models[name].parameters() if p.requires_grad)
         for metric, value in (
             ("flops", self.operations(name, call, seconds)),

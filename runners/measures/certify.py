@@ -16,7 +16,8 @@ from lra.tasks.task import SPLITS, TOKEN_KINDS, CertifiedTask, Task, remarks_of
 
 LEAST_S = 5.0
 TOKEN_S = 1e-6
-"""Of a core: 0.6 (images) to 3 (Pathfinder, whose pictures are drawn again)."""
+"""Seconds of one core per token: 0.6e-6 (images) to 3e-6 (Pathfinder, which draws pictures
+again)."""
 
 
 @by_name
@@ -38,7 +39,7 @@ class Certify(Runner):
         return certify(work.task, split=self.split)
 
     def rough_seconds(self, work: Work) -> float:
-        """Return about how long it takes to fit n-grams and to read a split by them."""
+        """Return about how long it takes to fit n-grams and to evaluate them on a split."""
         task = work.task
         if task.spec.kind in TOKEN_KINDS:  # counted at once
             return LEAST_S

@@ -1,4 +1,4 @@
-"""Compression of a trained model: what it costs in quality, and what it saves.
+"""Compression of a trained model: how much quality it loses, and what it saves.
 
 A cell is one method with some amounts: heads removed by importance, weights pruned by magnitude,
 linear maps in 8 bits, heads on shared columns, a student with fewer layers. Each variant, and first
@@ -68,10 +68,10 @@ class CompressionMethod(StrEnum):
     shared_heads = auto()
     """Queries and keys on columns that all heads share (arXiv:2006.16362)."""
     distillation = auto()
-    """Some of the layers, or with `weights` the run's model as drawn, trained to answer as the
-    trained model does (arXiv:1503.02531)."""
+    """A student with fewer layers (with `weights`: the run's new model) learns the answers of the
+    trained model (arXiv:1503.02531)."""
     unshare = auto()
-    """Layers that were one module (arXiv:1909.11942) become copies, free to differ."""
+    """Layers that share one module (arXiv:1909.11942) become separate copies."""
 
 
 USUAL = {
@@ -79,9 +79,9 @@ USUAL = {
     CompressionMethod.magnitude: [0.5, 0.75, 0.9, 0.95],
     CompressionMethod.shared_heads: [0.25, 0.5, 0.75, 1.0],
 }
-"""Amounts of the methods that have some."""
+"""Default amounts of the methods that have amounts."""
 TRAINED_ON = (CompressionMethod.distillation, CompressionMethod.unshare)
-"""Further methods whose models can be trained."""
+"""Other methods whose models can be trained."""
 NEEDS = (
     Need("amounts", method=tuple(USUAL)),
     Need("steps", "learning_rate", method=(*USUAL, *TRAINED_ON)),
@@ -110,7 +110,7 @@ NEEDS = (
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Compress(Timing, TrainedRunner):
-    """What is done to the trained model, and how it is measured."""
+    """How the trained model is compressed, and how the result is measured."""
 
     incidental: ClassVar[frozenset[str]] = Timing.incidental | TrainedRunner.incidental
     trains: ClassVar[bool] = True
@@ -118,34 +118,36 @@ class Compress(Timing, TrainedRunner):
 
     method: CompressionMethod = CompressionMethod.heads
     amounts: list[float] | None = None
-    """Shares of the heads or of the weights that go; None: those usual for the method, as many as
-    every layer can lose."""
+    """Fractions of heads or weights to remove; None: the usual ones of the method, as far as every
+    layer keeps a head."""
     importance_examples: int = 256
-    """Of the training split, on which importance is estimated before each removal."""
+    """Training examples on which importance is estimated before each removal."""
     scope: Scope = Scope.overall
     gradual: bool = False
-    """The share rises over three quarters of the fine-tuning; False: it is there before it."""
+    """Whether sparsity rises over three quarters of the fine-tuning; False: it is full at once."""
     prune_every: int = 10
-    """Steps after which a gradual pruning chooses the weights again."""
+    """Steps between two choices of weights in gradual pruning."""
     form: Int8Form = Int8Form.weight_only
     student_layers: int | None = None
-    """Layers of the trained model that the student has; None: half of them."""
+    """Layers of the student, copied from the trained model; None: half of them."""
     temperature: float = 2.0
-    """Of both answers: see `lra.runners.training.distillation.DistillationLoss`."""
+    """Temperature of both answers: see `lra.runners.training.distillation.DistillationLoss`."""
     taught_share: float = 0.5
-    """Of the loss: 0 = labels alone, 1 = the teacher's answers alone."""
+    """Weight of the teacher in the loss: 0 = labels alone, 1 = the teacher's answers alone."""
     hidden_weight: float = 0.0
-    """Of the distance of hidden states."""
+    """Weight of the distance between hidden states."""
     attention_weight: float = 0.0
-    """Of the divergence of attention weights."""
+    """Weight of the divergence between attention weights."""
     steps: int = 0
-    """Of fine-tuning a copy of each variant; 0: none, of a student as many as of a training."""
+    """Fine-tuning steps of a copy of each variant; 0: none, but a student trains as long as the
+    model."""
     learning_rate: float = 3e-4
-    """Its peak; all else, and of a student with steps=0 this too, is that of the training."""
+    """Peak learning rate of fine-tuning. All else (and this, for a student with steps=0) is as in
+    training."""
     evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
     evaluation_batch: int = 64
     batch_size: int = 8
-    """Sequences of the pass that is timed and counted, each as long as the task's longest."""
+    """Sequences of the timed and counted pass, each as long as the task's longest."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -170,7 +172,7 @@ class Compress(Timing, TrainedRunner):
         _ = self.taught
 
     def check_packages(self) -> None:
-        """Refuse 8 bits where torchao is missing. Raises ValueError."""
+        """Refuse 8 bits if torchao is missing. Raises ValueError."""
         if self.method is CompressionMethod.int8 and find_spec("torchao") is None:
             raise ValueError(
                 "runner.method=int8: torchao is not installed: pip install 'lra[quantisation]'"
@@ -198,13 +200,14 @@ class Compress(Timing, TrainedRunner):
                 check_share(share)
             elif not 0 < share < 1:
                 raise ValueError(
-                    f"amounts of method=heads are shares of all heads, above 0 and below 1: got "
-                    f"{share}; every layer keeps one, and model=identity has none"
+                    "amounts of method=heads are fractions of all heads, above 0 and below 1: "
+                    f"got {share}; every layer needs one head, and model=identity is a model "
+                    "without heads"
                 )
 
     @property
     def shares(self) -> list[float]:
-        """Amounts that are gone through, ascending."""
+        """The amounts, ascending."""
         return self.amounts if self.amounts is not None else USUAL[self.method]
 
     def run(self, work: Work) -> Iterator[Measurement]:
@@ -246,7 +249,7 @@ class Compress(Timing, TrainedRunner):
                 yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
 
     def model_of(self, work: Work) -> tuple[Backbone, Iterator[Measurement]]:
-        """Return the trained model; with `weights` of distillation, the teacher as it is.
+        """Return the trained model; for distillation with `weights`, the teacher unchanged.
 
         Raises:
             Unsupported: The teacher was trained on another task.
@@ -255,13 +258,13 @@ class Compress(Timing, TrainedRunner):
             return super().model_of(work)
         if work.stored_task() != work.task.spec.name:
             raise Unsupported(
-                f"a teacher of task={work.stored_task()} does not answer task="
-                f"{work.task.spec.name}: name a training on this task in runner.weights"
+                f"the teacher was trained on task={work.stored_task()}, and this run has "
+                f"task={work.task.spec.name}: name a training on this task in runner.weights"
             )
         return work.stored(), iter(())
 
     def variants(self, model: Backbone, work: Work) -> Iterator[CompressedModel | Measurement]:
-        """Yield what the method makes of the model."""
+        """Yield the models that the method makes."""
         match self.method:
             case CompressionMethod.heads:
                 yield from without_heads(model, work.task, self, work.hardware)
@@ -285,7 +288,7 @@ class Compress(Timing, TrainedRunner):
     def tuned(
         self, whole: Backbone, item: CompressedModel, work: Work
     ) -> Iterator[tuple[str, Backbone]]:
-        """Yield fine-tuned copies of a variant, and in which way, where there are several."""
+        """Yield fine-tuned copies of a variant, and how each was trained if there are several."""
         if self.method is CompressionMethod.distillation:
             for way in ("labels alone", "taught"):
                 student = copy_model(item.model)
@@ -312,7 +315,7 @@ class Compress(Timing, TrainedRunner):
         judge: Callable[..., Outcome] | None = None,
         share: float | None = None,
     ) -> Backbone:
-        """Return a model after the one training loop.
+        """Train a model in the one training loop, and return it.
 
         Args:
             model: Is moved.
@@ -372,7 +375,7 @@ def _key(row: Measurement) -> tuple[Any, ...]:
 
 
 PRUNING = "pruning"
-"""Name of what keeps weights at zero among the parts of a model that is fine-tuned."""
+"""Name of the part of a fine-tuned model that holds pruned weights at zero."""
 
 
 def copy_model(model: Backbone) -> Backbone:
@@ -400,7 +403,7 @@ def examples_of(
             return
     if left == number:
         raise Unsupported(
-            f"the training split of {task.spec.name} has no batch of {rows}: lower "
+            f"the training split of {task.spec.name} is smaller than one batch of {rows}: lower "
             "runner.evaluation_batch"
         )
 
@@ -408,7 +411,7 @@ def examples_of(
 def without_heads(
     model: Backbone, task: Task, config: Compress, hardware: HardwareProfile
 ) -> Iterator[CompressedModel | Measurement]:
-    """Yield models with fewer and fewer heads, and the importance that decided which go.
+    """Yield models with fewer and fewer heads, and the importance that decided which ones.
 
     Raises:
         ValueError: A share leaves a layer without a head.
@@ -465,7 +468,7 @@ def without_weights(model: Backbone, config: Compress) -> Iterator[CompressedMod
 def with_shared_columns(
     model: Backbone, config: Compress
 ) -> Iterator[CompressedModel | Measurement]:
-    """Yield models whose heads share queries and keys, and the errors of the decompositions."""
+    """Yield models whose heads share queries and keys, and the errors of decomposition."""
     for share in config.shares:
         phase("decomposing heads")
         shared = copy_model(model)
@@ -478,7 +481,7 @@ def with_shared_columns(
 
 
 def with_fewer_layers(model: Backbone, config: Compress) -> CompressedModel:
-    """Return the model with some of its layers: a student of the whole one."""
+    """Return a student: the model with some of its layers."""
     student, depth = copy_model(model), model.config.depth
     layers = max(1, depth // 2) if config.student_layers is None else config.student_layers
     keep_layers(student, layers)

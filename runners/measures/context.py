@@ -42,33 +42,35 @@ from lra.tasks.task import SPLITS, Derives, Task
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class LossByContext(TrainedRunner):
-    """Which tokens are predicted, and from how many."""
+    """Which tokens are predicted, and from how long a context."""
 
     outcome: ClassVar[str] = "loss"
 
     contexts: list[int] | None = None
-    """Numbers of tokens that come before; None: powers of two up to `longest`, and this."""
+    """Context lengths in tokens; None: powers of two up to `longest`, and `longest`."""
     longest: int | None = None
-    """Tokens; None: a window of evaluation, and with a memory as many more as it holds."""
+    """Longest context in tokens; None: an evaluation window, plus the memory if there is one."""
     step: int | None = None
-    """Further contexts are its multiples up to the longest: what RECL compares."""
+    """Adds its multiples up to the longest as contexts, which RECL compares."""
     split: str = "test"
     targets: int = 1000
-    """Tokens that are predicted, drawn from the second half of the split."""
+    """Number of predicted tokens, drawn from the second half of the split."""
     batch_size: int = 64
-    """Rows at once up to a window of evaluation; fewer beyond, so that tokens stay as many."""
+    """Rows in a batch up to an evaluation window; longer contexts have fewer, so that tokens stay
+    equal."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
         fixed = self.contexts
         if fixed is not None and (not fixed or min(fixed) < 1 or len(set(fixed)) < len(fixed)):
             raise ValueError(
-                f"contexts are one or more numbers of tokens from 1 on, each once: got {fixed}"
+                f"contexts: got {fixed}; wanted one or more different numbers of tokens, each 1 "
+                "or more"
             )
         if fixed is not None and self.longest is not None:
             raise ValueError(
-                f"longest ends the contexts that are not given: got contexts={fixed} and "
-                f"longest={self.longest}; leave one out"
+                "longest limits the contexts that are chosen automatically: got "
+                f"contexts={fixed} and longest={self.longest}; set one of them to null"
             )
         for name in ("longest", "step"):
             if (value := getattr(self, name)) is not None and value < 1:
@@ -78,7 +80,7 @@ class LossByContext(TrainedRunner):
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
 
     def lengths(self, window: int, memory: int) -> list[int]:
-        """Return the contexts, short ones first.
+        """Return the context lengths, short ones first.
 
         Args:
             window: Tokens of a window of evaluation.
@@ -94,11 +96,11 @@ class LossByContext(TrainedRunner):
         return sorted(contexts)
 
     def rows(self, context: int, window: int) -> int:
-        """Return how many rows of so many tokens a batch holds."""
+        """Return the rows of so many tokens in a batch."""
         return max(1, min(self.batch_size, self.batch_size * window // context))
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the passes of every context: of separate windows, or of parts of a stream."""
+        """Return the passes of every context, over separate windows or parts of a stream."""
         task, passes = streams_of(work.task), []
         window = task.window(self.split)
         memory = remembered_tokens(work.backbone, task, training=False) if task.memory else 0
@@ -138,27 +140,27 @@ class LossByContext(TrainedRunner):
 
 
 def streams_of(task: Task) -> LanguageTask:
-    """Return a task of streams of tokens. Unsupported where it is another."""
+    """Return a task that reads streams of tokens. Raises Unsupported for others."""
     if not isinstance(task, LanguageTask):
         raise Unsupported(
-            f"contexts are parts of a stream of text: got task={task.spec.name}, which has none; "
+            f"contexts are parts of a long text: got task={task.spec.name}, which has none; "
             "choose enwik8, text8, wikitext103, wikitext2, pg19 or corpus"
         )
     return task
 
 
 class Targets(NamedTuple):
-    """Tokens that are predicted."""
+    """The tokens that are predicted."""
 
     stream: np.ndarray
     positions: Int[np.ndarray, " t"]
-    """In the stream, ascending."""
+    """Positions in the stream, ascending."""
     drawn: str
-    """Hash of stream and positions: the same where models predict the same tokens."""
+    """Hash of stream and positions: models with the same hash predict the same tokens."""
 
 
 def draw_targets(task: LanguageTask, split: str, number: int, seed: int) -> Targets:
-    """Draw tokens of the second half of a split; all of them where there are no more."""
+    """Draw tokens from the second half of a split; all of them if there are fewer."""
     stream = task.split(split).tokens
     half = len(stream) // 2
     generator = torch.Generator().manual_seed(seed)
@@ -204,8 +206,9 @@ def loss_by_context(
         every = {**labels, "context": str(context)}
         if context > targets.positions[0]:
             reason = (
-                f"the {config.split} split has {len(targets.stream):,} tokens, and those that are "
-                f"predicted begin behind {targets.positions[0]:,}: shorten runner.contexts"
+                f"the {config.split} split has {len(targets.stream):,} tokens, but the first "
+                f"predicted token stands behind position {targets.positions[0]:,}: shorten "
+                "runner.contexts"
             )
             yield Measurement(metric="loss", status=Status.skipped, reason=reason, labels=every)
             continue

@@ -1,4 +1,4 @@
-"""What one token costs while a language model writes: latency and memory against the context.
+"""Time and memory per token while a language model writes, against the context length.
 
 Two modes. `state` reads the context once (prefill) and then each new token alone, from what the
 model remembers: the keys and values of exact attention, the sums of linear attention, the last
@@ -48,25 +48,25 @@ from lra.runners.records import Measurement
 from lra.runners.runner import Direction, Passes, Runner, Work, noise_note, values
 
 OBSERVED = 4
-"""Calls of each kind that are neither timed nor warm-up: the first, of memory, of operations."""
+"""Calls of each kind besides warm-up and timed ones: the first, for memory, for operations."""
 TOKEN = "token"
 PERCENTILE = 95
-"""Of the times of single tokens: what a reader waits for now and then."""
+"""Percentile of the times of single tokens: a delay that readers meet now and then."""
 
 
 class DecodeMode(StrEnum):
-    """What is kept from one token to the next."""
+    """What is remembered from one token to the next."""
 
     state = auto()
     """The model's state along time."""
     recompute = auto()
-    """The tokens alone: all of them are read again."""
+    """The tokens alone, which are all read again."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Decode(Runner):
-    """How the cost of a token is measured against the context."""
+    """How time and memory per token are measured."""
 
     outcome: ClassVar[str] = "token_time"
     data: ClassVar[bool] = False
@@ -75,37 +75,37 @@ class Decode(Runner):
     incidental: ClassVar[frozenset[str]] = frozenset({"repeat_limit_s"})
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
-    """Tokens of the context."""
+    """Context lengths in tokens."""
     modes: list[DecodeMode] = field(
         default_factory=lambda: [DecodeMode.state, DecodeMode.recompute]
     )
     batch_size: int = 1
-    """Texts that are written side by side."""
+    """Texts that are written at the same time."""
     timed_tokens: int = 32
     timed_prefills: int = 5
     warmup_tokens: int = 3
     temperature: float = 1.0
-    """What logits are divided by before a token is drawn; 0 is greedy."""
+    """Logits are divided by this before a token is drawn; 0 takes the most likely one."""
     top_k: int | None = None
-    """Draw among so many tokens; None: among all."""
+    """Number of most likely tokens to draw from; None: all."""
     long_call_s: float = 0.5
-    """A call that takes longer needs no warm-up."""
+    """A call that takes longer gets no warm-up."""
     repeat_limit_s: float = REPEAT_LIMIT_S
-    """Wall clock for repeating samples that the machine disturbed; 0 repeats none."""
+    """Seconds for repeating samples that the machine disturbed; 0: none are repeated."""
     token_limit_s: float | None = 30.0
-    """Where one token after the context takes longer, the cell is left out, with a row."""
+    """If one token after the context takes longer, the run is skipped with a row."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
         if not self.lengths or min(self.lengths) < 1:
-            raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
+            raise ValueError(f"lengths: got {self.lengths}; wanted one or more positive numbers")
         if not self.modes:
             raise ValueError("modes is empty: wanted state, recompute or both")
         for name, least, why in (
-            ("batch_size", 1, "texts side by side"),
-            ("timed_tokens", 20, "fewer have no 95th percentile"),
-            ("timed_prefills", 3, "fewer have no spread"),
-            ("warmup_tokens", 1, "the first token pays for what is made once"),
+            ("batch_size", 1, "texts written at the same time"),
+            ("timed_tokens", 20, "a 95th percentile needs as many"),
+            ("timed_prefills", 3, "a spread needs as many"),
+            ("warmup_tokens", 1, "the first token includes work that is done once"),
         ):
             if getattr(self, name) < least:
                 raise ValueError(
@@ -122,11 +122,11 @@ class Decode(Runner):
 
     @property
     def facing(self) -> Direction:
-        """Whatever the task asks: a language model over its vocabulary."""
+        """A language model over the task's vocabulary, for any task."""
         return Direction.causal
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return those for one token, then those that read the context."""
+        """Return the passes of one token, then those that read the context."""
         longest = self.longest(work.length)
         tokens = self.timed_tokens + self.warmup_tokens + OBSERVED
         contexts = self.timed_prefills + OBSERVED
@@ -161,7 +161,7 @@ class Decode(Runner):
         return f"{milliseconds:.2f} ms a token{state}{noise_note(rows, 'token_time')}"
 
     def longest(self, length: int) -> int:
-        """Return the tokens of context and continuation together."""
+        """Return the number of tokens in context and continuation together."""
         return length + self.timed_tokens
 
 
@@ -205,7 +205,7 @@ class TokenWriter:
         self.watch = Watch(self.device)
 
     def rows(self) -> Iterator[Measurement]:
-        """Yield what was measured. `Unsupported` where the model lacks the state it needs."""
+        """Yield the measurements. `Unsupported` if the model has no state but needs one."""
         phase("first token")
         config, begun = self.config, list[Point]()
         first = time_call(lambda: begun.append(self.first_token()), self.device)
@@ -270,7 +270,7 @@ class TokenWriter:
         yield from self.counted_rows(token)
 
     def counted_rows(self, token: Callable[[], object]) -> Iterator[Measurement]:
-        """Yield what is counted of the call for one token."""
+        """Yield the counts of one call for one token."""
         for metric, value in (
             ("batch_size", self.config.batch_size),
             ("flops", count_operations(token)),
@@ -283,7 +283,7 @@ class TokenWriter:
         return begin(self.model, self.context, memory=self.memory)
 
     def prefill(self) -> Tensor:
-        """Read the context, as far as the logits of the first token."""
+        """Read the context, up to the logits of the first token."""
         with torch.inference_mode(), autocast(self.hardware):
             logits, _ = next_logits(self.model, self.begin())
             return logits
@@ -294,16 +294,16 @@ class TokenWriter:
             return self.advance(self.begin())
 
     def advance(self, point: Point) -> Point:
-        """Choose one token more."""
+        """Choose the next token."""
         with torch.inference_mode(), autocast(self.hardware):
             return advance(self.model, point, self.config.sampling, self.generator)[1]
 
     def following(self, point: Point) -> Callable[[], object]:
-        """Return the call for the token after `point`, which can be repeated."""
+        """Return the repeatable call for the token after `point`."""
         return lambda: self.advance(point)
 
     def openings(self) -> Rounds:
-        """Time the prefill, and then choosing the first token, as often as asked."""
+        """Time the prefill and the choice of the first token, as often as asked."""
         count, repeat_s = self.config.timed_prefills, self.config.repeat_limit_s
 
         def opening(number: int) -> Round:

@@ -1,4 +1,4 @@
-"""Dynamic evaluation: a trained model goes on learning from the text that it is judged on.
+"""Dynamic evaluation: a trained model keeps learning from the text on which it is evaluated.
 
     L_i            mean loss of the tokens that count in segment i, judged with w_i
     sgd            w_{i+1} = w_i - eta g_i + lambda (w_0 - w_i),                 g_i = d L_i / d w_i
@@ -41,7 +41,7 @@ from lra.tasks.task import SPLITS, Batch, Kind, Task, WindowedTask
 
 
 class UpdateRule(StrEnum):
-    """How weights follow the text."""
+    """How weights learn from the text."""
 
     sgd = auto()
     rms = auto()
@@ -50,27 +50,27 @@ class UpdateRule(StrEnum):
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class DynamicEvaluation(TrainedRunner):
-    """What is judged, and how weights move on the way."""
+    """What is evaluated, and how weights change on the way."""
 
     rule: UpdateRule = UpdateRule.sgd
     learning_rate: float = 0.01
-    """eta; 0 with any rule is the ordinary evaluation."""
+    """The rate eta; 0 gives the ordinary evaluation under both rules."""
     decay: float = 0.0
-    """lambda: how fast weights return to the trained ones."""
+    """The rate lambda at which weights return to the trained ones."""
     epsilon: float = 2e-5
     statistics_batches: int = 100
-    """Training batches of which the gradients make m."""
+    """Training batches from whose gradients m is computed."""
     statistics_batch_size: int = 32
     splits: list[str] = field(default_factory=lambda: ["validation", "test"])
-    """Each from the trained weights on."""
+    """Splits to evaluate, each starting with the trained weights."""
     batch_size: int = 1
-    """Rows that are judged before each update; 1 reads a split as one stream."""
+    """Rows that are evaluated before each update; 1 reads a split as one stream."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
         check_least(0, learning_rate=self.learning_rate, decay=self.decay)
         if self.decay > 1:
-            raise ValueError(f"decay is a share of the way back, at most 1: got {self.decay}")
+            raise ValueError(f"decay is a fraction of the way back, at most 1: got {self.decay}")
         check_positive(epsilon=self.epsilon)
         check_least(
             1,
@@ -87,13 +87,13 @@ class DynamicEvaluation(TrainedRunner):
             raise ValueError(sentence)
 
     def marks(self, regime: str) -> Mapping[str, str]:
-        """Return the regime, which is no other evaluation's: it names rule and rates."""
+        """Return the regime, which names rule and rates to separate it from other evaluations."""
         decay = f", decay {self.decay:g}" if self.decay else ""
         how = f"dynamic: {self.rule}, learning rate {self.learning_rate:g}{decay}"
         return {"regime": f"{regime}; {how}"}
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the segments of every split, and the batches of the statistics."""
+        """Return the passes over every split, and over the batches of the statistics."""
         task, passes = work.task, []
         length = task.spec.max_length
         for split in self.splits:
@@ -118,13 +118,13 @@ class DynamicEvaluation(TrainedRunner):
 
 
 NEEDS = (Need("epsilon", "statistics_batches", "statistics_batch_size", rule=UpdateRule.rms),)
-"""What options need of others."""
+"""Which options need which others."""
 
 
 def dynamic_evaluation(
     model: Backbone, task: Task, *, config: DynamicEvaluation, hardware: HardwareProfile
 ) -> Iterator[Measurement]:
-    """Judge each split while weights follow it, and yield rows. The weights return to the trained.
+    """Evaluate each split while weights learn from it, and yield rows; then restore the weights.
 
     Args:
         model: Trained.
@@ -139,13 +139,13 @@ def dynamic_evaluation(
     """
     if task.spec.kind is not Kind.language_modelling:
         raise Unsupported(
-            f"dynamic evaluation follows a text: got task={task.spec.name}, which asks for "
+            f"dynamic evaluation needs a text: got task={task.spec.name}, which is a task of "
             f"{task.spec.kind}; choose language modelling"
         )
     if hardware.precision is Precision.float16:
         raise Unsupported(
-            "small gradients vanish in float16: got hardware.precision=float16; choose bfloat16 or "
-            "float32"
+            "float16 rounds small gradients to 0: got hardware.precision=float16; choose "
+            "bfloat16 or float32"
         )
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
@@ -156,7 +156,7 @@ def dynamic_evaluation(
 
         def give_way() -> None:
             if stop.is_set():
-                raise Interrupted("stopped in a dynamic evaluation, which begins anew")
+                raise Interrupted("stopped in dynamic evaluation; a rerun begins it again")
 
         if config.rule is UpdateRule.rms:
             phase("gradients of the training split")
@@ -184,7 +184,7 @@ def dynamic_evaluation(
 
 
 class FollowingWeights:
-    """A model's weights while they follow a text.
+    """A model's weights while they learn from a text.
 
     Args:
         model: Whose they are.
@@ -204,10 +204,10 @@ class FollowingWeights:
             self.returns = [(config.decay / mean * scale).clamp(max=1.0) for scale in scales]
 
     def learn(self, outcome: Outcome, batch: Batch) -> None:
-        """Move by the mean loss of the tokens that count in what was just judged."""
+        """Update by the mean loss of the counted tokens in the last evaluated rows."""
         loss = mean_loss(outcome, batch)
         if not math.isfinite(float(loss.detach())):
-            raise Diverged(f"the loss was {float(loss.detach())} on the way; {_CALMER}")
+            raise Diverged(f"the loss became {float(loss.detach())} during evaluation; {_CALMER}")
         gradients = _gradients(loss, self.weights)
         with torch.no_grad():
             for number, weight in enumerate(self.weights):
@@ -219,7 +219,7 @@ class FollowingWeights:
         torch.clear_autocast_cache()  # which holds the weights as they were
 
     def restore(self) -> None:
-        """Give the model the trained weights again."""
+        """Restore the trained weights."""
         with torch.no_grad():
             for weight, trained in zip(self.weights, self.trained, strict=True):
                 weight.copy_(trained)
@@ -255,7 +255,7 @@ def gradient_scales(
         count += 1
     if not count:
         raise Unsupported(
-            f"the training split has no batch of {rows}: lower runner.statistics_batch_size"
+            f"the training split has less than {rows} rows: lower runner.statistics_batch_size"
         )
     return [(square / count).sqrt() for square in squares]
 

@@ -1,4 +1,4 @@
-"""Length extrapolation: a trained model on test examples longer and shorter than its training ones.
+"""Length extrapolation: a trained model on test examples longer or shorter than in training.
 
 One model is built for each length, with the weights of one training. Nothing is trained, and no
 difficulty changes but length. Where the family's parameters depend on length, or it refuses one,
@@ -30,33 +30,34 @@ SPLIT = "test"
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Extrapolate(Runner):
-    """At which lengths a trained model is evaluated, and on how much."""
+    """At which lengths a trained model is evaluated, and on how many examples."""
 
     factors: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
-    """Tokens of a test example / tokens of a training example."""
+    """Lengths of test examples / length of training examples."""
     examples: int | None = 200
-    """Test examples that are judged; of a stream of text, windows of the training length, whose
-    tokens are then cut into longer or shorter windows. None = the whole split."""
+    """Test examples to evaluate. In a stream of text: windows of the training length, whose tokens
+    are then cut into longer or shorter windows. None = the whole split."""
     batch_size: int = 64
-    """Examples at once up to the training length; fewer beyond, so that tokens stay as many."""
+    """Examples in a batch up to the training length; longer ones have fewer, so that tokens stay
+    equal."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
         if not self.factors or not all(0 < f < math.inf for f in self.factors):
             raise ValueError(
-                f"factors are one or more positive numbers: got {self.factors}; 1 is the training "
-                "length"
+                f"factors: got {self.factors}; wanted one or more positive numbers, where 1 is "
+                "the training length"
             )
         if len(set(self.factors)) < len(self.factors):
             raise ValueError(f"factors: got {self.factors}; name each one once")
         if self.examples is not None and self.examples < 1:
             raise ValueError(
-                f"examples must be at least 1: got {self.examples}; null judges the whole split"
+                f"examples must be at least 1: got {self.examples}; null evaluates the whole split"
             )
         check_least(1, batch_size=self.batch_size)
 
     def starts_from(self) -> list[str]:
-        """Return the trainings that must be there: the run's own model."""
+        """Return the training that must exist: that of the run's model."""
         return [OWN]
 
     def rows(self, factor: float) -> int:
@@ -80,7 +81,7 @@ class Extrapolate(Runner):
 
 
 def fit_weights(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
-    """Give a model of another length the weights of a training, and return it.
+    """Load the weights of a training into a model of another length, and return it.
 
     Raises:
         Unsupported: A parameter or buffer has another shape at this length.
@@ -90,13 +91,13 @@ def fit_weights(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
             trained = list(weights[name].shape)
             if name.startswith("positions."):
                 raise Unsupported(
-                    f"{model.config.positions} positions are parameters, trained as {trained}, and "
-                    "there are none beyond: train with model.backbone.positions=sinusoidal, "
-                    "rotary, alibi or none"
+                    f"{model.config.positions} positions are trained parameters of shape "
+                    f"{trained}, and this length needs others: train with "
+                    "model.backbone.positions=sinusoidal, rotary, alibi or none"
                 )
             raise Unsupported(
-                f"{name} depends on the length, and was trained as {trained}: choose a family "
-                "without parameters along the length"
+                f"{name} has another shape at this length than in training, {trained}: choose a "
+                "family without parameters along the length"
             )
     model.load_state_dict(dict(weights))
     return model

@@ -1,4 +1,4 @@
-"""What several processes gain: one training step of a model on all of them, and on one alone.
+"""How much faster several processes take one training step than one process alone.
 
 A cell has `hardware.processes` processes, each with a device (or `hardware.training_threads` of a
 processor), and times the same step twice, in turns: on all of them together, and by the first alone
@@ -50,12 +50,12 @@ Step = Callable[[], object]
 
 
 class ScalingLoad(StrEnum):
-    """What stays the same while devices are added."""
+    """What stays constant while devices are added."""
 
     weak = auto()
-    """The tokens of a device."""
+    """The tokens of each device."""
     strong = auto()
-    """The tokens of all."""
+    """The tokens of all devices together."""
 
 
 @by_name
@@ -76,18 +76,18 @@ class ParallelScaling(Timing, Runner):
     lengths: list[int] = field(default_factory=lambda: [1024])
     modes: list[ScalingLoad] = field(default_factory=lambda: [ScalingLoad.weak, ScalingLoad.strong])
     alone: bool = True
-    """Whether one process is timed too; false: its device cannot hold the model."""
+    """Whether one process is timed alone, too; False: for a model too large for one device."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
         super().__post_init__()
         if not self.lengths or min(self.lengths) < 1:
-            raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
+            raise ValueError(f"lengths: got {self.lengths}; wanted one or more positive numbers")
         if not self.modes:
             raise ValueError("modes is empty: wanted weak, strong or both")
 
     def passes(self, work: Work) -> Sequence[Passes]:
-        """Refuse a batch that leaves a process without a part; how long a step takes is unknown.
+        """Refuse a batch that leaves a process without rows; the time of a step is unknown.
 
         Raises:
             Unsupported: See `batch_of`.
@@ -97,13 +97,13 @@ class ParallelScaling(Timing, Runner):
         return super().passes(work)
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield the rows of one cell; the first process's are kept."""
+        """Yield the rows of one run, as the first process measures them."""
         with join_ranks(work.hardware) as ranks:
             yield from measure(work, ranks, ScalingLoad[work.mode], self)
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return tokens per second, and the efficiency where there is one."""
+        """Return tokens per second, and the efficiency if it is known."""
         numbers = values(rows)
         rate, share = numbers.get("tokens_per_second"), numbers.get("scaling_efficiency")
         gained = "" if share is None else f", efficiency {share:.2f}"
@@ -115,7 +115,7 @@ class ParallelScaling(Timing, Runner):
 def measure(
     work: Work, ranks: Ranks, load: ScalingLoad, config: ParallelScaling
 ) -> Iterator[Measurement]:
-    """Time the step of all ranks, and of the first alone; every rank must call."""
+    """Time the step of all processes, and of the first alone; every process must call this."""
     hardware, length = work.hardware, work.length
     device = torch.device(str(hardware.device))
     sequences = batch_of(load, length, hardware)
@@ -165,7 +165,7 @@ def measure(
             labels={**labels, DISTURBED: why} if why else labels,
         )
     elif compared:
-        reason = f"{crowd}: wanted fewer hardware.processes, or hardware.training_threads"
+        reason = f"{crowd}: lower hardware.processes or hardware.training_threads"
         yield Measurement(
             metric="scaling_efficiency", status=Status.skipped, reason=reason, labels=labels
         )
@@ -190,8 +190,8 @@ def batch_of(load: ScalingLoad, length: int, hardware: HardwareProfile) -> int:
     sequences = single * processes if load is ScalingLoad.weak else single
     if sequences < processes:
         raise Unsupported(
-            f"{sequences} sequences of {length:,} tokens for {processes} devices that share "
-            f"them: raise hardware.token_budget to {processes * length:,}"
+            f"{processes} devices cannot share {sequences} sequences of {length:,} tokens: "
+            f"raise hardware.token_budget to {processes * length:,}"
         )
     return sequences
 

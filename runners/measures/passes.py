@@ -1,4 +1,4 @@
-"""How long and how many batches of a split are: what passes of a cell are counted from."""
+"""Number and length of the batches of a split, from which the passes of a run are counted."""
 
 import logging
 from typing import Any
@@ -13,7 +13,7 @@ from lra.tasks.task import Task
 log = logging.getLogger(__name__)
 
 MOST_EXAMPLES = 20_000
-"""Of a split whose lengths are looked at: more change a mean by less than 1 %."""
+"""Examples whose lengths are read: more would change the mean by less than 1 %."""
 
 
 def size(task: Task, split: str) -> int:
@@ -30,14 +30,14 @@ def size(task: Task, split: str) -> int:
             log.debug("examples of %s: %s", split, error)
     if count is None:
         raise Uncounted(
-            f"how many examples the split {split} of {task.spec.name} has is known once its data "
-            f"are prepared: lra data prepare {task.spec.name}"
+            f"the number of examples in the split {split} of {task.spec.name} is known once its "
+            f"data are prepared: lra data prepare {task.spec.name}"
         )
     return count
 
 
 def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:
-    """Return the mean length of a split's batches, padding included, and whether it was seen.
+    """Return the mean length of a split's batches, padding included, and whether it was measured.
 
     Where rows are padded and the data are not prepared, it is the task's longest, and not seen.
     """

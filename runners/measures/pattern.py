@@ -1,4 +1,4 @@
-"""Which tokens a family lets see each other, at a small length.
+"""Which tokens attend to each other in a family, at a small length.
 
 Nothing is trained and no data are read. `lra.runners.measures.attention.pattern` says how.
 """
@@ -24,13 +24,13 @@ LONGEST = 512
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Pattern(Runner):
-    """Of how many tokens, and which way the model looks."""
+    """The number of tokens, and the direction of attention."""
 
     outcome: ClassVar[str] = "keys_seen"
     data: ClassVar[bool] = False
 
     length: int = 32
-    """Tokens; a CLS vector is one position more."""
+    """Tokens; a CLS vector adds one position."""
     direction: Direction = Direction.task
 
     def __post_init__(self) -> None:
@@ -40,11 +40,11 @@ class Pattern(Runner):
 
     @property
     def facing(self) -> Direction:
-        """As the options say."""
+        """The direction in the options."""
         return self.direction
 
     def cells(self, name: str, length: int) -> list[tuple[str, int]]:
-        """Return one cell, of the runner's length."""
+        """Return one run, with the length of the runner."""
         del length
         return [(name, self.length)]
 
@@ -53,7 +53,7 @@ class Pattern(Runner):
         return [Passes(work.length, 1, work.length, False, measured=True)]
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield a row for each query of each pattern that differs from the others."""
+        """Yield a row for each query of each distinct pattern."""
         model = work.build(max_length=work.length)
         return seen_keys(model, positions=work.length + model.has_cls, seed=work.seed)
 
@@ -79,12 +79,13 @@ def seen_keys(model: Backbone, *, positions: int, seed: int) -> Iterator[Measure
     """
     if not isinstance(model.stack, Stack):
         raise Unsupported(
-            f"{family(model.stack)} is a stack of its own, without layers whose pattern could be "
-            "found one by one"
+            f"{family(model.stack)} replaces the ordinary stack of layers, so there are no "
+            "layers whose pattern could be found one by one"
         )
     if isinstance(model.stack, PooledStack):
         raise Unsupported(
-            "layers see sequences of several lengths: set model.backbone.pool_blocks=1"
+            "pooling gives the layers sequences of several lengths: set "
+            "model.backbone.pool_blocks=1"
         )
     model = model.double().eval()
     generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""What one model costs at one length: time, memory, operations, and those of the references.
+"""Time, memory and operations of one model at one length, and those of the references.
 
 `forward` is one pass in eval mode without gradients; `step` is a training step: forward, backward,
 gradient clipping off, fused AdamW, gradients set to None. Inputs are random token ids of exactly
@@ -46,10 +46,10 @@ from lra.runners.records import Measurement, Status
 from lra.runners.runner import OWN, Direction, Passes, Probe, Runner, Work, noise_note, values
 
 OBSERVED = 4
-"""Passes besides the warm-up and the samples: the first call, the one that is held against the
-limit, memory, operations."""
+"""Passes besides the warm-up and the samples: the first, the one compared with the limit, those for
+memory and operations."""
 SURELY = 2.0
-"""Times the limit that a curve's growth must reach for a length to be left out untried."""
+"""A length is skipped if the time predicted from shorter lengths is so many times the limit."""
 
 
 class Batching(StrEnum):
@@ -62,7 +62,7 @@ class Batching(StrEnum):
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Scaling(Timing, Runner):
-    """How cost is measured against length."""
+    """How time and memory are measured at each length."""
 
     outcome: ClassVar[str] = "time"
     data: ClassVar[bool] = False
@@ -74,28 +74,28 @@ class Scaling(Timing, Runner):
     modes: list[CostMode] = field(default_factory=lambda: [CostMode.forward, CostMode.step])
     direction: Direction = Direction.task
     references: list[str] = field(default_factory=lambda: ["sdpa", "softmax"])
-    """Families that are measured with the model."""
+    """Families that are measured together with the model."""
     reference_max_length: dict[str, int] = field(default_factory=lambda: {"softmax": 4096})
-    """Longest length at which a reference is measured; no entry = at all."""
+    """Longest length at which a reference is measured; a reference without entry has no limit."""
     batch: Batching = Batching.token_budget
     batch_size: int | None = None
     """Sequences in a batch, for `batch: fixed` only."""
     step_limit_s: float | None = 30.0
-    """A model or a reference whose second call takes longer, waits for other processes left out,
-    is not timed, with a row that says so; so is a length that by the curve's own growth takes
-    `SURELY` times as long."""
+    """If the second call of a model or reference takes longer (waits for other processes excluded),
+    it is not timed, and a row says so; a length whose predicted time is `SURELY` times as long is
+    skipped."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
         super().__post_init__()
         if not self.lengths or min(self.lengths) < 1:
-            raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
+            raise ValueError(f"lengths: got {self.lengths}; wanted one or more positive numbers")
         if not self.modes:
             raise ValueError("modes is empty: wanted forward, step or both")
         if (self.batch is Batching.fixed) != (self.batch_size is not None):
             raise ValueError(
-                "batch=fixed goes with a batch_size, batch=token_budget without: got "
-                f"batch={self.batch}, batch_size={self.batch_size}"
+                "batch=fixed needs a batch_size, and batch=token_budget needs batch_size=null: "
+                f"got batch={self.batch}, batch_size={self.batch_size}"
             )
         check_least(1, batch_size=self.batch_size)
         check_limit(self.step_limit_s)
@@ -105,7 +105,7 @@ class Scaling(Timing, Runner):
 
     @property
     def facing(self) -> Direction:
-        """As the options say."""
+        """The direction in the options."""
         return self.direction
 
     @property
@@ -114,7 +114,7 @@ class Scaling(Timing, Runner):
         return self.references
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return warm-up, samples and the passes that are observed, of model and references."""
+        """Return the passes of model and references: warm-up, samples and observations."""
         rows = self.sequences(work.length, work.hardware.token_budget)
         step = work.mode == CostMode.step
         longest = self.reference_max_length
@@ -132,24 +132,24 @@ class Scaling(Timing, Runner):
     def too_long(
         self, mode: str, length: int, took: Mapping[int, float], hardware: HardwareProfile
     ) -> str:
-        """Continue the last growth of the time of one sequence."""
+        """Predict the time from its growth between the last two lengths."""
         limit = self.step_limit_s
         rows = partial(self.sequences, budget=hardware.token_budget)
         each = foretold({tokens: time / rows(tokens) for tokens, time in took.items()}, length)
         if limit is None or each is None or each.seconds * rows(length) <= SURELY * limit:
             return ""
         return (
-            f"not tried: by the growth from {each.shorter:,} to {each.longer:,} tokens one {mode} "
-            f"would take {each.seconds * rows(length):.1f} s, more than {SURELY:g} times the limit "
-            f"of {limit:g} s (runner.step_limit_s; null tries all)"
+            f"not tried: time grows from {each.shorter:,} to {each.longer:,} tokens so that one "
+            f"{mode} would take {each.seconds * rows(length):.1f} s, more than {SURELY:g} times "
+            f"the limit of {limit:g} s (runner.step_limit_s; null tries every length)"
         )
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield the cost of one pass or step."""
+        """Yield time, memory and operations of one pass or step."""
         return scale(self._bench({OWN: work}), self, work.model)
 
     def probe(self, work: Work) -> Iterator[Measurement | Probe]:
-        """Yield what a pass takes of memory, and whether it can be timed."""
+        """Yield the memory of a pass, and whether it can be timed."""
         contender = yield from _probed(self._bench({OWN: work}), self, work.model)
         if contender is not None:
             yield Probe({"peak": contender.peak, "kernel": contender.kernel})
@@ -157,7 +157,7 @@ class Scaling(Timing, Runner):
     def compare(
         self, works: Mapping[str, Work], probed: Mapping[str, Probe]
     ) -> Iterator[tuple[str, Measurement]]:
-        """Time models in turns, and with them the references, once for all."""
+        """Time models interleaved with each other and with the references."""
         contenders = {
             key: Contender(
                 model=work.model,
@@ -190,7 +190,7 @@ class Scaling(Timing, Runner):
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return time and memory of a sequence, and what disturbed the first."""
+        """Return time and memory of a sequence, and what disturbed the time."""
         numbers = values(rows)
         memory = numbers.get("peak_tensor_bytes")
         spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
@@ -204,32 +204,32 @@ class Scaling(Timing, Runner):
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A model that is timed in turns with others."""
+    """A model that is timed interleaved with others."""
 
     model: str
-    """Its name: a reference of that name is none to it."""
+    """Its name; a reference of the same name is skipped for it."""
     peak: int
-    """Tensor bytes of one pass."""
+    """Peak bytes of tensors during one pass."""
     kernel: str
-    """Of fused attention; "" for none."""
+    """The kernel of fused attention; "" for none."""
     is_reference: frozenset[str] = frozenset()
-    """References that it is itself."""
+    """References that are equal to this model."""
     call: Call | None = None
-    """What is timed; None: another process has probed it."""
+    """The call that is timed; None: another process has probed it."""
     seconds: float = 0.0
-    """Of that call."""
+    """Seconds of that call."""
 
 
 class TimedCalls(NamedTuple):
-    """What is timed."""
+    """The calls that are timed."""
 
     call: Call
     seconds: float
-    """Of one, warm."""
+    """Seconds of one call after warm-up."""
 
 
 class Reference(NamedTuple):
-    """What models are compared with."""
+    """A reference that models are compared with."""
 
     name: str
     call: str
@@ -240,7 +240,7 @@ class Reference(NamedTuple):
 
 
 def scale(bench: Bench, config: Scaling, model: str) -> Iterator[Measurement]:
-    """Measure one model, which `bench` builds by the name `OWN`, beside the references.
+    """Measure one model, which `bench` builds by the name `OWN`, together with the references.
 
     Args:
         bench: the batch.

@@ -1,4 +1,4 @@
-"""The choice of a search: the trials of one family as rows, and the one that validation chose.
+"""The result of a search: one row for each trial of a family, and the trial that validation chose.
 
 What it says was reckoned from stored rows when the cell was planned; its identity holds it, so that
 other trials are another choice.
@@ -13,13 +13,13 @@ from lra.runners.records import Measurement, Status, canonical
 from lra.runners.runner import Runner, Work
 
 COSTS = {"steps": "trial_steps", "time": "trial_time", "multiply_adds": "trial_multiply_adds"}
-"""What a trial took, and its metric."""
+"""Cost of a trial, and its metric."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class SearchResult(Runner):
-    """One search of one family: a table of trials, and what was chosen of it."""
+    """One search of one family: its trials, and the one that was chosen."""
 
     outcome: ClassVar[str] = "chosen_trial"
     tabled: ClassVar[tuple[str, ...]] = ("chosen_trial", "trial_score")
@@ -27,24 +27,24 @@ class SearchResult(Runner):
     incidental: ClassVar[frozenset[str]] = frozenset({"costs"})
 
     search: str = ""
-    """Its name, which the trainings of the chosen options bear, too."""
+    """Name of the search; trainings with the chosen options carry it, too."""
     sampler: str = ""
     study: int = 0
     metric: str = "accuracy"
-    """On validation."""
+    """Metric on validation."""
     better: str = "higher"
     """higher or lower."""
     trials: list[dict[str, Any]] = field(default_factory=list)
     """A mapping for each trial and rung: trial, rung, options, score, status, reason, cells
     (keys of its trainings and the fingerprints of their code)."""
     costs: list[dict[str, float]] = field(default_factory=list)
-    """What each of them took, as far as it is known: see `COSTS`."""
+    """Cost of each trial as far as it is known: see `COSTS`."""
     chosen: int | None = None
     """Number of the trial; null: all have failed."""
     words: str = ""
-    """Of the command line, with the options that were chosen."""
+    """Command-line arguments with the chosen options."""
     remarks: list[Any] = field(default_factory=list)
-    """What a reader should know, as pairs of a name and a sentence."""
+    """Remarks for readers, as pairs of a name and a sentence."""
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield a row of each trial and rung with its costs, and the choice."""

@@ -1,4 +1,4 @@
-"""How far a trained model looks, in tokens: by its attention, by its gradient, by hiding tokens.
+"""How far back a trained model reads, in tokens: by attention, by gradient, by hiding tokens.
 
     attention   sum_j A[q, j] |q - j|                          A: weights of one head of one layer
     gradient    sum_j g[q, j] |q - j| / sum_j g[q, j]          g: norm of d (top logit) / d x_j
@@ -56,18 +56,18 @@ class SpanMeasure(StrEnum):
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Span(Runner):
-    """Which spans are measured, and on how much."""
+    """Which spans are measured, and on how many examples."""
 
     outcome: ClassVar[str] = "span"
 
     measures: list[SpanMeasure] = field(default_factory=lambda: list(SpanMeasure))
     split: str = "validation"
     examples: int = 64
-    """The first ones of the split."""
+    """Examples: the first ones of the split."""
     queries: int = 8
-    """Positions of each example that are queried, by gradient and occlusion."""
+    """Positions of each example at which gradient and occlusion are measured."""
     keeps: float = 0.95
-    """Occlusion: share of the answers that must stay as they are."""
+    """Occlusion: fraction of the answers that must stay unchanged."""
     batch_size: int = 16
 
     def __post_init__(self) -> None:
@@ -81,10 +81,10 @@ class Span(Runner):
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
         check_least(1, examples=self.examples, queries=self.queries, batch_size=self.batch_size)
         if not 0 < self.keeps <= 1:
-            raise ValueError(f"keeps is a share above 0, at most 1: got {self.keeps}")
+            raise ValueError(f"keeps is a fraction above 0, at most 1: got {self.keeps}")
 
     def starts_from(self) -> list[str]:
-        """Return the trainings that must be there: the run's own model."""
+        """Return the training that must exist: that of the run's model."""
         return [OWN]
 
     def run(self, work: Work) -> Iterator[Measurement]:
@@ -100,19 +100,19 @@ class Span(Runner):
 
 
 class Mean:
-    """A mean of what is added, and of how many it is."""
+    """A running mean, with the number of its values."""
 
     def __init__(self) -> None:
         self.total, self.count = 0.0, 0
 
     def add(self, values: Tensor) -> None:
-        """Take some more values."""
+        """Add values."""
         self.total += float(values.double().sum())
         self.count += values.numel()
 
     @property
     def value(self) -> float:
-        """Return the mean. Raises ZeroDivisionError where nothing was added."""
+        """Return the mean. Raises ZeroDivisionError if it is empty."""
         return self.total / self.count
 
 
@@ -133,8 +133,8 @@ def span(
     """
     if task.spec.memory:
         raise Unsupported(
-            f"a state of {task.spec.memory} tokens reaches beyond the window: measure spans with "
-            "task.regime=non_overlapping, task.memory=0"
+            f"a memory of {task.spec.memory} tokens reaches beyond the window: to measure "
+            "spans, set task.regime=non_overlapping, task.memory=0"
         )
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
@@ -177,8 +177,8 @@ def _attention(
     for layer, core in cores.items():
         if (layer, 0) not in means:
             reasons[layer] = (
-                f"{family(core)} is handed more than queries, keys and values: its weights cannot "
-                "be read by values that are unit vectors"
+                f"{family(core)} takes more than queries, keys and values, so unit vectors as "
+                "values do not show its weights: choose another family"
             )
     for reason in dict.fromkeys(reasons.values()):
         layers = [str(layer) for layer, why in reasons.items() if why == reason]
@@ -223,13 +223,13 @@ def _gradient(
     for part in queried:
         mean.add(gradient_spans(model, part))
     if not mean.count:
-        raise Unsupported("no answer depends on any token: every gradient is zero")
+        raise Unsupported("no answer depends on any token, because every gradient is zero")
     row_labels = labels | {"answers": str(mean.count)}
     yield Measurement(metric="span", value=mean.value, labels=row_labels)
 
 
 def gradient_spans(model: Backbone, queried: QueriedBatch) -> Float[Tensor, " m"]:
-    """Return the span by gradient of each position that counts and has a gradient.
+    """Return the gradient span of each counted position that has a gradient.
 
     The gradient of the top logit that reaches x_j through output q alone: all of it where the
     answer is read at one position, a part where outputs are pooled.
@@ -237,8 +237,8 @@ def gradient_spans(model: Backbone, queried: QueriedBatch) -> Float[Tensor, " m"
     x, y = _through(model, queried)
     if y.shape[1] != x.shape[1]:
         raise Unsupported(
-            f"the stack answers with {y.shape[1]} tokens of its own for {x.shape[1]}: an answer "
-            "has no place from which distances could be measured"
+            f"the stack answers {x.shape[1]} tokens with {y.shape[1]} others: an answer has no "
+            "position from which distances could be measured"
         )
     row = torch.arange(len(y), device=y.device)[:, None]
     if model.per_token:
@@ -285,8 +285,9 @@ def _occlusion(
     """Yield the share of answers that stay, by distance, and the least distance that is enough."""
     if not model.per_token and model.config.pooling not in {*READ_FIRST, Pooling.last}:
         raise Unsupported(
-            f"pooling={model.config.pooling} reads the answer everywhere: there is no place from "
-            "which distances could be measured; choose model.backbone.pooling=cls, last or first"
+            f"pooling={model.config.pooling} reads every position, so an answer has no position "
+            "from which distances could be measured; choose model.backbone.pooling=cls, last or "
+            "first"
         )
     with torch.no_grad():
         full = [top_classes(model, part) for part in queried]

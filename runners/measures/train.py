@@ -1,4 +1,4 @@
-"""Train a model on a task: the curve, the scores, the outcomes."""
+"""Train a model on a task, and yield its curve, its scores and its outcomes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,17 +40,17 @@ class Train(TrainConfig, Runner):
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
     weights: str | None = None
-    """A completed training to start from: its key, the beginning of it, or its folder; or a
-    checkpoint of the run's model: a .safetensors file, or the index of several."""
+    """Where to start from: key (or its beginning) or folder of a finished training, or a checkpoint
+    of the run's model (.safetensors, or the index of several)."""
     continues: str | None = None
-    """Key of a training of the same options that ended earlier (`until_step`): where its state is
-    still there, this one goes on from it, to the same numbers."""
+    """Key of a training with the same options that ended earlier (`until_step`). If its state
+    exists, this one continues from it, to the same numbers."""
     tuned: str | None = None
-    """SEARCH/STUDY/TRIAL whose options these are, as labels of every row."""
+    """SEARCH/STUDY/TRIAL from which the options come, as labels of every row."""
     transferred: str | None = None
-    """In what this training differs from those of that search, as a label of every row."""
+    """How this training differs from those of that search, as a label of every row."""
     baselines: bool | None = None
-    """Whether cells with the baselines of the task stand beside it; None: in a sweep."""
+    """Whether runs with the task's baselines are added; None: only in a sweep."""
 
     def marks(self, regime: str) -> Mapping[str, str]:
         """Return the labels of stages and of a search."""
@@ -60,14 +60,14 @@ class Train(TrainConfig, Runner):
         return {**super().marks(regime), **dict(zip(names, tuned, strict=False)), **differs}
 
     def baseline_split(self, *, several: bool) -> str | None:
-        """Return the split that the report ranks models on, where baselines are wanted."""
+        """Return the split on which the report ranks models, if baselines are wanted."""
         if not (several if self.baselines is None else self.baselines):
             return None
         return "test" if "test" in self.evaluate_splits else next(iter(self.evaluate_splits), None)
 
     @property
     def stored_weights(self) -> str | None:
-        """A completed training whose weights a run starts from."""
+        """Key or folder of a finished training whose weights a run starts from."""
         return None if is_checkpoint(self.weights) else self.weights
 
     @property
@@ -76,7 +76,7 @@ class Train(TrainConfig, Runner):
         return checkpoint_name(self.weights)
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the steps, the validations among them and the final evaluation."""
+        """Return the passes of the steps, the validations and the final evaluation."""
         task, optim, every = work.task, work.optim, self.evaluate_every_steps
         passes: list[Passes] = []
         for part in TrainingStages(self.stages, optim).parts:

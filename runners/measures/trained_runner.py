@@ -1,4 +1,4 @@
-"""What runners of a trained model share: it is from the run's training, or one that is named."""
+"""Base of runners that measure a trained model: that of the run's training, or a named one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class TrainedRunner(Runner):
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
     weights: str | None = None
-    """A completed training: its key or folder; or a checkpoint of the run's model, a .safetensors
-    file or the index of several; None: the run's own model, trained first."""
+    """Key or folder of a finished training, or a checkpoint of the run's model (.safetensors, or
+    the index of several); None: the run's model, trained first."""
 
     @property
     def stored_weights(self) -> str | None:
-        """A completed training whose weights a run starts from."""
+        """Key or folder of a finished training whose weights a run starts from."""
         return None if is_checkpoint(self.weights) else self.weights
 
     @property
@@ -35,11 +35,11 @@ class TrainedRunner(Runner):
         return checkpoint_name(self.weights)
 
     def starts_from(self) -> list[str]:
-        """Return the trainings that must be there: the run's own model, unless one is named."""
+        """Return the training that must exist: that of the run's model, unless one is named."""
         return [OWN] if self.weights is None else []
 
     def model_of(self, work: Work) -> tuple[Backbone, Iterator[Measurement]]:
-        """Return the model with its weights, and rows of what these were copied from.
+        """Return the model with its weights, and rows about their source.
 
         Raises:
             Unsupported: Weights of the named training, or checkpoint, have no place in the model.

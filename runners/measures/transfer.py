@@ -36,24 +36,25 @@ from lra.tasks.task import Task
 
 SCRATCH = "scratch"
 CHANGEABLE = ("optim", "task")
-"""What the training of the source may have other than the run."""
+"""Groups in which the training of the source may differ from the run."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Transfer(TrainConfig, Runner):
-    """Where the weights come from; for the rest, a training."""
+    """Where the initial weights come from; all else is an ordinary training."""
 
     files: ClassVar[tuple[str, ...]] = ("weights",)
     trains: ClassVar[bool] = True
 
     source: str | None = "softmax"
-    """A family that the sweep trains first, with its default options; `scratch` for none."""
+    """Family that the sweep trains first with its default options; `scratch`: none."""
     weights: str | None = None
-    """Instead of a source: a safetensors file with the names of GPT-2, BERT or the run's model."""
+    """In place of a source: a safetensors file with tensor names of GPT-2, BERT or the run's
+    model."""
     parts: Parts = Parts.all
     pretraining: dict[str, Any] | None = None
-    """What the training of the source has other than the run: options of `optim` and `task`."""
+    """Options of `optim` and `task` in which the training of the source differs from the run."""
     evaluate_every_steps: int = 25
     evaluate_first: bool = True
 
@@ -62,8 +63,9 @@ class Transfer(TrainConfig, Runner):
         super().__post_init__()
         if (self.source is None) == (self.weights is None):
             raise ValueError(
-                f"weights come from one place: got source={self.source}, weights={self.weights}; "
-                "set source to a family and weights=null, or source=null and weights to a file"
+                f"weights come either from a source or from a file: got source={self.source}, "
+                f"weights={self.weights}; set source to a family and weights=null, or "
+                "source=null and weights to a file"
             )
         if self.weights is not None and not Path(self.weights).is_file():
             raise ValueError(
@@ -78,20 +80,20 @@ class Transfer(TrainConfig, Runner):
                 )
         if self.pretraining and not self.starts_from() and self.source != SCRATCH:
             raise ValueError(
-                "pretraining belongs to a source: got weights of a file; set it to null"
+                "pretraining needs a source: got weights of a file; set pretraining to null"
             )
 
     def starts_from(self) -> list[str]:
-        """Return the family that is to be trained first."""
+        """Return the family that is trained first."""
         return [] if self.source in (None, SCRATCH) else [str(self.source)]
 
     def training_changes(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return what the training of the source has other than the run."""
+        """Return the options in which the training of the source differs from the run."""
         return self.pretraining or {}
 
     @property
     def started_from(self) -> str:
-        """What the run starts from: a family, `scratch`, or a file by its name."""
+        """What the run starts from: a family, `scratch`, or the name of a file."""
         return self.source or Path(str(self.weights)).stem
 
     def run(self, work: Work) -> Iterator[Item]:
@@ -114,7 +116,7 @@ class Transfer(TrainConfig, Runner):
 
 
 class PretrainedModel(NamedTuple):
-    """A model with its weights, and the task that it was trained on."""
+    """A model with its weights, and the task on which it was trained."""
 
     model: Backbone
     task: Task
@@ -131,7 +133,7 @@ def fine_tune(
     seed: int,
     checkpoints: Path | None,
 ) -> Iterator[Item]:
-    """Take the weights over, score their source, train; yield rows and outcomes.
+    """Copy the weights, evaluate their source, train; yield rows and outcomes.
 
     Args:
         model: The target, as drawn.

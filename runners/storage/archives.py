@@ -28,7 +28,7 @@ def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
         hit = np.asarray(outcome.hit)
         nll = np.asarray(outcome.nll, dtype=np.float32)
         if f"{outcome.split}.index" in arrays:
-            raise ValueError(f"two outcomes for split {outcome.split!r}: keep those of the last")
+            raise ValueError(f"split {outcome.split!r} has two sets of outcomes: pass one")
         if not index.shape == hit.shape == nll.shape or index.ndim != 1:
             raise ValueError(
                 f"outcomes of split {outcome.split!r} must be three vectors of one length: got "
@@ -57,8 +57,8 @@ def unpack_outcomes(path: Path) -> list[Outcomes]:
             return list(_unpacked(archive))
     except TORN as error:
         raise DamagedFile(
-            f"{path}: torn or foreign ({error}); move it away with its rows file, and the cell "
-            "runs again"
+            f"{path}: incomplete or foreign ({error}); move it and its rows file away, then rerun "
+            "the sweep"
         ) from error
 
 
@@ -79,9 +79,9 @@ def _unpacked(arrays: Any) -> Iterator[Outcomes]:
         else:
             hit = np.unpackbits(arrays[f"{split}.hit"], count=len(index)).astype(bool)
         if not index.shape == hit.shape == nll.shape or index.ndim != 1:
-            raise ValueError(f"outcomes of split {split!r} are no three vectors of one length")
+            raise ValueError(f"outcomes of split {split!r} are not three vectors of one length")
         if index.dtype != np.int64 or nll.dtype != np.float32 or (np.diff(index) <= 0).any():
-            raise ValueError(f"outcomes of split {split!r} are no ascending int64 with float32")
+            raise ValueError(f"outcomes of split {split!r} are not ascending int64 with float32")
         yield Outcomes(split=split, index=index, hit=hit, nll=nll)
 
 
@@ -115,6 +115,6 @@ def check_parts(archive: Path | BinaryIO, path: Path) -> None:
     except TORN as error:
         if is_fault(error):
             raise
-        raise DamagedFile(f"{path}: torn or foreign ({error}); move it away") from error
+        raise DamagedFile(f"{path}: incomplete or foreign ({error}); move it away") from error
     if part is not None:
         raise DamagedFile(f"{path}: the checksum of {part} does not match; move it away")

@@ -42,7 +42,7 @@ _NO_READERS = frozenset({
 })  # fmt: skip
 """Modules whose errors without a path are of networks and processes."""
 
-INTACT = "Everything written before is intact, and the same command goes on from here"
+INTACT = "Results written before are intact. Rerun the same command to resume"
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -151,8 +151,8 @@ def _sync_folder(folder: Path) -> None:
 @lru_cache(maxsize=1)
 def _say_unflushed(reason: str) -> None:
     log.warning(
-        "folders of the results' file system cannot be flushed (%s): what was written just before "
-        "a power cut may be lost, and runs again",
+        "the file system of the results cannot flush folders (%s): a power cut may lose the "
+        "newest results, and their runs are then repeated",
         reason,
     )
 

@@ -49,7 +49,7 @@ def audit(root: Path) -> Audit:
         FileNotFoundError: no folder at `root`.
     """
     if not root.is_dir():
-        raise FileNotFoundError(f"no results folder {root}; `lra run` makes it")
+        raise FileNotFoundError(f"no results folder {root}; `lra run` creates it")
     damaged: list[str] = []
     left: list[str] = []
 
@@ -67,7 +67,7 @@ def audit(root: Path) -> Audit:
     ]
     for cell in cells:
         if not _KEY.fullmatch(cell.name) or cell.parent.name != cell.name[:2]:
-            damaged.append(f"{cell}: no cell's place, which is cells/3f/3fa9…; move it there")
+            damaged.append(f"{cell}: a run belongs at `cells/3f/3fa9…`; move it there")
             continue
         files = look(children, cell) or []
         for path in files:
@@ -76,19 +76,19 @@ def audit(root: Path) -> Audit:
     for sweep in look(children, root / "sweeps") or ():
         names = [path.name for path in look(children, sweep) or ()]
         damaged += [
-            f"{sweep / name}: not named like a cell; remove it"
+            f"{sweep / name}: this name is not the key of a run; remove it"
             for name in names
             if not _KEY.fullmatch(name)
         ]
         absent = [name for name in names if not (root / "cells" / name[:2] / name).is_dir()]
         if absent:
             left.append(
-                f"{sweep}: {len(absent)} of {len(names)} cells are not there, such as {absent[0]}: "
-                "planned or deleted; the command of the sweep runs them"
+                f"{sweep}: {len(absent)} of {len(names)} runs have no results, for example "
+                f"{absent[0]}: they are planned or deleted; rerun the command of the sweep"
             )
     for path in look(children, root / "claims") or ():
         if not path.name.startswith(".") and look(read_bytes, path) is not None and is_stale(path):
-            left.append(f"{path}: nobody holds it here; the next sweep takes the cell")
+            left.append(f"{path}: its process has ended; the next sweep takes over this run")
     left += _temporary(root)
     return Audit(len(cells), damaged, left)
 
@@ -101,9 +101,9 @@ def _file(path: Path, look: Callable[..., object], damaged: list[str], left: lis
         for state in path.glob("*.pt"):
             look(check_archive, state)
     elif path.name.startswith("damaged-"):
-        left.append(f"{path}: was set aside; remove it when nobody wants it any more")
+        left.append(f"{path}: was set aside; remove it if nobody needs it any more")
     else:
-        damaged.append(f"{path}: no file of a cell; move it away")
+        damaged.append(f"{path}: does not belong to a run; move it away")
 
 
 def _missing(files: list[Path]) -> list[str]:
@@ -111,8 +111,8 @@ def _missing(files: list[Path]) -> list[str]:
     names = {path.name for path in files}
     rows = [path for path in files if re.fullmatch(r"rows-.*\.jsonl", path.name)]
     return [
-        f"{path.with_name(name)}: missing beside {path.name}; move that away, and the cell runs "
-        "again"
+        f"{path.with_name(name)}: missing next to {path.name}; move {path.name} away, then "
+        "rerun the sweep"
         for path in rows
         for name in ("cell.json", f"environment-{fingerprint_of(path)}.json")
         if name not in names
@@ -125,5 +125,5 @@ def _temporary(root: Path) -> list[str]:
     for path in sorted(root.glob("**/.*.tmp")):
         with suppress(FileNotFoundError):  # its writer is alive, and has just finished
             if path.lstat().st_mtime < oldest:
-                leftovers.append(f"{path}: left by a writer that was killed; remove it")
+                leftovers.append(f"{path}: left by a process that was killed; remove it")
     return leftovers

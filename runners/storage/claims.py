@@ -311,8 +311,8 @@ def strangers(folder: Path, *, remove: bool) -> list[str]:
                 if remove:
                     _put_aside(path, seen.text)
     return [
-        f"{count:,} claims here are of {legible(str(Path(path).parent))}, {COPIED}: nobody holds "
-        "these cells here"
+        f"{count:,} claims here are of {legible(str(Path(path).parent))}, {COPIED}: these runs "
+        "are free here"
         for path, count in counts.items()
     ]
 

@@ -73,7 +73,7 @@ def read_object(path: Path) -> dict[str, Any]:
         raise DamagedFile(f"{path}: {error}; {_AGAIN}") from error
 
 
-_AGAIN = "move it away with the rows file beside it, and the cell runs again"
+_AGAIN = "move it and the rows file next to it away, then rerun the sweep"
 _CELL = {
     "identity": dict, "described": dict, "columns": dict, "config": dict, "overrides": list,
 }  # fmt: skip
@@ -90,7 +90,7 @@ def read_cell(folder: Path) -> dict[str, Any]:
         )
     if type(schema) is not int or schema < 1 or cell.get("cell") != folder.name:
         raise DamagedFile(
-            f"{path}: describes cell {cell.get('cell')!r} in schema {schema!r}; wanted "
+            f"{path}: describes run {cell.get('cell')!r} in schema {schema!r}; wanted "
             f"{folder.name!r} in schema 1 to {SCHEMA}; {_AGAIN}"
         )
     if schema == 1 and type(cell.get("identity")) is dict:
@@ -111,13 +111,13 @@ def read_cell(folder: Path) -> dict[str, Any]:
 
 def _description_fault(cell: Mapping[str, Any], key: str) -> str | None:
     if not all(type(word) is str for word in cell["overrides"]):
-        return "overrides hold more than text; wanted a list of texts"
+        return "overrides contain more than text; wanted a list of texts"
     try:
         owner = digest(cell["identity"])
     except ValueError as error:  # 1e999 is JSON, and no number
         return f"the identity cannot be hashed ({error})"
     if owner != key:
-        return f"the identity belongs to cell {owner}; wanted {key}"
+        return f"the identity belongs to run {owner}; wanted {key}"
     try:
         check_cell_columns(cell["columns"])
     except BadRow as error:
@@ -221,7 +221,7 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
     Raises:
         BadStore: names file and line, the value seen and the value wanted.
     """
-    way_out = "get the file anew" if key is None else "move the file away, and its cell runs again"
+    way_out = "fetch the file again" if key is None else "move the file away, then rerun the sweep"
     data = read_bytes(path)
     lines = data.split(b"\n")
     if key is None and data and data[:1] != b"{":
@@ -230,7 +230,9 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
             "JSON, one line each"
         )
     if lines.pop():
-        raise DamagedFile(f"{path}, line {len(lines) + 1}: torn; {way_out}")
+        raise DamagedFile(
+            f"{path}, line {len(lines) + 1}: torn, the last line is incomplete; {way_out}"
+        )
     if not lines or lines[-1].endswith(b" "):
         raise DamagedFile(f"{path}, line {len(lines) + 1}: torn, rows are missing; {way_out}")
     followed = [line.endswith(b" ") for line in lines[:-1]]
@@ -245,7 +247,7 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
             raise DamagedFile(f"{path}, line {number}: {error}; {way_out}") from error
         if key is not None and (row["cell"], row["fingerprint"]) != owner:
             raise DamagedFile(
-                f"{path}, line {number}: belongs to cell {row['cell']}, fingerprint "
+                f"{path}, line {number}: belongs to run {row['cell']}, fingerprint "
                 f"{row['fingerprint']}; move the file where it belongs"
             )
         if row["schema"] == 1:
@@ -253,7 +255,9 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
         rows.append(row)
     if any(followed) and not all(followed):
         number = followed.index(False) + 2
-        raise DamagedFile(f"{path}, line {number}: stands behind what was the last row; {way_out}")
+        raise DamagedFile(
+            f"{path}, line {number}: follows a row that says it is the last; {way_out}"
+        )
     return rows
 
 

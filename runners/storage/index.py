@@ -29,6 +29,7 @@ from lra.runners.storage.formats import (
 from lra.runners.storage.seals import NotSealed, read_sealed, seal
 
 FORMAT = 3
+_CELLS = "cells"
 """3: says what was disturbed. 2: with a digest of itself. 1: without."""
 WORTH_WRITING = 50
 """Rows files read, from which on the index is written."""
@@ -89,7 +90,7 @@ class RowsIndex:
             BadStore: the rows are of a newer schema, or cannot be read.
         """
         name = f"{key}/{fingerprint}"
-        path = f"{self.root}/cells/{key[:2]}/{key}/rows-{fingerprint}.jsonl"
+        path = f"{self.root}/{_CELLS}/{key[:2]}/{key}/rows-{fingerprint}.jsonl"
         try:
             status = persistent(os.stat, path)  # a path made of parts takes as long again
         except OSError as error:

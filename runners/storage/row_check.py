@@ -140,7 +140,7 @@ def read_row(line: bytes) -> Row:
         try:
             anything = _decode(line)
         except _NO_ROW as error:
-            raise BadRow(f"torn, not JSON ({error})") from error
+            raise BadRow(f"torn or damaged, not JSON ({error})") from error
         return checked_row(anything)
     _check_rest(row)
     return cast(Row, row)
@@ -184,13 +184,12 @@ def _typed(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
         missing, unknown = sorted(expected - columns.keys()), sorted(columns.keys() - expected)
         if not missing and {"family", "options"} <= {*unknown}:
             raise ForeignRow(
-                "has the columns that lra.rows adds, so that pandas saved this file: read it by "
-                "pandas.read_json(path, lines=True, precise_float=True), and give that frame to "
-                "lra.table or lra.figure"
+                "has the columns that lra.rows adds, because pandas saved this file: read it "
+                "with pandas.read_json(path, lines=True, precise_float=True), and pass that "
+                "frame to lra.table or lra.figure"
             )
         raise BadRow(
-            f"not a row of schema 1 to {SCHEMA}: lacks {_seen(missing)}, has besides "
-            f"{_seen(unknown)}"
+            f"not a row of schema 1 to {SCHEMA}: missing {_seen(missing)}, unknown {_seen(unknown)}"
         )
     problem, _, place = str(refusal).partition(" - at `$.")
     name = re.split(r"\W", place)[0]

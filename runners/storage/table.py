@@ -68,8 +68,8 @@ def warn_if_mixed(table: "pd.DataFrame") -> None:
     )
     if mixed:
         warnings.warn(
-            f"rows made by different versions of the code stand in one table: {some(mixed)} "
-            "(runner/model/task); run the sweep again for equal ground",
+            f"one table has rows made by different versions of the code: {some(mixed)} "
+            "(runner/model/task); rerun the sweep to compare them under one version",
             MixedSources,
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""An average of the weights, kept next to the weights that are trained.
+"""An average of the weights, stored in addition to the trained weights.
 
 An exponential moving one begins as the weights after the first update; buffers have no average,
 the model's are used. That is `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`,
@@ -28,7 +28,7 @@ class WeightAverage:
     """
 
     taken = 0
-    """Updates in it, which are fewer than batches where several make one."""
+    """Updates that it includes; several batches may make one update."""
 
     def __init__(self, model: nn.Module, decay: float, *, warmup: bool) -> None:
         self.weights: dict[str, Tensor] = {
@@ -39,17 +39,17 @@ class WeightAverage:
 
     @property
     def begun(self) -> bool:
-        """Whether it is evaluated in place of the weights."""
+        """Whether it is evaluated instead of the weights."""
         return True
 
     def decay_now(self) -> float:
-        """Return what stays of the average in the next update."""
+        """Return the factor of the old average in the next update."""
         t = self.taken
         return min(self.decay, (1 + t) / (10 + t)) if self.warmup else self.decay
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the weights after an update in."""
+        """Add the weights after an update."""
         weights = [local_part(weight) for weight in self.weights.values()]
         averages = [local_part(average) for average in self.averages.values()]
         if self.taken:
@@ -60,7 +60,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Give the model the average for a while; then it has its weights again, to the bit."""
+        """Load the average into the model for a while, then restore its weights exactly."""
         trained = [weight.detach().clone() for weight in self.weights.values()]
         self.settle()
         try:
@@ -69,21 +69,21 @@ class WeightAverage:
             _copy(trained, self.weights)
 
     def settle(self) -> None:
-        """Give the model the average for good."""
+        """Load the average into the model."""
         _copy(list(self.averages.values()), self.weights)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it, besides the mean."""
+        """Return its state for a checkpoint, without the mean."""
         return {"taken": self.taken}
 
     def restore(self, averages: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Go on from an average of an earlier process, and from what `state` returned there."""
+        """Resume from an average of an earlier process, and the result of `state` there."""
         _copy([averages[name] for name in self.averages], self.averages)
         self.taken = state["taken"]
 
 
 class TriggeredAverage(WeightAverage):
-    """The mean of all weights since the validation that was worse than one long before it.
+    """The mean of all weights since validation stopped improving.
 
     Args:
         model: Whose parameters.
@@ -99,30 +99,30 @@ class TriggeredAverage(WeightAverage):
 
     @property
     def begun(self) -> bool:
-        """Whether it is evaluated in place of the weights."""
+        """Whether it is evaluated instead of the weights."""
         return self.taken > 0
 
     def see(self, score: float) -> None:
-        """Take the score of a validation; higher is better."""
+        """Record the score of a validation; higher is better."""
         if self.taken < 0 and score < max(self.scores[: -self.patience], default=score):
             self.taken = 0
         self.scores.append(score)
 
     def decay_now(self) -> float:
-        """Return the share of the updates so far in the next mean."""
+        """Return the weight of the old mean in the next one."""
         return self.taken / (self.taken + 1)
 
     def update(self) -> None:
-        """Take the weights after an update in, once the mean has begun."""
+        """Add the weights after an update, once the mean has begun."""
         if self.taken >= 0:
             super().update()
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it, besides the mean."""
+        """Return its state for a checkpoint, without the mean."""
         return super().state() | {"scores": list(self.scores)}
 
     def restore(self, averages: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Go on from an average of an earlier process, and from what `state` returned there."""
+        """Resume from an average of an earlier process, and the result of `state` there."""
         super().restore(averages, state)
         self.scores = list(state["scores"])
 

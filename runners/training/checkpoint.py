@@ -53,7 +53,7 @@ class Checkpoints:
         for path in (self.folder / name for name in (RESUME, PREVIOUS, WEIGHTS)):
             if lexists(path) and not is_file(path):
                 aside = self.folder.parent / f"damaged-{time.time_ns()}-{path.name}"
-                log.warning("%s is no file; it lies in %s now", path, aside)
+                log.warning("%s is not a file; it was moved to %s", path, aside)
                 atomic.rename(path, aside)
 
     def states(self) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -112,10 +112,10 @@ class Checkpoints:
         try:
             weights = _load(path)
             if not all(isinstance(value, torch.Tensor) for value in weights.values()):
-                raise TypeError("it holds more than tensors")
+                raise TypeError("it contains more than tensors")
             odd = [name for name, value in weights.items() if not value.isfinite().all()]
             if odd:
-                raise TypeError(f"{odd[0]} holds numbers that are not finite")
+                raise TypeError(f"{odd[0]} contains numbers that are not finite")
         except atomic.StorageRefused:
             raise
         except DAMAGED as error:
@@ -139,7 +139,7 @@ def _load(path: Path) -> dict[str, Any]:
     """
     content = _asked(path, lambda: persistent(_content, path))
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise TypeError(f"it holds a {type(content).__name__}; wanted a mapping from text")
+        raise TypeError(f"it contains a {type(content).__name__}; wanted a mapping from text")
     return content
 
 

@@ -1,4 +1,4 @@
-"""What a training does besides moving weights: its options."""
+"""The options of a training, apart from those of the optimiser."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ class Keep(StrEnum):
 
     last = auto()
     best = auto()
-    """Those with the best validation metric so far."""
+    """The weights with the best validation metric."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """What a training run does besides moving weights."""
+    """The options of a training, apart from those of the optimiser."""
 
     incidental: ClassVar[frozenset[str]] = frozenset({"log_every_steps", "checkpoint_every_s"})
     """Options that change no number: not part of a result's identity."""
@@ -34,7 +34,7 @@ class TrainConfig:
     evaluate_first: bool = False
     """Validate before the first step, too."""
     validation_examples: int | None = None
-    """Examples that are judged during training, the first ones; None = all."""
+    """Examples to validate on during training, the first ones; None = all."""
     evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
     """Splits of the final evaluation."""
     evaluation_batch_size: int = 64
@@ -43,14 +43,15 @@ class TrainConfig:
     """Windows and batches of the first steps, one mapping for each stage: its keys are the fields
     of `lra.runners.training.stages.Stage`."""
     window_deviation: float | None = None
-    """Standard deviation, in tokens, of the training windows' lengths, of which one is drawn for
-    each batch; the rate scales with it (AWD-LSTM, arXiv:1708.02182). None = all have one length."""
+    """Standard deviation, in tokens, of window lengths in training; one length is drawn for each
+    batch, and the learning rate scales with it (AWD-LSTM, arXiv:1708.02182). None = equal
+    lengths."""
     halved_windows: float = 0.0
-    """Share of the batches whose lengths are drawn around half of the window."""
+    """Fraction of the batches whose lengths are drawn around half of the window."""
     log_every_steps: int = 50
     checkpoint_every_s: float = 300.0
     until_step: int | None = None
-    """Where to end before the schedule does, with the state kept; None = not before."""
+    """Step at which to end before the schedule does, with the state saved; None = at the end."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -80,10 +81,12 @@ class TrainConfig:
                 "windows one length"
             )
         if not 0 <= self.halved_windows < 1:
-            raise ValueError(f"halved_windows lies from 0 to below 1: got {self.halved_windows}")
+            raise ValueError(
+                f"halved_windows must be at least 0 and below 1: got {self.halved_windows}"
+            )
         if self.halved_windows and self.window_deviation is None:
             raise ValueError(
-                f"halved_windows has nothing to act on without window_deviation: got "
+                "halved_windows acts only together with window_deviation: got "
                 f"{self.halved_windows}; leave it at 0, or choose window_deviation"
             )
 
@@ -103,11 +106,11 @@ class TrainConfig:
         return task.with_varied_windows(self.window_deviation, self.halved_windows)
 
     def stretch(self, length: int, usual: int) -> float:
-        """Return what the rate of a step is multiplied by for the tokens of its window."""
+        """Return the factor of a step's learning rate for the tokens of its window."""
         return 1.0 if self.window_deviation is None else length / usual
 
     def marks(self, regime: str) -> Mapping[str, str]:
-        """Return the label of stages, where there are some."""
+        """Return the label of stages, if there are any."""
         del regime
         stages = (", ".join(f"{k}={v}" for k, v in stage.items()) for stage in self.stages)
         return {"stages": "; ".join(stages)} if self.stages else {}
@@ -117,13 +120,13 @@ def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneCo
     """Raise ValueError for options of optimisation that this training or model cannot apply."""
     if optim.schedule is Schedule.plateau and not config.evaluate_every_steps:
         raise ValueError(
-            "schedule=plateau goes by validation during training: got evaluate_every_steps=0; type "
-            "runner.evaluate_every_steps=N, or choose another schedule"
+            "schedule=plateau depends on validation during training: got "
+            "evaluate_every_steps=0; type runner.evaluate_every_steps=N, or choose another schedule"
         )
     if config.until_step is not None and config.until_step >= optim.steps:
         raise ValueError(
-            f"runner.until_step ends a training before its schedule: got {config.until_step} of "
-            f"{optim.steps} steps; wanted fewer, or null"
+            "runner.until_step stops a training before its schedule ends: got "
+            f"{config.until_step} of {optim.steps} steps; wanted fewer, or null"
         )
     if optim.average_after is not None and not config.evaluate_every_steps:
         raise ValueError(
@@ -132,14 +135,14 @@ def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneCo
         )
     if optim.label_smoothing and backbone.softmax == Softmax.adaptive:
         raise ValueError(
-            f"label_smoothing needs the probability of every class, and softmax=adaptive computes "
-            f"that of groups: got {optim.label_smoothing}; set it to 0, or model.backbone.softmax="
-            "full"
+            "label_smoothing needs the probability of every class, but softmax=adaptive "
+            f"computes probabilities of groups: got {optim.label_smoothing}; set it to 0, or "
+            "model.backbone.softmax=full"
         )
     for stage in TrainingStages(config.stages, optim).parts:
         if stage.accumulate > 1 and config.window_deviation is not None:
             raise ValueError(
-                "window_deviation sets the rate of each update by the length of its window: got "
-                f"{stage.where}.accumulate={stage.accumulate}; set it to 1, or window_deviation "
-                "to null"
+                "window_deviation sets the learning rate of each update by the length of its "
+                f"window: got {stage.where}.accumulate={stage.accumulate}; set it to 1, or "
+                "window_deviation to null"
             )

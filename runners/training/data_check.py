@@ -70,7 +70,7 @@ def check_streams(
     if not isinstance(task, WindowedTask) or (tokens := task.row_tokens(split, rows)) is None:
         return
     streams = "1 stream" if rows == 1 else f"{rows} streams"
-    available = f"the {split} split of {task.spec.name} has {tokens:,} for each of {streams}"
+    available = f"the {split} split of {task.spec.name} has {tokens:,} tokens for each of {streams}"
     memory = (
         stage_memory[1]
         if stage_memory
@@ -84,13 +84,13 @@ def check_streams(
         name = stage_memory[0] if stage_memory else name
         fewer = ", or take a smaller batch" if rows > 1 else ""
         raise Unsupported(
-            f"{name}={memory} is more tokens than there are to remember: {available}; type "
+            f"{name}={memory} is more tokens than the data have: {available}; type "
             f"{name}={tokens} or less{fewer}"
         )
     read = tokens if steps is None else min(tokens, steps * task.window(split))
     if model.positions is not None and read > model.positions.max_length:
         raise Unsupported(
-            f"positions={model.config.positions} end at {model.positions.max_length:,} tokens: "
-            f"{available}, whose positions go on; choose model.backbone.positions=rotary, alibi, "
-            "sinusoidal or none"
+            f"positions={model.config.positions} end at {model.positions.max_length:,} tokens, "
+            f"and {available}, whose positions continue beyond that; choose "
+            "model.backbone.positions=rotary, alibi, sinusoidal or none"
         )

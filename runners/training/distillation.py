@@ -1,4 +1,4 @@
-"""Learning from another model: its answers, its hidden states, where it looks.
+"""Learning from another model: from its answers, its hidden states and its attention.
 
     L = (1 - a) CE(y, p) + a T^2 KL(t^T || p^T) + b mean |h_s - h_t|^2 + c mean KL(A_t || A_s)
 
@@ -31,15 +31,15 @@ from lra.models.backbone.stack import Stack
 from lra.models.mixer import Layout, State, Unsupported
 
 FACTS = ("head", "vocabulary", "classes", "scalars")
-"""What both must answer alike."""
+"""Facts of the task that both models must share."""
 LEAST = 1e-9
-"""Added to weights before their logarithm: those of windows are 0 far away."""
+"""Added to weights before their logarithm, because weights outside a window are 0."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class DistillationLoss:
-    """How much a student learns from what."""
+    """The weights of the parts of a student's loss."""
 
     temperature: float = 2.0
     """T."""
@@ -55,14 +55,14 @@ class DistillationLoss:
         if not self.temperature > 0:
             raise ValueError(f"temperature must be positive: got {self.temperature}; 2 is usual")
         if not 0 <= self.share <= 1:
-            raise ValueError(f"share lies from 0 (labels alone) to 1: got {self.share}")
+            raise ValueError(f"share must be from 0 (labels alone) to 1: got {self.share}")
         for name in ("hidden", "attention"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or more: got {getattr(self, name)}")
 
 
 class Distillation:
-    """Computes a student's loss with the teacher's answers: called in place of the student.
+    """Computes a student's loss with the teacher's answers; it is called instead of the student.
 
     Args:
         student: That is trained.
@@ -82,17 +82,16 @@ class Distillation:
             self.layers = paired_layers(student, teacher)
         if loss.hidden and student.config.width != teacher.config.width:
             raise Unsupported(
-                f"hidden states of width {student.config.width} are compared with some of the "
-                f"teacher's {teacher.config.width}: set model.backbone.width to it, or "
+                f"hidden states of width {student.config.width} are compared with those of the "
+                f"teacher, of width {teacher.config.width}: set model.backbone.width to it, or "
                 "runner.hidden_weight=0"
             )
         self.cores: list[dict[int, nn.Module]] = []
         if loss.attention and student.config.heads != teacher.config.heads:
             raise Unsupported(
-                f"the attention of {student.config.heads} heads is compared with that of the "
-                f"teacher's {teacher.config.heads}, one by one: got a teacher of "
-                f"{teacher.config.heads} heads; set model.backbone.heads to it, or "
-                "runner.attention_weight=0"
+                f"attention is compared head by head, with {student.config.heads} heads here: "
+                f"got a teacher of {teacher.config.heads} heads; set model.backbone.heads to "
+                "it, or runner.attention_weight=0"
             )
         if loss.attention:
             self.cores = [_cores(model) for model in (student, teacher)]
@@ -114,8 +113,9 @@ class Distillation:
         """
         if state is not None:
             raise Unsupported(
-                "distillation reads every window anew: got a state along time; choose "
-                "task.regime=non_overlapping and task.memory=0"
+                "distillation reads every window from an empty state: got a state that "
+                "continues from window to window; choose task.regime=non_overlapping and "
+                "task.memory=0"
             )
         with _watched(self.teacher, self.cores[1:]) as theirs, torch.no_grad():
             self.teacher(tokens, target, keep, layout=layout)
@@ -155,7 +155,7 @@ def divergence(
 def attention_divergence(
     teacher: tuple[Any, CoreCall], student: tuple[Any, CoreCall]
 ) -> Float[Tensor, ""]:
-    """Return the mean KL of the student's attention from the teacher's, over heads and queries."""
+    """Return the mean KL divergence of the student's attention from the teacher's."""
     with torch.no_grad():
         theirs = torch.cat([part for _, part in weights(*teacher)], -1)
     ours = torch.cat([part for _, part in weights(*student)], -1)
@@ -164,7 +164,7 @@ def attention_divergence(
 
 
 def paired_layers(student: Backbone, teacher: Backbone) -> list[tuple[int, int]]:
-    """Return which of the teacher's layers each of the student's learns from, counted from 0.
+    """Return the teacher's layer for each layer of the student, counted from 0.
 
     Raises:
         Unsupported: One is no stack of layers, or the student's are no divisor of the teacher's.
@@ -173,21 +173,21 @@ def paired_layers(student: Backbone, teacher: Backbone) -> list[tuple[int, int]]
     for name, model in (("student", student), ("teacher", teacher)):
         if not isinstance(model.stack, Stack):
             raise Unsupported(
-                f"the {name} is a stack of its own, without layers to compare: set "
-                "runner.hidden_weight=0 and runner.attention_weight=0"
+                f"the {name} replaces the ordinary stack, so there are no layers to compare: "
+                "set runner.hidden_weight=0 and runner.attention_weight=0"
             )
         if len({*model.stack.blocks}) < len(model.stack.blocks):
             raise Unsupported(
-                f"layers of the {name} that are one module cannot be told apart: set "
+                f"several layers of the {name} are one module and cannot be distinguished: set "
                 "model.backbone.layer_groups=null, or runner.hidden_weight=0 and "
                 "runner.attention_weight=0"
             )
         depths.append(len(model.stack.blocks))
     if depths[1] % depths[0]:
         raise Unsupported(
-            f"{depths[0]} layers learn from every so many of the teacher's {depths[1]}, which they "
-            "must divide: set model.backbone.depth, or runner.hidden_weight=0 and "
-            "runner.attention_weight=0"
+            f"each layer of the student learns from one layer of the teacher, so {depths[0]} "
+            f"layers must divide the teacher's {depths[1]}: set model.backbone.depth, or "
+            "runner.hidden_weight=0 and runner.attention_weight=0"
         )
     every = depths[1] // depths[0]
     return [(layer, (layer + 1) * every - 1) for layer in range(depths[0])]
@@ -198,14 +198,14 @@ def _check_facts(student: Backbone, teacher: Backbone) -> None:
         of_teacher, of_student = getattr(teacher.facts, name), getattr(student.facts, name)
         if of_teacher != of_student and not (name == "classes" and student.per_token):
             raise Unsupported(
-                "a teacher answers the student's own question: got a teacher with "
-                f"{name}={of_teacher} and a student with {name}={of_student}; name a teacher that "
-                "was trained on this task, with this vocabulary"
+                "teacher and student must answer the same question: got a teacher with "
+                f"{name}={of_teacher} and a student with {name}={of_student}; name a teacher "
+                "that was trained on this task, with this vocabulary"
             )
     if student.facts.memory or teacher.facts.memory:
         raise Unsupported(
-            "distillation reads every window anew: got a task with a memory; choose "
-            "task.regime=non_overlapping and task.memory=0"
+            "distillation reads every window from an empty state: got a task with a memory; "
+            "choose task.regime=non_overlapping and task.memory=0"
         )
 
 
@@ -214,7 +214,7 @@ def _cores(model: Backbone) -> dict[int, nn.Module]:
     if reasons:
         layer, why = next(iter(reasons.items()))
         raise Unsupported(
-            f"layer {layer} has no attention to learn from or by: {why}; set "
+            f"layer {layer} has no attention weights to compare: {why}; set "
             "runner.attention_weight=0"
         )
     return cores
@@ -232,7 +232,7 @@ def _distance(
 
 
 class _Watch:
-    """What a pass of a model leaves: hidden states by layer, calls of cores, what the head got."""
+    """Records of one pass: hidden states by layer, calls of cores, the head's input."""
 
     def __init__(self, model: Backbone) -> None:
         self.model = model

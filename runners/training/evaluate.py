@@ -1,4 +1,4 @@
-"""Judge a model on one split, item by item."""
+"""Evaluate a model on one split, item by item."""
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from lra.tasks.task import Batch, Derives, Kind, Tally, Task, remarks_of
 
 
 class SplitScores(NamedTuple):
-    """What one split says about a model."""
+    """The scores of one split."""
 
     measured: dict[str, float]
     """Metrics over the whole split."""
@@ -30,7 +30,7 @@ class SplitScores(NamedTuple):
     parts: dict[tuple[str, str], tuple[float, float]]
     """By (kind, part): mean loss in nats over the items of that part, and their number."""
     remark: str = ""
-    """What must be kept in mind about the split."""
+    """A remark that readers of the scores need."""
 
 
 def evaluate(
@@ -45,7 +45,7 @@ def evaluate(
     learn: Callable[[Outcome, Batch], None] | None = None,
     ranks: Ranks | None = None,
 ) -> SplitScores:
-    """Return accuracy, mean loss in nats and what follows from it, outcomes in split order, parts.
+    """Return accuracy, mean loss in nats and what follows from it, outcomes by index, and parts.
 
     Leaves the model in eval mode. Where batches say which rows start a new text (`reset`), a state
     is carried from batch to batch.
@@ -103,7 +103,7 @@ def evaluate(
     tallies = _in_order(kept, ranks)
     count = sum(tally.count for tally in tallies)
     if not count:
-        raise ValueError(f"the {split} split of {task.spec.name} has nothing to judge")
+        raise ValueError(f"the {split} split of {task.spec.name} has no examples to evaluate")
     index = np.concatenate([tally.index.numpy() for tally in tallies]).astype(np.int64)
     order = np.argsort(index, kind="stable")
     outcomes = Outcomes(
@@ -136,7 +136,7 @@ def _by_batch(model: Backbone, rows: int, widths: Collection[int]) -> str:
     if len(widths) > 1 and model.config.padding != Padding.masked:
         padding = f"padding={model.config.padding}"
     by = " and ".join(filter(None, (option, padding)))
-    return f"judged in batches of {rows}, whose rows can change each other by {by}" if by else ""
+    return f"evaluated in batches of {rows}, whose rows can change each other by {by}" if by else ""
 
 
 def _without_gradients(ranks: Ranks) -> AbstractContextManager[None]:

@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """The state of one training run."""
+    """The state of one training."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Trainer:
         self.together = None if self.ranks.alone else Together(self.part_loss, self.ranks)
 
     def run(self, stop: threading.Event, earlier: Path | None = None) -> Iterator[Item]:
-        """Train from the last checkpoint on, or from an earlier training's, then evaluate."""
+        """Train from the last checkpoint, or from that of an earlier training, then evaluate."""
         check_data(self.model, self.task, self.stages, self.config)
         torch.manual_seed(rank_seed(self.seed, self.ranks.rank))
         own = self.checkpoints.present()
@@ -136,7 +136,7 @@ class Trainer:
             raise
 
     def fit(self, stop: threading.Event) -> Iterator[Item]:
-        """Take the steps that are left. Only the steps are on the clock."""
+        """Take the remaining steps. Only steps count as training time."""
         self.saved_at = time.perf_counter()
         pace = Pace(self.step, self.end, self.config.evaluate_every_steps)
         self.model.train()
@@ -146,7 +146,7 @@ class Trainer:
                 yield from self.fit_stage(stage, pace, stop)
 
     def fit_stage(self, stage: TrainingStage, pace: Pace, stop: threading.Event) -> Iterator[Item]:
-        """Take the steps that are left of one stage."""
+        """Take the remaining steps of one stage."""
         every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
         self.stage, self.streams.stage_memory = stage, stage.memory
         self.window = stage.window(self.task)
@@ -208,36 +208,38 @@ class Trainer:
                     self.save()
                     self.saved_at = time.perf_counter()
                     if stopping:
-                        raise Interrupted(f"stopped after step {self.step}; resume to go on")
+                        raise Interrupted(
+                            f"stopped after step {self.step}; rerun the command to resume"
+                        )
 
     def ahead(self) -> float | None:
-        """Return the steps that are left by their tokens; None: count them."""
+        """Return the remaining steps by their tokens; None: count steps."""
         early = self.end < self.optim.steps
         return None if early else self.stages.ahead(self.step, self.task)
 
     def overdue(self) -> bool:
-        """Tell whether the last checkpoint is old."""
+        """Tell whether it is time for the next checkpoint."""
         return time.perf_counter() - self.saved_at > self.config.checkpoint_every_s
 
     def begin_epoch(self) -> None:
-        """Leave what is left of an epoch, and what is remembered of it."""
+        """Skip the rest of an epoch, and clear the state that was carried."""
         if self.position.number:
             self.position = BatchPosition(self.position.epoch + 1, 0)
         self.streams.forget()
 
     def empty_streams(self, step: int) -> State:
-        """Return what the model remembers before the first token of a batch like that of `step`."""
+        """Return an empty state for a batch like that of `step`."""
         stage = self.stages.stage_at(step)
         return self.streams.empty(stage.batch_size, stage.memory)
 
     def counted_step(self, batch: Batch, requests: tuple[bool, bool]) -> Tensor:
-        """Take one step; on several ranks, count what is read and sent."""
+        """Take one step; with several processes, count what is read and sent."""
         if self.together is None:
             return self.advance(batch)
         return self.together.counted_step(partial(self.advance, batch, requests), batch)
 
     def advance(self, batch: Batch, requests: tuple[bool, bool] = (False, False)) -> Tensor:
-        """Take one step, which need not end with an update; return its loss, detached.
+        """Take one step, which may end without an update; return its loss, detached.
 
         Args:
             batch: Of all ranks.
@@ -285,7 +287,7 @@ class Trainer:
         return loss
 
     def check(self, loss: float) -> None:
-        """Raise `Diverged` for a loss that is no finite number."""
+        """Raise `Diverged` if a loss is not finite."""
         if not math.isfinite(loss):
             rate = self.updates.rate(self.step - 1)
             raise Diverged(
@@ -294,14 +296,14 @@ class Trainer:
             )
 
     def due(self) -> bool:
-        """Tell whether validation comes after this step and is still to be done."""
+        """Tell whether validation follows this step and is still to be done."""
         every = self.config.evaluate_every_steps
         if not every or self.step == self.validated:
             return False
         return self.step % every == 0 or self.step == self.optim.steps
 
     def validate(self, stop: threading.Event) -> Iterator[Item]:
-        """Evaluate the validation split during training; remember the best weights."""
+        """Evaluate the validation split during training, and remember the best weights."""
         few = self.config.validation_examples
         scores = self.judge("validation", stop, few, weights=self.updates.evaluated())
         split_labels = {"split": "validation"}
@@ -324,7 +326,7 @@ class Trainer:
         *,
         weights: AbstractContextManager[None] | None = None,
     ) -> SplitScores:
-        """Evaluate one split, or its first examples; give way to a stop signal.
+        """Evaluate one split, or its first examples; a stop signal ends it.
 
         Args:
             split: Of the task.
@@ -359,7 +361,7 @@ class Trainer:
         return scores
 
     def conclude(self, stop: threading.Event) -> Iterator[Item]:
-        """Evaluate with the weights that are kept, and yield the final rows."""
+        """Evaluate the final weights, and yield the final rows."""
         self.save()  # an interruption from here on repeats the evaluation only
         average = self.updates.begun
         labels = {"weights": "average" if average else "last"}
@@ -382,19 +384,19 @@ class Trainer:
         self.ranks.wait()
 
     def bookkeeping(self) -> Iterator[Measurement]:
-        """Yield what the run cost."""
+        """Yield rows of time and counts."""
         yield from cost_rows(self)
 
     def note(
         self, *, metric: str, value: float, step: int, labels: Mapping[str, str] | None = None
     ) -> Measurement:
-        """Make a row that a resumed run yields again."""
+        """Make a row that a resumed training yields again."""
         row = Measurement(metric=metric, value=value, step=step, labels=dict(labels or {}))
         self.rows.append({key: getattr(row, key) for key in ("metric", "value", "step", "labels")})
         return row
 
     def state(self) -> dict[str, Any]:
-        """Return everything that decides how the run goes on."""
+        """Return everything that decides how the training continues."""
         return saved_state(self)
 
     def save(self) -> None:
@@ -408,7 +410,7 @@ class Trainer:
         self.ranks.wait()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that has passed `misfit`."""
+        """Continue from a state that `misfit` has accepted."""
         restore(self, state)
 
 
@@ -416,7 +418,7 @@ _CALMER = "lower optim.peak_learning_rate, warm up for longer, or set optim.clip
 
 
 def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
-    """Yield what a training cost so far."""
+    """Yield what a training has taken so far."""
     times = tuple(trainer.step_times)
     spent = trainer.spent_s + trainer.window_s
     count = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
@@ -448,11 +450,11 @@ def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
 
 
 _PLAIN = ("step", "since", "examples", "validated", "spent_s", "window_s", "waited_s")
-"""Plain numbers of a trainer, by their names."""
+"""Plain numbers in a trainer's state, by name."""
 
 
 def identity(trainer: Trainer) -> str:
-    """Return a hash of what must agree before a checkpoint may be continued."""
+    """Return a hash of what must be equal before a checkpoint may be resumed."""
     shapes = {name: list(value.shape) for name, value in trainer.model.state_dict().items()}
     config = must_agree(trainer.config, but={*trainer.config.incidental, "until_step"})
     options = [must_agree(trainer.optim), config, str(trainer.hardware.precision)]
@@ -460,7 +462,7 @@ def identity(trainer: Trainer) -> str:
 
 
 def saved_state(trainer: Trainer) -> dict[str, Any]:
-    """Return everything that decides how the run goes on."""
+    """Return everything that decides how the training continues."""
     cuda = trainer.device.type == "cuda"
     return {
         "identity": identity(trainer),
@@ -481,7 +483,7 @@ def saved_state(trainer: Trainer) -> dict[str, Any]:
 
 
 def restore(trainer: Trainer, state: dict[str, Any]) -> None:
-    """Continue from a state that has passed `misfit`."""
+    """Continue from a state that `misfit` has accepted."""
     if trainer.together is not None:
         state = trainer.together.rank_state(state, trainer.model, trainer.updates, trainer.device)
     trainer.model.load_state_dict(state["model"])
@@ -499,7 +501,7 @@ def restore(trainer: Trainer, state: dict[str, Any]) -> None:
 
 
 def gradients(trainer: Trainer) -> dict[str, Tensor]:
-    """Return what was accumulated since the last update, by parameter."""
+    """Return the gradients accumulated since the last update, by parameter."""
     named = trainer.model.named_parameters()
     return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
@@ -519,7 +521,7 @@ def step_progress(
     wait_share: float,
     device: torch.device,
 ) -> Progress:
-    """Return what a person, and a dashboard, want to see of the step just taken."""
+    """Return what people and dashboards want to know about the last step."""
     rows, *targets = batch.target.shape
     counted = rows * targets[0] if targets else rows
     step_s = pace.step_s or None

@@ -1,4 +1,4 @@
-"""The options of what moves the weights: `conf/optim`."""
+"""The options of the optimiser, its schedule and its batches: `conf/optim`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,19 +32,19 @@ class Optimiser(StrEnum):
 
 
 class Schedule(StrEnum):
-    """How the learning rate moves over the run."""
+    """How the learning rate changes over the run."""
 
     constant = auto()
     cosine = auto()
     """Half a cosine, from the warm-up's end to the last step."""
     cosine_restarts = auto()
-    """One after the other, `cycle_steps` long, each `cycle_multiplier` times the last one
-    (SGDR, arXiv:1608.03983)."""
+    """Cosines one after another, `cycle_steps` long, each `cycle_multiplier` times the last (SGDR,
+    arXiv:1608.03983)."""
     lra_cosine = auto()
     """The cosine of the Long Range Arena code, which starts again every `cycle_steps`."""
     linear = auto()
     polynomial = auto()
-    """A power of what is left of the run."""
+    """A power of the remaining fraction of the run."""
     one_cycle = auto()
     """Up to the peak and down to nearly nothing (arXiv:1708.07120), as PyTorch's OneCycleLR."""
     rsqrt = auto()
@@ -52,7 +52,7 @@ class Schedule(StrEnum):
     inverse_sqrt = auto()
     """That of "Attention is all you need", which fairseq uses too, with its peak named."""
     plateau = auto()
-    """Lower whenever validation no longer gets better."""
+    """Lowered whenever validation stops improving."""
 
 
 class Anneal(StrEnum):
@@ -63,7 +63,7 @@ class Anneal(StrEnum):
 
 
 class DecayedWeights(StrEnum):
-    """What weight decay acts on."""
+    """Which weights decay."""
 
     all = auto()
     matrices = auto()
@@ -75,18 +75,18 @@ class DecayedWeights(StrEnum):
 
 
 class Statistics(StrEnum):
-    """Of which rows a model takes what it computes over rows (`Backbone.by_batch`)."""
+    """Over which rows a model takes statistics (`Backbone.by_batch`)."""
 
     batch = auto()
-    """Of all rows of a batch, which then is not split."""
+    """All rows of a batch, which must stay whole."""
     micro_batch = auto()
-    """Of the rows of each micro-batch, as in code that adds up gradients."""
+    """The rows of each micro-batch, as in code that accumulates gradients."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """An optimiser, a schedule, and what is done with a gradient before and with weights after.
+    """An optimiser, a schedule, and what happens to gradients before and to weights after a step.
 
     `peak_learning_rate` is the largest rate reached, but for `rsqrt`: there it is the base B of
     the Long Range Arena code, whose peak is B / sqrt(warmup_steps). What the options of one
@@ -107,7 +107,7 @@ class OptimConfig:
     weight_decay: float = 0.0
     decayed_weights: DecayedWeights = DecayedWeights.all
     clip: float | None = 1.0
-    """Largest norm of the whole gradient; None leaves it alone."""
+    """Largest norm of the whole gradient; None: no limit."""
     clip_value: float | None = None
     schedule: Schedule = Schedule.cosine
     warmup_steps: int = 0
@@ -130,13 +130,13 @@ class OptimConfig:
     ema_decay: float | None = None
     ema_warmup: bool = False
     average_after: int | None = None
-    """Validations after which weights are averaged unless they were better than those before them
-    (NT-ASGD, arXiv:1708.02182): see `lra.runners.training.averaging`."""
+    """Averaging starts when a validation is worse than the best of those more than so many before
+    it (NT-ASGD, arXiv:1708.02182)."""
     steps: int = 1000
     batch_size: int = 32
-    """The effective batch, whatever `micro_batch_size` is."""
+    """The effective batch, for any `micro_batch_size`."""
     micro_batch_size: int | None = None
-    """Rows that are in memory at once; None = the whole batch."""
+    """Rows that are in memory at the same time; None = the whole batch."""
     statistics: Statistics = Statistics.batch
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ class OptimConfig:
         micro = self.micro_batch_size
         if micro is not None and not 1 <= micro <= self.batch_size:
             raise ValueError(
-                f"micro_batch_size lies between 1 and batch_size={self.batch_size}: got {micro}"
+                f"micro_batch_size must be from 1 to batch_size={self.batch_size}: got {micro}"
             )
         if self.schedule in IN_CYCLES and self.cycle_steps is None:
             raise ValueError(
@@ -194,17 +194,17 @@ RANGES: Mapping[str, Range] = {
     "label_smoothing": SHARE, "ema_decay": SHARE,
     "average_after": AT_LEAST_1,
 }  # fmt: skip
-"""Which values an option may have; null is allowed where its type says so."""
+"""Allowed values of an option; null is allowed if its type says so."""
 NULLABLE = ("clip", "clip_value", "tensor_clip")
-"""Limits of the gradient, which null takes away."""
+"""Limits of the gradient, which null removes."""
 
 WITH_BETAS = (
     Optimiser.adamw, Optimiser.adam, Optimiser.radam, Optimiser.lion, Optimiser.lamb,
 )  # fmt: skip
-"""Optimisers with two decays, `betas`."""
+"""Optimisers with two decay rates, `betas`."""
 IN_CYCLES = (Schedule.cosine_restarts, Schedule.lra_cosine)
 OPEN_ENDED = (Schedule.rsqrt, Schedule.inverse_sqrt)
-"""Schedules that do not know the run's last step: published warm-ups may end after it."""
+"""Schedules without a last step: published warm-ups may end after it."""
 
 NEEDS = (
     Need("betas", optimiser=WITH_BETAS),
@@ -244,4 +244,4 @@ NEEDS = (
         holds=lambda _, chosen: chosen.ema_decay is None,
     ),
 )  # fmt: skip
-"""What options need of others."""
+"""Which options need which others."""

@@ -72,16 +72,16 @@ def resumable_state(
     """
     for path, state in checkpoints.states():
         if state.get("identity") != ours["identity"]:
-            log.warning("%s is of another model or other options: left", path)
+            log.warning("%s belongs to another model or other options: ignored", path)
             continue
         shared = {key: value for key, value in state.items() if key != RANKS}
         problem = misfit(shared, ours, updates, streams) or _ranks_fault(state.get(RANKS, []))
         if problem is None:
             log.info("resumed at step %d", state["step"])
             return state
-        log.warning("%s cannot be continued (%s): left", path, problem)
+        log.warning("%s cannot be resumed (%s): ignored", path, problem)
     if checkpoints.present():
-        log.warning("no checkpoint fits: training begins anew")
+        log.warning("no checkpoint fits: training starts from the beginning")
     return None
 
 
@@ -155,7 +155,7 @@ def _streams_fault(value: Any, step: Any, empty: Callable[[int], State]) -> str 
     try:
         return _state_differs(value, empty(step))
     except Unsupported as error:
-        return f"it has streams, and this model none: {error}"
+        return f"it has a state of streams, and this model has none: {error}"
 
 
 def _state_differs(value: Any, like: State) -> str | None:
@@ -214,7 +214,7 @@ def _optimiser_fault(value: Any, like: Mapping[str, Any], updates: WeightUpdates
     moved = [p for group in updates.optimiser.param_groups for p in group["params"]]
     state = value["state"]
     if not isinstance(state, dict) or not state.keys() <= set(range(len(moved))):
-        return "optimiser.state is not of these parameters"
+        return "optimiser.state belongs to other parameters"
     return _first(
         _differs(state[index], state_of(updates.config, moved[index]), f"optimiser.state.{index}")
         for index in state
@@ -248,13 +248,13 @@ def _rows_fault(rows: Any) -> str | None:
         return f"rows is {_type_text(rows)}; wanted a list"
     for row in rows:
         if not isinstance(row, dict) or {k: type(v) for k, v in row.items()} != _ROW:
-            return f"a row is {_type_text(row)} that no training makes"
+            return f"a row is {_type_text(row)}; wanted a row that training writes"
         if not all(type(text) is str for pair in row["labels"].items() for text in pair):
             return f"a row has labels {row['labels']}; wanted texts"
         try:
             Measurement(**row)
         except ValueError as error:
-            return f"a row is none: {error}"
+            return f"a row is invalid: {error}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""How learning rate and momentum move over a run: functions of the update, and one of the scores.
+"""Learning rate and momentum over a run: functions of the update, and one of the scores.
 
 Updates are counted from 0. With warm-up W, a schedule rises linearly over the first W updates and
 reaches its peak at update W - 1; `one_cycle`, `rsqrt` and `lra_cosine` have the rise of their
@@ -90,11 +90,11 @@ _WITH_RISE: Mapping[Schedule, Callable[[OptimConfig, int], float]] = {
     Schedule.inverse_sqrt: _inverse_sqrt,
     Schedule.one_cycle: _one_cycle,
 }
-"""Schedules that say themselves how the rate rises."""
+"""Schedules whose formula includes the rise of the rate."""
 
 
 def momentum(config: OptimConfig, step: int) -> float | None:
-    """Return momentum, or the first beta, of update number `step`; None where it does not move."""
+    """Return momentum, or the first beta, of update number `step`; None if it is constant."""
     if config.momentum_range is None:
         return None
     low, high = config.momentum_range
@@ -137,7 +137,7 @@ def _within_cycle(config: OptimConfig, update: int) -> float:
 
 
 class Plateau:
-    """Lowers the rate once more than `plateau_patience` validations in a row were not better.
+    """Lowers the rate after more than `plateau_patience` validations in a row without improvement.
 
     As PyTorch's ReduceLROnPlateau with a relative threshold, which is of the best score's size so
     that scores below 0 are compared alike.
@@ -153,7 +153,7 @@ class Plateau:
         self.unimproved = self.cooling = 0
 
     def see(self, score: float) -> None:
-        """Take the score of a validation; higher is better."""
+        """Record the score of a validation; higher is better."""
         best, config = self.best, self.config
         if best is None or score > best + abs(best) * config.plateau_threshold:
             self.best, self.unimproved = score, 0
@@ -166,11 +166,11 @@ class Plateau:
             self.cooling, self.unimproved = config.plateau_cooldown, 0
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it."""
+        """Return its state for a checkpoint."""
         return {name: getattr(self, name) for name in _REMEMBERED}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Resume from a state."""
         for name in _REMEMBERED:
             setattr(self, name, state[name])
 

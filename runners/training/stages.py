@@ -1,4 +1,4 @@
-"""Stages of a training: windows, batches and updates that change on the way, as the step says.
+"""Stages of a training: windows, batches and updates that change at given steps.
 
 Listed stages come one after the other; what they leave of `optim.steps` has the task's windows and
 the batches of `optim`. The optimiser, its state and the schedule go on through all of them. Where
@@ -21,10 +21,10 @@ from lra.tasks.task import Task, WindowedTask
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One entry of `runner.stages`; null: as task and optim have it."""
+    """One entry of `runner.stages`; null: the value of task and optim."""
 
     steps: int
-    """Batches that it reads."""
+    """Batches in this stage."""
     length: int | None = None
     """Tokens of a training window."""
     batch_size: int | None = None
@@ -32,9 +32,9 @@ class Stage:
     memory: int | None = None
     """Tokens that a state remembers."""
     accumulate: int = 1
-    """Batches in a row whose mean gradient moves the weights once."""
+    """Batches in a row whose mean gradient makes one update."""
     learning_rate_scale: float = 1.0
-    """Times the rate of the schedule."""
+    """Factor of the learning rate in the schedule."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -51,13 +51,13 @@ class Stage:
         if self.steps % self.accumulate:
             raise ValueError(
                 f"accumulate={self.accumulate} leaves {self.steps % self.accumulate} of "
-                f"steps={self.steps} without an update: take steps="
-                f"{self.steps - self.steps % self.accumulate or self.accumulate}"
+                f"steps={self.steps} without an update: set "
+                f"steps={self.steps - self.steps % self.accumulate or self.accumulate}"
             )
 
 
 def read_stages(listed: Iterable[Any]) -> list[Stage]:
-    """Return the stages that mappings say. Raises ValueError, naming the entry and its key."""
+    """Return the stages in mappings. Raises ValueError, naming the entry and its key."""
     names = [entry.name for entry in fields(Stage)]
     needed = [entry.name for entry in fields(Stage) if entry.default is MISSING]
     stages = []
@@ -84,7 +84,7 @@ def read_stages(listed: Iterable[Any]) -> list[Stage]:
 
 
 def stage_mappings(stages: Iterable[Stage]) -> list[dict[str, Any]]:
-    """Return stages as mappings, without what is at its default."""
+    """Return stages as mappings, without default values."""
     return [
         {
             entry.name: value
@@ -96,24 +96,24 @@ def stage_mappings(stages: Iterable[Stage]) -> list[dict[str, Any]]:
 
 
 class TrainingStage(NamedTuple):
-    """A part of a training, with the values that hold in it."""
+    """A part of a training, with its values."""
 
     where: str
-    """As messages call it."""
+    """Its name in messages."""
     first: int
     """Steps before it."""
     end: int
-    """Steps when it is over."""
+    """Step after its last one."""
     length: int | None
     """Tokens of a window; None: the task's."""
     batch_size: int
     micro_batch_size: int | None
     memory: int | None
-    """Tokens that a state remembers; None: as model or task say."""
+    """Tokens that a state remembers; None: the value of model or task."""
     accumulate: int
     learning_rate_scale: float
     new_epoch: bool
-    """Whether its batches begin an epoch, for windows, rows or memory are others than before."""
+    """Whether its batches begin an epoch, because windows, rows or memory change."""
 
     def apply_to(self, task: Task) -> Task:
         """Return the task with the windows of this stage."""
@@ -127,14 +127,14 @@ class TrainingStage(NamedTuple):
         return (step + 1 - self.first) % self.accumulate == 0
 
     def window(self, task: Task) -> int:
-        """Return the tokens of a training window; of a task without windows, those of a row."""
+        """Return the tokens of a training window; for a task without windows, those of a row."""
         if self.length is not None:
             return self.length
         return task.window("train") if isinstance(task, WindowedTask) else task.spec.max_length
 
 
 class TrainingStages:
-    """The parts of a training in order: the listed stages, and what they leave of its steps.
+    """The parts of a training in order: the listed stages, and the remaining steps.
 
     Args:
         listed: As `runner.stages` has them.
@@ -162,7 +162,7 @@ class TrainingStages:
             if micro is not None and micro > rows:
                 raise ValueError(
                     f"{where}.micro_batch_size={micro} is more than its batch of {rows} rows: "
-                    "lower it, or leave it out"
+                    "lower it, or remove it"
                 )
             before = self.parts[-1] if self.parts else None
             part = TrainingStage(
@@ -188,17 +188,17 @@ class TrainingStages:
         return any(part.accumulate > 1 for part in self.parts)
 
     def stage_at(self, step: int) -> TrainingStage:
-        """Return the stage of the last of `step` steps; before the first step, the first."""
+        """Return the stage of step number `step`; before the first step, the first stage."""
         return next((part for part in self.parts if step <= part.end), self.parts[-1])
 
     def updates(self, step: int) -> int:
-        """Return how often the first `step` batches move the weights."""
+        """Return the number of updates in the first `step` batches."""
         return sum(
             max(0, min(step, part.end) - part.first) // part.accumulate for part in self.parts
         )
 
     def ahead(self, step: int, task: Task) -> float:
-        """Return the steps that are left, counted by their tokens as steps like the last one."""
+        """Return the remaining steps, counted by their tokens in steps like the last one."""
         now = self.stage_at(step)
         unit = now.window(task) * now.batch_size
         return sum(
@@ -214,7 +214,7 @@ class TrainingStages:
         )
 
     def check_windows(self, task: Task) -> None:
-        """Refuse windows that a task has not, or that the model for it does not reach.
+        """Refuse windows that the task lacks, or that are longer than its model allows.
 
         Raises:
             ValueError: with the stage, its length, and the way out.
@@ -226,7 +226,7 @@ class TrainingStages:
             ):
                 raise ValueError(
                     f"{part.where}.memory={part.memory} needs a task that carries a state from "
-                    f"batch to batch: got task={task.spec.name} without one; leave memory out, or "
+                    f"batch to batch: got task={task.spec.name} without one; remove memory, or "
                     "type task.regime=memory task.memory=N task.contiguous=true"
                 )
             if part.length is None:
@@ -234,19 +234,21 @@ class TrainingStages:
             option = f"{part.where}.length={part.length}"
             if not isinstance(task, WindowedTask):
                 raise ValueError(
-                    f"{option} needs a task that reads windows of a stream: got task="
-                    f"{task.spec.name}; leave length out, or choose language modelling of a stream"
+                    f"{option} needs a task that reads windows of a stream: got "
+                    f"task={task.spec.name}; remove length, or choose language modelling of a "
+                    "stream"
                 )
             if part.length > longest:
                 raise ValueError(
-                    f"{option} is beyond the {longest} tokens that the model and its positions are "
-                    "built for, the longer of task.length and task.evaluation_length: shorten the "
-                    f"stage, or type task.evaluation_length={part.length}"
+                    f"{option} is beyond the {longest} tokens for which the model and its "
+                    "positions are built, the larger of task.length and "
+                    "task.evaluation_length: shorten the stage, or type "
+                    f"task.evaluation_length={part.length}"
                 )
             task.with_windows(part.length)
 
     def check_batches(self, task: Task) -> None:
-        """Refuse a listed stage, or the rest, of which the training data do not fill a batch.
+        """Refuse stages whose batches are larger than the training data.
 
         Args:
             task: Prepared.
@@ -268,7 +270,7 @@ class TrainingStages:
 
 
 def check_batch_parts(by_batch: str, stages: TrainingStages, processes: int) -> None:
-    """Refuse to part batches whose rows change each other.
+    """Refuse to split batches whose rows change each other.
 
     Args:
         by_batch: The option by which they do, as `name=value`; empty: they do not.
@@ -291,8 +293,8 @@ def check_batch_parts(by_batch: str, stages: TrainingStages, processes: int) -> 
     if parting:
         setting, allowed = parting[0]
         option = by_batch.partition("=")[0]
-        parts = "" if allowed == "1" else "; optim.statistics=micro_batch takes them of each part"
+        parts = "" if allowed == "1" else "; or set optim.statistics=micro_batch"
         raise Unsupported(
-            f"{by_batch} takes statistics of all examples of an update: got {setting}, which parts "
-            f"them; set it to {allowed}, or choose another {option}{parts}"
+            f"{by_batch} takes statistics of all examples of an update: got {setting}, which "
+            f"splits them; set it to {allowed}, or choose another {option}{parts}"
         )

@@ -91,7 +91,9 @@ def _share(
     codes = [int(code) for log in logs for code in ENDED.findall(log)]
     found.check(len(codes) == workers, f"{name}: {len(codes)} of {workers} workers ended: {codes}")
     for log in logs:
-        found.check("begins anew" not in log, f"{name}: a training began anew: {log[-800:]}")
+        found.check(
+            "starts from the beginning" not in log, f"{name}: a training began anew: {log[-800:]}"
+        )
         found.check("Traceback" not in log, f"{name}: a traceback: {log[-800:]}")
     aside = [str(path) for path in bench.results.rglob("damaged-*")]
     found.check(not aside, f"{name}: set aside: {aside[:3]}")

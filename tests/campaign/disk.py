@@ -106,7 +106,7 @@ def _judge(found: Found, ended: Ended, case: str, faults: int = 1) -> bool:
     if ended.code == 2:
         found.faults[case] += faults
         found.check(
-            "same command goes on from here" in ended.said and "lra: " in ended.said,
+            "Rerun the same command to resume" in ended.said and "lra: " in ended.said,
             f"{case}: no way out in {ended.said[-800:]}",
         )
     return ended.code == 0

@@ -169,7 +169,9 @@ def test_a_state_belongs_to_full_rows_of_what_looks_back_alone(variant):
                 lambda m: m.initial_state(2, 8),
                 lambda m: m.extend(Flow(x, (x,)), Layout()),
             ):
-                with pytest.raises(Unsupported, match="where later tokens are seen: set causal"):
+                with pytest.raises(
+                    Unsupported, match="in a model that attends to later tokens: set causal"
+                ):
                     ask(mixer)
             continue
         with contextlib.suppress(Unsupported):

@@ -39,14 +39,14 @@ BLOCK = re.compile(r"^```(?:bash|(\w+))?\n[\s\S]*?^```|(?:^    .+\n)+", re.MULTI
 """Its group is another language than that of a shell."""
 FENCED = re.compile(r"^```python\n([\s\S]*?)^```", re.MULTILINE)
 WRONG = "WRONG"
-CHANGES = {BROUGHT: "task.source=sample", "PyTorch sees no GPU": "runner.dry_run=true"}
+CHANGES = {BROUGHT: "task.source=sample", "PyTorch finds no GPU": "runner.dry_run=true"}
 """What an answer says is missing, and the word to put behind the command instead."""
 ANSWERS = {
-    "run": f"{BROUGHT}|is more tokens than there are to remember"  # in a sample
+    "run": f"{BROUGHT}|is more tokens than the data have"  # in a sample
     "|task.path must name|reads no files",  # of an archive
     "generate": "has no causal language model|the prompt from stdin is empty",
     "compare": "unknown (model|value|sweep|setting)|no results of",
-    "verify": "no CUDA|sees no GPU|No module named 'fla'|checks passed, [1-9]",
+    "verify": "no CUDA|(sees|finds) no GPU|No module named 'fla'|checks passed, [1-9]",
     "data": "is missing: |are not prepared|cannot be reached|no WikiText there|no FASTA file there",
 }
 """Right answers to commands whose cells, GPU or archives are not here; checks that fail are one."""

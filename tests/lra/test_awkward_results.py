@@ -153,7 +153,7 @@ def test_stores_with_nothing_in_them(tmp_path: Path, lra: Lra) -> None:
         assert lra("report", *asked) == (
             2, f"lra: there are no results under {store.root}: `lra run` makes some\n"
         )  # fmt: skip
-        assert "cells there: none" in lra("show", "3fa9", *asked)[1]
+        assert "runs there: none" in lra("show", "3fa9", *asked)[1]
     store.record_in_sweep("mine", "3fa9" * 4)
     code, told = lra("report", *asked, "--sweep", "mine")
     assert (code, "no run of mine" in told) == (2, True)

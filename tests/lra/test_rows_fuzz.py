@@ -268,7 +268,7 @@ def test_hostile_names_and_extreme_numbers_in_figures(name, plain, tmp_path, lra
         ({"status": "crashed"}, "accuracy: value 0.5 under status crashed; wanted null"),
         ({"status": "crashed", "value": None}, "accuracy: no reason under status crashed"),
         ({"reason": None}, "reason None; wanted `str`"),
-        ({"reason": "\ud800"}, "torn, not JSON"),
+        ({"reason": "\ud800"}, "torn or damaged, not JSON"),
         ({"samples": None}, "samples None; wanted `array`"),
         ({"samples": [0.5, -1.0]}, "accuracy: sample -1.0; wanted a number from 0 to 1"),
         ({"step": -1}, "step -1; wanted `int` >= 0"),

@@ -53,7 +53,7 @@ def test_axial_positions_equal_the_table_that_they_factorise() -> None:
 
 
 def test_axial_shapes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="holds 12 positions: the model needs 13"):
+    with pytest.raises(ValueError, match="has 12 positions, but the model needs 13"):
         AxialPositions(13, 6, [3, 4])
     with pytest.raises(ValueError, match="add up to width=6"):
         AxialPositions(12, 6, [3, 4], [2, 5])

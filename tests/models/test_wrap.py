@@ -246,7 +246,7 @@ def test_a_module_that_ignores_its_mask_fails_with_the_way_out() -> None:
     findings = check_mixer(wrap(Ignores, **SQUARE), causal=False, **SMALL)
     (failed,) = [finding for finding in findings if not finding.passed]
     assert failed.check == "bidirectional.padding"
-    assert "Ignores gets mask=padding as key_padding_mask: say another form" in failed.detail
+    assert "Ignores gets mask=padding as key_padding_mask: set another form" in failed.detail
 
 
 # --- options, claims, draws -----------------------------------------------------------------
@@ -332,9 +332,9 @@ def needing(x, position_embeddings, mask=None):
     [
         (HuggingFaceAttention, {"causal": True}, "constructor needs config; wrap a function"),
         (Attention(16, 2), {}, "got an instance of Attention"),
-        (Seen, {}, "nothing tells whether Seen looks at later tokens: .*say causal=true"),
-        (Seen, {}, "causal=true .*; and Seen.forward takes 'mask', and nothing .* say mask=ones"),
-        (Seen, {"causal": True}, "^Seen.forward takes 'mask', and nothing tells in which form"),
+        (Seen, {}, "it is unknown whether Seen attends to later tokens, .*set causal=true"),
+        (Seen, {}, "causal=true .*; and Seen.forward takes 'mask', and its form .* set mask=ones"),
+        (Seen, {"causal": True}, "^Seen.forward takes 'mask', and its form is unknown"),
         (
             Seen,
             {"mask": "keep", "causal": True, "operations": "n2"},
@@ -351,9 +351,9 @@ def test_what_cannot_be_wrapped_is_refused(module: Any, claims: Any, words: str)
 @pytest.mark.parametrize(
     ("forward", "claims", "words"),
     [
-        (needing, {"mask": "keep"}, "forward needs position_embeddings, which nobody gives"),
-        (lambda x, attention_mask=None: x, {}, "'attention_mask', and nothing tells in which form"),
-        (lambda x: x, {"mask": "ones"}, "no parameter attention_mask or .* say mask_argument"),
+        (needing, {"mask": "keep"}, "forward needs position_embeddings, which nothing provides"),
+        (lambda x, attention_mask=None: x, {}, "'attention_mask', and its form is unknown"),
+        (lambda x: x, {"mask": "ones"}, "no parameter attention_mask or .* set mask_argument"),
     ],
 )
 def test_what_cannot_be_called_is_refused(forward: Any, claims: Any, words: str) -> None:
@@ -378,6 +378,6 @@ def test_mixers_and_other_things_are_not_wrapped() -> None:
 
 
 def test_a_module_that_looks_ahead_has_no_causal_form() -> None:
-    with pytest.raises(Unsupported, match="Seen sees later tokens"):
+    with pytest.raises(Unsupported, match="Seen attends to later tokens"):
         wrap(Seen, causal=False, mask="keep")(Site(width=4, heads=1, max_length=3, causal=True))
     assert isinstance(wrap(Seen, causal=True, mask="keep")(SITE), WrappedModule)

@@ -218,10 +218,10 @@ def test_the_document_lists_every_metric_with_unit_and_meaning():
      ("peak_tensor_bytes", -1.0), ("batch_size", 0.0), ("output_error", -0.5)],
 )  # fmt: skip
 def test_a_number_that_nothing_can_measure_is_refused(metric, value):
-    with pytest.raises(ValueError, match=f"{metric} lies between .*: got"):
+    with pytest.raises(ValueError, match=f"{metric} must be from .*: got"):
         Measurement(metric=metric, value=value)
     good = METRICS[metric].most
-    with pytest.raises(ValueError, match=f"{metric} lies between"):
+    with pytest.raises(ValueError, match=f"{metric} must be from"):
         Measurement(metric=metric, value=good, samples=(good, value))
 
 

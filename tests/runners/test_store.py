@@ -69,7 +69,7 @@ def test_a_cell_without_outcomes_has_none(store):
     cell = make_cell()
     store.write(cell, measurements(), [], ENVIRONMENT)
     assert read_outcomes(store.root, cell.key) == []
-    with pytest.raises(UnknownCell, match="no finished cell 0123"):
+    with pytest.raises(UnknownCell, match="no finished run 0123"):
         read_outcomes(store.root, "0123")
 
 
@@ -89,7 +89,7 @@ def test_outcomes_out_of_order_are_refused_and_nothing_is_written(store, change,
 
 
 def test_two_outcomes_of_one_split_and_no_rows_at_all_are_refused(store):
-    with pytest.raises(ValueError, match="two outcomes for split 'test'"):
+    with pytest.raises(ValueError, match="split 'test' has two sets of outcomes"):
         store.write(make_cell(), measurements(), [outcomes(), outcomes()], ENVIRONMENT)
     with pytest.raises(ValueError, match="has no rows"):
         store.write(make_cell(), [], [], ENVIRONMENT)
@@ -203,19 +203,19 @@ def test_two_halves_do_not_make_a_whole(store):
     path = store.write(make_cell(), measurements()[:1], [], ENVIRONMENT)
     one, two = path.read_text().split(',"model"')
     path.write_text(f'{one}\n"model"{two}')
-    with pytest.raises(BadStore, match="line 1: torn, not JSON"):
+    with pytest.raises(BadStore, match="line 1: torn or damaged, not JSON"):
         read_rows(store.root)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"schema": 1, "cel', "line 2: torn, not JSON"),
+        ('{"schema": 1, "cel', "line 2: torn or damaged, not JSON"),
         ("[1, 2]", "line 2: not a row of schema 1 to 2"),
         ('{"schema": 1}', "line 2: not a row of schema 1 to 2"),
         ('{"schema": 99, "new": true}', "line 2: written with schema 99.*update lra"),
-        ("", "line 2: torn, not JSON"),
-        ("\udcff", "line 2: torn, not JSON"),
+        ("", "line 2: torn or damaged, not JSON"),
+        ("\udcff", "line 2: torn or damaged, not JSON"),
     ],
 )
 def test_a_damaged_line_names_file_and_line(store, line, message):
@@ -243,7 +243,7 @@ def test_a_row_behind_the_last_is_an_error(store):
     path = store.write(make_cell(), measurements(), [], ENVIRONMENT)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, lines[-1]]))
-    with pytest.raises(BadStore, match="line 4: stands behind what was the last row"):
+    with pytest.raises(BadStore, match="line 4: follows a row that says it is the last"):
         read_rows(store.root)
 
 
@@ -252,7 +252,7 @@ def test_a_file_of_another_cell_or_an_unknown_status_is_foreign(store):
     two = store.write(make_cell(1), measurements(), [], ENVIRONMENT)
     kept = one.read_text()
     one.write_text(two.read_text())
-    with pytest.raises(BadStore, match="line 1: belongs to cell"):
+    with pytest.raises(BadStore, match="line 1: belongs to run"):
         read_rows(store.root)
     one.write_text(kept.replace('"status":"ok"', '"status":"fine"'))
     with pytest.raises(BadStore, match="unknown status 'fine'"):
@@ -264,7 +264,7 @@ def test_torn_outcomes_are_an_error_that_names_the_file(store):
     path = store.write(cell, measurements(), [outcomes(500)], ENVIRONMENT)
     archive = path.with_name("outcomes-aaa.npz")
     archive.write_bytes(archive.read_bytes()[:-30])
-    with pytest.raises(BadStore, match=r"outcomes-aaa\.npz: torn or foreign"):
+    with pytest.raises(BadStore, match=r"outcomes-aaa\.npz: incomplete or foreign"):
         read_outcomes(store.root, cell.key)
 
 
@@ -305,13 +305,13 @@ def test_cells_are_found_by_the_beginning_of_their_key(store):
     assert store.find("7") == keys[2]
     assert store.find("3fa9c") == keys[0]
     assert store.find(keys[1]) == keys[1]
-    with pytest.raises(UnknownCell, match=r"beginning of 2 cells: 3fa9c.*give more digits"):
+    with pytest.raises(UnknownCell, match=r"beginning of 2 runs: 3fa9c.*give more digits"):
         store.find("3fa9")
     with pytest.raises(UnknownCell, match="begins with '3fa8c1'; near matches: 3fa9c1e0"):
         store.find("3fa8c1")
-    with pytest.raises(UnknownCell, match="cells there: 3fa9c1e0"):
+    with pytest.raises(UnknownCell, match="runs there: 3fa9c1e0"):
         store.find("zzz")
-    with pytest.raises(UnknownCell, match="cells there: none"):
+    with pytest.raises(UnknownCell, match="runs there: none"):
         Store(store.root / "nothing").find("3f")
 
 

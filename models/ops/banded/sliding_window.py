@@ -50,7 +50,7 @@ def window_attention(
     length, past = q.shape[2], k.shape[2] - q.shape[2]
     if past % dilation:
         raise ValueError(
-            f"the past must hold a multiple of dilation={dilation} tokens: got {past}; pad it"
+            f"the past must have a multiple of dilation={dilation} tokens: got {past}; pad it"
         )
     if length == 1 and dilation > 1:
         k, v = (x[:, :, ::dilation] for x in (k, v))
@@ -114,14 +114,15 @@ class SlidingWindowCore(nn.Module):
         super().__init__()
         if window < 1:
             raise ValueError(
-                f"window is the number of tokens seen to each side, at least 1: got {window}; "
-                "for none choose model=identity"
+                "window is the number of tokens attended to on each side, at least 1: got "
+                f"{window}; for none choose model=identity"
             )
         if block is not None and block < 1:
-            raise ValueError(f"block must be at least 1, or null for the best: got {block}")
+            raise ValueError(f"block must be at least 1, or null for the fastest: got {block}")
         if dilation < 1:
             raise ValueError(
-                f"dilation is the distance of two tokens that are seen, at least 1: got {dilation}"
+                "dilation is the distance between two tokens that are attended to, at least 1: "
+                f"got {dilation}"
             )
         self.window, self.block = window, block or best_block(window)
         self.dilation, self.behind = dilation, behind

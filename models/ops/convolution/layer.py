@@ -56,15 +56,15 @@ class GatedConvolution(Family):
             if inner_width is not None:
                 name, way = "inner_width", "model.mixer.inner_width"
             raise ValueError(
-                f"heads share the channels evenly, so they must divide {name}: got "
+                f"heads must divide {name}, because they share the channels evenly: got "
                 f"heads={site.heads}, {name}={inner}; set {way} to a multiple of {site.heads}"
             )
         taps = site.at(kernel)
         reach = site.max_length if site.causal else 2 * site.max_length - 1
         if taps < 1 or (taps > reach and kernel != KERNEL):
             raise ValueError(
-                f"kernel counts taps, of which no token of up to {site.max_length} reaches more "
-                f"than {reach}: got {taps}; use 1 to {reach}"
+                f"kernel is a number of taps, and with up to {site.max_length} tokens at most "
+                f"{reach} have an effect: got {taps}; use 1 to {reach}"
             )
         self.heads, self.taps, self.glu = site.heads, taps, glu
         self.left = taps - 1 if site.causal else (taps - 1) // 2

@@ -24,7 +24,7 @@ def step_biases(
     """
     if not 0 < shortest <= longest:
         raise ValueError(
-            f"steps must be positive, the shortest first: got step_min={shortest}, "
+            f"steps must be positive, and step_min at most step_max: got step_min={shortest}, "
             f"step_max={longest}"
         )
     ratio = math.log(longest / shortest)

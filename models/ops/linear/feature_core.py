@@ -23,7 +23,9 @@ class FeatureCore(nn.Module, ABC):
     def __init__(self, traits: Traits, chunk: int) -> None:
         super().__init__()
         if chunk < 1:
-            raise ValueError(f"chunk counts the tokens of one block: got {chunk}; use 1 or more")
+            raise ValueError(
+                f"chunk is the number of tokens in one block: got {chunk}; use 1 or more"
+            )
         self.traits, self.chunk = traits, chunk
 
     @abstractmethod

@@ -113,7 +113,9 @@ class InverseRule:
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
-            raise ValueError(f"iterations must be at least 1: got {self.iterations}; the papers' 6")
+            raise ValueError(
+                f"iterations must be at least 1: got {self.iterations}; the papers use 6"
+            )
         if self.inverse == Inverse.ridge and self.ridge <= 0:
             raise ValueError(
                 f"ridge must be above 0: got {self.ridge}; without one choose inverse=exact"

@@ -136,8 +136,8 @@ class RecurrentMixer(Family):
         sides, hidden = directions(site, bidirectional=self.bidirectional), self.hidden_width
         if hidden is None and site.width % sides:
             raise ValueError(
-                "two directions share the width in halves: got model.backbone.width="
-                f"{site.width}; make it even, or set hidden_width"
+                "each of two directions has half of the width: got "
+                f"model.backbone.width={site.width}; make it even, or set hidden_width"
             )
         hidden = site.width // sides if hidden is None else hidden
         self.dropped = site.at([*self.input_dropout]), site.at([*self.output_dropout])

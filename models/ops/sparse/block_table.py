@@ -195,7 +195,7 @@ def _moved(
 def blocks_in_memory(memory: int, block: int) -> int:
     """Return how many whole blocks hold the last `memory` tokens, wherever the last one ends."""
     if memory < 1:
-        raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
+        raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")
     return -(-(memory - 1) // block) + 1
 
 

@@ -36,6 +36,6 @@ def check_steps(step_min: float, step_max: float) -> None:
     """Raise ValueError where these are no steps, the shortest first."""
     if not 0 < step_min <= step_max:
         raise ValueError(
-            f"steps must be positive, the shortest first: got step_min={step_min}, "
+            f"steps must be positive, and step_min at most step_max: got step_min={step_min}, "
             f"step_max={step_max}"
         )

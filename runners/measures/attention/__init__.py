@@ -1,1 +1,1 @@
-"""What a model's attention weighs, and how far it is from exact."""
+"""Measures of a model's attention weights, and of their distance from exact attention."""

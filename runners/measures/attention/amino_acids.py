@@ -1,4 +1,4 @@
-"""Which amino acids attention treats alike, compared with those that evolution exchanges.
+"""Which amino acids get similar attention, compared with the ones that evolution exchanges.
 
 For each head the share of its attention that goes to each of the 20 amino acids is a number; two
 amino acids are alike as these numbers correlate over all heads of all layers (Pearson). Beside it
@@ -40,7 +40,7 @@ class AminoAcids:
         self.sums[layer] = self.sums.get(layer, 0) + sums
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yield the similarity of each pair, and how all agree with the substitution matrix.
+        """Yield the similarity of each pair, and its correlation with the substitution matrix.
 
         Raises:
             Unsupported: Fewer than three heads, over which nothing correlates but in sign, or an
@@ -49,15 +49,15 @@ class AminoAcids:
         sums = torch.cat([part for _, part in sorted(self.sums.items())])
         if len(sums) < 3:
             raise Unsupported(
-                f"similarity correlates attention over heads: got {len(sums)} of all layers, "
-                "wanted 3 or more; set model.backbone.heads or model.backbone.depth"
+                f"similarity is a correlation over attention heads: got {len(sums)} in all "
+                "layers, wanted 3 or more; raise model.backbone.heads or model.backbone.depth"
             )
         shares = sums / sums.sum(1, keepdim=True)
         still = (shares.std(0) < 1e-12).nonzero()[:, 0].tolist()
         if still:
             names = ", ".join(AMINO_ACIDS[number] for number in still)
             raise Unsupported(
-                f"the heads weigh {names} alike, of which nothing correlates: take more "
+                f"every head gives {names} the same weight, so there is no correlation: raise "
                 "runner.examples"
             )
         alike = torch.corrcoef(shares.T).clamp(-1, 1)

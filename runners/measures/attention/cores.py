@@ -1,4 +1,4 @@
-"""What a mixer computes between its projections: a function of queries, keys and values."""
+"""The core of a mixer between its projections: a function of queries, keys and values."""
 
 from typing import cast
 
@@ -18,18 +18,20 @@ def core_of(mixer: nn.Module) -> Core:
     """
     name = type(mixer).__name__
     if not isinstance(mixer, HasCore):
-        raise Unsupported(f"{name} has no core that takes queries, keys and values")
+        raise Unsupported(
+            f"{name} has no core that takes queries, keys and values: choose another family"
+        )
     core = mixer.attention_core()
     learned = [key for key, _ in cast(nn.Module, core).named_parameters()]
     if learned:
         raise Unsupported(
-            f"the core of {name} has parameters of its own ({', '.join(learned)}), which belong "
-            "to the training of a whole model: choose options without them, as in "
+            f"the core of {name} has learned parameters ({', '.join(learned)}), which only the "
+            "training of a whole model gives: choose options without them, for example "
             "model.mixer.conv_kernel=0 or model.mixer.projection=frozen_jl"
         )
     return cast(Core, cast(nn.Module, core).eval().requires_grad_(False))
 
 
 def move_core(core: Core, device: torch.device, dtype: torch.dtype) -> Core:
-    """Move a core's buffers; integers keep their type."""
+    """Move a core's buffers; integer buffers keep their type."""
     return cast(Core, cast(nn.Module, core).to(device=device, dtype=dtype))

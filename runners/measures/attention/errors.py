@@ -1,4 +1,4 @@
-"""How far one attention function is from another on the same queries, keys and values.
+"""How much one attention function differs from another on the same queries, keys and values.
 
 The matrix A of an attention function is what it makes of V = identity: row i holds the weights of
 query i. For functions that are linear in the values o = A v; YOSO, which divides a row of the
@@ -31,7 +31,7 @@ class QueryKeyValue(NamedTuple):
     v: Float[Tensor, "b h l k"]
 
     def to(self, *where: Any) -> "QueryKeyValue":
-        """Move, or change the number format of, all three."""
+        """Move all three, or change their number format."""
         return QueryKeyValue(*(x.to(*where) for x in self))
 
     def sequence(self, number: int) -> "QueryKeyValue":
@@ -42,7 +42,7 @@ class QueryKeyValue(NamedTuple):
 def random_heads(
     sequences: int, heads: int, length: int, width: int, *, deviation: float, seed: int
 ) -> QueryKeyValue:
-    """Draw independent normal entries: those of q and k of this standard deviation, of v of 1."""
+    """Draw independent normal entries: q and k with this standard deviation, v with 1."""
 
     def draw(name: str) -> Tensor:
         generator = torch.Generator().manual_seed(derive(seed, f"random {name}"))
@@ -56,7 +56,7 @@ def random_heads(
 def trained_heads(
     model: Backbone, batches: Iterable[Batch], *, sequences: int, length: int
 ) -> list[QueryKeyValue]:
-    """Return what the layers of a model hand to their cores, cut to the first `length` positions.
+    """Return the inputs of the cores in each layer of a model, cut to the first `length` positions.
 
     The model reads whole examples. Those with fewer real tokens than `length` are left out, so that
     no padding is measured; a CLS vector counts as a token.
@@ -119,7 +119,7 @@ def output_of(core: Core, inputs: QueryKeyValue) -> Float[Tensor, "b h l v"]:
 
 
 def implied_matrix(core: Core, inputs: QueryKeyValue) -> Float[Tensor, "b h l l"]:
-    """Return the weights of every query: what the core makes of V = identity."""
+    """Return the attention weights of every query: the output of the core for V = identity."""
     call = CoreCall(inputs.q, inputs.k, Layout())
     with torch.inference_mode():
         ((_, matrix),) = weights(core, call, keys_at_once=inputs.k.shape[2])
@@ -134,13 +134,13 @@ class Heaviest(NamedTuple):
 
     @classmethod
     def find(cls, exact: Float[Tensor, "b h l s"], most: int) -> "Heaviest":
-        """Find as many of them as `most`, or all."""
+        """Find the `most` heaviest keys, or all."""
         return cls(*exact.topk(min(most, exact.shape[-1]), dim=-1))
 
     def retained(
         self, approximate: Float[Tensor, "b h l s"], ranks: Sequence[int]
     ) -> list[tuple[float, float]]:
-        """Return, for each number of keys, the mass that is kept and the mass that there is.
+        """Return, for each number of keys, the weight that is recalled and the exact weight.
 
         Of a key with exact weight a and approximate weight b, min(a, b) is kept, and nothing where
         b is negative: weight that was moved to a key does not make up for what others lost.
@@ -150,18 +150,18 @@ class Heaviest(NamedTuple):
 
 
 class CoreErrors(NamedTuple):
-    """What was summed over sequences: squares of differences, squares, and masses."""
+    """Sums over sequences: squared differences, squares, and weights."""
 
     output: float
     """Relative Frobenius error of the output."""
     matrix: float | None
-    """That of the matrix; None where it was not formed."""
+    """Relative Frobenius error of the matrix; None if it was not computed."""
     recall: tuple[float, ...] = ()
-    """Share of the mass of the heaviest keys that is kept, by their number."""
+    """Recalled fraction of the weight of the heaviest keys, by their number."""
 
 
 class Exact:
-    """The exact outputs of some sequences and, where asked for, their matrices."""
+    """The exact outputs of some sequences and, if asked for, their matrices."""
 
     def __init__(
         self, core: Core, inputs: QueryKeyValue, *, matrices: bool, ranks: Sequence[int] = ()
@@ -173,7 +173,7 @@ class Exact:
         self.heaviest = [Heaviest.find(matrix, max(ranks, default=1)) for matrix in self.matrices]
 
     def errors(self, core: Core) -> CoreErrors:
-        """Compare a core with the exact one, a sequence at a time."""
+        """Compare a core with the exact one, one sequence at a time."""
         output = _Relative()
         matrix = _Relative()
         retained = [[0.0, 0.0] for _ in self.ranks]

@@ -15,7 +15,7 @@ from lra.runners.records import Measurement
 
 
 class Kernels:
-    """Sums over what was added."""
+    """Sums over the kernels that were added."""
 
     def __init__(self) -> None:
         self.lefts: dict[int, int] = {}

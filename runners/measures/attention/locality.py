@@ -1,4 +1,4 @@
-"""How far attention looks and how local it is, by layer and head, and its average map.
+"""How far attention reaches and how local it is, by layer and head, and its average map.
 
     distance   sum_j A[q, j] |q - j|            entropy   - sum_j A[q, j] ln A[q, j]
     within w   sum_{|q - j| <= w} A[q, j]       map       mean of A over examples and heads
@@ -19,7 +19,7 @@ from lra.runners.records import Measurement
 
 
 class Locality:
-    """Sums over what was added.
+    """Sums over the weights that were added.
 
     Args:
         within: Distances to each side.

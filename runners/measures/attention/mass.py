@@ -1,4 +1,4 @@
-"""Where attention lies in the memory and the segment that a mixer with a memory reads.
+"""How a mixer with a memory divides its attention between the memory and the segment.
 
 The weights of a mixer are read by handing it unit vectors for values: o[q, j] = A[q, j].
 """
@@ -31,12 +31,12 @@ def recurrent_mixers(stack: nn.Module) -> dict[int, SegmentRecurrence]:
     if not recurrent:
         names = ", ".join(sorted({family(one) for one in mixers.values()})) or family(stack)
         raise Unsupported(
-            f"{names}: no memory of segments, whose share of attention could be read; choose "
-            "transformer_xl, compressive_transformer, shortformer or adaptive_span"
+            f"{names}: there is no memory of earlier segments that could receive attention; "
+            "choose transformer_xl, compressive_transformer, shortformer or adaptive_span"
         )
     if len(set(map(id, recurrent.values()))) < len(recurrent):
         raise Unsupported(
-            "layers that are one module cannot be distinguished by their calls: set "
+            "several layers are one module, so their calls cannot be distinguished: set "
             "model.backbone.layer_groups=null"
         )
     return recurrent
@@ -46,7 +46,7 @@ def recurrent_mixers(stack: nn.Module) -> dict[int, SegmentRecurrence]:
 def recorded_masses(
     mixers: Mapping[int, SegmentRecurrence],
 ) -> Iterator[dict[int, Float[Tensor, "b s"]]]:
-    """Record the weight that each key gets, mean over heads and queries, in the next segment.
+    """Record the mean weight of each key over heads and queries, in the next segment.
 
     Keys are in the order of the mixer's row: compressed memory, memory, the segment. A segment that
     is read after a memory with empty rows is not recorded. Clear the answer to record another one.

@@ -1,4 +1,4 @@
-"""Positions at which a trained model is queried, and its answers there with tokens hidden."""
+"""The answers of a trained model at queried positions while other tokens are hidden."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -23,13 +23,13 @@ class QueriedBatch(NamedTuple):
     counts: Bool[Tensor, "r n"]
     """False where a row has fewer positions than n."""
     noise: Tokens
-    """What hidden tokens are replaced by."""
+    """Tokens that replace hidden ones."""
 
 
 def draw_queries(
     model: Backbone, batch: Batch, queries: int, generator: torch.Generator, device: torch.device
 ) -> QueriedBatch:
-    """Draw the positions that are queried: of those that count, without replacement."""
+    """Draw the queried positions among those that count, without replacement."""
     tokens, rows = batch.tokens, batch.tokens.flatten(0, 1)
     real = torch.ones_like(rows, dtype=torch.bool)
     if batch.keep is not None:
@@ -59,12 +59,12 @@ def draw_queries(
 
 
 def counted_answers(model: Backbone, queried: QueriedBatch) -> Bool[Tensor, "b n"]:
-    """Return which answers count; of a classifier, one an example."""
+    """Return which answers count; for a classifier, one per example."""
     return queried.counts if model.per_token else queried.counts[: len(queried.tokens)]
 
 
 def top_classes(model: Backbone, queried: QueriedBatch) -> Int[Tensor, "b n"]:
-    """Return the top class at each queried position; of a classifier, one an example."""
+    """Return the top class at each queried position; for a classifier, one per example."""
     y = model.run(queried.tokens, queried.keep, None).x
     if not model.per_token:
         logits = model.classify(y, queried.keep, queried.tokens.shape[1])
@@ -75,7 +75,7 @@ def top_classes(model: Backbone, queried: QueriedBatch) -> Int[Tensor, "b n"]:
 
 
 def hidden_answers(model: Backbone, queried: QueriedBatch, distance: int) -> Int[Tensor, "b n"]:
-    """Return the answers with all tokens replaced that are farther than `distance`.
+    """Return the answers after replacing all tokens farther than `distance`.
 
     Padding stays padding, and positions stay what they are.
     """

@@ -1,4 +1,4 @@
-"""Which tokens a mixer lets see each other, observed by running it, not from a formula of a mask.
+"""Which tokens attend to each other in a mixer, found by running it, without its mask's formula.
 
 Where weights can be read, by head: the keys of a query with a weight, and for each how many keys of
 that query have exactly its weight. That is 1 where keys are distinguished, and more where a method
@@ -21,13 +21,13 @@ from lra.models.mixer import Layout
 from lra.models.multi_head import Core
 
 EQUAL = 1e-9
-"""Relative difference of two weights that are one in float64."""
+"""Two weights count as equal in float64 below this relative difference."""
 NOTHING = 1e-13
-"""Of the largest of a row: what rounding leaves where nothing is seen."""
+"""Fraction of the largest weight in a row; rounding leaves less where no attention goes."""
 
 
 def patterns(mixer: nn.Module, x: Float[Tensor, "1 l d"]) -> dict[str, Int[Tensor, "l s"]]:
-    """Return the pattern of each head, or of the mixer (`all`): 0 where a query sees nothing.
+    """Return the pattern of each head, or of the mixer (`all`): 0 where a query attends to nothing.
 
     Args:
         mixer: In evaluation mode and float64.
@@ -47,7 +47,7 @@ def patterns(mixer: nn.Module, x: Float[Tensor, "1 l d"]) -> dict[str, Int[Tenso
 
 
 def groups(matrix: Float[Tensor, "l s"]) -> Int[Tensor, "l s"]:
-    """Return how many keys of a row share the weight of each; 0 where there is none."""
+    """Return how many keys of a row share the weight of each; 0 for a hidden key."""
     size = matrix.abs()
     seen = size > NOTHING * size.amax(-1, keepdim=True)
     near = (matrix[:, :, None] - matrix[:, None]).abs() <= EQUAL * size[:, :, None]

@@ -1,4 +1,4 @@
-"""What is read of a trained model while it reads its examples: weights, kernels, and where."""
+"""Record the attention weights and kernels of a trained model while it reads examples."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from lra.tasks.task import Batch
 
 
 class KeptTokens(NamedTuple):
-    """Where the tokens of a batch stand; p sequences of an example are p rows."""
+    """Positions of the tokens in a batch; p sequences of an example are p rows."""
 
     real: Bool[Tensor, "b l"]
     """False at padding."""
@@ -27,19 +27,19 @@ class KeptTokens(NamedTuple):
 
 
 class WeightReading(Protocol):
-    """A measure of attention weights, taken as batches pass."""
+    """A measure of attention weights, updated by every batch."""
 
     def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
         """Take the weights of one layer."""
         ...
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yield what came out."""
+        """Yield the results."""
         ...
 
 
 class PassedBatch(NamedTuple):
-    """What one batch showed, by layer."""
+    """The records of one batch, by layer."""
 
     weights: dict[int, Float[Tensor, "b h l s"]]
     kernels: dict[int, tuple[int, Tensor]]
@@ -48,7 +48,7 @@ class PassedBatch(NamedTuple):
 
 
 def pass_batch(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> PassedBatch:
-    """Let a batch pass, and return what it showed.
+    """Run one batch, and return its records.
 
     Args:
         model: In evaluation mode; the batch is on its device.

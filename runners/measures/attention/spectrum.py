@@ -1,4 +1,4 @@
-"""How near to low rank attention is: of its matrices, and of the maps of their scores.
+"""How close attention is to low rank: its matrices, and the maps of its scores.
 
     spectrum      sum_{i <= k} s_i / sum_i s_i        s: singular values of a matrix of weights
     projections   sum_{i <= k} s_i^2 / sum_i s_i^2    s: of W_Q W_K^T, of one head, and of all
@@ -23,7 +23,7 @@ from lra.runners.measures.attention.reading import KeptTokens
 from lra.runners.records import Measurement
 
 POINTS = 64
-"""Equal shares of all singular values at which a spectrum is stored."""
+"""Fractions of all singular values at which a spectrum is stored."""
 QUARTER = POINTS // 4
 
 
@@ -35,7 +35,7 @@ class Spectrum:
         self.examples: dict[int, int] = {}
 
     def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
-        """Take the weights of one layer; padding is no part of a matrix."""
+        """Add the weights of one layer; padding is excluded from a matrix."""
         for matrices, real in zip(weights, rows.real, strict=True):
             values = torch.linalg.svdvals(matrices[:, real][:, :, real])
             shares = (values.cumsum(-1) / values.sum(-1, keepdim=True)).cpu()
@@ -65,7 +65,7 @@ class Energies(NamedTuple):
 
 
 def energies(mixer: nn.Module) -> Energies | None:
-    """Return those of a mixer's attention, or None where it has no two projections of this kind.
+    """Return the energies of a mixer's attention; None if it lacks two projections of this kind.
 
     The products are read off what the attention makes of unit vectors at position 0, less what it
     makes of zeros, which is due to biases and positions.

@@ -1,1 +1,1 @@
-"""What `runner=compress` does to a trained model, and what it measures of the result."""
+"""How `runner=compress` changes a trained model, and how the result is measured."""

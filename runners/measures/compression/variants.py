@@ -1,4 +1,4 @@
-"""What a compressed model is: its scores, its file, its numbers, its operations and its time.
+"""Measurements of a compressed model: its scores, file, numbers, operations and time.
 
 Every variant is compared with the uncompressed model of its cell: both are timed in turns, on the
 same batch. The file is written, read back and compared bit by bit before its size counts.
@@ -37,7 +37,7 @@ class CompressedModel:
 
     model: Backbone
     labels: Mapping[str, str]
-    """Of its rows: what was done, and how much."""
+    """Labels of its rows: the method, and the amount."""
 
 
 class VariantMeasurement:
@@ -76,7 +76,7 @@ class VariantMeasurement:
         self.inputs = tokens.to(self.device), target.to(self.device)
 
     def rows(self, variant: CompressedModel) -> Iterator[Measurement]:
-        """Yield everything about one variant, which may be the whole model itself."""
+        """Yield all rows of one variant, which may be the uncompressed model."""
         model = variant.model.to(self.device).eval()
         labels = dict(variant.labels)
         with phase_prefix(" ".join(labels.values())):
@@ -139,13 +139,15 @@ def file_sizes(model: Backbone, labels: Mapping[str, str]) -> Iterator[Measureme
             restored = read_state(path)
             for name, value in state.items():
                 if not torch.equal(restored[name], value.cpu()):
-                    raise RuntimeError(f"{name} did not come back from its {storage} file")
+                    raise RuntimeError(
+                        f"{name} differs after it was saved to its {storage} file and loaded again"
+                    )
             row_labels = {**labels, "storage": storage}
             yield Measurement(metric="disk_bytes", value=float(size), labels=row_labels)
 
 
 def plain_state(model: Backbone) -> dict[str, Tensor]:
-    """Return a model's state in plain tensors: of a tensor with parts inside, these."""
+    """Return a model's state in plain tensors: a tensor with parts gives its parts."""
     tensors: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
         parts = value.__tensor_flatten__()[0] if hasattr(value, "__tensor_flatten__") else ()
@@ -154,7 +156,7 @@ def plain_state(model: Backbone) -> dict[str, Tensor]:
 
 
 def numbers_of(model: Backbone) -> tuple[int, int]:
-    """Return how many numbers a model has, and how many are not 0; codes of 8 bits all count."""
+    """Return how many numbers a model has, and how many are not 0; 8-bit codes all count."""
     tensors = [*model.parameters()]
     zeros = sum(
         int((value == 0).sum())

@@ -100,13 +100,13 @@ def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
 
     if optim.optimiser not in SHARDED or optim.tensor_clip is not None:
         raise Unsupported(
-            f"hardware.sharded=true: optim={optim.optimiser} goes by whole weights, of which a "
-            f"process holds a part: choose {', '.join(SHARDED)}, or hardware.sharded=false"
+            f"hardware.sharded=true: optim={optim.optimiser} needs whole weights, and each "
+            f"process stores a part: choose {', '.join(SHARDED)}, or hardware.sharded=false"
         )
     if any(isinstance(module, ReversibleStack) for module in model.modules()):
         raise Unsupported(
-            "hardware.sharded=true: residual=reversible computes parts of a block by themselves, "
-            "and weights come for whole blocks: choose residual=pre_norm with "
+            "hardware.sharded=true: residual=reversible recomputes parts of a block, but "
+            "weights are gathered for whole blocks: choose residual=pre_norm with "
             "activation_checkpointing=true, or hardware.sharded=false"
         )
     for module in model.modules():
@@ -114,9 +114,9 @@ def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
             isinstance(module, Penalised) and module.penalties()
         ):
             raise Unsupported(
-                f"hardware.sharded=true: {type(module).__name__} asks a cost of its weights, or "
-                "says what they are, outside its block, where a process holds a part: choose "
-                "hardware.sharded=false"
+                f"hardware.sharded=true: {type(module).__name__} reads its weights outside its "
+                "block, where each process stores only a part (for a penalty, or to report "
+                "them): choose hardware.sharded=false"
             )
     blocks = list(model.blocks)
     owners: dict[nn.Parameter, nn.Module] = {}
@@ -125,8 +125,8 @@ def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
         for name, parameter in module.named_parameters():
             if owners.setdefault(parameter, module) is not module and parameter not in inside:
                 raise Unsupported(
-                    f"hardware.sharded=true: {name} is a weight of several blocks, and each block "
-                    "has its own shared out: choose hardware.sharded=false"
+                    f"hardware.sharded=true: {name} is a weight of several blocks, but the "
+                    "weights of each block are split separately: choose hardware.sharded=false"
                 )
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for module in (*dict.fromkeys(blocks), model):

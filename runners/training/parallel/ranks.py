@@ -143,8 +143,9 @@ def join_ranks(hardware: HardwareProfile) -> Iterator[Ranks]:
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if started != hardware.processes:
         raise ValueError(
-            f"hardware.processes={hardware.processes}: this process was started as one of {started}"
-            "; start the run by `lra run`, or by torchrun with as many"
+            f"hardware.processes={hardware.processes}: this process was started as one of "
+            f"{started}; start the run with `lra run`, or with torchrun and the same number of "
+            "processes"
         )
     initialised = dist.is_initialized()  # then it is the caller's, who ends it
     backend = "gloo"
@@ -153,8 +154,8 @@ def join_ranks(hardware: HardwareProfile) -> Iterator[Ranks]:
         available = torch.cuda.device_count()
         if local >= available:
             raise ValueError(
-                f"hardware.processes={hardware.processes}: each takes a GPU of its own, and there "
-                f"are {available} here; lower it"
+                f"hardware.processes={hardware.processes}: each process needs a separate GPU, "
+                f"and there are {available} here; lower it"
             )
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"

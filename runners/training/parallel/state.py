@@ -72,7 +72,9 @@ class Together(SynchronisedLoss):
         """
         steps = self.ranks.gathered(step)
         if len({*steps}) > 1:
-            raise RuntimeError(f"the processes would go on from steps {steps}: wanted one for all")
+            raise RuntimeError(
+                f"the processes would resume at different steps, {steps}: wanted one for all"
+            )
         self.begun_s = spent_s
 
     def counted_step(self, step: Callable[[], Tensor], batch: Batch) -> Tensor:

@@ -192,7 +192,7 @@ def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
     [
         (["their_layers:Blank", "--wrap"], "cannot be built from width and heads alone: its"),
         (["their_layers:Pointwise", "--wrap"], "nothing tells whether Pointwise looks at later"),
-        (["their_layers:Pointwise", "--wrap", CLAIMS[0]], "in which form: say mask=ones"),
+        (["their_layers:Pointwise", "--wrap", CLAIMS[0]], "its form is unknown: set mask=ones"),
         (["their_layers:Pointwise", "--wrap", "masks=ones"], "'masks': did you mean 'mask'"),
         (["their_layers:Pointwise", "--wrap", "mask=one"], "did you mean --wrap.mask=ones"),
         (["their_layers:Pointwise", "bais=1", "--wrap", *CLAIMS], "'bais': did you mean 'bias'"),

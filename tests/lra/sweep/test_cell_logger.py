@@ -146,7 +146,7 @@ def test_a_training_that_fails_ends_as_failed(tmp_path: Path) -> None:
     main(["run", *WORDS[3:], *words, f"results={tmp_path / 'r'}"])
     (run,) = synced(tmp_path / "r")
     assert (run.exit_code, run.summary["status"]) == (1, "unsupported")
-    assert "cannot leave padding out" in run.summary["reason"]
+    assert "cannot exclude padding" in run.summary["reason"]
 
 
 @pytest.mark.parametrize(

@@ -212,9 +212,9 @@ def test_one_of_many_that_is_stopped_from_outside(tmp_path, monkeypatch, capsys)
         patch.setenv("LRA_TEST_SIGNAL", f"{int(signal.SIGTERM)} 4 {tmp_path / 'once'}")
         assert run(tmp_path / "results", *many, "report=true") == 1
     said = capsys.readouterr().out
-    assert said.count("saved half-way: stopped after step 4; resume to go on") == 1
-    assert "something outside lra stopped 1 of 3 runs" in said
-    assert "1 of 3 runs have no results yet" in said
+    assert said.count("saved half-way: stopped after step 4; rerun the command to resume") == 1
+    assert "1 of 3 cells were stopped from outside" in said
+    assert "1 of 3 cells have no rows" in said
     assert "page" in said  # of the two that are there
     assert read_rows(tmp_path / "results")["cell"].nunique() == 2
     assert run(tmp_path / "results", *many) == 0

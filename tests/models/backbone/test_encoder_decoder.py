@@ -89,7 +89,7 @@ def test_answers_see_the_source_and_what_stands_before_them(options) -> None:
 @pytest.mark.parametrize(
     ("family", "options", "message"),
     [
-        (FNet, {}, "cannot leave padding out"),
+        (FNet, {}, "cannot exclude padding"),
         (FNet, {"vary": False, "decoder_mixer": "family"}, "has no causal form"),
         (SoftmaxAttention, {"residual": "post_norm"}, "model.backbone.residual must be pre_norm"),
         (LinearAttention, {"positions": "alibi"}, "does not apply alibi positions itself"),

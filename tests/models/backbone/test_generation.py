@@ -179,7 +179,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
         generate(made, [prompt[:0]], steps=1)
     with pytest.raises(ValueError, match="pass a generator"):
         generate(made, [prompt], steps=1, sampling=TokenSampling())
-    with pytest.raises(ValueError, match="top_k=14 is more than the vocabulary holds, 13"):
+    with pytest.raises(ValueError, match="top_k=14 is more than the vocabulary of 13"):
         generate(made, [prompt], steps=1, sampling=TokenSampling(top_k=14))
     with pytest.raises(ValueError, match="learned positions end at 8 tokens"):
         generate(made, [prompt], steps=4)

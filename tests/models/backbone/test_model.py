@@ -92,7 +92,7 @@ def test_training_does_not_ask_what_is_right(averaging):
 def test_a_stream_beyond_learned_positions_is_refused(averaging):
     model = build(averaging, Head.language_modelling)
     _, state = model.predict(tokens(), state=model.initial_state(3, 99))
-    with pytest.raises(ValueError, match=f"end at {LENGTH} tokens: the stream would reach 13"):
+    with pytest.raises(ValueError, match=f"end at {LENGTH} tokens, and the stream would reach 13"):
         model.predict(tokens(length=1), state=state)
     endless = build(averaging, Head.language_modelling, positions=Positions.sinusoidal)
     _, state = endless.predict(tokens(), state=endless.initial_state(3, 99))
@@ -162,11 +162,13 @@ def test_a_causal_mixer_has_no_cls_vector_before_all_tokens(averaging, head):
         def __init__(self, site: Site) -> None:
             super().__init__(dataclasses.replace(site, causal=True))
 
-    with pytest.raises(Unsupported, match=r"position 0 sees only itself.*set it to last"):
+    with pytest.raises(Unsupported, match=r"position 0 depends on itself alone.*set it to last"):
         build(OneWay, head)
-    with pytest.raises(Unsupported, match=r"the first token sees only itself: got .*pooling=first"):
+    with pytest.raises(
+        Unsupported, match=r"the first token depends on itself alone: got .*pooling=first"
+    ):
         build(OneWay, head, pooling=Pooling.first)
-    with pytest.raises(Unsupported, match="OneWay looks at earlier tokens alone"):
+    with pytest.raises(Unsupported, match="OneWay attends to earlier tokens only"):
         Backbone(CONFIG, facts(head), [averaging, OneWay], seed=0)
     parts = 2 if head is Head.pair else 1
     for pooling in (Pooling.last, Pooling.mean):

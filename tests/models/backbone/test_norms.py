@@ -85,7 +85,7 @@ def test_what_takes_a_batch_apart_is_refused(options, got):
 
 
 def test_statistics_of_a_batch_tell_later_tokens(averaging):
-    with pytest.raises(Unsupported, match="earlier tokens would see later ones"):
+    with pytest.raises(Unsupported, match="earlier tokens would depend on later ones"):
         build(averaging, Head.language_modelling, norm=NormKind.batch)
 
 

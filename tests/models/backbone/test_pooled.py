@@ -203,12 +203,12 @@ def test_options_that_make_no_model_are_refused(changes, words):
 
 
 @pytest.mark.parametrize(("mixers", "head", "changes", "words"), [
-    ([SoftmaxAttention], Head.language_modelling, {}, "would see itself answered"),
+    ([SoftmaxAttention], Head.language_modelling, {}, "would reveal the answer"),
     ([SoftmaxAttention], Head.classification, {"residual": "reversible"}, "cannot be undone"),
-    ([SoftmaxAttention], Head.classification, {"layer_groups": 1}, "blocks share by pool_repeats"),
+    ([SoftmaxAttention], Head.classification, {"layer_groups": 1}, "share layers by pool_repeats"),
     ([LocalAttention], Head.classification, {"pool_query_only": False, "positions": "rotary"},
-     "LocalAttention counts the positions that it applies by index"),
-    ([Cosformer], Head.classification, {}, "does not see order by itself"),
+     "LocalAttention derives positions from the index"),
+    ([Cosformer], Head.classification, {}, "does not depend on order by itself"),
     ([SoftmaxAttention, SDPA], Head.masked_modelling, {}, "pool_decoder=2 more: choose one family"),
 ])  # fmt: skip
 def test_models_that_cannot_pool_are_refused(mixers, head, changes, words):

@@ -58,7 +58,7 @@ CASES = {
 def test_what_no_seed_changes_is_named(draw, fixed):
     model = build(lambda site: Drawn(site, draw=draw), depth=2)
     assert [*model.seedless] == ["mixer 0: weight", "mixer 1: weight"] * fixed
-    start = "30 parameters (mixer 0: weight, mixer 1: weight) begin equal at every seed"
+    start = "30 parameters (mixer 0: weight, mixer 1: weight) start equal at every seed"
     assert model.seed_remark.startswith(start) if fixed else not model.seed_remark
     one, other = (build(lambda site: Drawn(site, draw=draw), seed=n) for n in range(2))
     first, second = (model.stack.blocks[0].mixer.weight for model in (one, other))

@@ -81,8 +81,8 @@ def test_a_first_layer_of_one_stream_is_attention_by_hand() -> None:
 @pytest.mark.parametrize(
     ("family", "options", "message"),
     [
-        (LinearAttention, {}, "does not honour an order"),
-        (LatentAttention, {}, "lets no queries attend in an order of their own"),
+        (LinearAttention, {}, "does not support an order"),
+        (LatentAttention, {}, "has no separate order of queries"),
         (SDPA, {"residual": "reversible"}, "has no second stream of queries"),
         (SDPA, {"residual": "none"}, None),
     ],

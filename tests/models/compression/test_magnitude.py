@@ -42,7 +42,7 @@ def test_the_smallest_go_overall_or_in_each_layer():
         == [False] * 2 + [True] * 3
     )
     for share in (1.0, -0.1):
-        with pytest.raises(ValueError, match="from 0 to below 1"):
+        with pytest.raises(ValueError, match="at least 0 and below 1"):
             kept_weights(weights, share, Scope.layer)
 
 

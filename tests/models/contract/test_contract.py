@@ -58,7 +58,7 @@ def test_padding_that_is_not_supported_passes_and_says_so():
     case = Case(make=Open, causal=False, **SMALL)
     padding, start = CHECKS["padding"](case), CHECKS["start"](case)
     assert padding.passed
-    assert "leaves out keep" in padding.detail
+    assert "does not list keep" in padding.detail
     assert not padding.applies
     assert start.passed
     assert start.applies
@@ -139,7 +139,7 @@ def test_weights_without_a_shape_are_told_once(lazy: nn.Module):
     (finding,) = check_mixer(Lazy, causal=False)
     assert not finding.passed
     assert "the layer has lazy weights (lazy." in finding.detail
-    assert "build it with their sizes" in finding.detail
+    assert "give their sizes" in finding.detail
     with pytest.raises(ValueError, match="lazy weights"):
         checked_mixer(
             Lazy(Site(width=8, heads=2, max_length=4)), positions=Positions.none, causal=False,

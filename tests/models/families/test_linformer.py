@@ -112,7 +112,7 @@ def test_the_lra_form_has_16_slots_one_map_and_no_mask() -> None:
     assert mixer.core.length_map.values is None
     x, keep = drawn(2, LENGTH, 12), torch.zeros(2, LENGTH, dtype=torch.bool)
     assert torch.equal(mixer(x, Layout(keep=keep)), mixer(x, Layout()))
-    with pytest.raises(Unsupported, match="cannot leave padding out"):
+    with pytest.raises(Unsupported, match="cannot exclude padding"):
         checked_mixer(mixer, positions=Positions.none, causal=False, max_length=LENGTH, padded=True)
     faithful = Linformer(site(max_length=500)).double()
     assert faithful.core.length_map.values.shape == (1, 128, 500)

@@ -71,7 +71,7 @@ def test_gpt2_with_a_head_of_its_own_and_stored_masks(tmp_path: Path) -> None:
     assert transfer(read_checkpoint(path), model).unused == tuple(sorted(masks))
     logits, _ = model.predict(TOKENS[None, None])
     torch.testing.assert_close(logits[0], gpt2(TOKENS, tensors, HEADS, head))
-    with pytest.raises(Unsupported, match="does not answer by its embedding"):
+    with pytest.raises(Unsupported, match="does not compute answers from its embedding"):
         transfer(read_checkpoint(path), build(**GPT2))
 
 
@@ -161,7 +161,7 @@ def test_a_config_beside_the_file_says_what_tensors_do_not(tmp_path: Path) -> No
         ({"activation_function": "relu"}, "activation_function='relu'; this backbone has gelu"),
         (
             {"scale_attn_by_inverse_layer_idx": True},
-            "scale_attn_by_inverse_layer_idx=True; this backbone computes .*=False alone",
+            "scale_attn_by_inverse_layer_idx=True; this backbone computes only .*=False",
         ),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_truncated_file(kept: int, tmp_path: Path) -> None:
 def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "pytorch_model.bin"
     torch.save(gpt2_tensors(), path)
-    with pytest.raises(ValueError, match="or of another format"):
+    with pytest.raises(ValueError, match="or in another format"):
         read_checkpoint(path)
 
 

@@ -102,7 +102,9 @@ def test_one_file_of_several_and_what_is_missing(tmp_path: Path) -> None:
         file.name for file in tmp_path.glob("*.safetensors")
     )
     part = files_of(index)[1]
-    with pytest.raises(ValueError, match=rf"is one file of several: name their index, .*{INDEX}"):
+    with pytest.raises(
+        ValueError, match=rf"is one file of several: name their index instead, .*{INDEX}"
+    ):
         load_checkpoint(part, build())
     part.unlink()
     with pytest.raises(ValueError, match=rf"names 2 files, of which 1 are not there: {part.name}"):
@@ -114,10 +116,10 @@ def test_one_file_of_several_and_what_is_missing(tmp_path: Path) -> None:
     [
         ("{", "not JSON"),
         ("[]", "wanted an object"),
-        ("{}", "names no files of its own folder"),
-        ('{"weight_map": {"a": "../a.safetensors"}}', "names no files of its own folder"),
-        ('{"weight_map": {"a": 3}}', "names no files of its own folder"),
-        ('{"weight_map": {"a": [1]}}', "names no files of its own folder"),
+        ("{}", "names no files in the same folder"),
+        ('{"weight_map": {"a": "../a.safetensors"}}', "names no files in the same folder"),
+        ('{"weight_map": {"a": 3}}', "names no files in the same folder"),
+        ('{"weight_map": {"a": [1]}}', "names no files in the same folder"),
     ],
 )
 def test_an_index_that_is_none(text: str, words: str, tmp_path: Path) -> None:

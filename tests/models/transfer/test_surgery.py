@@ -270,5 +270,5 @@ def test_a_stack_of_its_own_is_refused() -> None:
     config = BackboneConfig(width=16, pooling=Pooling.mean, positions=Positions.none)
     facts = TaskFacts(head=Head.classification, vocabulary=VOCABULARY, classes=3, max_length=40)
     target = Backbone(config, facts, [], stack=TemporalLatentBottleneck, seed=0)
-    with pytest.raises(Unsupported, match="a stack of its own"):
+    with pytest.raises(Unsupported, match="a custom stack"):
         transfer(build(SoftmaxAttention), target)

@@ -286,10 +286,12 @@ def test_the_log_of_an_earlier_attempt_is_not_this_ones_last_word(tmp_path):
     log = tmp_path / "log"
     log.write_text("std::bad_alloc\n")
     _, ending = done(jobs.leave, 3, log=log, memory_bytes=10**9)
-    assert ending == Ending(Status.crashed, "the process left with exit code 3 in mid-work")
+    assert ending == Ending(
+        Status.crashed, "the process ended with exit code 3 before the run was finished"
+    )
     _, ending = done(jobs.talk_of_memory, 3, log=log, memory_bytes=10**9)
     assert ending.status is Status.out_of_memory
-    assert "a library gave up" in ending.reason
+    assert "a library stopped the process for lack of memory" in ending.reason
     assert "Thread creation failed" in ending.reason
 
 
@@ -343,7 +345,7 @@ def test_a_fork_server_that_dies_as_a_job_begins_is_followed_by_another(monkeypa
 def test_a_fork_server_that_always_dies_is_an_error_that_says_so(monkeypatch):
     monkeypatch.setattr(isolate, "Child", lambda *_: (_ for _ in ()).throw(EOFError))
     monkeypatch.setattr(isolate, "ATTEMPTS", 2)
-    with pytest.raises(isolate.LostServer, match="died 2 times as they began"):
+    with pytest.raises(isolate.LostServer, match="died 2 times as it began"):
         done(jobs.rank_sum)
 
 

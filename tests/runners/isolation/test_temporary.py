@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_made_anew_is_named(
     folder.write_text("a file in its place")
     with pytest.raises(Unwritable, match=f"cannot write to {folder}.*set TMPDIR") as refused:
         isolate.start_server()
-    assert "the same command goes on from here" in str(refused.value)
+    assert "Rerun the same command to resume" in str(refused.value)
     assert fault_of(refused.value)
     folder.unlink()
 

@@ -34,7 +34,7 @@ QUIET = Shares(
 DISTURBED = {
     "waiting": "waited for a processor",
     "absent": "its processor was taken away",
-    "throttled": "held back by the container's limit",
+    "throttled": "slowed down by the container's limit",
     "memory_stall": "memory ran short",
     "steal": "processor taken by another virtual machine",
     "other_load": "load of other processes",
@@ -238,12 +238,14 @@ def test_many_small_losses_mark_as_well() -> None:
     watch.threads = 1
     shares = replace(QUIET, waiting=0.8 * LIMIT)
     found = watch.judged([{"model": Sample(seconds=1.0, shares=shares, reason="")}] * 5, 5)
-    assert found.disturbed == "samples lost 8% of their time in the median"
+    assert found.disturbed == "the median sample lost 8% of its time"
 
 
 def test_samples_that_no_counter_explains_are_marked() -> None:
     strange = (1.002, 0.022, 0.4, 0.5, 0.051)
-    assert scatter_reason(strange) == f"quartiles {quartile_ratio(strange):.1f}x apart"
+    assert (
+        scatter_reason(strange) == f"quartiles differ by a factor of {quartile_ratio(strange):.1f}"
+    )
     assert scatter_reason((1.0, 1.1, 0.9, 9.0, 1.0)) == ""  # one stall moves no median
     assert scatter_reason((1.0,)) == ""
     found = Watch(CPU).judged(samples([""] * 5), 5)
@@ -365,8 +367,8 @@ def test_a_gpu_is_asked_for_other_processes_and_its_clock(clock: SimpleNamespace
     hot = GpuWatch(
         Library(**{PROCESSES: [own], REASONS: 0x20, "nvmlDeviceGetClockInfo": 900}), None
     )
-    assert hot.disturbed() == "GPU clock held down: heat"
+    assert hot.disturbed() == "GPU clock lowered: heat"
     watch = Watch(torch.device("cuda"), counters=Played(lambda: clock.at), gpu=hot)
     found = watch.rounds(lambda number: {"model": watch.sample(lambda: 1.0)}, 3, repeat_s=0.0)
-    assert found.disturbed == "GPU clock held down: heat (3 of 3 samples)"
+    assert found.disturbed == "GPU clock lowered: heat (3 of 3 samples)"
     assert found.clock == 1.0

@@ -236,7 +236,7 @@ def test_a_mixer_without_a_core_is_refused() -> None:
 
 
 def test_a_family_without_a_budget_is_refused() -> None:
-    with pytest.raises(Unsupported, match="fnet approximates no attention"):
+    with pytest.raises(Unsupported, match="fnet does not approximate attention"):
         Approximation().budget_option("fnet")
     assert Approximation(option="features").budget_option("performer") == "features"
 

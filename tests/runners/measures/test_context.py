@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_a_row_with_the_reason():
     assert [row.status for row in rows.values()] == [
         Status.ok, Status.unsupported, Status.skipped,
     ]  # fmt: skip
-    assert "positions are parameters" in rows[12].reason
+    assert "positions are trained parameters" in rows[12].reason
     assert "shorten runner.contexts" in rows[10**6].reason
     with torch.no_grad():
         learned.embedding.weight.fill_(torch.nan)

@@ -55,7 +55,7 @@ def test_processes_without_a_core_each_have_no_efficiency(tmp_path):
     execute(sweep, Volume.quiet)
     (planned,) = sweep.planned
     found = {row["metric"]: row for row in sweep.store.rows_of(planned.cell)}
-    gain, crowd = found["scaling_efficiency"], f"{many} processes with {many} threads in all have"
+    gain, crowd = found["scaling_efficiency"], f"{many} processes with {many} threads in all share"
     assert (gain["status"], gain["value"]) == ("skipped", None)
     assert gain["reason"].startswith(crowd)
     assert found["tokens_per_second"]["labels"]["disturbed"].startswith(crowd)

@@ -259,7 +259,7 @@ def test_a_limit_leaves_waits_for_other_processes_out(monkeypatch: pytest.Monkey
     assert by_metric(measured(step_limit_s=5.0, references=[]))["time"].status is Status.ok
     second_call(monkeypatch, 72.5, busy, 0.1)
     row = by_metric(measured(step_limit_s=5.0))["time"]
-    assert row.reason.startswith("one step took 7.2 s without its waits for other processes, the")
+    assert row.reason.startswith("one step took 7.2 s (waits for other processes excluded), the")
     assert row.labels == {}  # a quiet machine would say the same
     second_call(monkeypatch, 72.5, busy, 0.05, on_gpu=True)
     row = by_metric(measured(step_limit_s=5.0))["time"]
@@ -301,7 +301,7 @@ def test_a_length_is_untried_where_growth_says_twice_the_limit(
     assert bool(words) is not tried
     if words:
         assert "from 4,096 to 8,192 tokens one step would take 10.8 s" in words
-        assert f"the limit of {limit:g} s (runner.step_limit_s; null tries all)" in words
+        assert f"the limit of {limit:g} s (runner.step_limit_s; null tries every length)" in words
 
 
 def test_growth_is_that_of_one_sequence() -> None:

@@ -85,7 +85,7 @@ def test_a_checkpoint_of_another_model_is_said_and_left(tmp_path: Path, caplog) 
     other = model()
     other.add_module("added", nn.Linear(2, 2))
     found = list(run(other, EACH, tmp_path))
-    assert "training begins anew" in caplog.text
+    assert "training starts from the beginning" in caplog.text
     fresh = model()
     assert curve(found) == curve(list(run(fresh, EACH)))
 
@@ -133,7 +133,7 @@ def test_a_checkpoint_of_foreign_content_means_training_anew(tmp_path: Path, cap
         assert curve(list(run(trained, OFTEN, folder))) == expected, content
         assert same(trained, fresh)
         assert str(folder / RESUME) in caplog.text
-        assert "training begins anew" in caplog.text
+        assert "training starts from the beginning" in caplog.text
 
 
 def places(node: Any) -> Iterator[tuple[Any, Any]]:
@@ -176,7 +176,7 @@ def test_one_wrong_value_in_a_checkpoint(tmp_path: Path, caplog) -> None:
         trained = model(dropout=0.2)
         rows = curve(list(run(trained, config, folder)))
         told = f"{key}: {old!r:.80} became {new!r:.80}"
-        if "training begins anew" in caplog.text:
+        if "training starts from the beginning" in caplog.text:
             begun_anew += 1
             assert rows == anew, told
             assert same(trained, fresh), told

@@ -61,7 +61,7 @@ def test_every_refusal_interrupts_and_names_path_reason_and_way_out(number, wrap
     assert (ending.interrupted, ending.storage) == (True, True)
     for word in (
         "/somewhere/file", os.strerror(number), WAYS_OUT[number],
-        "same command goes on from here",
+        "Rerun the same command to resume",
     ):  # fmt: skip
         assert word in ending.reason
 

@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_flushed_is_said_once(number, tmp_path, monkeypa
         for seed in range(3):
             store.write(make_cell(seed), measurements(), [outcomes()], ENVIRONMENT)
     assert len(read_rows(store.root)) == 9
-    assert len([r for r in caplog.records if "flushed" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "flush folders" in r.getMessage()]) == 1
 
 
 def test_a_file_that_cannot_be_flushed_is_not_stored(tmp_path, monkeypatch):

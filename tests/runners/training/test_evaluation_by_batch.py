@@ -40,7 +40,9 @@ def test_scores_say_by_what_they_depend_on_their_batch(words):
     assert (moved > 1e-5) == bool(by), moved
     for rows, each in zip((2, 5), scores, strict=True):
         assert each.remark == (
-            f"judged in batches of {rows}, whose rows can change each other by {by}" if by else ""
+            f"evaluated in batches of {rows}, whose rows can change each other by {by}"
+            if by
+            else ""
         )
         labels = next(score_rows(each, {})).labels
         assert labels.get("remark", "") == each.remark

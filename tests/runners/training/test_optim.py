@@ -20,7 +20,7 @@ from lra.runners.training.updates import clip_gradients, parameter_clips
     [
         ({"clip": 0.0}, "clip must be positive"),
         ({"betas": [0.9]}, "betas are two numbers"),
-        ({"micro_batch_size": 64}, "between 1 and batch_size=32: got 64"),
+        ({"micro_batch_size": 64}, "from 1 to batch_size=32: got 64"),
     ],
 )
 def test_bad_options(options: dict[str, Any], words: str) -> None:

@@ -88,7 +88,7 @@ def test_the_state_of_an_earlier_rung_lies_beside_its_cell() -> None:
 
 @pytest.mark.parametrize("until", [STEPS, STEPS + 1])
 def test_an_end_behind_the_schedule_is_refused(until: int) -> None:
-    with pytest.raises(ValueError, match=r"runner\.until_step ends a training before"):
+    with pytest.raises(ValueError, match=r"runner\.until_step stops a training before"):
         check_together(
             OptimConfig(steps=STEPS, warmup_steps=1),
             TrainConfig(until_step=until),

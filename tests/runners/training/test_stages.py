@@ -121,7 +121,9 @@ def test_a_memory_of_a_stage_needs_a_state_and_streams_to_fill_it():
     listed = [{"steps": 2, "memory": 8}]
     with pytest.raises(ValueError, match=r"stages\[0\].memory=8 needs a task that carries a state"):
         next(run(model_of(), stages=listed, task=plain))
-    with pytest.raises(Unsupported, match=r"stages\[0\].memory=500 is more tokens than there are"):
+    with pytest.raises(
+        Unsupported, match=r"stages\[0\].memory=500 is more tokens than the data have"
+    ):
         next(run(model_of(), stages=[{"steps": 2, "memory": 500}]))
 
 

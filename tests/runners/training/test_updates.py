@@ -162,8 +162,8 @@ def test_a_wrong_part_of_a_state_means_training_anew(
     found = model()
     assert rows(run(found, optim(**PLATEAU, **EMA), tmp_path, keep=Keep.best)) == expected
     assert same(found, fresh)
-    assert "training begins anew" in caplog.text
-    assert (value is NAN) == ("holds numbers that are not finite): left" in caplog.text)
+    assert "training starts from the beginning" in caplog.text
+    assert (value is NAN) == ("contains numbers that are not finite): ignored" in caplog.text)
 
 
 def test_a_state_of_before_the_new_options_keeps_its_identity() -> None:

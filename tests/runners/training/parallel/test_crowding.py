@@ -25,7 +25,9 @@ def test_times_of_a_training_whose_ranks_share_cores_are_marked(many: bool) -> N
         together=SimpleNamespace(tokens=80, begun_s=0.0, bytes_sent=None),
     )  # fmt: skip
     found = {row.metric: row.labels.get("disturbed", "") for row in cost_rows(trainer)}
-    why = f"{size} processes with {size * threads} threads in all have {cores} core" if many else ""
+    why = (
+        f"{size} processes with {size * threads} threads in all share {cores} core" if many else ""
+    )
     times = ("train_step_time", "train_time", "tokens_per_second", "tokens_per_second_per_device")
     for metric in times:
         assert found[metric].startswith(why)
