@@ -1,4 +1,4 @@
-"""What every task must keep, as plain functions: tests, `lra data verify` and newcomers run them.
+"""Checks that every task must pass, as plain functions for tests, `lra data verify` and new tasks.
 
 Each check takes a prepared task and returns a finding; none raises for a broken promise.
 """
@@ -15,11 +15,11 @@ from lra.tasks.task import SPLITS, TOKEN_KINDS, Batch, CertifiedTask, Task
 BATCH_SIZE = 16
 SEED = 7
 MASKS = ("document", "prefix", "order")
-"""Fields of a batch that say which tokens see each other."""
+"""Fields of a batch that decide which tokens attend to each other."""
 SEEDS = 8
 """Seeds besides the first, of which one has to move train."""
 MANY = 64
-"""Batches that are compared where a whole epoch would add nothing."""
+"""Batches to compare; a whole epoch would add nothing."""
 
 
 class TaskFinding(NamedTuple):
@@ -28,7 +28,7 @@ class TaskFinding(NamedTuple):
     check: str
     passed: bool
     detail: str
-    """What was seen; says what is wrong where it did not pass."""
+    """What was found; for a failure, what is wrong."""
 
 
 @runtime_checkable
@@ -36,7 +36,7 @@ class Copies(Protocol):
     """A task whose public data repeat some examples across splits."""
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of `second` that may stand in `first` as well."""
+        """Return the fraction of `second` that may be in `first` as well."""
         ...
 
 
@@ -45,7 +45,7 @@ class CountedExamples(Protocol):
     """A task that counts its prepared examples."""
 
     def examples(self, split: str) -> int:
-        """Return how many a split has."""
+        """Return the number of examples in a split."""
         ...
 
 
@@ -54,7 +54,7 @@ class Overlaps(Protocol):
     """A task that finds text of one split in another, at any place."""
 
     def overlap_sentence(self) -> str:
-        """Say which share of each split stands in another; nothing where there is none."""
+        """Return which fraction of each split is in another; "" if there is none."""
         ...
 
 
@@ -64,7 +64,7 @@ def check_task(task: Task) -> list[TaskFinding]:
 
 
 def findings(task: Task) -> Iterator[TaskFinding]:
-    """Do so, and yield what each check found as soon as that is known."""
+    """Prepare `task`, and yield the finding of each check as soon as it is known."""
     before = task.spec
     task.prepare()
     checks: tuple[Callable[[Task], TaskFinding], ...] = (
@@ -86,7 +86,7 @@ def findings(task: Task) -> Iterator[TaskFinding]:
 
 
 def fingerprint(batches: Iterable[Batch]) -> str:
-    """Return a hash of everything that some batches hold."""
+    """Return a hash of everything in some batches."""
     seen = hashlib.sha256()
     for batch in batches:
         for name, part in zip(Batch._fields, batch, strict=True):
@@ -122,7 +122,7 @@ def _every(task: Task, split: str) -> Iterator[Batch]:
 
 
 def check_repeats(task: Task) -> TaskFinding:
-    """Same arguments, same batches."""
+    """The same arguments give the same batches."""
     differing = [
         split
         for split in SPLITS
@@ -134,7 +134,7 @@ def check_repeats(task: Task) -> TaskFinding:
 
 
 def check_seed_matters(task: Task) -> TaskFinding:
-    """Another seed, another training order; evaluation keeps its order."""
+    """Another seed changes the training order; evaluation keeps its order."""
     moved = []
     for split in SPLITS:
         first = fingerprint(islice(_batches(task, split), MANY))
@@ -163,7 +163,7 @@ def _indices(batches: Iterable[Batch]) -> list[int]:
 
 
 def check_ranks(task: Task) -> TaskFinding:
-    """The ranks' batches are those of one rank with the whole batch, each row once."""
+    """The ranks together have the batches of one rank, with each row once."""
     wrong, size = [], _example_count(task, "train", BATCH_SIZE)
     for split in SPLITS:
         for ranks in (2, 3)[: size - 1]:
@@ -183,7 +183,7 @@ def check_ranks(task: Task) -> TaskFinding:
 
 
 def check_whole(task: Task) -> TaskFinding:
-    """Evaluation splits come whole; train drops an incomplete batch and nothing else."""
+    """Evaluation splits are complete; train drops an incomplete batch and nothing else."""
     faults, rows = [], _batch_size(task)
     for split in SPLITS:
         indices = _indices(_batches(task, split))
@@ -199,7 +199,7 @@ def check_whole(task: Task) -> TaskFinding:
 
 
 def check_disjoint(task: Task) -> TaskFinding:
-    """No example stands in two splits, beyond what the public data are known to repeat."""
+    """No example is in two splits, except for known copies in public data."""
     rows = {split: list(_row_hashes(_every(task, split))) for split in SPLITS}
     hash_sets = {split: set(hashes) for split, hashes in rows.items()}
     faults, seen = [], []
@@ -226,7 +226,7 @@ def _row_hashes(batches: Iterable[Batch]) -> Iterator[bytes]:
 
 
 def check_tokens(task: Task) -> TaskFinding:
-    """Tokens and targets lie inside the vocabulary and the classes; lengths inside the limit."""
+    """Tokens and targets are inside the vocabulary and the classes; lengths inside the limit."""
     spec, faults = task.spec, set()
     bound = spec.vocabulary if spec.kind in TOKEN_KINDS else spec.classes
     for split in SPLITS:
@@ -247,7 +247,7 @@ def check_tokens(task: Task) -> TaskFinding:
 
 
 def check_masks(task: Task) -> TaskFinding:
-    """Batches carry the masks that the task names, and no others; a prefix ends in its row."""
+    """Batches have exactly the masks that the task names; a prefix ends inside its row."""
     faults = set()
     for split in SPLITS:
         for batch in _every(task, split):
@@ -263,7 +263,7 @@ def check_masks(task: Task) -> TaskFinding:
 
 
 def check_keep(task: Task) -> TaskFinding:
-    """`keep` is False exactly at padding; what is padded behind ends with the longest row."""
+    """`keep` is False exactly at padding, which ends with the longest row."""
     faults = set()
     for split in SPLITS:
         for batch in _every(task, split):
@@ -285,7 +285,7 @@ def check_keep(task: Task) -> TaskFinding:
 
 
 def check_perfect(task: Task) -> TaskFinding:
-    """A perfect answer scores 1, a wrong one 0, and every example's outcome is reported once."""
+    """A correct answer scores 1, a wrong one 0, and every outcome is reported once."""
     faults = []
     for split in SPLITS[1:]:
         for right in (True, False):

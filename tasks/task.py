@@ -1,4 +1,4 @@
-"""What a task is: where batches come from, and how answers are judged."""
+"""The interface of a task: where batches come from, and how answers are evaluated."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,27 +17,27 @@ SPLITS = ("train", "validation", "test")
 
 
 class Kind(StrEnum):
-    """What the model answers."""
+    """What the model predicts."""
 
     classification = auto()
     """One class for one sequence."""
     pair = auto()
     """One class for two sequences."""
     language_modelling = auto()
-    """One token for every position, which sees what stands before it."""
+    """One token at every position, from the tokens before it."""
     masked_modelling = auto()
-    """One token for every position, which sees both sides; the batch's weight says which count."""
+    """One token at every position, from both sides; the batch's weight says which ones count."""
     sequence_to_sequence = auto()
-    """One token for every position behind a source, which is the batch's `prefix`: it sees the
-    source and what stands before it."""
+    """One token at every position after a source (the batch's `prefix`), from the source and the
+    tokens before it."""
 
     permutation_modelling = auto()
-    """One token for some positions, each of which sees tokens of lower rank in the batch's `order`,
-    and where it stands itself."""
+    """One token at some positions, each from its position and the tokens of lower rank in the
+    batch's `order`."""
 
 
 TOKEN_KINDS = frozenset(set(Kind) - {Kind.classification, Kind.pair})
-"""Those whose answers are tokens."""
+"""Kinds whose answers are tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,44 +46,46 @@ class TaskSpec:
 
     name: str
     version: int
-    """Raised by every change that moves a number."""
+    """Increased by every change that changes a number."""
     kind: Kind
     vocabulary: int
-    """Number of token ids; 0 is padding where the task pads."""
+    """Number of token ids; 0 is padding if the task pads."""
     classes: int
     max_length: int
     added_ids: int = 0
-    """Last ids of the vocabulary that the objective adds, such as a mask: other tasks over the same
-    tokens have none, and weights move between them without."""
+    """Last ids of the vocabulary that the objective adds, such as a mask. Other tasks over the same
+    tokens lack them, so weights are copied without them."""
     padded: bool
-    """Whether batches ever carry padding."""
+    """Whether some batches have padding."""
     scalars: bool = False
     """Whether tokens are real numbers instead of ids; `vocabulary` is then 0."""
     metric: str
     """Name in `lra.runners.metrics`: what the tables print, e.g. accuracy."""
     source: str
-    """Where the data come from, as printed beside every number, e.g. generated, sample, imdb."""
+    """Where the data come from, for example generated, sample, imdb; printed next to every
+    number."""
     data_hash: str
     """Hash of the data's identity (generator options or file hashes); same before and after
     `prepare`."""
     regime: str = ""
-    """What evaluation judges, or how it cuts a stream of tokens, where a task offers the choice;
-    part of every stored row."""
+    """What evaluation covers, or how it cuts a stream of tokens, if the task offers a choice; part
+    of every stored row."""
     tokenizer: str = ""
-    """Name and hash of what made words or sub-words of a text, as in `words 1a2b3c4d`; part of
-    every stored row. Empty: bytes, characters or symbols of the task's own."""
+    """Name and hash of the tokenizer of words or sub-words, for example `words 1a2b3c4d`; part of
+    every stored row. Empty: bytes, characters or symbols."""
     memory: int = 0
-    """Tokens that a state along time remembers; 0: no state is carried."""
+    """Tokens that a state along time remembers; 0: the task has no state."""
     masks: frozenset[str] = frozenset()
-    """Fields of every batch that say which tokens see each other: prefix, order, document."""
+    """Masks in every batch, which decide which tokens attend to each other: prefix, order,
+    document."""
     source_length: int = 0
-    """Tokens of the longest source, where there are such."""
+    """Tokens of the longest source, if the task has sources."""
     target_length: int = 0
     """Tokens of the longest answer to a source."""
     sources_vary: bool = False
     """Whether some sources are shorter."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Number of examples by split, where known."""
+    """Number of examples by split, if known."""
 
 
 class Batch(NamedTuple):
@@ -93,38 +95,39 @@ class Batch(NamedTuple):
     target: Tensor
     """[b] classes, or [b l] tokens."""
     index: Int[Tensor, " b"]  # type: ignore[assignment]  # a tuple has a method of this name
-    """Place in the split: pairs outcomes across models and ranks."""
+    """Position in the split: pairs outcomes across models and ranks."""
     keep: Bool[Tensor, "b p l"] | None = None
-    """True = real token; None when nothing is padded."""
+    """True = real token; None without padding."""
     weight: Tensor | None = None
-    """Like target: which positions count, and how much; None = all, once."""
+    """Shaped like target: which positions count, and how much; None = all, once."""
     reset: Bool[Tensor, " b"] | None = None
-    """Stream rows that begin anew."""
+    """Rows of a stream that start again."""
     document_position: Int[Tensor, "b l"] | None = None
-    """Of each answer, how many tokens of its document come before it; None: there are no documents,
-    or nobody asks."""
+    """Number of tokens before each answer in its document; None: there are no documents, or nobody
+    needs it."""
     document: Int[Tensor, "b l"] | None = None
-    """Numbers of documents: a token sees those of its own alone; None: all of the row."""
+    """Number of each token's document: tokens attend only within it; None: to the whole row."""
     prefix: Int[Tensor, " b"] | None = None
-    """First tokens of each row that see each other, where others see what stands before them."""
+    """Length of each row's prefix, whose tokens attend to each other; later tokens attend to
+    earlier ones."""
     order: Int[Tensor, "b l"] | None = None
-    """Ranks: a token sees those of no higher rank; None: all of the row."""
+    """Ranks: a token attends to those with no higher rank; None: to the whole row."""
 
 
 class Tally(NamedTuple):
-    """Sums over one batch, and the outcome of each item that counts, in the batch's order."""
+    """Sums over one batch, and the outcome of each counted item, in the batch's order."""
 
     nll_sum: float
     """Nats."""
     hits: float
     count: float  # type: ignore[assignment]
     index: Int[Tensor, " n"]  # type: ignore[assignment]
-    """Place in the split of each outcome."""
+    """Position in the split of each outcome."""
     nll: Float[Tensor, " n"]
     hit: Bool[Tensor, " n"] | Float[Tensor, " n"]
-    """Of an example of many items: the share that is right."""
+    """Whether it is correct; for an example of many items, the fraction of correct ones."""
     parts: Mapping[tuple[str, str], tuple[float, float]] = {}
-    """By (kind, part), e.g. (position, 8-15): sum of losses in nats, and number of items."""
+    """By (kind, part), for example (position, 8-15): sum of losses in nats, and number of items."""
 
 
 @runtime_checkable
@@ -135,15 +138,15 @@ class Task(Protocol):
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset()
-    """Options that change no number, such as paths: not part of a result's identity."""
+    """Options that change no number, such as paths; they are excluded from a result's identity."""
 
     @property
     def spec(self) -> TaskSpec:
-        """The facts; same before and after `prepare`."""
+        """The facts; equal before and after `prepare`."""
         ...
 
     def prepare(self) -> None:
-        """Make the data ready on this machine: idempotent, safe with several processes."""
+        """Prepare the data on this machine: can be repeated, and is safe with several processes."""
         ...
 
     def batches(
@@ -165,22 +168,22 @@ class Task(Protocol):
         ...
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
-        """Sum what the model's per-item losses and hits mean for this task."""
+        """Sum the model's per-item losses and hits for this task."""
         ...
 
 
 @runtime_checkable
 class RemarkedData(Protocol):
-    """A task whose prepared data may be odd, and are meant so."""
+    """A task whose prepared data may have peculiarities that readers must know."""
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What a reader of scores has to know, by the split that it is about, or `labels`."""
+        """Remarks for readers of scores, by the split concerned, or `labels`."""
         ...
 
 
 def remarks_of(task: Task) -> Mapping[str, str]:
-    """Return the remarks on a task's prepared data; none where it never has any."""
+    """Return the remarks on a task's prepared data, if it has any."""
     return task.remarks if isinstance(task, RemarkedData) else {}
 
 
@@ -195,16 +198,16 @@ class Derives(Protocol):
 
 @runtime_checkable
 class Stretches(Task, Protocol):
-    """A task whose test examples can be made longer or shorter, and no harder by anything else."""
+    """A task whose test examples can be longer or shorter without other changes in difficulty."""
 
     @property
     def trained_length(self) -> int:
-        """Tokens of a training example, at most."""
+        """Most tokens of a training example."""
         ...
 
     @property
     def tested_length(self) -> int:
-        """Tokens of a test example, at most."""
+        """Most tokens of a test example."""
         ...
 
     def stretched(self, factor: float) -> dict[str, object]:
@@ -218,7 +221,7 @@ class Stretches(Task, Protocol):
         ...
 
     def equal_work(self, examples: int, factor: float) -> int:
-        """Return how many stretched examples ask as much as `examples` of the training length."""
+        """Return how many stretched examples are as much work as `examples` of training length."""
         ...
 
 
@@ -231,7 +234,7 @@ class WindowedTask(Task, Protocol):
         ...
 
     def with_windows(self, length: int) -> Task:
-        """Return this task with training windows of `length` tokens, all else as it is.
+        """Return this task with training windows of `length` tokens, otherwise unchanged.
 
         Raises:
             ValueError: As its options stand, its examples are no windows.
@@ -259,23 +262,23 @@ class WindowedTask(Task, Protocol):
 
 
 class Baseline(NamedTuple):
-    """A score that needs no long-range model; results are read against it."""
+    """A score that needs no long-range model; results are compared with it."""
 
     name: str
-    """e.g. majority, root_operator."""
+    """For example majority, root_operator."""
     accuracy: float
     outcomes: Bool[Tensor, " n"] | None
-    """Per example of the split, in index order; None where examples are many items each."""
+    """Correctness of each example of the split, by index; None for examples of many items."""
     sentence: str
-    """What a score at this level means, for print beside the table."""
+    """What a score at this level means, printed next to the table."""
     measures: Mapping[str, float] = {}  # never changed
-    """Other metrics, e.g. loss and bits_per_character."""
+    """Other metrics, for example loss and bits_per_character."""
 
 
 @runtime_checkable
 class CertifiedTask(Protocol):
-    """A task that computes its baselines from its own data."""
+    """A task that computes its baselines from the data."""
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines on `split` (fitted on train where they need fitting)."""
+        """Compute the baselines on `split`; those that need fitting are fitted on train."""
         ...

@@ -1,4 +1,4 @@
-"""Certificates: the baselines of a task on its data, computed once and stored beside them.
+"""Certificates: the baselines of a task on its data, computed once and stored with them.
 
 A certificate is a file `certificate-SPLIT-HASH.json` in the folder of the prepared data: which
 task, which data, what a model sees of them, each baseline with its accuracy and its outcome on
@@ -25,12 +25,12 @@ from lra.tasks.task import Baseline, TaskSpec
 log = logging.getLogger(__name__)
 
 VERSION = 4
-"""Raised by every change that moves a baseline, or the form of the file."""
+"""Increased by every change of a baseline, or of the form of the file."""
 
 
 @runtime_checkable
 class Certifiable(Protocol):
-    """A task with baselines and a folder of its own."""
+    """A task with baselines and a folder for them."""
 
     @property
     def spec(self) -> TaskSpec:
@@ -39,7 +39,7 @@ class Certifiable(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie."""
+        """Folder of the prepared data."""
         ...
 
     def baselines(self, split: str) -> list[Baseline]:
@@ -49,7 +49,7 @@ class Certifiable(Protocol):
 
 @runtime_checkable
 class Views(Protocol):
-    """A task with options beyond its facts that decide what a model sees of the stored data."""
+    """A task whose options, besides its facts, decide what a model reads of the stored data."""
 
     @property
     def view(self) -> Mapping[str, object]:
@@ -58,7 +58,7 @@ class Views(Protocol):
 
 
 def path_of(task: Certifiable, split: str) -> Path:
-    """Return where the certificate lies."""
+    """Return the path of the certificate."""
     return task.folder / f"certificate-{split}-{identity_of(_facts(task, split))}.json"
 
 

@@ -1,4 +1,4 @@
-"""A baseline for pictures that sees small windows alone: a convolutional network of two layers.
+"""A baseline for pictures that reads only small windows: a convolutional network of two layers.
 
     picture [s, s]  ->  5 x 5, stride 2, 16 channels  ->  3 x 3, 64 channels  ->  mean  ->  linear
 
@@ -19,7 +19,7 @@ from lra.tasks.data.bars import tqdm
 from lra.tasks.data.batching import Draw, permutation
 
 WINDOW = 9
-"""Pixels of a side of what an answer is made of."""
+"""Side in pixels of the window behind an answer."""
 FIT_PIXELS = 20_000 * 32 * 32
 EPOCHS = 6
 BATCH = 64
@@ -49,7 +49,7 @@ def _numbers(pictures: Pictures, examples: Int[np.ndarray, " b"]) -> Float[torch
 
 
 def window_answers(train: Pictures, data: Pictures, *, classes: int) -> Bool[np.ndarray, " m"]:
-    """Fit on `train`; return for each picture of `data` whether the answer is right."""
+    """Fit on `train`; return for each picture of `data` whether the answer is correct."""
     number = max(BATCH, FIT_PIXELS // train.read(np.arange(1)).size)
     chosen = permutation(Draw.order, 0, len(train.targets))[:number]
     with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""Baselines that see no further than a few tokens: linear classifiers of bags of n-grams.
+"""Baselines that read only a few tokens at a time: linear classifiers of bags of n-grams.
 
     bag of tokens   which tokens occur, and how often; their order is lost
     n-grams         which runs of 1 … 4 neighbours occur: a window of 4 tokens
@@ -33,7 +33,7 @@ BATCH = 64
 RATE = 0.02
 CACHED_TOKENS = 4096
 SHARED = np.uint64(0x5D1A7C0FFEE1)
-"""Told apart from the features of one text: those that both texts have."""
+"""Distinguishes features that both texts have from those of one text."""
 DISTINCT_FEATURES = 1 << 22
 """Features are taken for the same in both texts where they agree modulo this number."""
 
@@ -122,7 +122,7 @@ def _common_features(
 def n_gram_answers(
     train: SeenExamples, data: SeenExamples, *, classes: int, longest_run: int, name: str
 ) -> Bool[np.ndarray, " n"]:
-    """Fit on `train`; return for each example of `data` whether the answer is right."""
+    """Fit on `train`; return for each example of `data` whether the answer is correct."""
     chosen = permutation(Draw.order, 0, len(train.targets))[:FIT_EXAMPLES]
     with torch.random.fork_rng(devices=[]):
         model = nn.Linear(BUCKETS, classes)

@@ -1,4 +1,4 @@
-"""What baselines read: the tokens that a model sees, got back from the batches that it is given.
+"""The input of baselines: the tokens that a model reads, recovered from its batches.
 
 A baseline that read the stored rows by itself could see more than a model does, which gets them
 cut, and with some positions masked. So a task hands its baselines this view, whose rows come out of
@@ -17,7 +17,7 @@ AT_ONCE = 64
 
 
 class RealTokens(NamedTuple):
-    """Tokens that are no padding, of some sequences one after another."""
+    """Tokens without padding, of several sequences one after another."""
 
     tokens: Int[np.ndarray, " t"]
     """As stored: bytes, levels or ids of the task."""
@@ -29,7 +29,7 @@ class RealTokens(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenExamples:
-    """The examples of a split as a model sees them."""
+    """The examples of a split as a model reads them."""
 
     targets: Integer[np.ndarray, " n"]
     lengths: Int[np.ndarray, " n"]
@@ -49,7 +49,7 @@ class SeenExamples:
 
 
 class Pictures(NamedTuple):
-    """Pictures as a model sees them, and their classes."""
+    """Pictures as a model reads them, and their classes."""
 
     targets: Int[np.ndarray, " n"]
     read: Callable[[Int[np.ndarray, " b"]], UInt8[np.ndarray, "b s s"]]

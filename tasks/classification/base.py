@@ -1,4 +1,4 @@
-"""What the classification tasks share: a stored data set, batches, tally, majority baseline."""
+"""The base of classification tasks: stored data, batches, tally, majority baseline."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -44,7 +44,7 @@ LOCAL = (
 
 
 def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Tally:
-    """Sum the losses and hits of one batch; rows of weight 0 do not count."""
+    """Sum the losses and hits of one batch; rows with weight 0 are excluded."""
     nll, hit, index = nll.detach().float().cpu(), hit.detach().cpu(), batch.index
     weight = torch.ones_like(nll) if batch.weight is None else batch.weight.cpu().float()
     counts = weight > 0
@@ -59,7 +59,7 @@ def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Ta
 
 
 class ClassificationTask(RowsTask):
-    """One class for one or two stored sequences; a task adds what it is, and how data are made.
+    """One class for one or two stored sequences; a task adds its facts, and how its data are made.
 
     Under another objective than classify the same inputs are to be answered token by token.
     """
@@ -68,7 +68,7 @@ class ClassificationTask(RowsTask):
     scalars = False
     """Whether tokens are real numbers."""
     usual_share: ClassVar[float] = 0.15
-    """Of the tokens that objective=masked hides."""
+    """Fraction of tokens that objective=masked hides."""
 
     def answer(
         self,
@@ -76,7 +76,7 @@ class ClassificationTask(RowsTask):
         masked_share: float | None,
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
-        """Take the options that say what is answered.
+        """Set the options of what is predicted.
 
         Raises:
             ValueError: They do not fit together.
@@ -104,7 +104,7 @@ class ClassificationTask(RowsTask):
 
     @property
     def per_token(self) -> bool:
-        """Whether tokens are answered."""
+        """Whether tokens are predicted."""
         return self.objective is not InputObjective.classify
 
     def facts_of(self, spec: TaskSpec) -> TaskSpec:
@@ -137,7 +137,7 @@ class ClassificationTask(RowsTask):
             yield with_answers(batch, self.objective, hiding)
 
     def lengths(self, split: str) -> Int[np.ndarray, " s"]:
-        """Return the tokens of every sequence of a split, of both where they are pairs."""
+        """Return the tokens of every sequence of a split; for pairs, of both."""
         return np.minimum(np.diff(self.split(split).offsets), self.max_length)
 
     def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:
@@ -153,22 +153,22 @@ class ClassificationTask(RowsTask):
         return rows, int(data.targets[index])
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
-        """Sum what the model's per-item losses and hits mean for this task."""
+        """Sum the model's per-item losses and hits for this task."""
         return tokens.tally(nll, hit, batch, {}) if self.per_token else tally(nll, hit, batch)
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
-        """Return what follows from the mean loss in nats per token, where tokens are answered."""
+        """Return metrics from the mean loss in nats per token, if tokens are predicted."""
         del split
         if not self.per_token:
             return {}
         return {"perplexity": math.exp(loss), "bits_per_token": loss / math.log(2)}
 
     def stored(self, batch: Batch) -> Int[np.ndarray, "b p l"]:
-        """Return the stored tokens that a batch shows; where it pads, they mean nothing."""
+        """Return the stored tokens of a batch; at padding they have no meaning."""
         return batch.tokens.numpy() - self.shift
 
     def seen(self, split: str) -> SeenExamples:
-        """Return what a model sees of a split: baselines read nothing else."""
+        """Return what a model reads of a split; baselines read nothing else."""
         data = self.split(split)
         return SeenExamples(
             targets=data.targets,
@@ -183,7 +183,7 @@ class ClassificationTask(RowsTask):
         return real_tokens(self.stored(batch).reshape(-1, batch.tokens.shape[-1]), keep)
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines on `split`, fitted on train, from what a model sees of both.
+        """Compute the baselines on `split`, fitted on train, from what a model reads of both.
 
         Where tokens are answered, that is their frequencies in train.
         """

@@ -1,4 +1,4 @@
-"""What a model answers about the inputs of a classification task: a class, or the tokens.
+"""What a model predicts about the inputs of a classification task: a class, or the tokens.
 
     classify   tokens  a b c d e       target  the class
     masked     tokens  a _ c d _       target  . b . . e     those that were masked
@@ -41,7 +41,7 @@ from lra.tasks.tensors import Tensor, torch
 
 
 class InputObjective(StrEnum):
-    """What the model answers."""
+    """What the model predicts."""
 
     classify = auto()
     """A class for each example."""
@@ -50,19 +50,20 @@ class InputObjective(StrEnum):
     causal = auto()
     """Each token, from those before it."""
     prefix = auto()
-    """Each token of the rest, from a beginning that sees itself both ways, and those before it."""
+    """Each later token, from a prefix whose tokens attend to each other, and the tokens before
+    it."""
     unilm = auto()
-    """Masked tokens, from what one of four masks shows of all others."""
+    """Masked tokens, from the others that one of UniLM's four masks leaves visible."""
     permutation = auto()
     """Some tokens in a random order, from the rest and those before them in that order."""
 
 
 class MaskedReplacement(StrEnum):
-    """What stands in the place of a token that is to be answered."""
+    """What replaces a token that is to be predicted."""
 
     mask = auto()
     bert = auto()
-    """The mask at 80 %, one of the task's own ids at 10 %, the token itself at 10 %."""
+    """The mask at 80 %, a random id of the task at 10 %, the token itself at 10 %."""
 
 
 REGIMES = {
@@ -86,7 +87,7 @@ MASKS = {
     InputObjective.unilm: frozenset({"order"}),
     InputObjective.permutation: frozenset({"order"}),
 }
-"""What the batches of an objective say of which tokens see each other."""
+"""Masks in the batches of an objective, which decide which tokens attend to each other."""
 
 
 class Hiding(NamedTuple):
@@ -94,10 +95,10 @@ class Hiding(NamedTuple):
 
     seed: int
     share: float
-    """Of the tokens that are hidden."""
+    """Fraction of the tokens that are hidden."""
     replacement: MaskedReplacement
     token_ids: range
-    """Ids of the task's own; the one behind them is the mask."""
+    """Ids of the task; the next one is the mask."""
 
 
 def spec_of(
@@ -125,7 +126,7 @@ def spec_of(
 
 
 def with_answers(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
-    """Return a batch of a classification task in which tokens are to be answered.
+    """Return a batch of a classification task in which tokens are predicted.
 
     Args:
         batch: As a classifier sees it.
@@ -178,7 +179,7 @@ def hide_tokens(
     index: Int[Tensor, " b"],
     hiding: Hiding,
 ) -> tuple[Int[Tensor, "b l"], Bool[Tensor, "b l"]]:
-    """Return the tokens with some of them hidden, and which."""
+    """Return the tokens with some of them hidden, and which ones."""
     rows, length = index.numpy(), target.shape[1]
     drawn = _answered_tokens(there, index, hiding)
     instead: Tensor = torch.full_like(target, hiding.token_ids.stop)
@@ -213,7 +214,7 @@ def random_ranks(
 def unilm_ranks(
     lengths: Int[Tensor, " b"], index: Int[Tensor, " b"], place: Int[Tensor, " l"], seed: int
 ) -> Int[Tensor, "b l"]:
-    """Return in which order the tokens of each row see each other: one of UniLM's four masks.
+    """Return ranks for the tokens of each row, from one of UniLM's four masks.
 
     Args:
         lengths: Tokens of each row.

@@ -1,4 +1,4 @@
-"""What the diagnostic tasks share: generated rows of tokens, some of whose positions are asked.
+"""The base of diagnostic tasks: generated rows of tokens, with questions at some positions.
 
     tokens   k3 v7 k5 v2 k5 k1 k3 v9      the model sees what stands before, as in any causal task
     answers   .  .  .  . v2  . v7  .      a dot: not asked, of no weight
@@ -41,7 +41,7 @@ DIGEST_STREAM = (1 << 40) - 1
 """Of random words: rows come from streams 0, 1, … of each split, and never reach it."""
 
 Guess: TypeAlias = Callable[[np.ndarray], np.ndarray]
-"""From tokens [n, l] to answers that broadcast against them."""
+"""Maps tokens [n, l] to answers that broadcast against them."""
 
 
 class Rows(NamedTuple):
@@ -49,12 +49,12 @@ class Rows(NamedTuple):
 
     tokens: Int[np.ndarray, "n l"]
     answers: Int[np.ndarray, "n l"]
-    """`NOT_ASKED` where nothing is asked."""
+    """`NOT_ASKED` at positions without a question."""
 
 
 @dataclass(kw_only=True, eq=False)
 class DiagnosticTask(RowsTask):
-    """Rows made here; a task adds its own options as fields, and says how rows are drawn.
+    """Generated rows; a task adds its options as fields, and how rows are drawn.
 
     Its `__post_init__` calls `generated_as`.
     """
@@ -62,12 +62,12 @@ class DiagnosticTask(RowsTask):
     name: ClassVar[str]
     version: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
-    """Every length is a multiple of this."""
+    """Every length must be a multiple of this."""
 
     length: int
     """Tokens of a training or validation row."""
     test_length: int | None = None
-    """Tokens of a test row; null: the same."""
+    """Tokens of a test row; null: the length of a training row."""
     train_examples: int = 50_000
     """Training rows."""
     validation_examples: int = 2000
@@ -75,7 +75,7 @@ class DiagnosticTask(RowsTask):
     test_examples: int = 2000
     """Test rows."""
     data_seed: int = 0
-    """Of the rows."""
+    """Seed of the rows."""
 
     def generated_as(self, *, vocabulary: int, difficulty: str) -> None:
         """Take what follows from the options.
@@ -111,7 +111,7 @@ class DiagnosticTask(RowsTask):
             raise ValueError(f"task.data_seed={self.data_seed}: wanted at least 0")
 
     def least(self, tokens: int, because: str) -> None:
-        """Raise ValueError where rows are too short for what they have to hold."""
+        """Raise ValueError if rows are too short for their contents."""
         for option, length in (("length", self.length), ("test_length", self.tested_length)):
             if length < tokens:
                 raise ValueError(
@@ -121,11 +121,11 @@ class DiagnosticTask(RowsTask):
 
     @abstractmethod
     def words(self, length: int) -> int:
-        """Return how many random words a row of `length` tokens is made of."""
+        """Return the number of random words from which a row of `length` tokens is made."""
 
     @abstractmethod
     def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
-        """Return the rows that some random words make: a pure function."""
+        """Return the rows made from some random words: a pure function."""
 
     @abstractmethod
     def different_rows(self, length: int) -> float:
@@ -133,7 +133,7 @@ class DiagnosticTask(RowsTask):
 
     @abstractmethod
     def token_text(self, token: int) -> str:
-        """Return a token as a person reads it."""
+        """Return a token as text for people."""
 
     @cached_property
     def spec(self) -> TaskSpec:
@@ -194,7 +194,7 @@ class DiagnosticTask(RowsTask):
         return {"test_length": length, **few}
 
     def equal_work(self, examples: int, factor: float) -> int:
-        """Return `examples`: a row asks as much at every length, or more."""
+        """Return `examples`: a row is as much work at every length, or more."""
         del factor
         return examples
 
@@ -204,7 +204,7 @@ class DiagnosticTask(RowsTask):
         return self.different_rows(length) < math.log2(ROOM * wanted)
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of `second` that may stand in `first`: all, where rows are few."""
+        """Return the fraction of `second` that may be in `first`: all if rows are few."""
         length = self.length_of(first)
         return float(length == self.length_of(second) and self.scarce(length))
 
@@ -244,7 +244,7 @@ class DiagnosticTask(RowsTask):
             )
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
-        """Return tokens [b, 1, l], with the answers [b, l] and which positions are asked."""
+        """Return tokens [b, 1, l], the answers [b, l] and which positions have a question."""
         del seed
         answers = batch.tokens[:, 1] + NOT_ASKED
         return batch._replace(
@@ -254,7 +254,7 @@ class DiagnosticTask(RowsTask):
         )
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
-        """Sum losses in nats and hits over the asked positions; an example is a row."""
+        """Sum losses in nats and hits over the questions; an example is a row."""
         return tally(nll, hit, batch, {})
 
     def rows(self, split: str, first: int = 0, last: int | None = None) -> Rows:
@@ -270,7 +270,7 @@ class DiagnosticTask(RowsTask):
             yield self.rows(split, first, first + step)
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines, fitted on train: the answers that need no other token."""
+        """Compute the baselines, fitted on train, which answer without other tokens."""
         guess, best = self.habits()
         return [
             self.baseline(
@@ -318,7 +318,7 @@ class DiagnosticTask(RowsTask):
         return Baseline(name=name, accuracy=right / total, outcomes=None, sentence=sentence)
 
     def describe(self, split: str, index: int) -> str:
-        """Return the tokens of a row, and below each one the answer that is asked there."""
+        """Return the tokens of a row, with each answer below its question."""
         (row, answers), left = self.split(split).rows(np.array([index])), NOT_ASKED
         above = [self.token_text(token) for token in row.tolist()]
         below = [self.token_text(a + left) if a + left >= 0 else "." for a in answers.tolist()]

@@ -1,4 +1,4 @@
-"""What the language tasks share: streams of tokens, the regime of evaluation, sums per window.
+"""The base of language tasks: streams of tokens, the regime of evaluation, sums per window.
 
 The corpus of a split is one stream. Training windows are shuffled, or contiguous; with a memory, a
 state is then carried from batch to batch. Evaluation follows a regime, part of every stored row:
@@ -49,7 +49,7 @@ class Regime(StrEnum):
 
 
 class LanguageTask(StoredTask):
-    """Next-token prediction; a task says `read_as` in its constructor.
+    """Next-token prediction; a task calls `read_as` in its constructor.
 
     Args:
         length: Tokens of a training window.
@@ -71,7 +71,7 @@ class LanguageTask(StoredTask):
     memory: int
     contiguous: bool
     within_documents = False
-    """Whether a token sees those of its own document alone."""
+    """Whether a token attends only to its document."""
     varied: VariedLengths | None = None
     """How the lengths of training windows are drawn; None: all are `length`."""
 
@@ -87,7 +87,7 @@ class LanguageTask(StoredTask):
         evaluation_length: int | None = None,
         within_documents: bool = False,
     ) -> None:
-        """Take the options that say how streams are cut.
+        """Set the options of how streams are cut.
 
         Raises:
             ValueError: They do not fit together.
@@ -154,7 +154,7 @@ class LanguageTask(StoredTask):
 
     @property
     def regime_text(self) -> str:
-        """Return the regime as rows and tables say it."""
+        """Return the regime for rows and tables."""
         texts = {
             Regime.non_overlapping: "non-overlapping",
             Regime.sliding: f"sliding, stride {self.stride}",
@@ -163,11 +163,11 @@ class LanguageTask(StoredTask):
         return texts[self.regime] + (", within documents" if self.within_documents else "")
 
     def examples(self, split: str) -> int:
-        """Return the number of windows that a split fills, the last one in part."""
+        """Return the number of windows in a split; the last one may be incomplete."""
         return -(-(len(self.split(split).tokens) - 1) // self.window(split))
 
     def lengths(self, split: str) -> Int[np.ndarray, " w"]:
-        """Return the tokens of every window of a split, side by side."""
+        """Return the tokens of every window of a split, in order."""
         window_lengths = np.full(self.examples(split), self.window(split), np.int64)
         window_lengths[-1] -= int(window_lengths.sum()) - (len(self.split(split).tokens) - 1)
         return window_lengths
@@ -177,7 +177,7 @@ class LanguageTask(StoredTask):
         return self.length if split == "train" else self.evaluation_length
 
     def with_windows(self, length: int) -> Task:
-        """Return this task with training windows of `length` tokens, all else as it is."""
+        """Return this task with training windows of `length` tokens, otherwise unchanged."""
         other = copy.copy(self)
         other.length = length
         return other
@@ -216,7 +216,7 @@ class LanguageTask(StoredTask):
         return whole // self.length * self.length if split == "train" else whole
 
     def carries(self, split: str) -> bool:
-        """Tell whether a state goes on from batch to batch of a split."""
+        """Tell whether a state continues from batch to batch of a split."""
         return self.memory > 0 and (self.contiguous or split != "train")
 
     @property
@@ -230,7 +230,7 @@ class LanguageTask(StoredTask):
         return self.evaluation_length
 
     def stretched(self, factor: float) -> dict[str, object]:
-        """Return the options that make windows of evaluation `factor` times training's.
+        """Return the options that make evaluation windows `factor` times as long as training's.
 
         Raises:
             ValueError: A state is carried from window to window, or the test split is shorter.
@@ -249,7 +249,7 @@ class LanguageTask(StoredTask):
         return {} if length == self.evaluation_length else {"evaluation_length": length}
 
     def equal_work(self, examples: int, factor: float) -> int:
-        """Return how many windows judge as many tokens as `examples` of the training length."""
+        """Return how many windows evaluate as many tokens as `examples` of the training length."""
         judged = factor if self.regime is Regime.non_overlapping else 1.0
         return max(1, math.ceil(examples / judged))
 
@@ -385,7 +385,7 @@ class LanguageTask(StoredTask):
         return tally(nll, hit, batch, numbers)
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
-        """Return what follows from the mean loss in nats per token: perplexity."""
+        """Return metrics from the mean loss in nats per token: perplexity."""
         del split
         return {"perplexity": math.exp(loss)}
 
