@@ -146,7 +146,7 @@ def _differs(value: Any, like: Any, at: str, *, overflows: bool = False) -> str 
     if isinstance(like, (int, float)) and not least <= value <= _FAR:
         return f"{at} is {value}; wanted a number that a training can have"
     odd = isinstance(value, Tensor) and not overflows and not value.isfinite().all()
-    return f"{at} holds numbers that are not finite" if odd else None
+    return f"{at} contains numbers that are not finite" if odd else None
 
 
 def _streams_fault(value: Any, step: Any, empty: Callable[[int], State]) -> str | None:

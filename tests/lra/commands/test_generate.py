@@ -129,7 +129,7 @@ def test_a_prompt_that_is_no_text(generate, tmp_path: Path, monkeypatch) -> None
 
 
 def test_cells_that_write_nothing_are_named(generate, results: Path, tmp_path: Path) -> None:
-    assert "no cell" in generate("--prompt", "a", key="zzzz")[2]
+    assert "no run" in generate("--prompt", "a", key="zzzz")[2]
     store = Store(results)
     (cell,) = results.glob("cells/*/*")
     weights = next(cell.glob("checkpoint-*/weights.pt"))

@@ -137,7 +137,7 @@ def test_a_module_that_is_no_mixer_is_wrapped(layers, capsys):
     words = ["their_layers:Pointwise", "bias=false", *SMALL, "--wrap", *CLAIMS]
     assert main(["verify", *words]) == 0
     text = capsys.readouterr().out
-    assert "Pointwise sees later tokens (causal=false)" in text
+    assert "Pointwise attends to later tokens (causal=false)" in text
     assert "0 failed" in text
 
 
@@ -145,7 +145,7 @@ def test_a_claim_that_fails_is_told_as_wrap_takes_it(layers, capsys):
     words = ["their_layers:Pointwise", "--quiet", *SMALL, "--wrap", *CLAIMS[:2]]
     assert main(["verify", *words]) == 1
     text = capsys.readouterr().out
-    assert "outputs are permuted alike: say sees_order=false, behind --wrap" in text
+    assert "outputs are permuted alike: set sees_order=false, after --wrap" in text
     assert "Traits(" not in text
 
 
@@ -191,7 +191,7 @@ def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
     ("words", "complaint"),
     [
         (["their_layers:Blank", "--wrap"], "cannot be built from width and heads alone: its"),
-        (["their_layers:Pointwise", "--wrap"], "nothing tells whether Pointwise looks at later"),
+        (["their_layers:Pointwise", "--wrap"], "it is unknown whether Pointwise attends to later"),
         (["their_layers:Pointwise", "--wrap", CLAIMS[0]], "its form is unknown: set mask=ones"),
         (["their_layers:Pointwise", "--wrap", "masks=ones"], "'masks': did you mean 'mask'"),
         (["their_layers:Pointwise", "--wrap", "mask=one"], "did you mean --wrap.mask=ones"),

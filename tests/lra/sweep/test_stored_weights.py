@@ -108,8 +108,8 @@ def test_a_misshapen_parameter_is_named_with_both_shapes(copied):
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("ffffffffffffffffffff", "runner.weights: no cell in"),
-        ("{results}/cells", "has no `cell.json`"),
+        ("ffffffffffffffffffff", "runner.weights: no run in"),
+        ("{results}/cells", "is no cell's, for it has no cell.json"),
     ],
 )
 def test_a_cell_that_is_not_there(copied, capsys, named, message):

@@ -139,10 +139,12 @@ def test_an_empty_memory_is_not_judged():
 
 def test_models_and_tasks_without_a_memory_are_refused():
     config = AttentionMass()
-    with pytest.raises(Unsupported, match="SoftmaxAttention: no memory of segments"):
+    with pytest.raises(
+        Unsupported, match="SoftmaxAttention: there is no memory of earlier segments"
+    ):
         list(attention_mass(model_of(SoftmaxAttention), task_of(), config=config, hardware=CPU))
     plain = task_of(regime=Regime.non_overlapping, memory=0, contiguous=False)
-    with pytest.raises(Unsupported, match="no state is carried"):
+    with pytest.raises(Unsupported, match="this task has no memory"):
         list(attention_mass(model_of(TransformerXL), plain, config=config, hardware=CPU))
 
 

@@ -300,7 +300,7 @@ def test_a_length_is_untried_where_growth_says_twice_the_limit(
     words = untried(SOFTMAX, 16384, step_limit_s=limit)
     assert bool(words) is not tried
     if words:
-        assert "from 4,096 to 8,192 tokens one step would take 10.8 s" in words
+        assert "from 4,096 to 8,192 tokens so that one step would take 10.8 s" in words
         assert f"the limit of {limit:g} s (runner.step_limit_s; null tries every length)" in words
 
 

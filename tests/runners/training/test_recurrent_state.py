@@ -149,11 +149,15 @@ def test_softmax_trains_on_where_its_memory_is_full():
 @pytest.mark.parametrize(
     ("carried", "options", "message"),
     [
-        (60, {}, r"task.memory=60 is .* test .* 44 for each of 1 stream; type task.memory=44 or"),
+        (
+            60,
+            {},
+            r"task.memory=60 is .* test .* 44 tokens for each of 1 stream; type task.memory=44 or",
+        ),
         (
             40,
             {"memory": 200},
-            r"model.backbone.memory=200 is .* train .* 192 for each of 4 .*batch",
+            r"model.backbone.memory=200 is .* train .* 192 tokens for each of 4 .*batch",
         ),
         (40, {"evaluation_memory": 45}, r"model.backbone.evaluation_memory=45 is .* has 44"),
     ],
@@ -174,7 +178,9 @@ def test_streams_longer_than_learned_positions_are_refused_before_the_first_step
     task, model = task_of(memory=20), model_of(SoftmaxAttention, 20)
     model.positions = LearnedPositions(32, 16).double()
     check_streams(model, task, "train", ROWS, training=True, steps=2)
-    with pytest.raises(Unsupported, match=r"end at 32 tokens: the train split .* has 192 .*rotary"):
+    with pytest.raises(
+        Unsupported, match=r"end at 32 tokens, and the train split .* has 192 .*rotary"
+    ):
         next(run(task, model))
 
 
