@@ -271,6 +271,9 @@ READS_TEXT = {
     ("rows", "_cost_point"),  # the same
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("titles", "_titles"),  # the same
+    ("captions", "sentences"),  # a name at the start of a sentence stays as it is
+    ("tuning_points", "_window"),  # the path of an option
+    ("labels", "_saved"),  # a key that stands in a stored label
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
     ("searches", "option_name"),  # the path of an option, of which a name is made
     ("searches", "_arms"),  # paths of options, and words of which a name is made

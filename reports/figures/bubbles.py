@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from lra.reports.figures.drawing import PALETTE, legend_name, style
-from lra.reports.figures.findings import front, listed
+from lra.reports.figures.findings import front, model_list
 from lra.reports.figures.layout import arrange, sheet
 from lra.reports.figures.words import NAMES, drawable
 
@@ -86,7 +86,7 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
         ]
         unnamed = [f"no room for the name of {name}" for name in left_over]
         measured = drawn[~printed].assign(slowness=lambda t: -t["examples_per_second"])
-        first = listed(front(measured, "slowness", "score", higher=True))
+        first = model_list(front(measured, "slowness", "score", higher=True))
         return arrange(
             grid, title=f"Best average score for a given speed: {first}", handles=handles,
             subtitle=f"{title}; {subtitle}", legend_title="kind of model",

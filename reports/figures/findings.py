@@ -25,7 +25,7 @@ _COMPARED = {
 }
 
 
-def listed(names: Sequence[str]) -> str:
+def model_list(names: Sequence[str]) -> str:
     """Return names of models as words."""
     *most, last = readable(["SDPA" if name == "sdpa" else name for name in names])
     return f"{', '.join(most)} and {last}" if most else last
@@ -36,7 +36,7 @@ def who(names: Sequence[str], total: int) -> str:
     count = {0: f"none of {total}", total: f"all {total}"}.get(
         len(names), f"{len(names)} of {total}"
     )
-    return listed(names) if 0 < len(names) <= FEW else f"{count} models"
+    return model_list(names) if 0 < len(names) <= FEW else f"{count} models"
 
 
 def clause(names: Sequence[str], total: int, one: str, many: str) -> str:
@@ -72,7 +72,7 @@ def best_models(parts: Sequence[pd.DataFrame], column: str = "value") -> str:
         ends = [sign * good[c].astype(float).fillna(value) for c in ("high", "low")[::sign]]
         near = int((ends[0] >= ends[1][tied].max()).sum() - tied.sum())
         has = f"the {'highest' if sign > 0 else 'lowest'} {score.title.lower()} "
-        has += f"({top} {score.axis.partition(' (')[2]}".rstrip(" )") + ")"
+        has += f"({top} {score.symbol}".rstrip() + ")"
         text = clause([*good["model"][tied]], len(good), f"has {has}", f"have {has}")
         if near > 0:
             one = "the interval of 1 other overlaps"
@@ -81,7 +81,9 @@ def best_models(parts: Sequence[pd.DataFrame], column: str = "value") -> str:
         return text
     (name, most), *others = wins.most_common(2)
     lone = most > 1 and not (others and others[0][1] == most)
-    return f"{listed([name])} is the best model in {most} of {len(parts)} panels" if lone else ""
+    return (
+        f"{model_list([name])} is the best model in {most} of {len(parts)} panels" if lone else ""
+    )
 
 
 def best_at(parts: Sequence[pd.DataFrame], when: str, sign: int = 1) -> str:
@@ -121,7 +123,7 @@ def costs(data: pd.DataFrame) -> str:
 
 
 def _compared(pairs: pd.DataFrame, reference: str, words: tuple[str, str, str]) -> str:
-    at, than = at_end(pairs, "length"), listed([reference])
+    at, than = at_end(pairs, "length"), model_list([reference])
     end, less = f"{int(at['length'].iloc[0]):,} tokens", at[at["less"]].sort_values("ratio")
     if pairs["model"].nunique() > 1:
         which = clause([*less["model"][::-1]], len(at), *words[:2])
@@ -130,7 +132,7 @@ def _compared(pairs: pd.DataFrame, reference: str, words: tuple[str, str, str]) 
             f"; {n} is {significant(r, 2)} times faster" for n, r in best[["model", "ratio"]].values
         ]
         return f"At {end}, {which} than {than}{''.join(most)}"
-    name = listed([str(at["model"].iloc[0])])
+    name = model_list([str(at["model"].iloc[0])])
     if less.empty:
         factor = significant(1 / float(at["ratio"].iloc[0]), 2)
         return f"At {end}, {name} {words[2].format(factor, than)}"

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lra.reports.figures.drawing import OTHERS, Look, legend_name, named_looks
-from lra.reports.figures.findings import front, listed
+from lra.reports.figures.findings import front, model_list
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.figures.ticks import seconds
 from lra.reports.rows import WAITING, as_text, by_setting, cost_points, cost_rows, model_order
@@ -153,7 +153,7 @@ def score_cost_figure(
     return draw_panels(
         [(panel_words(cost.panel, key), part) for key, part in parts],
         partial(_draw, looks=named_looks(looks, order, lines=False), cost=cost),
-        title=f"{what}: {listed(first)}" if found else cost.title, plot=(3.0, 2.3), lines=False,
+        title=f"{what}: {model_list(first)}" if found else cost.title, plot=(3.0, 2.3), lines=False,
         subtitle=f"test split, means over seeds with {100 * LEVEL:g} % intervals; dashed: the best "
         f"score for a given cost; {cost.subtitle}",
     )  # fmt: skip

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from lra.reports.figures.drawing import Look, legend_name, named_looks
-from lra.reports.figures.findings import FEW, listed
+from lra.reports.figures.findings import FEW, model_list
 from lra.reports.figures.small_multiples import draw_panels
 from lra.reports.rows import model_order
 from lra.reports.sections.tuning_curves import looks_of
@@ -92,7 +92,7 @@ def _window(part: pd.DataFrame) -> str:
         widths[str(name)] = float(values.max() / values.min())
     option = str(part["option"].iloc[0]).rpartition(".")[2].replace("_", " ")
     texts = [
-        f"{significant(widths[name], 2)}-fold for {listed([name])}"
+        f"{significant(widths[name], 2)}-fold for {model_list([name])}"
         for name in sorted(widths, key=lambda name: -widths[name])
     ]
     chosen = texts if len(texts) <= FEW else [texts[0], texts[-1]]

@@ -68,10 +68,15 @@ class Score:
         return METRICS[self.metric].higher_is_better is not False
 
     @property
-    def axis(self) -> str:
-        """Return what an axis of it is called."""
+    def symbol(self) -> str:
+        """Return the unit as it stands after a number; "" for a pure number."""
         unit = "%" if self.shares else METRICS[self.metric].unit
-        return self.title.lower() + (f" ({unit})" if unit != "1" else "")
+        return unit if unit != "1" else ""
+
+    @property
+    def axis(self) -> str:
+        """Return the label of an axis."""
+        return self.title.lower() + (f" ({self.symbol})" if self.symbol else "")
 
     def text(self, value: float, sign: str = "") -> str:
         """Return a number as printed."""

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from lra.reports.figures.findings import best_models, clause, costs, front, listed
+from lra.reports.figures.findings import best_models, clause, costs, front, model_list
 
 LENGTHS = (256, 512, 1024)
 
@@ -58,7 +58,7 @@ def test_the_front_has_no_model_that_another_beats_in_both() -> None:
 
 
 def test_few_models_are_named_and_many_counted() -> None:
-    assert listed(["sdpa", "gla"]) == "SDPA and gla"
+    assert model_list(["sdpa", "gla"]) == "SDPA and gla"
     assert clause(["gla"], 5, "is", "are") == "gla is"
     assert clause([*"abcd"], 5, "is", "are") == "4 of 5 models are"
     assert clause([*"abcd"], 4, "is", "are") == "all 4 models are"
