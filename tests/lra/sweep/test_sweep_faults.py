@@ -73,8 +73,8 @@ def test_a_refusing_storage_ends_the_sweep_and_the_same_command_goes_on(
     said = capsys.readouterr()
     assert os.strerror(number) in said.err
     assert str(tmp_path / "cells") in said.err
-    assert "the same command goes on from here" in said.err
-    assert "1 of 1 runs are left" in said.out
+    assert "Rerun the same command to resume" in said.err
+    assert "1 of 1 cells are left" in said.out
     assert not list(tmp_path.rglob("rows-*"))
     assert not list((tmp_path / "claims").iterdir())
     assert run(tmp_path, *SHORT) == 0
@@ -97,7 +97,7 @@ def test_a_stranger_whose_storage_refuses(work, tmp_path, capsys):
     said = capsys.readouterr()
     assert "lra: " in said.err
     assert "Traceback" not in said.err
-    assert "the same command goes on from here" in said.err
+    assert "Rerun the same command to resume" in said.err
     assert not list(tmp_path.rglob("rows-*"))
 
 
