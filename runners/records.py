@@ -68,31 +68,31 @@ CELL_COLUMNS = COLUMNS[COLUMNS.index("runner") : COLUMNS.index("metric")]
 _CELL_COLUMNS = frozenset(CELL_COLUMNS)
 _STORED = ("identity", "described", "columns", "config", "overrides", "fingerprint")
 """Fields of a `Cell` that are written."""
-_SINGLE = frozenset({str, int, float, bool, type(None)})
-"""Types without contents: testing whether a value is a mapping takes ten times as long."""
+_SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
+"""Types of values without parts. This test of a type takes a tenth of `isinstance(_, Mapping)`."""
 
 
 Value = TypeVar("Value")
 
 
 class Memo:
-    """A cache of values by the identity of the objects from which they are computed.
+    """A cache of values by the identity (`id`) of the objects from which they are computed.
 
-    The runs of a sweep share most parts of their configurations; to tell that two parts are one
-    takes no time, to tell that they are equal as long as most of what is done with them. Objects
-    and values stay alive as long as this does: one for each sweep.
+    The runs of a sweep share most parts of their configurations as the same objects. Comparing
+    identities is fast; comparing contents takes about as long as computing the value again. The
+    memo keeps its objects and values alive, so that an `id` stays valid: use one for each sweep.
     """
 
     def __init__(self) -> None:
         self._entries: dict[tuple[Hashable, ...], tuple[tuple[object, ...], Any]] = {}
 
     def of(self, what: Hashable, objects: tuple[object, ...], find: Callable[[], Value]) -> Value:
-        """Return what `find` returned the first time; errors are not cached.
+        """Return the value for `what` and `objects`; call `find` only if it is not cached.
 
         Args:
-            what: distinguishes values that follow from the same objects.
-            objects: all that the value follows from, besides `what`; nothing may change them.
-            find: finds it.
+            what: names the value, because several values may be computed from the same objects.
+            objects: all objects that decide the value; nothing may change them.
+            find: computes the value. An error that it raises is not cached.
         """
         key = (what, *map(id, objects))
         entry = self._entries.get(key)
@@ -145,7 +145,10 @@ class Measurement:
     """Everything else that distinguishes this row from others: split, reference, kernel …"""
 
     def __post_init__(self) -> None:
-        """Refuse rows that say nothing or cannot be stored; make any reason storable."""
+        """Refuse a row without a value or a reason, or one that cannot be stored as JSON.
+
+        The reason is shortened, and characters that UTF-8 cannot encode are escaped.
+        """
         reason = _ends(self.reason, LONGEST_REASON).encode(errors="backslashreplace").decode()
         object.__setattr__(self, "reason", reason)
         if (self.status is Status.ok) == (self.value is None):
@@ -228,7 +231,7 @@ class Cell:
                     stored[name] = _unshared(name, value, checked)
         try:
             _check_storable("all", stored)
-        except ValueError:  # to name the one that fails
+        except ValueError:  # check each field alone, so that the message names the bad one
             for name, value in stored.items():
                 _check_storable(name, value)
             raise
@@ -288,16 +291,17 @@ def shown_source(source: str) -> str:
 def legible(text: str, at_most: int = LONGEST_REASON) -> str:
     """Return any text as one line that can be stored, printed and put into a table.
 
-    Runs of white space become one space; a long text keeps its two ends; what cannot be encoded or
-    seen (a lone surrogate, NUL, an escape sequence) is written as Python would escape it.
+    Several spaces or line ends become one space. A text longer than `at_most` characters keeps its
+    two ends. Characters that cannot be encoded or printed (a lone surrogate, NUL, an escape
+    sequence) are escaped as in Python.
     """
-    words = " ".join(_ends(text, 8 * at_most).split())  # nobody looks at every one of 10⁸ letters
+    words = " ".join(_ends(text, 8 * at_most).split())  # cut first: a text may have 10⁸ letters
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
     return _ends("".join(escaped), at_most)
 
 
 def _ends(text: str, at_most: int) -> str:
-    """Return a text, or its two ends where it is longer."""
+    """Return `text`, or its two ends if it has more than `at_most` characters."""
     if len(text) <= at_most:
         return text
     half = (at_most - 3) // 2
@@ -313,18 +317,27 @@ def text_of(error: BaseException) -> str:
 
 
 def _unshared(name: str, value: Mapping[str, Any], checked: Memo) -> dict[str, Any]:
-    """Return what of a field other cells do not share; what they do is checked once."""
+    """Return the scalar entries of a cell's field; check the others here, once for a sweep.
+
+    Mappings and lists may be objects that many cells share, so `checked` remembers those that
+    passed. The caller checks the scalars that this returns.
+
+    Args:
+        name: the field's name, for messages.
+        value: the field.
+        checked: the memo of the sweep.
+    """
     unshared = {}
-    for part, held in value.items():
-        if type(held) in _SINGLE or not isinstance(held, Mapping | list):
-            unshared[part] = held
+    for key, entry in value.items():
+        if type(entry) in _SCALAR_TYPES or not isinstance(entry, Mapping | list):
+            unshared[key] = entry
         else:
-            checked.of("storable", (held,), partial(_check_storable, f"{name}.{part}", held))
+            checked.of("storable", (entry,), partial(_check_storable, f"{name}.{key}", entry))
     return unshared
 
 
 def _check_storable(name: str, value: Any) -> None:
-    """Raise ValueError, with the place, for a value that is no plain JSON."""
+    """Raise ValueError if a value is not plain JSON; the message names the part, as in `a.b`."""
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -333,7 +346,7 @@ def _check_storable(name: str, value: Any) -> None:
             parts = value.items()
         elif isinstance(value, list | tuple):
             parts = enumerate(value)
-        if not isinstance(error, RecursionError):
+        if not isinstance(error, RecursionError):  # a part that is not plain JSON raises here
             for key, part in parts:
                 _check_storable(f"{name}.{key}", part)
         raise ValueError(

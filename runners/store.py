@@ -92,6 +92,7 @@ class Store:
         return self.cell_folder(key) / f"rows-{fingerprint}.jsonl"
 
     def _rows_file(self, cell: Cell) -> Path:
+        """Return the file for a cell's rows. Raises ValueError for an impossible fingerprint."""
         if not re.fullmatch(r"[0-9a-z]+", cell.fingerprint):
             raise ValueError(
                 "a stored run needs a fingerprint of digits and lower-case letters: got "
@@ -106,17 +107,19 @@ class Store:
     ) -> bool:
         """Say whether this run is finished with this code.
 
-        A rows file that is damaged does not count: the cell runs again, and `write` sets the file
+        A cell with a damaged rows file is unfinished: it runs again, and `write` sets the file
         aside.
 
         Args:
             cell: the cell, with its fingerprint.
-            retry: statuses that count as not done; `DISTURBED`: so does what was disturbed.
-            undone: labels of a row that counts as not done.
+            retry: a cell that has a row with one of these statuses is unfinished. With `DISTURBED`,
+                so is a cell that has a disturbed row.
+            undone: a cell that has a row with all of these labels is unfinished; None: no labels
+                are looked for.
 
         Raises:
             BadStore: the rows are of a newer schema.
-            OSError: they cannot be read, which says nothing of them.
+            OSError: the file cannot be read now; its rows may be sound.
         """
         path = self._rows_file(cell)
         if not lexists(path):
@@ -125,16 +128,16 @@ class Store:
             rows = self.rows_of(cell)
         except DamagedFile:
             return False
-        bad = undone and any(undone.items() <= row["labels"].items() for row in rows)
-        if bad or (DISTURBED in retry and any(DISTURBED in row["labels"] for row in rows)):
+        is_undone = undone and any(undone.items() <= row["labels"].items() for row in rows)
+        if is_undone or (DISTURBED in retry and any(DISTURBED in row["labels"] for row in rows)):
             return False
         return {row["status"] for row in rows}.isdisjoint(retry)
 
     def see_anew(self, key: str) -> None:
         """Make a network file system look at the run's folder again.
 
-        Who has just claimed a cell asks for it: the one before, on another host, may have stored
-        rows a moment ago.
+        Call this right after claiming a cell: the process that held the claim before, maybe on
+        another host, may have stored rows a moment ago.
         """
         folder = self.cell_folder(key)
         for path in (folder.parent, folder):
@@ -160,13 +163,12 @@ class Store:
         folder = self.cell_folder(key)
         description = self.cell(key)
         newest = read_newest_rows(folder)
-        fingerprint = fingerprint_of(newest[0]) if newest else None
-        environment = folder / f"environment-{fingerprint}.json"
-        return {
-            **description,
-            "fingerprint": fingerprint,
-            "environment": read_object(environment) if newest else None,
-        }
+        if newest is None:
+            return {**description, "fingerprint": None, "environment": None}
+        rows_file, _ = newest
+        fingerprint = fingerprint_of(rows_file)
+        environment = read_object(folder / f"environment-{fingerprint}.json")
+        return {**description, "fingerprint": fingerprint, "environment": environment}
 
     def cell(self, key: str) -> dict[str, Any]:
         """Return `cell.json` of a run. Raises `UnknownCell` or `BadStore`."""
@@ -211,7 +213,7 @@ class Store:
     # -- writing: only the parent process does ---------------------------------------------------
 
     def check_writable(self) -> None:
-        """Raise `durable.Unwritable` before any computation if nothing can be written."""
+        """Raise `atomic.Unwritable` before any computation if nothing can be written."""
         atomic.check_writable(self.root)
 
     def write(
@@ -230,9 +232,9 @@ class Store:
             environment: versions and machine, plain JSON.
 
         Raises:
-            durable.Unwritable: full disk, missing right; what was stored before is untouched.
-            ValueError: nothing to store, outcomes out of order, or a row that no reader would
-                take; nothing is written.
+            atomic.Unwritable: full disk, missing right; what was stored before is untouched.
+            ValueError: nothing to store, outcomes out of order, or a row that readers would
+                refuse; nothing is written.
         """
         if not measurements:
             raise ValueError(f"run {cell.key} has no rows: a failed run needs one with its status")
@@ -263,13 +265,13 @@ class Store:
         files[folder / "cell.json"] = pretty(description)
         sources = {"sources": dict(cell.sources)} if cell.sources else {}
         files[about] = pretty({**environment, **sources})
-        files[target] = rows_text(rows)  # last: whoever sees them sees everything else
+        files[target] = rows_text(rows)  # last: a reader who finds rows finds the other files
         _set_aside(target, lambda path: read_rows_file(path, cell.key))
         _set_aside(results, unpack_outcomes)
         _set_aside(folder / "cell.json", lambda path: read_cell(path.parent))
         _set_aside(about, read_object)
         if not outcomes:
-            atomic.remove(results)  # of an earlier attempt at this cell
+            atomic.remove(results)  # outcomes of an earlier attempt at this cell
         for path, data in files.items():
             atomic.write_whole(path, data)
         return target
@@ -278,9 +280,9 @@ class Store:
         """Claim a run for this worker; None if another living process has claimed it.
 
         Args:
-            key: of the cell.
-            title: what people call the cell.
-            worker: name of the worker that takes it.
+            key: key of the cell.
+            title: name of the cell for people.
+            worker: name of the worker that claims it.
         """
         return take_claim(self.root / "claims" / key, title=title, worker=worker)
 
@@ -307,13 +309,18 @@ class Store:
         atomic.record(atomic.make_folder(self.root / "sweeps" / name) / key, title)
 
     def record_cells(self, name: str, titles: Mapping[str, str]) -> None:
-        """Note which runs belong to a sweep, by key; known ones take no time."""
+        """Note that runs belong to a sweep; those already noted there take no time.
+
+        Args:
+            name: the sweep.
+            titles: the title of each run, by key.
+        """
         try:
-            there = set(persistent(os.listdir, self.root / "sweeps" / name))
+            recorded = set(persistent(os.listdir, self.root / "sweeps" / name))
         except OSError:
-            there = set()
+            recorded = set()
         for key, title in titles.items():
-            if key not in there:
+            if key not in recorded:
                 self.record_in_sweep(name, key, title)
 
     def take_from_sweep(self, name: str, key: str) -> None:
@@ -360,14 +367,14 @@ def read_rows(
     Args:
         root: the results folder.
         sweep: name of a sweep, or None for every cell.
-        left_out: gains what is wrong with each cell that cannot be read, which is then left out;
-            None: the first one is raised.
+        left_out: a list to which the error of each unreadable cell is added; the table then
+            excludes that cell. None: the first such error is raised.
 
     Raises:
         FileNotFoundError: no results folder at `root`.
         UnknownCell: no such sweep.
-        BadStore: a torn or foreign line, or rows of a newer schema; names file and line. Not where
-            `left_out` is a list.
+        BadStore: a torn or foreign line, or rows of a newer schema; names file and line. Only
+            raised if `left_out` is None.
 
     Warns:
         MixedSources: rows of one runner, mode, model and task come from different code.
@@ -389,20 +396,26 @@ def read_rows(
 
 
 def _newest_rows(folders: Iterable[Path], left_out: list[BadStore] | None) -> Iterator[Row]:
-    """Yield the newest rows of cells, in the order of the folders."""
+    """Yield the newest rows of each cell, in the order of the cells' folders.
+
+    A folder without a file of rows belongs to an unfinished cell and yields nothing. The errors of
+    damaged cells are handled as in `read_rows`: added to `left_out`, or raised if it is None.
+    """
     for folder in folders:
         with skipping_damaged(left_out):
             newest = read_newest_rows(folder)
-            yield from newest[1] if newest else ()
+            if newest is not None:
+                _, rows = newest
+                yield from rows
 
 
 def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
-    """Rename a file that cannot be read, before another one takes its place."""
+    """Rename the file at `path` if `read` finds it damaged, because `write` will replace it."""
     if not lexists(path):
         return
     try:
         read(path)
-    except Unreadable:  # what is in it nobody knows
+    except Unreadable:  # the system refused to read it, so its content may be sound
         raise
     except BadStore:
         atomic.rename(path, path.with_name(f"damaged-{time.time_ns()}-{path.name}"))
@@ -417,7 +430,8 @@ def read_outcomes(root: Path, key: str) -> list[Outcomes]:
     newest = read_newest_rows(folder)
     if newest is None:
         raise UnknownCell(f"no finished run {key} in {root}")
-    path = folder / f"outcomes-{fingerprint_of(newest[0])}.npz"
+    rows_file, _ = newest
+    path = folder / f"outcomes-{fingerprint_of(rows_file)}.npz"
     if not lexists(path):
         return []
     return unpack_outcomes(path)

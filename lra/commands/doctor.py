@@ -154,7 +154,7 @@ def store(results: Path, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(findings._asdict(), indent=2))
         return 1 if findings.damaged else 0
-    for mark, sentences in (("FAIL", findings.damaged), ("left", findings.left)):
+    for mark, sentences in (("FAIL", findings.damaged), ("left", findings.leftovers)):
         for sentence in sentences:
             print(f"{mark} {sentence}")
     print(f"{findings.cells:,} runs in {results}: {len(findings.damaged) or 'no'} faults")

@@ -1,4 +1,4 @@
-"""A whole results folder, looked through: what is damaged, and what was left over. Torch-free."""
+"""The audit of a results folder: which files are damaged, and which are leftovers. Torch-free."""
 
 import re
 import time
@@ -38,12 +38,12 @@ class Audit(NamedTuple):
     cells: int
     damaged: list[str]
     """One sentence for each fault: the file, what is wrong, the way out."""
-    left: list[str]
-    """What stands in nobody's way: of sweeps that were cut off, or set aside."""
+    leftovers: list[str]
+    """One sentence for each harmless file: of a sweep that was stopped, or set aside."""
 
 
 def audit(root: Path) -> Audit:
-    """Read every file of a store.
+    """Read every file of the results folder `root`, and return what is damaged or left over.
 
     Raises:
         FileNotFoundError: no folder at `root`.
@@ -51,9 +51,10 @@ def audit(root: Path) -> Audit:
     if not root.is_dir():
         raise FileNotFoundError(f"no results folder {root}; `lra run` creates it")
     damaged: list[str] = []
-    left: list[str] = []
+    leftovers: list[str] = []
 
-    def look(read: Callable[[Path], _Read], path: Path) -> _Read | None:
+    def try_read(read: Callable[[Path], _Read], path: Path) -> _Read | None:
+        """Return what `read` returns; if it finds damage, note that and return None."""
         try:
             return read(path)
         except BadStore as error:
@@ -62,19 +63,19 @@ def audit(root: Path) -> Audit:
 
     cells = [
         cell
-        for group in look(children, root / "cells") or ()
-        for cell in look(children, group) or ()
+        for group in try_read(children, root / "cells") or ()
+        for cell in try_read(children, group) or ()
     ]
     for cell in cells:
         if not _KEY.fullmatch(cell.name) or cell.parent.name != cell.name[:2]:
             damaged.append(f"{cell}: a run belongs at `cells/3f/3fa9…`; move it there")
             continue
-        files = look(children, cell) or []
+        files = try_read(children, cell) or []
         for path in files:
-            _file(path, look, damaged, left)
+            _check_file(path, try_read, damaged, leftovers)
         damaged += _missing(files)
-    for sweep in look(children, root / "sweeps") or ():
-        names = [path.name for path in look(children, sweep) or ()]
+    for sweep in try_read(children, root / "sweeps") or ():
+        names = [path.name for path in try_read(children, sweep) or ()]
         damaged += [
             f"{sweep / name}: this name is not the key of a run; remove it"
             for name in names
@@ -82,32 +83,44 @@ def audit(root: Path) -> Audit:
         ]
         absent = [name for name in names if not (root / "cells" / name[:2] / name).is_dir()]
         if absent:
-            left.append(
+            leftovers.append(
                 f"{sweep}: {len(absent)} of {len(names)} runs have no results, for example "
                 f"{absent[0]}: they are planned or deleted; rerun the command of the sweep"
             )
-    for path in look(children, root / "claims") or ():
-        if not path.name.startswith(".") and look(read_bytes, path) is not None and is_stale(path):
-            left.append(f"{path}: its process has ended; the next sweep takes over this run")
-    left += _temporary(root)
-    return Audit(len(cells), damaged, left)
+    for path in try_read(children, root / "claims") or ():
+        if path.name.startswith(".") or try_read(read_bytes, path) is None:
+            continue  # a writer's temporary file, or a damaged claim that was just noted
+        if is_stale(path):
+            leftovers.append(f"{path}: its process has ended; the next sweep takes over this run")
+    leftovers += _abandoned_files(root)
+    return Audit(len(cells), damaged, leftovers)
 
 
-def _file(path: Path, look: Callable[..., object], damaged: list[str], left: list[str]) -> None:
+def _check_file(
+    path: Path, try_read: Callable[..., object], damaged: list[str], leftovers: list[str]
+) -> None:
+    """Read one file of a cell, and add a sentence to `damaged` or `leftovers` if it needs one.
+
+    Args:
+        path: the file, or a folder of checkpoints.
+        try_read: calls a reader with a path, and notes damage that it finds.
+        damaged: sentences about damaged and foreign files.
+        leftovers: sentences about files that were set aside.
+    """
     read = next((read for name, read in _READERS if re.fullmatch(name, path.name)), None)
     if read is not None:
-        look(read, path)
+        try_read(read, path)
     elif path.name.startswith("checkpoint-") and path.is_dir():
         for state in path.glob("*.pt"):
-            look(check_archive, state)
+            try_read(check_archive, state)
     elif path.name.startswith("damaged-"):
-        left.append(f"{path}: was set aside; remove it if nobody needs it any more")
+        leftovers.append(f"{path}: was set aside; remove it if nobody needs it any more")
     else:
         damaged.append(f"{path}: does not belong to a run; move it away")
 
 
 def _missing(files: list[Path]) -> list[str]:
-    """Return what rows cannot be without."""
+    """Return a sentence for each file that a rows file needs and `files` of its cell lack."""
     names = {path.name for path in files}
     rows = [path for path in files if re.fullmatch(r"rows-.*\.jsonl", path.name)]
     return [
@@ -119,11 +132,11 @@ def _missing(files: list[Path]) -> list[str]:
     ]
 
 
-def _temporary(root: Path) -> list[str]:
-    """Return the files that writers left who died."""
+def _abandoned_files(root: Path) -> list[str]:
+    """Return a sentence for each temporary file whose writer was killed."""
     oldest, leftovers = time.time() - STALE_S, []
     for path in sorted(root.glob("**/.*.tmp")):
-        with suppress(FileNotFoundError):  # its writer is alive, and has just finished
+        with suppress(FileNotFoundError):  # its writer has just finished and renamed it
             if path.lstat().st_mtime < oldest:
                 leftovers.append(f"{path}: left by a process that was killed; remove it")
     return leftovers

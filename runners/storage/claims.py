@@ -1,16 +1,19 @@
-"""Advisory claims: a note that somebody works on a cell, so that a second sweep takes another one.
+"""Advisory claims: a process notes that it works on a cell, so that others take another one.
 
-Nothing is wrong when a claim fails to hold: two processes then compute the same cell, and the
-store keeps the file of one of them.
+Claims only save work. If one fails, two processes compute the same cell, and the store keeps the
+file of one of them.
 
-Of a holder that this process can see (`lra.runners.storage.holders.alive`) the kernel says whether
-it lives. Any other shows signs of life: it touches its file, whose age is measured by the file
-server's clock, against a file touched just now in the same folder. What this process has seen
-unchanged for as long, by this process's monotonic clock, is abandoned whatever a clock says; and a
-server whose clock was set meanwhile is not believed until a claim had time to be touched again.
+A claim whose holder has died is stale, and others may take it:
 
-A claim that was written for another folder, of which this one is a copy, is held by nobody here
-(`lra.runners.storage.homes`).
+- If this process can see the holder (`lra.runners.storage.holders.alive`), the kernel says whether
+  it lives.
+- Any other holder touches its file again and again. The file's age is measured by the file
+  server's clock: against a file that is touched just now in the same folder. If that clock was set
+  a short while ago, ages are ignored until a living holder has had time to touch its file again.
+- A file that this process has watched unchanged for `stale_s`, by its own monotonic clock, is stale
+  whatever the server's clock says.
+- A claim that was written for another folder, of which this one is a copy, is stale here
+  (`lra.runners.storage.homes`).
 """
 
 import json
@@ -42,9 +45,9 @@ from lra.runners.storage.holders import (
 from lra.runners.storage.homes import COPIED, Home
 
 ASKED_S = 10.0
-"""For so long the answer of the server holds."""
+"""Seconds after which the server is asked for its time again."""
 STEPPED_S = 5.0
-"""A clock that gained or lost so many seconds against ours was set."""
+"""A server's clock that gained or lost more seconds than this against ours has been set."""
 
 
 def touched_now(folder: Path) -> float:
@@ -66,8 +69,8 @@ class ServerClock:
 
     Args:
         clock: monotonic seconds of this process.
-        ask: returns what time it is on the server of a folder, in seconds; raises OSError. None:
-            nothing is written, and this machine's clock is taken for the server's.
+        ask: returns the time on the server of a folder, in seconds since 1970; raises OSError.
+            None: this machine's clock stands for the server's, and nothing is written.
     """
 
     def __init__(
@@ -77,14 +80,14 @@ class ServerClock:
     ) -> None:
         self.clock, self.ask = clock, ask
         self._answers: dict[Path, tuple[float, float]] = {}
-        """Of each folder, our clock when the server was asked, and its answer."""
-        self._set: dict[Path, float] = {}
-        """When we saw that a server's clock had been set."""
+        """For each folder: the time on `clock` when the server was asked, and its answer."""
+        self._set_at: dict[Path, float] = {}
+        """For each folder: the time on `clock` when we saw that the server's clock had been set."""
 
     def now(self, folder: Path) -> float:
-        """Return what time it is on the server: seconds since 1970.
+        """Return the time on the server of `folder`, in seconds since 1970.
 
-        Where nothing can be written in the folder, this machine's time.
+        If the server cannot be asked, because the folder is read-only, return this machine's time.
         """
         if self.ask is None:
             return time.time()
@@ -100,23 +103,26 @@ class ServerClock:
         if folder in self._answers:
             asked, server = self._answers[folder]
             if abs(answer - server - (now - asked)) > STEPPED_S:
-                self._set[folder] = now
+                self._set_at[folder] = now
         self._answers[folder] = now, answer
         return answer
 
     def age_s(self, folder: Path, touched_ns: int, *, trusted_s: float) -> float | None:
-        """Return the age of a file in a folder; None where the clock was set in `trusted_s`."""
+        """Return the age in seconds of a file in `folder` that was touched at `touched_ns`.
+
+        None: the server's clock was set less than `trusted_s` seconds ago, so the age is unknown.
+        """
         age_s = self.now(folder) - touched_ns / 1e9
-        was_set = self._set.get(folder)
-        return None if was_set is not None and self.clock() - was_set < trusted_s else age_s
+        set_at = self._set_at.get(folder)
+        return None if set_at is not None and self.clock() - set_at < trusted_s else age_s
 
 
 TOUCH_S = 30.0
-"""Between two signs of life."""
+"""Seconds after which a holder touches its claim again."""
 
 
 class Claim:
-    """A claim that is held; a context manager that gives it back."""
+    """A claim that this process holds; a context manager that releases it."""
 
     def __init__(self, path: Path, content: str, touch_s: float) -> None:
         self.path = path
@@ -126,7 +132,7 @@ class Claim:
 
     @property
     def held(self) -> bool:
-        """Whether it was not released."""
+        """Whether `release` has not been called yet."""
         return self._held
 
     def release(self) -> None:
@@ -134,18 +140,20 @@ class Claim:
         if not self._held or self._owner != os.getpid():
             return
         self._held = False
-        self._give_back()  # else it is tried again, at the end of the process at the latest
+        self._give_back()  # if that fails, `_keeper` tries it again
 
     def look_after(self) -> None:
         """Show a sign of life, or retry to release what could not be released before."""
         if not self._held:
             self._give_back()
             return
-        with suppress(OSError):  # a network folder that hiccups; the next touch will do
+        with suppress(OSError):  # a network folder may fail for a moment; the next touch will do
             if self._is_mine():
                 os.utime(self.path)
 
     def _give_back(self) -> None:
+        """Remove the file; if the system refuses, `_keeper` still has the claim and retries."""
+
         def act() -> None:
             if self._is_mine():
                 self.path.unlink(missing_ok=True)
@@ -155,6 +163,7 @@ class Claim:
             _keeper.forget(self)
 
     def _is_mine(self) -> bool:
+        """Tell whether the file is still ours: another process may have taken a stale claim."""
         try:
             seen = read_claim(self.path)
         except NoFile:
@@ -171,22 +180,24 @@ class Claim:
 
 
 class _Keeper:
-    """Touches every claim of this process, in one thread, which runs while there are any."""
+    """Touches every claim of this process, in one thread that runs while there are claims."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Keep nothing: also in a forked process, which leaves the parent's claims to it."""
+        """Start without claims. A forked process does so too: its parent keeps its claims."""
         self._settles = False
+        """Whether `_settle` is registered for the end of this process."""
         self._changed = threading.Condition()
         self._due: dict[Claim, float] = {}
-        """When each claim is to be touched, by the monotonic clock."""
+        """The time of each claim's next touch, by the monotonic clock."""
         self._thread: threading.Thread | None = None
 
     def keep(self, claim: Claim) -> None:
+        """Touch a claim from now on."""
         with self._changed:
-            if not self._settles:  # also in a worker that was forked, and leaves by `os._exit`
+            if not self._settles:  # `Finalize` also works in a forked worker, which ends by `_exit`
                 self._settles = True
                 Finalize(None, self._settle, exitpriority=0)
             self._due[claim] = time.monotonic() + claim.touch_s
@@ -196,16 +207,18 @@ class _Keeper:
             self._changed.notify()
 
     def forget(self, claim: Claim) -> None:
+        """Touch a claim no more."""
         with self._changed:
             self._due.pop(claim, None)
             self._changed.notify()
 
     def _settle(self) -> None:
-        """Release at the end of the process what could not be released before."""
+        """At the end of the process, retry to remove the claims that could not be removed."""
         for claim in [claim for claim in self._due if not claim.held]:
             claim.look_after()
 
     def _touch(self) -> None:
+        """Touch each claim when it is due; return once there are none."""
         while True:
             with self._changed:
                 if not self._due:
@@ -227,7 +240,7 @@ os.register_at_fork(after_in_child=_keeper.begin)
 
 
 class Observer:
-    """Judges claims, and remembers what it has seen of them.
+    """Tells which claims are stale; remembers since when each file has been unchanged.
 
     Args:
         clock: monotonic seconds of this process.
@@ -238,51 +251,54 @@ class Observer:
         self, clock: Callable[[], float] = time.monotonic, server: ServerClock | None = None
     ) -> None:
         self.clock, self.server = clock, server or ServerClock(clock)
-        self._first: dict[Path, tuple[tuple[int, str], float]] = {}
-        """What was seen in a claim's file, and since when it has been so."""
+        self._unchanged: dict[Path, tuple[tuple[int, str], float]] = {}
+        """For each claim: when it was touched and its text, and since when we have seen these."""
 
     def left_behind(self, path: Path, stale_s: float = STALE_S) -> ClaimFile | None:
-        """Return what is in a claim that nobody holds any more; None where somebody does.
+        """Return the content of the claim at `path` if it is stale; None if somebody holds it.
 
-        A claim that is not there is held by nobody; `ClaimFile` then has no text.
+        If there is no file, nobody holds the claim: return a `ClaimFile` without text.
 
         Raises:
             OSError: it cannot be read.
         """
-        seen = read_claim(path)
-        if seen is None:
+        content = read_claim(path)
+        if content is None:
             return ClaimFile("", 0)
-        return seen if self._stale(path, seen, stale_s) else None
+        return content if self._is_stale(path, content, stale_s) else None
 
-    def _stale(self, path: Path, seen: ClaimFile, stale_s: float) -> bool:
-        if strange_home(seen.holder, path.parent) is not None:
+    def _is_stale(self, path: Path, content: ClaimFile, stale_s: float) -> bool:
+        """Tell whether nobody holds a claim any more, by the rules at the top of this module."""
+        if strange_home(content.holder, path.parent) is not None:
             return True
-        lives = None if seen.holder is None else alive(seen.holder)
-        if lives is not None:
+        lives = None if content.holder is None else alive(content.holder)
+        if lives is not None:  # None: this process cannot see the holder
             return not lives
-        mark, now = (seen.touched_ns, seen.text), self.clock()
-        if path not in self._first or self._first[path][0] != mark:
-            self._first[path] = mark, now
-        if now - self._first[path][1] > stale_s:
+        mark, now = (content.touched_ns, content.text), self.clock()
+        known_mark, since = self._unchanged.get(path, (None, now))
+        if known_mark != mark:
+            since = now
+            self._unchanged[path] = mark, since
+        if now - since > stale_s:
             return True
-        age_s = self.server.age_s(path.parent, seen.touched_ns, trusted_s=stale_s)
+        age_s = self.server.age_s(path.parent, content.touched_ns, trusted_s=stale_s)
         return age_s is not None and age_s > stale_s
 
     def living(self, folder: Path, stale_s: float = STALE_S) -> dict[str, Holder]:
         """Return who holds claims in a folder, by the names of the claims.
 
-        What cannot be read, and what is half written, is left out.
+        Claims that cannot be read, or are half written, are excluded.
         """
         holders = {}
         paths = _claims(folder)
-        for path in [path for path in self._first if path.parent == folder]:
+        for path in [path for path in self._unchanged if path.parent == folder]:
             if path not in paths:
-                del self._first[path]
+                del self._unchanged[path]
         for path in paths:
             with suppress(OSError):
-                seen = read_claim(path)
-                if seen and seen.holder and not self._stale(path, seen, stale_s):
-                    holders[path.name] = seen.holder
+                content = read_claim(path)
+                if content and content.holder and not self._is_stale(path, content, stale_s):
+                    holders[path.name] = content.holder
         return holders
 
 
@@ -296,20 +312,22 @@ def strange_home(holder: Holder | None, folder: Path) -> Home | None:
 
 
 def strangers(folder: Path, *, remove: bool) -> list[str]:
-    """Return a sentence for each other folder whose claims came here with a copy, or a move.
+    """Return a sentence for each other folder for which claims in this one were written.
+
+    Such claims came here when a results folder was copied or moved.
 
     Args:
-        folder: of claims.
-        remove: whether they go, as far as they can be removed.
+        folder: the folder of claims.
+        remove: whether to remove these claims; those that cannot be removed stay.
     """
     counts: Counter[str] = Counter()
     for path in _claims(folder):
         with suppress(OSError):
-            seen = read_claim(path)
-            if seen is not None and (home := strange_home(seen.holder, folder)) is not None:
+            content = read_claim(path)
+            if content is not None and (home := strange_home(content.holder, folder)) is not None:
                 counts[home.path] += 1
                 if remove:
-                    _put_aside(path, seen.text)
+                    _put_aside(path, content.text)
     return [
         f"{count:,} claims here are of {legible(str(Path(path).parent))}, {COPIED}: these runs "
         "are free here"
@@ -318,7 +336,7 @@ def strangers(folder: Path, *, remove: bool) -> list[str]:
 
 
 def _claims(folder: Path) -> list[Path]:
-    """Return the claims of a folder, held or not; hidden names are files of a moment."""
+    """Return the claims in a folder, held or stale. Hidden files are temporary, not claims."""
     try:
         names = sorted(persistent(os.listdir, folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -328,7 +346,7 @@ def _claims(folder: Path) -> list[Path]:
 
 _observer = Observer()
 _reader = Observer(server=ServerClock(ask=None))
-"""Writes nothing, and takes this machine's clock for the server's."""
+"""An observer that writes nothing: this machine's clock stands for the server's."""
 
 
 def living_holders(folder: Path) -> dict[str, Holder]:
@@ -337,22 +355,23 @@ def living_holders(folder: Path) -> dict[str, Holder]:
 
 
 def is_stale(path: Path) -> bool:
-    """Tell whether nobody holds the claim at `path` any more, for people: it writes nothing."""
+    """Tell whether nobody holds the claim at `path` any more, without writing any file."""
     return _reader.left_behind(path) is not None
 
 
 def clear(folder: Path, names: Collection[str]) -> None:
-    """Remove the claims of these names that nobody holds any more.
+    """Remove the stale ones among the claims with these `names`, which are keys of finished cells.
 
-    A process that is killed between the rows of a cell and the end of its claim leaves one that no
-    other has a reason to take. What cannot be read or removed just now stays, in nobody's way.
+    If a process is killed after it stored the rows of a cell and before it released its claim, no
+    other process takes that claim, because the cell is finished. A claim that cannot be read or
+    removed now stays, which is harmless.
     """
     for path in _claims(folder):
         if path.name in names:
             with suppress(OSError):
-                left = _observer.left_behind(path)
-                if left is not None:
-                    _put_aside(path, left.text)
+                stale = _observer.left_behind(path)
+                if stale is not None:
+                    _put_aside(path, stale.text)
 
 
 def take_claim(
@@ -368,14 +387,14 @@ def take_claim(
 
     Args:
         path: the claim's file; its folder is made where missing.
-        title: of the cell, for people.
+        title: name of the cell, for people.
         worker: name of the worker that takes it, for people.
-        touch_s: seconds between two signs of life.
-        stale_s: age from which a claim counts as abandoned.
-        observer: who judges the claims of others.
+        touch_s: seconds after which the holder touches the file again.
+        stale_s: age in seconds from which an untouched claim is stale.
+        observer: tells whether a claim that is already there is stale; None: that of this process.
 
     Raises:
-        durable.Unwritable: the folder cannot be written.
+        atomic.Unwritable: the folder cannot be written.
     """
     observer = observer or _observer
     make_folder(path.parent)
@@ -400,14 +419,14 @@ def take_claim(
 
 
 def _taken(path: Path, note: dict[str, object], stale_s: float, observer: Observer) -> str | None:
-    """Return the content of a claim that was taken; None where a living process holds it."""
+    """Take the claim at `path` and return its content; None if a living process holds it."""
     note = {**note, "home": Home.from_folder(path.parent).plain()}
-    for _ in range(2):
+    for _ in range(2):  # the second time after a stale claim was removed
         try:
             return _create(path, note)
         except FileExistsError:
-            left = observer.left_behind(path, stale_s)
-            if left is None or not _put_aside(path, left.text):
+            stale = observer.left_behind(path, stale_s)
+            if stale is None or not _put_aside(path, stale.text):
                 return None
     return None
 
@@ -419,17 +438,21 @@ def _create(path: Path, note: dict[str, object]) -> str:
         with opened as file:
             content = json.dumps({**note, "at": os.fstat(file.fileno()).st_mtime})
             file.write(content)
-    except OSError:  # an empty claim would keep everybody away until it is stale
+    except OSError:  # an empty claim would keep all processes away until it is stale
         persistent(path.unlink, missing_ok=True)
         raise
     return content
 
 
 def _put_aside(path: Path, text: str) -> bool:
-    """Remove a claim that nobody holds; return whether its place is free now.
+    """Remove the stale claim at `path`; return whether the place is free now.
 
-    Of several processes that find it stale, one renames it. Another may be so late that it renames
-    the claim of the first, and gives it back.
+    If several processes find the claim stale, one renames it. Another may be so late that it
+    renames the new claim that the first one has made. It sees that by `text`, and restores it.
+
+    Args:
+        path: the claim's file.
+        text: the content that was found stale.
     """
     aside = writers.temporary(path)
     try:
@@ -437,16 +460,16 @@ def _put_aside(path: Path, text: str) -> bool:
     except FileNotFoundError:
         return True
     try:
-        seen = read_claim(aside)  # as it was read before: so much of it, and its ends of lines
-        late = seen is None or seen.text != text
+        content = read_claim(aside)  # read as before, so that equal files have equal texts
+        late = content is None or content.text != text
         if late:
-            with suppress(OSError):  # somebody else has come meanwhile, or there are no links here
+            with suppress(OSError):  # a third process made a claim, or links are unsupported here
                 os.link(aside, path)
     finally:
         with suppress(OSError):
             persistent(aside.unlink)
-    with suppress(OSError):  # what stays is in nobody's way
-        for other in path.parent.glob(".*.tmp"):  # of one that was killed between the two
+    with suppress(OSError):  # a temporary file that stays is harmless
+        for other in path.parent.glob(".*.tmp"):  # of a process killed between rename and unlink
             if writers.has_died(other):
                 other.unlink(missing_ok=True)
     return not late
