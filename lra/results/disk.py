@@ -20,30 +20,33 @@ from lra.runners.storage.formats import (
 from lra.runners.store import Store
 
 PARTS = ("sweeps", "plans", "reports", "searches")
-"""What has a folder of each sweep's own in the results."""
+"""Folders of the results that hold one folder for each sweep, under its name."""
 
 
 class Item(NamedTuple):
-    """What can be removed as one."""
+    """Something on disk that `lra clean` removes as a whole, or leaves as a whole."""
 
     kind: str
     """One of `KINDS`."""
     name: str
-    """Of a sweep or a data set; of others what it is."""
+    """Name of the sweep or of the data set; for other kinds, the kind or the program."""
     paths: list[Path]
-    """Files and folders, which go in this order."""
+    """Files and folders, which are removed in this order."""
     cells: list[str]
-    """The cells that these lie in: nobody may be at work on them."""
+    """Keys of the cells whose folders these paths are in: no process may be running them."""
     note: str = ""
-    """What goes with it, in a few words."""
+    """What is removed with it, in a few words."""
 
 
 def sweeps(results: Path) -> Iterator[Item]:
-    """Yield each sweep, with the cells that no other sweep has; of cells in none, one item."""
+    """Yield an item for each sweep, with the cells that only this sweep uses.
+
+    The cells that belong to no sweep come last, together in one item.
+    """
     store = Store(results)
-    # One that was stopped before its first cell has the record of its search alone.
-    begun = {path.name for path in results.glob("searches/*") if path.is_dir()}
-    members: dict[str, list[str]] = {name: [] for name in sorted(begun)}
+    # A search that was stopped before its first cell has no list of cells, only its record.
+    searches = {path.name for path in results.glob("searches/*") if path.is_dir()}
+    members: dict[str, list[str]] = {name: [] for name in sorted(searches)}
     members |= {name: store.cells_of(name) for name in store.sweeps()}
     owners = Counter(key for keys in members.values() for key in keys)
     for name, keys in members.items():
@@ -53,7 +56,8 @@ def sweeps(results: Path) -> Iterator[Item]:
         note = f"{len(alone):,} run{'' if len(alone) == 1 else 's'}" + (
             f"; {shared:,} that other sweeps use stay" if shared else ""
         )
-        # The list of the sweep goes last: what an interruption leaves is still found by its name.
+        # The list of the sweep is removed last: after an interruption, the same command finds
+        # the remaining files by its name.
         yield Item("sweeps", name, [*map(store.cell_folder, alone), *folders[::-1]], alone, note)
     single = [folder for folder in cell_folders(results, left_out=[]) if folder.name not in owners]
     if single:
@@ -62,7 +66,7 @@ def sweeps(results: Path) -> Iterator[Item]:
 
 
 def weights(results: Path) -> Iterator[Item]:
-    """Yield the weights and states of complete cells."""
+    """Yield one item with the saved weights and training states of all complete cells."""
     folders = cell_folders(results, left_out=[])
     paths = [
         path
@@ -76,13 +80,17 @@ def weights(results: Path) -> Iterator[Item]:
 
 
 def old(results: Path) -> Iterator[Item]:
-    """Yield rows of earlier sources beside newer ones, damaged files, and half-written ones."""
+    """Yield one item with the files that no report reads.
+
+    These are the files of rows that an earlier version of the code made, where newer rows exist,
+    damaged files, and files that a process which has died left half written.
+    """
     paths = []
     for folder in cell_folders(results, left_out=[]):
         newest, complete = None, []
         with suppress(BadStore):  # lra doctor --store says what is damaged
             newest, complete = read_newest_rows(folder), rows_files(folder)
-        # A state without rows is that of a training that was begun, and goes on.
+        # A checkpoint without rows belongs to an unfinished training, which can be resumed: stays.
         superseded = {fingerprint_of(rows) for rows in complete if newest and rows != newest[0]}
         paths += [
             path
@@ -98,7 +106,7 @@ def old(results: Path) -> Iterator[Item]:
 
 
 def dashboards(results: Path) -> Iterator[Item]:
-    """Yield what W&B and TensorBoard have on disk."""
+    """Yield the folders that W&B and TensorBoard have in the results."""
     for name in ("wandb", "tensorboard"):
         if (results / name).is_dir():
             note = "runs of W&B or TensorBoard; rows, tables and figures stay"
@@ -119,17 +127,24 @@ KINDS: dict[str, Callable[[Path], Iterator[Item]]] = {
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file or of all files in a folder; links count as themselves."""
+    """Return the size in bytes of a file, or the sum over all files below a folder.
+
+    A symbolic link counts with its own few bytes, and what it points to does not count.
+    """
     try:
         if path.is_symlink() or not path.is_dir():
             return path.lstat().st_size
         return sum(size_of(Path(entry)) for entry in os.scandir(path))
-    except FileNotFoundError:
+    except FileNotFoundError:  # another process has removed it since it was listed
         return 0
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder at once: nobody sees a part of it, also after an interruption."""
+    """Remove a file or a folder.
+
+    A folder is first renamed to a temporary name, so that no process ever finds a half-removed one
+    under `path`, even if this process is interrupted.
+    """
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return

@@ -12,16 +12,22 @@ import numpy as np
 from jaxtyping import Bool, Int64, UInt8
 
 FINE = 2
-"""Points along a pixel's side; published as `antialias_scale`."""
+"""Points along each side of a pixel: a picture is drawn twice as fine, and then resampled. The
+published code calls it `antialias_scale`."""
 LOBES = 3
-"""Of Lanczos' window, on each side."""
+"""Lobes of Lanczos' window on each side, so its reach in pixels."""
 BITS = 22
-"""Of the weights' fractions."""
+"""A weight is a whole number that counts in units of 2^-22."""
 
 
 @cache
 def resampling_weights(points: int, pixels: int) -> Int64[np.ndarray, "pixels points"]:
-    """Return the weight of every point in every pixel of a row, of sum 2^22."""
+    """Return how much each point adds to each pixel of a row; the weights of a pixel sum to 2^22.
+
+    Args:
+        points: Number of points in the row.
+        pixels: Number of pixels that the same row has.
+    """
     step = points / pixels
     matrix = np.zeros((pixels, points), np.int64)
     for pixel in range(pixels):
@@ -40,11 +46,20 @@ def resample(
     points: UInt8[np.ndarray, "fine_rows fine_columns"],
     across: Int64[np.ndarray, "c fine_columns"],
 ) -> UInt8[np.ndarray, "r c"]:
-    """Resample the rows of points, then their columns, each time to bytes."""
+    """Return the pixels of a grid of points, resampled along rows and then along columns.
+
+    Levels are rounded to bytes after each of the two steps, as image libraries do.
+
+    Args:
+        down: Weights of the points of a column in each pixel (see `resampling_weights`).
+        points: Levels of the points.
+        across: Weights of the points of a row in each pixel.
+    """
     return _byte_levels(down @ _byte_levels(points.astype(np.int64) @ across.T).astype(np.int64))
 
 
 def _byte_levels(sums: Int64[np.ndarray, "r c"]) -> UInt8[np.ndarray, "r c"]:
+    """Divide sums of weighted levels by 2^22, round, and clip to 0 ... 255."""
     levels: UInt8[np.ndarray, "r c"] = ((sums + (1 << BITS - 1)) >> BITS).clip(0, 255).astype("u1")
     return levels
 
@@ -52,7 +67,7 @@ def _byte_levels(sums: Int64[np.ndarray, "r c"]) -> UInt8[np.ndarray, "r c"]:
 def dash(
     turn: float, length: int, thickness: float, margin: int
 ) -> tuple[UInt8[np.ndarray, "n n"], UInt8[np.ndarray, "n n"]]:
-    """Return the levels of a dash that begins at the middle pixel, and of the space it takes.
+    """Return two square pictures: a dash that begins at the middle pixel, and the space it takes.
 
     Args:
         turn: Direction in radians, 0 to the right, then downwards.
@@ -72,7 +87,7 @@ def dash(
 
 
 def rounded_up(value: float) -> int:
-    """Return the next whole number; what is one but for rounding stays."""
+    """Round up to a whole number; a value above one by only a rounding error becomes that one."""
     return math.ceil(value - 1e-9)
 
 
@@ -111,7 +126,7 @@ def _inward(value: float) -> int:
 
 
 def _filled(corners: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the points of a convex polygon, its edges included."""
+    """Yield the points (row, column) of a convex polygon, its edges included."""
     edges = list(zip(corners, corners[1:] + corners[:1], strict=True))
     rows = [y for y, _ in corners]
     for y in range(min(rows), max(rows) + 1):
@@ -124,12 +139,12 @@ def _filled(corners: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def dilate(points: Bool[np.ndarray, "r c"], radius: int) -> Bool[np.ndarray, "r c"]:
-    """Return the points no further than `radius` from those that are set."""
+    """Return which points are at most `radius` away from a point that is set."""
     return grey_dilation(points, radius)
 
 
 def grey_dilation(points: np.ndarray, radius: int) -> np.ndarray:
-    """Return the largest value no further than `radius` from each point."""
+    """Return, for each point, the largest value among the points at most `radius` away."""
     size, other = points.shape
     largest = np.zeros_like(points)
     for y in range(-radius, radius + 1):
@@ -144,18 +159,25 @@ def grey_dilation(points: np.ndarray, radius: int) -> np.ndarray:
 def disc(
     centre: tuple[int, int], radius: float, side: int
 ) -> tuple[tuple[slice, slice], UInt8[np.ndarray, "r c"]]:
-    """Return where in a picture a disc lies, and its levels there.
+    """Draw a white disc: return which rows and columns of the picture it touches, and its levels.
 
-    It lies around the first of a pixel's points: a quarter of a pixel up and left of its middle.
+    Its middle is the first point of the pixel `centre`, a quarter of a pixel up and left of the
+    middle of that pixel, as in the published pictures.
+
+    Args:
+        centre: Row and column of a pixel.
+        radius: In pixels.
+        side: Of the square picture, in pixels; the disc is cut off at its edges.
     """
-    reach = math.ceil(radius) + LOBES + 1
+    whole = math.ceil(radius)
+    reach = whole + LOBES + 1  # resampling spreads a disc over this many pixels on each side
     weights = resampling_weights(side * FINE, side)
-    parts, spans = [], []
-    for at in centre:
-        part = slice(max(0, at - reach), min(side, at + reach + 1))
-        fine = slice(max(0, FINE * (at - math.ceil(radius))), FINE * (at + math.ceil(radius) + 1))
-        parts.append(part)
-        spans.append((np.arange(side * FINE)[fine] - FINE * at, weights[part, fine]))
-    (y, down), (x, across) = spans
+    spans, axes = [], []
+    for middle in centre:  # the rows, then the columns
+        pixels = slice(max(0, middle - reach), min(side, middle + reach + 1))
+        points = slice(max(0, FINE * (middle - whole)), FINE * (middle + whole + 1))
+        spans.append(pixels)
+        axes.append((np.arange(side * FINE)[points] - FINE * middle, weights[pixels, points]))
+    (y, down), (x, across) = axes
     inside = y[:, None] ** 2 + x[None, :] ** 2 <= (radius * FINE) ** 2
-    return (parts[0], parts[1]), resample(down, 255 * inside.astype(np.uint8), across)
+    return (spans[0], spans[1]), resample(down, 255 * inside.astype(np.uint8), across)

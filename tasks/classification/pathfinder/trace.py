@@ -1,7 +1,8 @@
-"""What a published picture is made of, and which label its dashes allow.
+"""The parts of a published picture, and the label that follows from them.
 
-A dash lies on a line from its pivot, and the pivot of the next one lies a dash and two margins
-further on that line: a rule of whole pixels, by which any drawn snake can be checked and followed.
+A snake is a chain of dashes. A dash lies on a line from its pivot, and the pivot of the next dash
+lies one dash and two margins further on that line. The rule is one of whole pixels, so that any
+snake can be checked and followed dash by dash.
 """
 
 import math
@@ -39,27 +40,31 @@ class TracedPicture(NamedTuple):
 
 
 def is_one_snake(picture: TracedPicture) -> bool:
-    """Return whether the marks are the two ends of one snake, as it was drawn.
+    """Return whether one and the same snake joins the two marks: True is label 1, False label 0.
+
+    The list of dashes of each snake decides, and each is first checked to be an unbroken chain.
 
     Raises:
-        ValueError: A snake is torn, or the first mark is no beginning.
+        ValueError: Two neighbouring dashes of a snake do not fit together, or no snake begins at
+            the first mark.
     """
     begin, finish = picture.marks
     for snake in picture.snakes:
         for dash, after in pairwise(snake):
             if not follows(picture, dash, after):
                 raise ValueError(f"the dash at {after.head} does not follow the one at {dash.head}")
-    candidates = [snake for snake in picture.snakes if snake[0].tail == begin]
-    if not candidates:
+    marked_snakes = [snake for snake in picture.snakes if snake[0].tail == begin]
+    if not marked_snakes:
         raise ValueError(f"no snake begins at the mark {begin}")
-    return any(snake[-1].head == finish for snake in candidates)
+    return any(snake[-1].head == finish for snake in marked_snakes)
 
 
 def straightest(picture: TracedPicture) -> bool:
-    """Return whether a viewer who goes straight on takes the marks for joined.
+    """Guess the label as a viewer does who always goes straight on: whether the marks are joined.
 
-    From a dash that begins at the first mark to the one that turns least of those that may follow,
-    for as many dashes as a long snake has. Wrong where snakes cross and another goes on straighter.
+    The viewer starts with a dash at the first mark and goes on to the dash that turns least of
+    those that may follow, for as many dashes as a long snake has. The guess can be wrong where
+    snakes cross and the other snake goes on straighter.
     """
     dashes = [dash for snake in picture.snakes for dash in snake]
     begin, finish = picture.marks
@@ -74,12 +79,16 @@ def straightest(picture: TracedPicture) -> bool:
 
 
 def _bend(dash: Dash, after: Dash) -> float:
-    """Return by how much a dash turns away from another, in radians."""
+    """Return the angle between the directions of two dashes, from 0 to pi, in radians."""
     return abs(math.remainder(after.turn - dash.turn, 2 * math.pi))
 
 
 def follows(picture: TracedPicture, dash: Dash, after: Dash) -> bool:
-    """Return whether a dash may come after another: where that leads, and not too sharp a turn."""
+    """Return whether the dash `after` may follow `dash` in a snake of this picture.
+
+    Its pivot has to be where `dash` leads, and the turn between them has to be below the style's
+    largest.
+    """
     return (
         after.pivot == _next_pivot(picture, dash)
         and _bend(dash, after) * picture.style.continuity < math.pi / 2
