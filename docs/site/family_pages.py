@@ -142,40 +142,43 @@ KINDS = {
 READING = """\
 ## What holds on every page
 
-- **Symbols**: n or l is the sequence length, h or H the number of heads, and C a chunk or block. d
-  is the width of the model; where D is the width of all heads, d is that of one head. k and v are
-  the widths of a head's keys and values.
-- **Cost** is the number of operations of a forward pass; a multiply-add is two operations. Backward
-  takes two to two and a half times as many.
-- **Bidirectional forms** of causal recurrences are ours: the same weights read the sequence from
-  both ends, and the two outputs are added.
+- **Symbols**: n or l is the sequence length, h or H the number of heads, and C the number of tokens
+  in a chunk or block. d is the width of the model; where D is the width of all heads, d is that of
+  one head. k and v are the widths of a head's keys and values. sigma is the sigmoid function.
+- **Labels**: *Published* gives the settings of the paper's models, and *Differs* what is different
+  here. *Notation* translates symbols of the paper into our symbols and options.
+- **Cost** is the number of operations of a forward pass; a multiply-add counts as two operations.
+  Backward takes two to two and a half times as many.
+- **Bidirectional forms** of causal recurrences are additions of this project: the same weights read
+  the sequence from both ends, and the two outputs are added.
 - **Initial values** are those of the released code, with two exceptions. Projections and gates are
   Xavier-uniform with zero biases, except in lstm, luna, mega, qrnn, rwkv6, rwkv7 and slstm. Short
-  convolutions start as in PyTorch. (Released models often draw both from N(0, 0.02).) Tests compare
-  the distribution of every parameter with the released layers.
-- **Guarantees** hold for default options; sizes are for three layers, 64 channels and 2 heads.
-  *Exact* means that a causal output depends on earlier tokens only. With a *selection leak*, later
-  tokens can change which earlier keys a token attends to.
-- **Growth** with the length n is declared in code and checked by counting. Projections add
-  n × width² operations.
-- **State**: such a model continues a text by segments or token by token. Its bytes are those of one
-  sequence in one layer, in float32.
-- **Padding** is excluded exactly. Features that a page omits are unsupported.
+  convolutions start as in PyTorch. (Released models often draw projections and short convolutions
+  from N(0, 0.02).) Tests compare the distribution of every parameter with the released layers.
+- **Guarantees** hold for default options. Sizes are those of a model with three layers, 64 channels
+  and 2 heads. *Exact* means that a causal output depends only on the token itself and on earlier
+  ones. With a *selection leak*, later tokens can change which earlier keys a token attends to.
+- **Growth**: each family declares how its operations and activations grow with the length n, and
+  tests count them. Projections add n × width² operations.
+- **State**: a model with a state along time can continue a text by segments or token by token. A
+  page gives the bytes of this state for one sequence in one layer, in float32.
+- **Padding** never changes the outputs of real tokens. Features that a page omits are unsupported.
 
-A page states its exceptions.
+Each page names the exceptions to these rules.
 
 ## How to read what was measured
 
 Tables compare a family with [exact attention (SDPA)](../measuring.md#time) on the same machine.
 Speed 2.0 means twice as fast as SDPA, and memory 0.5 means half of its memory
 ([marks](../reading.md#marks)). For example, `step` is one training step. All rows use small ListOps
-batches in float32 on two threads of an AMD EPYC, or of an Intel Xeon (`xeon` in the name of the
-rows). An empty field was not measured.
+batches in float32 on two threads of an AMD EPYC, or of an Intel Xeon if the file of rows has `xeon`
+in its name. Fields are empty where nothing was measured.
 
-- *Faster than SDPA from*: the family is faster at all measured lengths from this one on
-  [95 % interval]. The value is interpolated on logarithmic axes.
-- *Exponents*: e in cost per sequence = c × length^e, fitted over all lengths. 1 is linear growth, 2
-  is quadratic.
+- *Faster than SDPA from 714 tokens on*: the family is faster at all measured lengths above this
+  one. The length is interpolated on logarithmic axes, and its 95 % interval follows in brackets.
+  After "≤" stands the upper end of this interval, if the lower end is below all measured lengths.
+- *Exponents*: the cost per sequence is fitted by c × length^e over all lengths. An exponent e of 1
+  is linear growth, and 2 is quadratic.
 - Accuracy is in percent ([intervals and baselines](../reading.md#a-score)).
 """
 ROWS = """\
@@ -192,7 +195,11 @@ OTHER_CODE = re.compile(
     re.MULTILINE,
 )
 """Parts of a docstring on the form that equals released code; an option chooses it."""
-LOOKS_BACK = "; in bidirectional models, it still looks back only"
+AGAINST = " compared with SDPA that has the same positions"
+SAME_POSITIONS = " with the same kind of positions"
+LONGEST = "Inputs can be at most as long as the longest input for which the model was built."
+SIMULATED = "A mask simulates the sparsity: all scores are computed, and most are masked."
+LOOKS_BACK = "; in bidirectional models, it still reads earlier tokens only"
 POSITIONS = "[positions](../positions.md#which-family-honours-which)"
 SHARED = "options-of-several-families"
 
@@ -261,9 +268,13 @@ def capabilities(file: Path) -> list[str]:
         f"Growth with the length n: operations {operations}, activations {activations}.",
         f"State along time: {sizes(facts['state_bytes'])}." if facts["state"] else "",
         f"Supports {has}." if has else "",
-        "Inputs can be at most as long as the model's longest." if facts["max_length"] else "",
+        "Inputs can be at most as long as the longest input for which the model was built."
+        if facts["max_length"]
+        else "",
         "" if "keep" in facts["supports"] else "Padding raises an error.",
-        "A dense mask simulates the sparsity." if facts["simulated"] else "",
+        "A mask simulates the sparsity: all scores are computed, and most are masked."
+        if facts["simulated"]
+        else "",
         *refused,
     ]
     return [*filter(None, lines)]
@@ -297,7 +308,7 @@ def option_lines(file: Path, known: Collection[tuple[str, str]]) -> list[str]:
     if shared_ones:
         title = f"[Options of several families](README.md#{SHARED})"
         lines += [f"{title}: {', '.join(shared_ones)}.", ""]
-    return lines or ["This family has the options of the backbone only.", ""]
+    return lines or ["This family has only the options of the backbone.", ""]
 
 
 def page(
@@ -341,8 +352,8 @@ def page(
     read = f"[How to read these numbers](README.md#{ANCHOR})."
     if LOOKS_BACK in guarantees[0] and "bidirectional" in " ".join(numbers):
         read += (
-            " In rows called bidirectional, this family looks back only, while SDPA attends to both"
-            " sides and computes more."
+            " In bidirectional rows, this family reads earlier tokens only, while SDPA attends to"
+            " both sides and computes more."
         )
     return [*lines, "## Measured", "", read, "", *numbers] if numbers else lines
 
@@ -422,7 +433,7 @@ def by_length(points: Sequence[CostPoint], mode: str, way: str) -> Table | None:
     if all(entry.text.startswith("unsupported") for row in rows for entry in row.entries):
         return None
     paired = [
-        replace(row, title=f"{what}{EQUAL if EQUAL in row.title else ''}, {way}")
+        replace(row, title=f"{what}{AGAINST if EQUAL in row.title else ''}, {way}")
         for row in rows
         for what in ("speed", "memory")
         if what in row.title and "relative" in row.title
@@ -434,8 +445,9 @@ def by_length(points: Sequence[CostPoint], mode: str, way: str) -> Table | None:
 def facts(points: Sequence[CostPoint], way: str) -> list[str]:
     """Return crossover and growth of one kind of pass as a line."""
     crossover, rates = crossover_table(points), growth_table(points)
+    form = f"The {way} form"
     found = [
-        f"faster than SDPA{EQUAL if EQUAL in column.title else ''} from: {entry.text}"
+        crossed(entry.text, form, "SDPA" + SAME_POSITIONS * (EQUAL in column.title))
         for row in (crossover.rows[:1] if crossover else ())
         for column, entry in zip(crossover.columns if crossover else (), row.entries, strict=True)
     ]
@@ -445,8 +457,18 @@ def facts(points: Sequence[CostPoint], way: str) -> list[str]:
             for column, entry in zip(rates.columns, rates.rows[0].entries, strict=True)
             if column.title == "exponent"
         ]
-        found.append(f"exponents: {', '.join(exponents)}")
-    return [f"{way.capitalize()}: {escape_markdown('; '.join(found))}.", ""] if found else []
+        found.append(f"{form} has these exponents: {', '.join(exponents)}.")
+    return [escape_markdown(" ".join(found)), ""] if found else []
+
+
+def crossed(text: str, form: str, other: str) -> str:
+    """Return a sentence on the length from which a form is faster than exact attention."""
+    if text.startswith("not up to "):
+        longest = text.removeprefix("not up to ")
+        return f"{form} is still slower than {other} at {longest} tokens, the longest measured."
+    if text.startswith("≤") or text[:1].isdigit():
+        return f"{form} is faster than {other} from {text} tokens on."
+    return f"The length from which {form.lower()} is faster than {other} is {text}."
 
 
 def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) -> list[str]:

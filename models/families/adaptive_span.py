@@ -5,24 +5,24 @@
     a_ij = m_z(i - j - 1) exp(s_ij) / sum_j' m_z(i - j' - 1) exp(s_ij')
 
 S is `span`, R `ramp`, and p one table of positions for all heads and layers. A token attends to
-earlier tokens and not to itself. In the bidirectional form, which is ours, |i - j| <= S, each sign
-has separate vectors, and a token attends to itself, too. Spans start at `initial` S, and the loss
-of every layer includes `penalty` S mean(z'); z' is clamped after each step. A layer computes keys
-only up to its longest span with the ramp, rounded up to a multiple of 64.
+earlier tokens and not to itself. In the bidirectional form, an addition of this project, |i - j| <=
+S, each sign of i - j has separate vectors, and a token attends to itself, too. Spans start at
+`initial` S. Every layer adds `penalty` S mean(z') to the loss, and z' is clamped after each step. A
+layer computes keys only up to its longest span with the ramp, rounded up to a multiple of 64.
 
 With `persistent=N` every head has N additional learned keys and values, without position and span,
-in the same softmax (all-attention). They replace the feed-forward networks:
+in the same softmax (all-attention). In the paper they replace the feed-forward networks: set
 `model.backbone.feed_forward=none`.
 
-Cost: 6 n W D operations, W being the longest span with its ramp.
+Cost: the layer takes 6 n W D operations, where W is the longest span with its ramp.
 
 Source: Sukhbaatar et al. 2019, arXiv:1905.07799, and the code published with it; arXiv:1907.01470
 for all-attention. Notation: D is the width of all heads, d that of one.
 
-Differences: memory starts empty and masked; there it starts with zeros that are attended to. Sums
-of weights omit the 1e-8 of that code, so that a key of weight 0 at the end of a ramp adds nothing
-to the gradient of its span. The mask is taken at i - j - 1, as in the code (the paper has i - j).
-Spans that depend on the token (section 2.3) are unsupported.
+Differences: memory starts empty and masked; in the released code it starts with zeros that are
+attended to. Sums of weights omit the 1e-8 of that code, so that a key of weight 0 at the end of a
+ramp adds nothing to the gradient of its span. The mask is taken at i - j - 1, as in the code (the
+paper has i - j). Spans that depend on the token (section 2.3) are unsupported.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,21 +2,24 @@
 
     o_i = sum_j w_ij v_j / sum_j w_ij,   w_ij = 1 + s_ij + s_ij^2 / 2,   s_ij = q_i · k_j / sqrt(f)
 
-over all j, or over j <= i when causal. Weights are at least a half. They are products of features
+over all j, or over j <= i when causal. Every weight is at least 1/2. A weight is the product of the
+features
 
     phi(x) = [1, x_a / f^(1/4), x_a^2 / sqrt(2 f), x_a x_b / sqrt(f) for a < b]
 
 of 1 + f + f (f + 1) / 2 numbers: 153 for queries and keys with f = 16 channels a head.
 
-Cost       that of `linear` with m features: per head and token 4 m d operations, causal 2 C (m + d)
-           more with chunk C. For short sequences, all pairs are computed where that is cheaper:
-           2 l (f + d), causal half of it. State: m (d + 1) numbers a head, and the offset of
-           exponential features, here 0.
+Cost       The cost is that of `linear` with m features: 4 m d operations per head and token, and 2
+           C (m + d) more in the causal form with chunks of C tokens. For short sequences, all pairs
+           are computed if that is cheaper, which takes 2 l (f + d) operations, or half of that when
+           causal. State: m (d + 1) numbers a head, and the offset of exponential features, which is
+           0 here.
 Source     Arora et al. 2024, arXiv:2402.18668, section 4, and the code, HazyResearch/based.
 Notation   the paper's d' is f, `feature_width`; its d is the width of a head of values.
-Published  causal, 16 heads, rotary positions, without biases, in every fifth layer; the next layer
-           has sliding-window attention, and the others are gated convolutions of 3 taps. Run
-           `+experiment=based` for models of windows and this mixer.
+Published  The paper's models are causal. Every fifth layer is this mixer, with 16 heads, rotary
+           positions and without biases. The layer after it has sliding-window attention, and the
+           others are gated convolutions of 3 taps. `+experiment=based` runs models that combine
+           this mixer with sliding-window attention.
 Differs    The paper's features contain each product of two channels twice: 273 features instead of
            153. The denominator has no epsilon.
 """

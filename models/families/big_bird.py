@@ -15,22 +15,25 @@ Plan       uniform    the r blocks are drawn uniformly among those that the row 
                       2r + 5 blocks, uses the draws of the Skyformer repository's copy of that code
                       with its default seed, 42: the same in all layers.
            Otherwise, random numbers are drawn once for every layer, head and row of the longest
-           sequence and saved with the weights. The plan of each length is made from them, and
-           shorter sequences have r random blocks, too.
-Exact      Below 5 + r blocks, the pattern covers everything, and the call runs as exact attention.
-Cost       4 n C D (7 + r) operations forward; stored for backward: q, k, v, the output and one
-           number per query. Backward computes the scores again.
+           sequence and saved with the weights. They determine the random blocks for each length,
+           and shorter sequences have r random blocks, too.
+Exact      If the sequence has fewer than 5 + r blocks, every block attends to all blocks, and the
+           layer computes exact attention.
+Cost       The forward pass takes 4 n C D (7 + r) operations. It stores q, k, v, the output and one
+           number per query for backward, which computes the scores again.
 Source     Zaheer et al., "Big Bird: Transformers for Longer Sequences", arXiv:2007.14062, section 2
            and the appendix on its implementation. ETC, whose global tokens stand in front of the
            sequence, is unsupported.
 Notation   the paper's b, w, r, g are `block` = C, 3, `random_blocks`, and 2 blocks.
-Padding    A padded example gives the result of the example alone: its last block is the one with
-           its last token, and its plan is that of its real length. Incomplete blocks are filled up
-           and masked. `padding: original` is the published code: the last block and the plan are
-           those of the padded length, and padding is masked in them.
-Causal     This is our extension; the paper's sparse form depends on later tokens. A row attends to
-           its block up to each query, to the block before, to the first, and to r earlier random
-           blocks. Every prefix has the same plan. The state would grow, so decoding step by step is
+Padding    A padded example gives the same result as the example alone: its last block is the one
+           with its last token, and its random blocks are those of its real length. Incomplete
+           blocks are filled up and masked. With `padding: original`, as in the published code, the
+           padded length determines the last block and the random blocks, and padding is masked in
+           them.
+Causal     The causal form is an addition of this project, since the paper's sparse form depends on
+           later tokens. A query attends to its own block up to itself, to the block before, to the
+           first block, and to r random earlier blocks. Every prefix of a sequence uses the same
+           random blocks. The state would grow with the length, so decoding step by step is
            unsupported.
 Differs    Masks are exact; the authors add -10,000 to masked scores.
 Variant    lra is the released Long Range Arena code, for N = the longest sequence, CLS vector

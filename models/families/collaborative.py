@@ -2,21 +2,23 @@
 
     S_i = (((X W_Q) * m_i) (Y W_K)' + 1 (Y c_i)') / sqrt(K / h),   O_i = softmax(S_i) Y W_V,i
 
-for head i of h. W_Q and W_K map the tokens to K columns without biases, m_i weighs each column, and
-c_i is the content bias, which a token adds to its scores as a key, for all queries.
+for head i of h. W_Q and W_K map the tokens to K columns without biases, and m_i weighs each column.
+c_i is the content bias: through it, each key adds a number to the scores of all queries.
 
-Cost       2 n^2 (h (K + h) + D) operations: scores take h times those of heads that are K / h wide
-           each. It saves parameters, (2 d + h) K + h d instead of 2 d h k, and state, one key of
-           K + h numbers for each token. Long sequences are faster only where K < k. Scores are
-           stored, and n h (K + h) numbers of queries.
+Cost       The layer takes 2 n^2 (h (K + h) + D) operations: scores take h times as many as those of
+           heads that are K / h wide each. Sharing saves parameters, (2 d + h) K + h d instead of 2
+           d h k, and state, one key of K + h numbers for each token. It saves time on long
+           sequences only if K < k. Scores and n h (K + h) numbers of queries are stored for
+           backward.
 Source     Cordonnier et al. 2020, arXiv:2006.16362, sections 3 and 4, and the released code.
 Notation   the paper's D~_k is `key_width` K; W~_Q, W~_K, M and v_i are `q_proj`, `k_proj`, `mixing`
            and `content`.
-Published  in Transformer base (WMT 2014 En-De) with K of 64 to 512, in BERT-base of 256 to 768.
+Published  The paper uses K from 64 to 512 in Transformer base (WMT 2014 En-De), and from 256 to 768
+           in BERT-base.
 Differs    By default (`mixing=concatenation`), a model starts as softmax attention whose heads have
-           K / h columns each; the released code draws N(0, 0.04), here `mixing=normal`. Rotary
-           positions rotate the mixed queries and the shared keys. Positions that are added to
-           scores are added after the scaling.
+           K / h columns each; the released code draws from N(0, 0.04), which is `mixing=normal`
+           here. Rotary positions rotate the mixed queries and the shared keys. Positions that are
+           added to scores are added after the scaling.
 """
 
 from dataclasses import replace

@@ -8,7 +8,7 @@ one step of distance from each row to the next:
     new = f(the oldest inputs that the segment pushes out of the memory)
     compressed' = (compressed, new), the last ones;    memory' = (memory, x), the last m
 
-The gradient of the task does not reach f as long as the runner cuts it between segments. Instead, f
+Where the runner cuts the gradient between segments, the loss of the task cannot train f. Instead, f
 learns to preserve what attention reads: `reconstruction=attention` is the squared difference of
 
     softmax(q k(old)) v(old)    and    softmax(q k(f(old))) v(f(old))
@@ -16,16 +16,16 @@ learns to preserve what attention reads: `reconstruction=attention` is the squar
 without positions, with fixed weights of queries, keys and values. `reconstruction=autoencoding` is
 the squared difference of old and g(f(old)), where g is a transposed convolution.
 
-Cost: a segment has 6 n (c + m + n) D operations, with c compressed rows and m inputs, and the
-projections of all these rows. All layers together reach depth * (m + rate * c) tokens back.
+Cost: a segment takes 6 n (c + m + n) D operations, with c compressed rows and m inputs, and those
+for the projections of all these rows. All layers together reach depth * (m + rate * c) tokens back.
 
 Source: Rae et al. 2020, arXiv:1911.05507, algorithms 1 and 2. Notation: n, m and c are the paper's
 n_s, n_m and n_cm; D is the width of all heads.
 
-Differences: memories start empty and masked; there they start with zeros that are attended to. The
-reconstruction loss is a mean over elements instead of a norm, which only scales the rate at which f
-learns. Segments can have any length. There are two dilated convolutions (the paper gives no
-number). Back-propagation over two segments, the paper's alternative, is unsupported.
+Differences: memories start empty and masked; in the paper they start with zeros that are attended
+to. The reconstruction loss is a mean over elements instead of a norm, which only scales the rate at
+which f learns. Segments can have any length. `compression=dilated` has two convolutions (the paper
+gives no number). Back-propagation over two segments, the paper's alternative, is unsupported.
 """
 
 from dataclasses import replace

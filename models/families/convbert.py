@@ -10,16 +10,16 @@
 with P = (K - 1) / 2, or K - 1 where the mixer is causal. Through the span s, the kernel of a token
 also depends on its neighbours, so that equal tokens have different kernels at different places.
 
-Cost       2 n d' (6 d + K d / d' + h' K) operations for the projections and 4 n^2 d' for attention,
-           and 2 n (K + 31) d' for the dynamic convolution. State: keys and values, and the last K -
-           1 of x and of c.
+Cost       The projections take 2 n d' (6 d + K d / d' + h' K) operations, attention 4 n^2 d', and
+           the dynamic convolution 2 n (K + 31) d'. State: keys and values, and the last K - 1
+           tokens of x and of c.
 Source     Jiang et al. 2020, arXiv:2008.02496, section 4; yitu-opensource/ConvBert
            (model/modeling.py), whose depthwise kernels start as N(0, 1 / K).
-Published  with K = 9 and gamma = 2; the medium-small model has model.backbone.feed_forward_groups=2
-           and embedding_width=128.
-Differs    Both convolutions read padding as 0; there padded tokens influence their neighbours. In
-           causal models both look back only; the paper has encoders alone. There, other weights are
-           drawn from N(0, 0.02).
+Published  The paper's models have K = 9 and gamma = 2. The medium-small model also has
+           model.backbone.feed_forward_groups=2 and model.backbone.embedding_width=128.
+Differs    Both convolutions read padding as 0; in the released code padded tokens influence their
+           neighbours. In causal models both convolutions read earlier tokens only; the paper has
+           only encoders. The released code draws the other weights from N(0, 0.02).
 """
 
 from dataclasses import replace
@@ -47,8 +47,9 @@ class MixedAttention(Family):
 
     Args:
         kernel: Kernel size of both convolutions, an odd number.
-        head_ratio: Heads of the model divided by heads of each half (gamma). With the default, each
-            half has at least one head; other values must not exceed the number of heads.
+        head_ratio: Number of heads of the model divided by the number of heads of each half
+            (gamma). With the default, each half has at least one head; other values can be at most
+            the number of heads.
         bias: Whether projections have biases, unless the backbone sets this (`qkv_bias`,
             `output_bias`).
 

@@ -1,17 +1,19 @@
 """cosFormer: linear attention with ReLU features and weights that fall as a cosine of distance.
 
-Equation   o_i = sum_j w_ij v_j / sum_j w_ij,  w_ij = relu(q_i) · relu(k_j) cos(pi (i - j) / 2 M)
-           over all j, or over j <= i when causal. The cosine of a difference splits in two, so
-           w_ij = phi(q_i) · phi(k_j) with phi(x_i) = [relu(x_i) cos t_i, relu(x_i) sin t_i] and
-           t_i = pi i / 2 M: linear attention with 2 d features, all of them at least 0.
-Cost       per head and token: 8 d^2 operations, causal 2 C (3 d + 1) more with chunks of C tokens.
-           State: 2 d (d + 1) numbers per head, an offset (here 0), and the position.
+Equation   o_i = sum_j w_ij v_j / sum_j w_ij, w_ij = relu(q_i) · relu(k_j) cos(pi (i - j) / 2 M)
+           over all j, or over j <= i when causal. The cosine of a difference is a sum of two
+           products, so w_ij = phi(q_i) · phi(k_j) with phi(x_i) = [relu(x_i) cos t_i, relu(x_i) sin
+           t_i] and t_i = pi i / 2 M: linear attention with 2 d features, all of them at least 0.
+Cost       Each head takes 8 d^2 operations per token, and 2 C (3 d + 1) more in the causal form
+           with chunks of C tokens. State: 2 d (d + 1) numbers per head, an offset (here 0), and the
+           position.
 Source     Qin et al., "cosFormer: Rethinking Softmax in Attention", arXiv:2202.08791.
 Notation   the paper's N, d are l, k; its M is `horizon`, the distance at which weights reach 0.
-Differs    M is the longest length of the site. The authors' M is the current length
-           (`horizon=current`), with which outputs change with the length of what follows, padding
-           included, and a state along time is impossible. Positions from M on raise an error: their
-           weights would be negative. A row without weight is 0; the authors divide by 1e-6 there.
+Differs    M is the longest input for which the model was built. The authors' M is the current
+           length (`horizon=current`). With it, outputs change with the total length, padding
+           included, and a state along time is impossible. Positions from M on raise an error, since
+           their weights would be negative. A row whose weights are all 0 gives 0; the authors
+           divide it by 1e-6.
 """
 
 import math

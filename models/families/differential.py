@@ -7,13 +7,14 @@
 Q1, Q2 and K1, K2 are the halves of a head; a1, b1, a2, b2 are learned vectors, one set for all
 heads of a layer. norm_h divides a head by its root mean square and multiplies it by weights.
 
-Cost       twice that of `sdpa`: two maps for each head, of half the width, padded with zeros to the
-           whole width. State: keys and values, as `sdpa`.
+Cost       The layer takes twice as many operations as `sdpa`, since each head has two maps. Each
+           map has half of the width, padded with zeros to the whole width. State: keys and values,
+           as in `sdpa`.
 Source     Ye et al. 2024, arXiv:2410.05258, equations 1 to 3, and the code, microsoft/unilm.
-Notation   the paper's d is c here, its head is a whole head: for equal widths it has half as many
-           heads as another transformer. Layers are counted from 0.
-Published  causal, heads of 128 channels, rotary positions, without biases, in blocks of SwiGLU and
-           RMSNorm.
+Notation   the paper's d is c here. A head has two maps, so a model has half as many heads as
+           another transformer of the same width with heads of width c. Layers are counted from 0.
+Published  The paper's models are causal, with heads of 128 channels, rotary positions and without
+           biases, in blocks with SwiGLU and RMSNorm.
 """
 
 import math

@@ -6,16 +6,17 @@ Forms      fourier   the above: `method: fft` (fast transform) or `matmul` (the 
                      of rows, for short sequences on machines where products are cheap)
            linear    y = A x B with learned A (max_length squared) and B (width squared)
            random    the same with A and B drawn once and frozen
-Norm       none (the paper's): values grow by sqrt(l d / 2); ortho divides the transform by sqrt(l
-           d).
+Norm       With `none`, as in the paper, values grow by sqrt(l d / 2); `ortho` divides the transform
+           by sqrt(l d).
 Cost       fft: 2.5 l D log2(l D) operations; matmul, linear and random: 2 l^2 D (matmul: twice
            that) and 2 l D^2. The Fourier forms store nothing for backward: the map is linear and
            symmetric.
-Speed      a fast transform never reaches the rate of matrix products: a layer of width 256 takes
-           5.9 times the bound that they set at 8,192 tokens on a CPU, and 1/124 of SDPA's time.
+Speed      A fast transform does fewer operations per second than a matrix product. On a CPU at
+           8,192 tokens, a layer of width 256 takes 5.9 times as long as the same number of
+           operations in matrix products would take, and 1/124 of the time of SDPA.
 Source     Lee-Thorp et al. 2021, arXiv:2105.03824. Notation: the paper's N, d_h are l, d.
-Differs    In the published linear form every sequence has the length of A; here a shorter one uses
-           the first rows and columns.
+Differs    In the published linear form every sequence has the length of A; here a shorter sequence
+           uses the first rows and columns of A.
 
 Every output depends on every input, padding included, and on the length. Masks, a causal form, and
 lengths other than that of training are therefore unsupported. For a task that pads, set

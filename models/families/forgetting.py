@@ -5,18 +5,20 @@
 
 With `output_norm` and `output_gate`: y = W_O (sigma(W_G x) * norm_h(o)).
 
-The bidirectional form, the default, is ours: with -|F_i - F_j| a later key fades like an earlier
-one, also under a prefix mask. Padding and tokens of other documents leave scores unchanged.
+The bidirectional form is the default and an addition of this project: with -|F_i - F_j| a later key
+fades like an earlier one, also under a prefix mask. Padding and tokens of other documents leave
+scores unchanged.
 
-Cost       that of `softmax`, and its scores once more in backward. State: keys and values, as
-           `sdpa`, and a number a head and token.
+Cost       The layer takes as many operations as `softmax`, and backward computes the scores again.
+           State: keys and values, as in `sdpa`, and one number per head and token.
 Source     Lin et al. 2025, arXiv:2503.02130, equations 6 to 10, and the code,
            zhixuan-lin/forgetting-transformer.
-Notation   the paper's d is k; F is summed from the first query of a block outwards.
-Published  causal, without positions, b_f = 0 as the only bias, in blocks of SwiGLU and RMSNorm. The
-           block "Pro" has `output_norm`, `output_gate` and `qk_norm`, and mixes keys and values
-           with those of the token before, which is unsupported here. There, `gate_start=times` is
-           for gates that are the same for all tokens.
+Notation   the paper's d is k. F is summed outwards from the first query of each block.
+Published  The paper's models are causal and without positions, in blocks with SwiGLU and RMSNorm.
+           The only bias is b_f, which starts at 0. The block "Pro" has `output_norm`, `output_gate`
+           and `qk_norm`. It also mixes keys and values with those of the token before, which is
+           unsupported here. In the paper, `gate_start=times` is used for gates that are the same
+           for all tokens.
 Differs    All heads share the weights of the norms.
 """
 

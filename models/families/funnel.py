@@ -4,22 +4,23 @@
 
 as in Transformer-XL: r is the sinusoid of the distance in both directions, and each layer has
 separate u, v, w and W_r. t is the vector for two tokens of one kind. Where position 0 is a CLS
-vector, the last two terms are 0 in its row and its column. All other tokens are of one kind; their
-term is the same for all keys and is therefore omitted.
+vector, the last two terms are 0 in its row and its column. All other tokens are of one kind. Their
+term with t is the same for all keys and is therefore omitted.
 
 The funnel, which halves the sequence between blocks of layers, is an option of the backbone that
 works with any family (`model.backbone.pool_blocks`). There i and j are positions of the original
 tokens, before pooling.
 
-Cost       4 n m D operations of n queries and m keys, 2 n (n + m) D of distances; the funnel saves
-           time because it shortens n and m.
+Cost       For n queries and m keys, attention takes 4 n m D operations and distances take 2 n (n +
+           m) D. The funnel saves time because it makes n and m smaller.
 Source     Dai et al. 2020, arXiv:2006.03236, section 2.2 and appendix A.2, and the code published
            with it.
 Notation   u, v, w are that code's r_w_bias, r_r_bias, r_s_bias; W_r its r_kernel; t one of its two
            seg_embed. D is the width of all heads, d of one.
-Differs    All tokens belong to one segment: for pairs of texts there are two towers here. Queries
-           may have a bias. u, v, w and t are drawn from N(0, 0.02) and W_r Xavier-uniform (there
-           all from U(0, 0.1)). In half precision, scores are float32.
+Differs    All tokens belong to one segment: here, tasks with pairs of texts encode each text
+           separately. Queries may have a bias. u, v, w and t are drawn from N(0, 0.02), and W_r is
+           Xavier-uniform (the released code draws all of them from U(0, 0.1)). In half precision,
+           scores are computed in float32.
 """
 
 from jaxtyping import Float

@@ -6,21 +6,22 @@
 Queries, keys, values and beta are those of `delta_net`. A_h is drawn uniformly from (0, 16), and
 b_h so that softplus(b_h) is log-uniform in [0.001, 0.1].
 
-With `log_linear` a token weighs its past in blocks of 1, 2, 4, ... tokens: it reads the sum of
-lambda_t S_t over levels, where each S is a part of the state above, and lambda_t of a head and a
-level is softplus(L * W_l x).
+With `log_linear` a token weighs its past in blocks of 1, 2, 4, ... tokens. There is one state S for
+the block of each level, and these states add up to the state above. A token reads the sum of
+lambda_t S_t over levels, where lambda_t of a head and a level is softplus(L * W_l x).
 
-Cost       12 d^2 operations a token for the projections with values twice as wide, and per head
-           those of `delta_product`. State: k v numbers a head, and the last 3 inputs of each
-           convolution. With `log_linear` those of `log_linear_product`, and k v numbers a head for
-           each of log2(l) levels.
+Cost       The projections take 12 d^2 operations a token if values are twice as wide as keys, and
+           each head takes those of `delta_product`. State: k v numbers a head, and the last 3
+           inputs of each convolution. With `log_linear`, each head takes the operations of
+           `log_linear_product`, and its state has k v numbers for each of log2(l) levels.
 Source     Yang et al. 2024, arXiv:2412.06464, and its layer in flash-linear-attention; with
            `householders`, arXiv:2502.10297; log-linear attention: Guo et al. 2025,
            arXiv:2506.04761.
 Notation   the paper's d_k, d_v are widths of one head; v / k is `value_expansion`.
-Published  causal, 4 taps, `value_expansion` 2, without biases, in blocks of a gated feed-forward
-           network and RMSNorm, without positions: model.backbone.positions=none. Heads have 256
-           channels of keys, and all heads together are 3/4 as wide as the model.
+Published  The paper's models are causal, with convolutions of 4 taps, `value_expansion` 2 and
+           without biases. Their blocks have a gated feed-forward network, RMSNorm and no positions:
+           model.backbone.positions=none. Heads have 256 channels of keys, and all heads together
+           are 3/4 as wide as the model.
 Differs    Values of A that are drawn below 1e-6 are raised to 1e-6.
 """
 

@@ -5,15 +5,16 @@
 
 With the default divisor of 16, decays start near 0.96.
 
-Cost       8 d^2 + 49 d operations a token for the projections (keys are half as wide as values),
-           and per head those of `decayed_product` with a decay of each channel. State: k v numbers
-           a head.
+Cost       The projections take 8 d^2 + 49 d operations a token (keys are half as wide as values),
+           and each head takes those of `decayed_product` with a decay of each channel. State: k v
+           numbers a head.
 Source     Yang et al. 2023, arXiv:2312.06635, equations 3 to 6 and section 4.4, and its layer in
            flash-linear-attention.
 Notation   the paper's d_k is `key_expansion` times the width of a head, its tau is `gate_divisor`,
            the rank of its W_alpha is `gate_rank`.
-Published  causal, 4 heads, keys half as wide, without biases and convolutions, in blocks of a gated
-           feed-forward network and RMSNorm, without positions: model.backbone.positions=none.
+Published  The paper's models are causal, with 4 heads, keys half as wide as values, and without
+           biases and convolutions. Their blocks have a gated feed-forward network, RMSNorm and no
+           positions: model.backbone.positions=none.
 """
 
 from jaxtyping import Float
@@ -38,7 +39,8 @@ class GLA(Recurrence):
     gate_rank: Count = 16
     """Rank of the map that predicts decays."""
     gate_divisor: Positive = 16.0
-    """Divisor of log decays; larger: slower forgetting."""
+    """Number by which the logarithms of decays are divided; with a larger number, the state forgets
+    more slowly."""
     convolution: int | None = None
     gate: Gate = Gate.silu
     chunk: Count = 32

@@ -5,11 +5,12 @@
 for H query heads and G heads of keys and values. G = 1 is multi-query attention (MQA), G = H is
 softmax attention.
 
-Cost       as `sdpa`, but 4 n d k G operations for the projections of keys and values. The state of
-           a stream, and what a step reads of it, is G / H of that of softmax attention.
+Cost       The cost is that of `sdpa`, but the projections of keys and values take 4 n d k G
+           operations. The state, and what a decoding step reads of it, has G / H of the size that
+           it has in softmax attention.
 Source     Shazeer 2019, arXiv:1911.02150 (G = 1); Ainslie et al. 2023, arXiv:2305.13245.
-Published  in T5 XXL with 8 groups of 64 heads. The paper makes it from a trained model by averaging
-           heads of keys and of values, which is unsupported here.
+Published  The paper's model is T5 XXL with 64 query heads in 8 groups. The paper makes it from a
+           trained model by averaging heads of keys and of values, which is unsupported here.
 """
 
 from jaxtyping import Bool, Float

@@ -7,19 +7,21 @@ blocks. A block of level a consists of C clusters of 2^a tokens, and Q(i, a), K(
 of q and k over the clusters of i and j: at level 0 the tokens themselves. When causal, j <= i, and
 Q(i, a) is the query of the first token of i's cluster, since a mean would depend on later ones.
 
-Cost       per token and head: 20 C d operations (12 C d at level 0), causal 12 C d.
+Cost       Each head takes 20 C d operations per token (12 C d of them at level 0), or 12 C d in the
+           causal form.
 Source     Zhu and Soricut 2021, arXiv:2107.11906.
 Notation   the paper's numerical rank N_r is `block`, C. Up to 2 C tokens, attention is exact.
 Differs    Any length works: the last block of each level is filled with empty clusters, where the
            paper needs C times a power of two. Clusters are made of projected queries, keys and
            values, as in the last version of the published code. A cluster is the mean of its real
            tokens (that code: the mean of its halves' means), and in a causal query the first real
-           token represents its cluster. Each token has a separate maximum across the levels (that
-           code: one per head and example). The relative bias of that code is an option: one number
-           for each head and distance in clusters, the same at all levels.
+           token represents its cluster. To avoid overflow, each token subtracts its maximum over
+           all levels (that code: one maximum per head and example). The relative bias of that code
+           is an option: one number for each head and distance in clusters, the same at all levels.
 
-State along time, when causal: two blocks of each level, 2 C (d_k + d_v) numbers and a query per
-level and head, so that it grows as log n. A step takes 8 C d operations per level.
+In the causal form, the state along time stores two blocks of each level: 2 C (d_k + d_v) numbers
+and a query per level and head, so that it grows as log n. A decoding step takes 8 C d operations
+per level.
 """
 
 from typing import cast

@@ -3,17 +3,18 @@
     S_t = Diag(alpha_t) S_(t-1) + (1 - alpha_t) v_t^T,   o_t = S_t^T q_t / sqrt(k)
     y = W_O norm(o),   alpha_t = gamma + (1 - gamma) sigma(W_f x_t),   q = silu(W_q x)
 
-gamma of layer i is a lower bound for the decays, the same for all tokens: 0 in the first layer,
-then the sum of the weights of layers 1 to i in a softmax over the layers. All layers learn these
-weights, separately for each channel.
+gamma of layer i is a lower bound for the decays, the same for all tokens. It is 0 in the first
+layer. In layer i it is the sum of the weights of layers 1 to i in a softmax over the layers. These
+weights are learned for each channel.
 
-Cost       8 d^2 operations a token for the projections, and per head those of `decayed_product`
-           with a decay of each channel. State: k v numbers a head.
+Cost       The projections take 8 d^2 operations a token, and each head takes those of
+           `decayed_product` with a decay of each channel. State: k v numbers a head.
 Source     Qin et al. 2024, arXiv:2404.07904, equations 7 to 9; lower bounds: arXiv:2311.04823; its
            layer in flash-linear-attention.
 Notation   the paper's expansion ratio is the width of a head, its beta is gamma.
-Published  causal, with heads of 128 channels, without biases, in blocks of a gated feed-forward
-           network and RMSNorm, without positions: model.backbone.positions=none.
+Published  The paper's models are causal, with heads of 128 channels and without biases. Their
+           blocks have a gated feed-forward network, RMSNorm and no positions:
+           model.backbone.positions=none.
 """
 
 from functools import partial

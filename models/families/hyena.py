@@ -4,24 +4,26 @@
     v <- K_i * (v x_i) + D_i (v x_i)         for i = N, ... 2; * is causal, as long as the sequence
     out = W_out (v x_1) + b_out
 
-K is that of `lra.models.ops.convolution.implicit`: a network with sine activations maps each lag to
-the kernel's value.
+A network with sine activations maps each lag to the value of the kernel K
+(`lra.models.ops.convolution.implicit`).
 
-Cost       O(N d n log n) a row for the convolutions, (N + 2) d^2 n for the maps, and
-           O(n w (w + N d)) for the kernels, once for all rows.
+Cost       For each sequence of a batch, the convolutions take O(N d n log n) operations and the
+           maps (N + 2) d^2 n. The kernels take O(n w (w + N d)), once for the whole batch.
 State      the last inputs of the short convolution and the last `memory` of each long one. A step
            takes O(N d n).
 Source     Poli et al. 2023, arXiv:2302.10866. Code: HazyResearch/safari, standalone_hyena.py.
 Notation   N is `order`, filter_order `filter_width`, w `frequency` (1 in the standalone file, 10 in
            configured models), emb_dim 1 + 2 `bands`, l_max the longest input.
-Published  for language models: causal, in blocks with a feed-forward network.
-Optimiser  the network learns at `rate` and its table z at `rate_of_positions` times the run's
-           learning rate (there fixed at 0.001 and 0.00001), without weight decay.
-Differs    bidirectional=true is ours: separate kernels, from a second last map of the same network,
-           weigh later tokens from lag 1 on; short convolutions stay causal. Distances do not count
-           padding inside a sequence. Inputs longer than the model's longest raise an error; that
-           code cuts them. The network starts as in the standalone file; language models of the
-           repository draw its maps again from N(0, 0.02).
+Published  The paper's language models are causal, in blocks with a feed-forward network.
+Optimiser  The network learns at `rate` times the run's learning rate, and its table z at
+           `rate_of_positions` times that rate, both without weight decay. (The released code fixes
+           these rates at 0.001 and 0.00001.)
+Differs    bidirectional=true is an addition of this project. Separate kernels weigh later tokens
+           from lag 1 on; they come from another last map of the same network. Short convolutions
+           stay causal. Distances skip padding inside a sequence. Inputs longer than the longest for
+           which the model was built raise an error; the released code cuts them. The network starts
+           as in the standalone file; language models of the repository draw its maps again from
+           N(0, 0.02).
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,12 @@
 """Reference without token mixing: y_i = W_o W_v x_i, an upper bound of speed.
 
-Use it to measure what the rest of the architecture takes. It is "OPT" in the figures of the
-Performer paper (Choromanski et al. 2020, arXiv:2009.14794): of attention, only the value and the
-output projection remain. A model of this family can only count tokens.
+Use it to measure the time and memory of the rest of the architecture. It is "OPT" in the figures of
+the Performer paper (Choromanski et al. 2020, arXiv:2009.14794): of attention, only the value and
+the output projection remain. Since tokens never exchange information before the pooling, a model of
+this family can only count tokens.
 
-Cost: 4 n D^2 operations. Differences from the paper: query and key projections are omitted, since
-they would have no effect.
+Cost: the layer takes 4 n D^2 operations. Differences from the paper: query and key projections are
+omitted, since they would have no effect.
 """
 
 from jaxtyping import Float

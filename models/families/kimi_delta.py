@@ -7,14 +7,15 @@ alpha_t = exp(-A_h softplus(W_2 W_1 x_t + b)), where A_h is drawn uniformly from
 that softplus(b) is log-uniform in [0.001, 0.1]. With a `bound` < 0, alpha_t = exp(bound sigma(A_h
 (W_2 W_1 x_t + b))), and A_h starts at 1. Queries, keys, values and beta are those of `delta_net`.
 
-Cost       8 d^2 + 4 d (r + g) operations a token for the projections, r and g being the ranks of
-           both gates, and per head those of `delta_product` with a decay of each channel. State: k
-           v numbers a head, and the last 3 inputs of each convolution.
+Cost       The projections take 8 d^2 + 4 d (r + g) operations a token, where r and g are the ranks
+           of both gates, and each head takes those of `delta_product` with a decay of each channel.
+           State: k v numbers a head, and the last 3 inputs of each convolution.
 Source     Kimi Team 2025, arXiv:2510.26692, equations 1 and 7 to 10, and its layer in
            flash-linear-attention.
 Notation   the paper's ranks equal the width of a head.
-Published  causal, 4 taps, heads of 128 channels, without biases; three such layers to one of full
-           attention, without positions: model.backbone.positions=none.
+Published  The paper's models are causal, with convolutions of 4 taps, heads of 128 channels and
+           without biases. One layer of full attention follows three such layers, without positions:
+           model.backbone.positions=none.
 Differs    The bias c is part of the layer in flash-linear-attention, where it starts at 0; the
            released model lacks it.
 """

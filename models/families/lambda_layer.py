@@ -3,26 +3,28 @@
     lambda_n = sum_u sum_m (k_mu + E_(m - n),u) v_mu^T        key width x value width
     y_n = [lambda_n^T q_n1 ; ... ; lambda_n^T q_nh]
 
-with q = N(x W_q) of h heads, k = softmax over the positions of x W_k, v = N(x W_v), u pairs of keys
-and values, and a vector E for each distance; N is a norm. All heads apply the same map. The content
-part of the map is the same for all tokens. Its position part, within `window` tokens,
+where q = N(x W_q) for h heads, k is the softmax of x W_k over the positions, v = N(x W_v), and N is
+a norm. There are u pairs of keys and values, and a vector E for each distance. All heads apply the
+same map. The content part of the map is the same for all tokens. Its position part, within `window`
+tokens,
 
     sum_u sum_m (q_n . E_(m - n),u) v_mu,
 
 is a convolution of the values; each query computes its taps from the distances. Without a window
-every distance has a vector. When causal, m <= n, and the softmax of n is over the positions up to
-n.
+every distance has a vector. In the causal form m <= n, and the softmax for token n is over the
+positions up to n.
 
-Cost       operations, with keys of k and values of v = d / h channels: 2 n d (h k + u k + u v) for
-           projections, 2 n k (u + h) v for content, and for positions 2 n u h (r k + (r + 31) v) in
-           a window of r tokens, or 2 n^2 u h (2 k + v) without. Memory O(n (d + u h r)), or O(n^2 u
-           h). State: the map, its normaliser and maximum, and r - 1 values.
+Cost       With keys of k and values of v = d / h channels, projections take 2 n d (h k + u k + u v)
+           operations and content takes 2 n k (u + h) v. Positions take 2 n u h (r k + (r + 31) v)
+           in a window of r tokens, or 2 n^2 u h (2 k + v) without a window. Memory is O(n (d + u h
+           r)), or O(n^2 u h) without a window. State: the map, its normaliser and maximum, and r -
+           1 values.
 Source     Bello 2021, arXiv:2102.08602, sections 2 and 3, in one dimension.
 Notation   the paper's |k|, |u|, |v|, |h|, r are `key_width`, `intra_depth`, d / h, heads, `window`.
-Published  k = 16, u = 1, h = 4 and windows of 23 x 23, on images.
-Differs    LayerNorm instead of batch normalisation; `norm=none` omits both. The causal form is
-           ours: the paper has images. E is drawn from N(0, 1 / (k u r)), where r is the number of
-           distances in the sum.
+Published  The paper uses k = 16, u = 1, h = 4 and windows of 23 x 23, on images.
+Differs    The norm N is LayerNorm instead of batch normalisation; `norm=none` omits it. The causal
+           form is an addition of this project, since the paper has images. E is drawn from N(0, 1 /
+           (k u r)), where r is the number of distances in the sum.
 """
 
 from enum import StrEnum, auto

@@ -6,10 +6,10 @@
 for head i; R_t rotates by the position t. Queries may be compressed as well: Q_i and Q'_i then read
 norm(W_DQ x_t) instead of x_t. All heads share the rotary part r_t of the keys; c_t is not rotated.
 
-Cost       4 n^2 h (k + r) operations (values are padded to the width of keys), and 4 n c h k for
-           projections from c. A state stores c + r numbers for each token instead of 2 h k. A
-           decoding step can attend to it without computing keys and values (the absorbed form),
-           and does so where that is cheaper:
+Cost       Attention takes 4 n^2 h (k + r) operations (values are padded to the width of keys), and
+           the projections from c take 4 n c h k. A state stores c + r numbers for each token
+           instead of 2 h k. A decoding step can attend to the state without computing keys and
+           values (the absorbed form), and does so where that is cheaper:
 
                s = (U_i' q_i) . c_t + q'_i . r_t,   o_i = W_i (sum_t p_t c_t)
 
@@ -17,10 +17,12 @@ Source     DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and appendix C, and t
 Notation   the paper's d_c, d'_c, d_h and d_h^R are `kv_width`, `query_width`, the head width k and
            `rotary_width`; W^UK and W^UV are `k_up` and `v_up`, W^DKV and W^KR are `kv_proj`, one
            below the other, W^Q (or W^DQ) and W^UQ are `q_proj` and `q_up`.
-Published  in DeepSeek-V2 with d_c = 4 d_h, d_h^R = d_h / 2 and d'_c = 12 d_h, 128 heads of 128.
-Differs    The rotary part exists where `model.backbone.positions=rotary`. Its channels are paired
-           (i, i + r/2), in the released weights (2 i, 2 i + 1), which differs in order alone.
-           Queries are not compressed by default, as in DeepSeek-V2-Lite. YaRN is unsupported.
+Published  DeepSeek-V2 has 128 heads of width d_h = 128, d_c = 4 d_h, d_h^R = d_h / 2 and d'_c = 12
+           d_h.
+Differs    The rotary part exists only with `model.backbone.positions=rotary`. Its channels are
+           paired (i, i + r/2), but (2 i, 2 i + 1) in the released weights; only the order of the
+           channels differs. Queries are not compressed by default, as in DeepSeek-V2-Lite. YaRN is
+           unsupported.
 """
 
 from dataclasses import replace

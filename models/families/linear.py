@@ -6,8 +6,9 @@ Features   elu1      elu(x) + 1 (the paper's)          relu_eps  max(x, 0) + 0.0
            sqr       x^2                               exp       e^x
            softmax_dims  softmax of q over its channels and of k over the length ("efficient
            attention", Shen et al., arXiv:1812.01243); bidirectional only
-Cost       per head and token: 4 d^2 operations; causal 4 d (C + d) with chunks of C tokens. State:
-           d (d + 1) numbers per head, and the offset of exponential features (else 0).
+Cost       Each head takes 4 d^2 operations per token, or 4 d (C + d) in the causal form with chunks
+           of C tokens. State: d (d + 1) numbers per head, and the offset of exponential features (0
+           for other features).
 Source     Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs", arXiv:2006.16236.
 Notation   the paper's N, D, M are l, k, v; its Q, K, V are q, k, v; its S_i, Z_i are [S z] at i.
 Undivided  `denominator=root_length` divides by the square root of the length (padding included)

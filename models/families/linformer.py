@@ -12,17 +12,18 @@ Sharing    none       an E and an F for every head: 2 h matrices in a layer
            headwise   one E and one F in a layer        kv   one E = F in a layer
            layerwise  one E = F in the model
            kv_by_head, layerwise_by_head    the same with one matrix for each head: h matrices
-Cost       8 n k D operations, of which 4 are for E K and F V (0 with pooling); each matrix has k n
-           parameters.
+Cost       The layer takes 8 n k D operations. Half of them are for E K and F V (none with pooling).
+           Each matrix has k n parameters.
 Source     Wang et al. 2020, arXiv:2006.04768, sections 4 and 5.
 Notation   the paper's n, k, d are the axis l, `projected_length`, the width of a head.
-Length     E has one column for each position up to the site's max_length, which bounds sequences.
-           A shorter sequence uses the first columns. A pooling window has w tokens at every length,
-           so that a sequence has the same slots with and without padding behind it; slots that
-           contain only padding are masked.
+Length     E has one column for each position up to max_length, the longest input for which the
+           model was built. A shorter sequence uses the first columns. A pooling window has w tokens
+           at every length, so that a sequence has the same slots with and without padding behind
+           it; slots that contain only padding are masked.
 Padding    rows of K and V that are padding become 0 before E is applied.
-Differs    `row_normalise` (ours) divides each row of E by its Euclidean norm over the real tokens.
-           A row of frozen_jl has norm sqrt(n / k), so its slots are longer vectors than tokens.
+Differs    `row_normalise` is an addition of this project. It divides each row of E by its Euclidean
+           norm over the real tokens. Without it, a row of frozen_jl has norm sqrt(n / k), so slots
+           are longer vectors than tokens.
 Variant    lra: k = 16 and sharing kv unless set, without a padding mask, as in the Long Range Arena
            code. Padded tasks need model.backbone.padding=attended, as there, or zeroed.
 """

@@ -2,20 +2,22 @@
 
     x = [x_a ; x_c],   y = [attention(x_a) ; convolution(x_c)]
 
-This is long-short range attention. The first d_a channels go through multi-head softmax attention,
-the other d_c = d - d_a through the convolution of `light_conv` or `dynamic_conv`. Both have
-separate projections and the same number of heads; the channels are split before any projection. In
-the paper the feed-forward network is as wide as the model ("flattened"): set
+This is long-short range attention. The first d_a channels go through multi-head softmax attention.
+The other d_c = d - d_a channels go through the convolution of `light_conv` or `dynamic_conv`. Both
+have separate projections and the same number of heads; the channels are split before any
+projection. In the paper the feed-forward network is as wide as the model ("flattened"): set
 `model.backbone.feed_forward_width` to the width.
 
-Cost       for d_a = d / 2: 2 n d^2 operations and 2 n^2 d for attention, 1.5 n d^2 and about n (K +
-           31) d for a gated convolution of K taps.
+Cost       If d_a = d / 2, attention takes 2 n d^2 + 2 n^2 d operations, and a gated convolution of
+           K taps takes 1.5 n d^2 and about n (K + 31) d more.
 Source     Wu et al. 2020, arXiv:2004.11886, section 4; mit-han-lab/lite-transformer
            (modules/multibranch.py and configs/).
-Published  with 4 heads, kernels 3, 7, 15, 31, 31, 31 in six layers, `dynamic` with a gate in
-           translation from English, `light` without one in IWSLT'14.
-Differs    `attention_dropout` applies to the weights of both branches; that code has a number for
-           each. Positions inside attention apply to that branch alone.
+Published  The paper's models have 4 heads and kernels 3, 7, 15, 31, 31, 31 in six layers. They use
+           `dynamic` with a gate for translation from English, and `light` without a gate for
+           IWSLT'14.
+Differs    `attention_dropout` applies to the weights of both branches; the released code has one
+           rate for each branch. Positions inside attention, such as rotary ones, apply to the
+           attention branch alone.
 """
 
 from dataclasses import replace

@@ -5,11 +5,11 @@
 with block(i) = floor(i / C), where p is the softmax of q k / sqrt(d) over these j. With
 look_back=0 and look_forward=0, information never crosses the border of a block, at any depth.
 
-Cost: 4 n C D (1 + look_back + look_forward) operations. A causal layer continues a stream with the
-keys and values of the last C (1 + look_back) - 1 tokens.
+Cost: the layer takes 4 n C D (1 + look_back + look_forward) operations. A causal layer continues a
+text with the stored keys and values of the last C (1 + look_back) - 1 tokens.
 
-Source: the "local attention" of Tay et al. 2021, arXiv:2011.04006 (Long Range Arena); blocks that
-look back are those of Parmar et al. 2018, arXiv:1802.05751. Notation: `block` is C. For a window
+Source: the "local attention" of Tay et al. 2021, arXiv:2011.04006 (Long Range Arena); attention to
+earlier blocks is that of Parmar et al. 2018, arXiv:1802.05751. Notation: `block` is C. For a window
 that moves with every token, use `sliding_window`.
 
 Differences from the paper: the last block may be shorter.

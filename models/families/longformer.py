@@ -6,10 +6,11 @@
           q', k', v' instead of q, k, v
     With ALiBi positions, slope_h |i - j| is subtracted from every score.
 
-Cost: 4 n D (2w + C) operations in blocks of C queries (causal: w + C). Each global token adds 4 n D
-as a key, and 4 n D H as a query (H heads), or 4 n D^2 for all together where that is less.
-Memory n H (2w + C + g). State along time, causal and without global tokens: the last w keys and
-values, w D of the dilated heads.
+Cost: the window takes 4 n D (2w + C) operations in blocks of C queries (causal: w + C in place of
+2w + C). Each global token adds 4 n D as a key, and 4 n D H as a query (H heads); all global queries
+together take 4 n D^2 where that is less. Memory is n H (2w + C + g). A causal layer without global
+tokens has a state along time: the last w keys and values, or in dilated heads the last w times the
+dilation.
 
 Global tokens are those of the task (with `global_mask`) and the CLS vector (unless `global_cls` is
 false). q', k', v' start as copies of q, k, v, also when you load weights that lack them.
@@ -17,9 +18,9 @@ false). q', k', v' start as copies of q, k, v, also when you load weights that l
 Source: Beltagy et al. 2020, arXiv:2004.05150, section 3; allenai/longformer. Notation: `window` is
 the one-sided w; the paper and the transformers package count both sides, so that their 512 is 256
 here. `dilation` is the distance D between two keys; the paper's table of its language model gives
-the number of tokens between them, D - 1. The paper's small language model has dilation
-[1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4], dilated_heads 2, and windows that grow with depth, about which
-its table and its text disagree.
+the number of tokens between them, D - 1. The paper's small language model has dilation [1, 1, 1, 1,
+1, 1, 2, 2, 3, 3, 4, 4], dilated_heads 2, and windows that grow with depth; the paper's table and
+its text give different windows.
 
 Differences from the paper: masks are exact; the authors add -10,000 to masked scores.
 

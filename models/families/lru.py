@@ -5,19 +5,21 @@
     g = gelu(y)
     out = (W1 g) sigmoid(W2 g)              (mixing=half_glu: g sigmoid(W g + b))
 
-Bidirectional: a second C reads the same recurrence from the end, including the token itself.
+In the bidirectional form, a second C reads the same recurrence from the end, including the token
+itself.
 
-Cost       O(n (d N + d^2)) operations, in about 3 sqrt(n) steps of the recurrence; memory O(n N).
+Cost       The layer takes O(n (d N + d^2)) operations, in about 3 sqrt(n) steps one after the
+           other, and memory O(n N).
 State      x: N complex numbers in float32, at every length.
 Source     Orvieto et al. 2023, arXiv:2303.06349, sections 3 and 4; sizes and rates of appendix D.
 Notation   N is `states`; r_min, r_max and max_phase are `radius_min`, `radius_max`, `phase_max`.
-Published  in blocks without a feed-forward network (feed_forward=none), with batch norm; causal
-           (bidirectional=false) on ListOps, text, retrieval and images, bidirectional on Pathfinder
-           and Path-X.
+Published  The paper's blocks have batch norm and no feed-forward network (feed_forward=none).
+           Models are causal (bidirectional=false) on ListOps, text, retrieval and images, and
+           bidirectional on Pathfinder and Path-X.
 Optimiser  nu, theta, gamma and B learn at `rate` times the run's learning rate, without weight
            decay.
-Differs    The paper leaves two choices open. B_re and B_im are drawn from N(0, 1 / (2 d)), and both
-           directions are combined as in S5. Distances do not count padding.
+Differs    The paper leaves two choices open. Here B_re and B_im are drawn from N(0, 1 / (2 d)), and
+           both directions are combined as in S5. Distances skip padding.
 """
 
 from collections.abc import Mapping

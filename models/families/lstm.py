@@ -3,11 +3,12 @@
     i, f, o = sigmoid(W x_t + U h_{t-1} + b),  g = tanh(likewise)
     c_t = f c_{t-1} + i g,   h_t = o tanh(c_t)
 
-Causal: one layer from the first token to the last. Bidirectional, the default: a second layer reads
-from the end, and each has half the width (BiLSTM, as in ELMo, arXiv:1802.05365).
+In the causal form, one layer reads from the first token to the last. In the bidirectional form, the
+default, a second layer reads from the end, and each has half the width (BiLSTM, as in ELMo,
+arXiv:1802.05365).
 
-Cost       8 (d + h) h operations a token and direction, n steps one after the other. State: h and
-           c.
+Cost       Each direction takes 8 (d + h) h operations a token, in n steps one after the other.
+           State: h and c.
 Source     Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000). Regularisation:
            AWD-LSTM, Merity et al. 2017, arXiv:1708.02182, and its code, salesforce/awd-lstm-lm:
            DropConnect on U, one mask for all rows and tokens of a pass; locked dropout; penalties
@@ -15,11 +16,12 @@ Source     Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000)
 Notation   wdrop is `weight_drop`; dropouti, dropouth and dropout are `input_dropout` of the first
            layer, of the others, and `output_dropout` of the last; alpha and beta are
            `activation_penalty` and `change_penalty`.
-Published  as a plain stack without positions, norms and feed-forward networks:
-           model.backbone.positions=none, feed_forward=none, residual=none and stack_norm=false.
+Published  The papers use a plain stack without positions, norms and feed-forward networks. For
+           this, set positions=none, feed_forward=none, residual=none and stack_norm=false in
+           `model.backbone`.
 Differs    AWD-LSTM's inner layers are wider than its embedding; here `hidden_width` adds a linear
-           map. Its other parts are `word_dropout` of the backbone, `window_deviation` of a
-           training, `average_after` of an optimiser.
+           map instead. Other parts of AWD-LSTM are options elsewhere: `word_dropout` of the
+           backbone, `window_deviation` of the training runner and `average_after` of an optimiser.
 """
 
 import warnings

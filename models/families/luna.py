@@ -5,25 +5,28 @@
     p' = p + Y                 the next layer's slots; those of the first layer are a parameter
 
 Both are softmax attention of several heads. One projection gives both keys and values unless
-`tie_kv` is false: of x for the pack, of Y for the unpack. When causal, every layer uses the slots
-of the parameter, and with f(X, Y, Z)_t = X_t / t  sum_{i <= t} Y_i^T Z_i
+`tie_kv` is false; it reads x in the pack and Y in the unpack. In the causal form, every layer
+starts from the parameter p. With f(X, Y, Z)_t = X_t / t sum_{i <= t} Y_i^T Z_i, it computes
 
     A = omega(x W (p W')^T / sqrt(d)),   B = softmax(f(Q, K, A) / sqrt(d)),   o = f(B, A, V)
 
-where omega(a) is log2(1 + 2^a) (`softplus`) or elu(a) + 1 (`elu1`) and Q, K, V are made of x.
+where omega(a) is log2(1 + 2^a) (`softplus`) or elu(a) + 1 (`elu1`), and Q, K, V are projections of
+x.
 
-Cost       per head: 8 l s d operations with s slots, and 6 l D^2 for the projections of all heads
-           (8 with tie_kv=false); causal, by chunks of C tokens, 4 C (s + d) l more, and 8 l D^2.
-           State of the causal form: 2 s d numbers per head.
+Cost       Each head takes 8 l s d operations with s slots, and the projections of all heads 6 l D^2
+           (8 l D^2 with tie_kv=false). The causal form takes 4 C (s + d) l more per head in chunks
+           of C tokens, and its projections 8 l D^2. State of the causal form: 2 s d numbers per
+           head.
 Source     Ma et al. 2021, arXiv:2106.01540, and the authors' code.
 Notation   the paper's X, P, Y_P are x, p, Y; its n, l are l, s.
-Differs    Pre-norm, with a separate norm of p within the mixer. Slots have no positions and no
-           residual dropout. In the causal form t counts real tokens, so that padding has no effect.
+Differs    Models use pre-norm, with a separate norm of p within the mixer. Slots have no positions
+           and no residual dropout. In the causal form t counts real tokens, so that padding has no
+           effect.
 
 With `dynamic_projection`, a sequence uses at most as many slots as it has real tokens, unless
-causal. Projections are drawn Xavier-uniform with gain 2^(-1/2), the output's with 1, as by the
-authors. `norm_residual` passes LN(p) + Y to the next layer instead of p + Y, as the code of Mega
-does (arXiv:2209.10655).
+causal. As in the authors' code, projections are drawn Xavier-uniform with gain 2^(-1/2), and the
+output projection with gain 1. `norm_residual` passes LN(p) + Y to the next layer instead of p + Y,
+as the code of Mega does (arXiv:2209.10655).
 """
 
 import math

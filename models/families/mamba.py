@@ -7,14 +7,14 @@
 Each channel has N states. A is negative and starts at -1, ..., -N in every channel. b starts so
 that softplus(b) is log-uniform between the smallest and the largest step. D starts at 1.
 
-Cost       2 (3 d e + e (2 r + 2 N)) operations a token for the projections, e = `expansion` d, and
-           those of `selective_scan`, in about 3 sqrt(n) steps. State: e N numbers, and the last 3
-           inputs of the convolution.
+Cost       The projections take 2 (3 d e + e (2 r + 2 N)) operations a token, with e = `expansion`
+           d. The scan takes those of `selective_scan`, in about 3 sqrt(n) steps one after the
+           other. State: e N numbers, and the last 3 inputs of the convolution.
 Source     Gu & Dao 2023, arXiv:2312.00752, and the layer of state-spaces/mamba.
 Notation   the paper's N is `states`, its E `expansion`, the rank of its steps `step_rank`.
-Published  causal, e = 2 d, N = 16, 4 taps with biases, steps of rank ceil(d / 16); blocks of
-           RMSNorm without a feed-forward network (model.backbone.feed_forward=none) and without
-           positions (model.backbone.positions=none).
+Published  The paper's models are causal, with e = 2 d, N = 16, convolutions of 4 taps with biases,
+           and steps of rank ceil(d / 16). Their blocks have RMSNorm, no feed-forward network
+           (model.backbone.feed_forward=none) and no positions (model.backbone.positions=none).
 """
 
 from typing import cast

@@ -5,10 +5,12 @@
     [x, B, C] = silu(convolved(W u)),   dt = softplus(W_t u + b)
 
 B and C play the roles of keys and queries; heads of one group share them. A_h is drawn uniformly
-from [1, 16], b so that softplus(b) is log-uniform between two steps, and D_h starts at 1.
+from [1, 16], and b so that softplus(b) is log-uniform between `step_min` and `step_max`. D_h starts
+at 1.
 
 The bidirectional form, the default, reads the sequence from both ends and adds the outputs. With
-`quasi_separable` it is Hydra: each direction has separate B, C and W_t, outputs move by one token,
+`quasi_separable` the layer is Hydra: each direction has separate B, C and W_t, and the outputs f
+and r of both directions move by one token,
 
     o_t = f_(t-1) + r_(t+1) + (D_h + (W_D x_t)_h) x_t,
 
@@ -19,18 +21,18 @@ With `log_linear` a token weighs its past in blocks of 1, 2, 4, ... tokens. lamb
 level is softplus(L * W_l u), and the state stores a sum for each of log2(l) + 1 levels. A_h starts
 at 1, 2, ... H, as in the code of that paper.
 
-Cost       2 d (3 e + 2 G N + H) operations a token for the projections, e = `expansion` d, and per
-           head those of `decayed_product` with N channels of keys. State: N e numbers, and the last
-           3 inputs of x, B and C. With `log_linear` those of `log_linear_product`, and N e numbers
-           for each level.
+Cost       The projections take 2 d (3 e + 2 G N + H) operations a token, with e = `expansion` d,
+           and each head takes those of `decayed_product` with N channels of keys. State: N e
+           numbers, and the last 3 inputs of x, B and C. With `log_linear`, each head takes the
+           operations of `log_linear_product`, and the state has N e numbers for each level.
 Source     Dao & Gu 2024, arXiv:2405.21060, and the layer of state-spaces/mamba; Hydra: Hwang et al.
            2024, arXiv:2407.09941, and its code; log-linear attention: Guo et al. 2025,
            arXiv:2506.04761.
 Notation   the paper's N is `states`, P the width of a head, G `groups`, L the chunk.
-Published  causal, e = 2 d, heads of 64 channels (heads = 2 d / 64), N = 128, one group, 4 taps with
-           biases; blocks of RMSNorm without a feed-forward network
-           (model.backbone.feed_forward=none) and without positions (model.backbone.positions=none).
-           Hydra: N = 64, 7 taps, one b for both directions.
+Published  The paper's models are causal, with e = 2 d, heads of 64 channels (heads = 2 d / 64), N =
+           128, one group, and convolutions of 4 taps with biases. Their blocks have RMSNorm, no
+           feed-forward network (model.backbone.feed_forward=none) and no positions
+           (model.backbone.positions=none). Hydra has N = 64, 7 taps, and one b for both directions.
 Differs    One norm covers all groups together.
 """
 

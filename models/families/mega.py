@@ -9,24 +9,25 @@
 
 laplace(s) = (1 + erf((s - 1 / sqrt(2)) / (sqrt(2) / sqrt(4 pi)))) / 2, and len counts the keys that
 a query may attend to. B_ij is a table of i - j (`simple`) or the product of two learned vectors,
-rotated to the positions i and j (`rotary`). Bidirectional: a second average runs from the end; both
-include the token itself. With chunks of C tokens, attention stays within a chunk, and the average
-carries information across chunks.
+rotated to the positions i and j (`rotary`). In the bidirectional form, a second average runs from
+the end; both averages include the token itself. With chunks of C tokens, attention stays within a
+chunk, and the average carries information across chunks.
 
-Cost       O(n d (N + log n)) operations for the average, n d (3 e + z + 2 d) products for the maps,
-           n^2 (z + e) for attention, in chunks n C (z + e). Memory O(n^2), in chunks or with
-           `query_block` O(n C).
-State      h: N d numbers in float32; keys and values, z + e each, of the open chunk, or without
-           chunks of all remembered tokens.
+Cost       The average takes O(n d (N + log n)) operations. The maps take n d (3 e + z + 2 d)
+           products, and attention n^2 (z + e), or n C (z + e) in chunks. Memory is O(n^2), or O(n
+           C) in chunks or with `query_block`.
+State      The state stores h, N d numbers in float32, and keys and values, z + e numbers per token.
+           These are of the incomplete chunk, or of all remembered tokens if there are no chunks.
 Source     Ma et al. 2022, arXiv:2209.10655; code: facebookresearch/mega.
 Notation   N is `ema_states`, z `key_width`, e `value_width`, C `chunk_length`. The output above is
            the block's: the mixer adds u (g - x) to x. x is the residual where the block norms
            first, and v and the average then use the normed x. The dropout of the block applies to
            mx and g instead of to the sum.
-Published  with a feed-forward network of SiLU of width e (feed_forward=silu), without positions
-           (positions=none); on texts with post-norm and softmax; on images with batch norm in
-           front and laplace.
-Differs    That code's constants of laplace are rounded to six digits. A query without keys gives 0.
+Published  The paper's models have a feed-forward network with SiLU of width e (feed_forward=silu)
+           and no positions (positions=none). They use post-norm and softmax on texts, and batch
+           norm before each layer and laplace on images.
+Differs    The constants of laplace are exact; the released code rounds them to six digits. A query
+           without keys gives 0.
 """
 
 from collections.abc import Callable
@@ -141,8 +142,9 @@ class Mega(Family):
             sequence.
         relative: Relative position bias of scores.
         truncation: Longest lag of the moving average in each direction; None: unlimited.
-        query_block: Queries whose scores are stored at once; saves memory but takes more time,
-            since backward computes scores again. None: all.
+        query_block: Number of queries whose scores are in memory at the same time; smaller values
+            save memory and take more time, because backward computes the scores again. None: all
+            queries.
     """
 
     no_matrices = ("scale", "shift")

@@ -4,22 +4,23 @@
     o_t = Phi_t q_t = G_t (H_t + Lambda)^-1 q_t,   y = W_O norm_h(o)
     H_t = gamma_t H_(t-1) + beta_t k_t k_t^T,   G_t = gamma_t G_(t-1) + beta_t v_t k_t^T
 
-Phi_t is the linear map from keys to values that fits the decaying past best. a_tj = gamma_(j+1) ...
-gamma_t, gamma = sigma(W_a x + b_a), beta = sigma(W_b x + b_b). q and k are W x, convolved over 4
-tokens, passed through SiLU and divided by their length. Each head has a diagonal Lambda,
-softplus(.) + `ridge_min`, which starts at 1. Conjugate gradients solve the system in `steps` steps;
-backward differentiates the solution.
+Phi_t is the linear map from keys to values that fits the decaying past best. Here a_tj =
+gamma_(j+1) ... gamma_t, gamma = sigma(W_a x + b_a) and beta = sigma(W_b x + b_b). q and k are W x,
+convolved over 4 tokens, passed through SiLU and divided by their Euclidean norm. Each head has a
+diagonal Lambda, softplus(.) + `ridge_min`, which starts at 1. Conjugate gradients solve the system
+in `steps` steps; backward differentiates the solution.
 
-Cost       8 d^2 operations a token for projections, and per head those of `steps`
-           `decayed_product`s of keys, backward as many again, and of one of values. State: 2 k^2
+Cost       The projections take 8 d^2 operations a token. Each head takes those of `steps`
+           `decayed_product`s of keys, which backward repeats, and of one of values. State: 2 k^2
            numbers a head, and the last 3 inputs of the convolutions.
 Source     von Oswald et al. 2025, arXiv:2506.05233, and its layer in flash-linear-attention.
 Notation   the paper's Delta e is y.
-Published  causal, 4 taps, 30 steps, in blocks of a feed-forward network gated by SiLU and RMSNorm,
-           without positions: model.backbone.positions=none. Heads of 128 channels.
+Published  The paper's models are causal, with heads of 128 channels, convolutions of 4 taps and 30
+           steps. Their blocks have a feed-forward network gated by SiLU, RMSNorm and no positions:
+           model.backbone.positions=none.
 Differs    Queries and keys are divided by the root of Lambda, and Lambda becomes 1. The solution is
-           the same, and so is each step where Lambda is equal in all channels. The number of steps
-           is also fixed in decoding.
+           the same, and so is each step where Lambda is equal in all channels. Decoding uses the
+           same number of steps.
 """
 
 import torch
@@ -80,7 +81,8 @@ class MesaNet(CausalRecurrence):
     convolution: int | None = 4
     """Tokens that the short convolution of queries and keys reads; None: no convolution."""
     steps: Count = 30
-    """Conjugate gradient steps per token; as many as the head width are exact."""
+    """Number of conjugate gradient steps per token; with as many steps as the head is wide, the
+    solution is exact."""
     ridge_min: Fraction = 0.25
     """Lower bound of Lambda, between 0 and 1."""
     gate: Gate = Gate.none

@@ -4,18 +4,19 @@
     o_t = S_t^T q_t / max(|z_t · q_t|, 1)
     y = W_O ((norm_h(o) + s c) silu(W_z x)),   c = silu(convolved(u)),   u = W_u x
 
-q and k are made from c, v from u, each by a map with blocks of 4 channels; k is divided by the root
-of its width. Gates are linear in all three. norm_h normalises heads by mean and variance.
+q and k are computed from c and v from u, each by a map with blocks of 4 channels; k is divided by
+the square root of its width. The gates are linear functions of q, k and v, before sigma and exp.
+norm_h normalises heads by mean and variance.
 
-Cost       12 d^2 operations a token for the projections of e = 2 d channels, and per head those of
-           `exponential_product`. State: k (v + 1) + 1 numbers a head, and the last 3 inputs of the
-           convolution.
+Cost       The projections of e = 2 d channels take 12 d^2 operations a token, and each head takes
+           those of `exponential_product`. State: k (v + 1) + 1 numbers a head, and the last 3
+           inputs of the convolution.
 Source     Beck et al. 2024, arXiv:2405.04517, equations 19 to 27 and figure 11, and its package,
            xlstm.
 Notation   the paper's n is z, its projection factor `expansion`.
-Published  causal, 4 heads, e = 2 d, blocks of 4, 4 taps; blocks of LayerNorm without a feed-forward
-           network (model.backbone.feed_forward=none) and without positions
-           (model.backbone.positions=none).
+Published  The paper's models are causal, with 4 heads, e = 2 d, maps in blocks of 4 channels, and
+           convolutions of 4 taps. Their layers have LayerNorm, no feed-forward network
+           (model.backbone.feed_forward=none) and no positions (model.backbone.positions=none).
 Differs    Gates and the maps within blocks are drawn as in the package, which adds 1e-6 to the
            divisor.
 """

@@ -6,15 +6,16 @@ A block has C tokens. Query i scores a block by q_i · mean(k of the block). It 
 current block and to the t - 1 earlier blocks with the highest scores; each head chooses separately.
 The choice has no gradient, and the projections are the only parameters.
 
-Cost       per head and token: 4 t C k operations, filled up by at most 2 C k, and 2 k n / C for the
-           scores of n / C blocks. State: keys and values of the whole blocks that contain the last
-           tokens asked for.
+Cost       Each head takes 4 t C k operations per token, plus at most 2 C k for filling up blocks,
+           and 2 k n / C for the scores of n / C blocks. State: keys and values of all blocks that
+           contain the remembered tokens.
 Source     Lu et al. 2025, arXiv:2502.13189, section 2, and the code, MoonshotAI/MoBA.
 Notation   the paper's B and k are `block` and `top`; both count the current block.
-Published  causal, blocks of 512 and top 3 at 8,192 tokens, in Llama's blocks with rotary positions.
-Differs    For equal scores, the earlier block is chosen. Blocks skip padding, and each document
-           starts a new block. The bidirectional form is ours: the current block and the t - 1 best
-           of all others.
+Published  The paper's models are causal, with blocks of 512 tokens and top 3 at 8,192 tokens, in
+           layers like those of Llama with rotary positions.
+Differs    If scores are equal, the earlier block is chosen. Blocks skip padding, and each document
+           starts a new block. The bidirectional form is an addition of this project: a query
+           attends to the current block and the t - 1 best of all others.
 """
 
 from jaxtyping import Float

@@ -4,22 +4,23 @@
     z = sum_i w_i hi_i + w_{J+1} lo_J + w_{J+2} x               i = 1, ... J
     out = GLU(W gelu(z) + b),  W: d -> 2 d                      (mixing=linear: d -> d)
 
-h0 and h1 have k taps in each channel, the same at every level. By default the number of levels is
-J = ceil(log2((n - 1) / (k - 1) + 1)), which reach back to the first of the longest input's n
-tokens. The mixer is causal in all models.
+h0 and h1 have k taps in each channel, the same at every level. By default there are J =
+ceil(log2((n - 1) / (k - 1) + 1)) levels, where n is the length of the longest input; the last token
+then depends on all n tokens. The mixer is causal in all models.
 
-Cost       O(n d k J) for the tree, without Fourier transforms, and 4 n d^2 for the output map;
-           memory O(n d J).
-State      the last inputs of each level, d (k - 1) (2^J - 1) numbers at every `memory`: streams
-           reach as far back as the levels.
+Cost       The tree takes O(n d k J) operations, without Fourier transforms, and the output map 4 n
+           d^2. Memory is O(n d J).
+State      The state stores the last inputs of each level, d (k - 1) (2^J - 1) numbers. Its size
+           does not depend on `model.backbone.memory`.
 Source     Shi et al. 2023, arXiv:2305.01638. Code: thjashin/multires-conv.
-Notation   kernel_size is `taps`, indep_res_init `wide_skip`; tree_select is fading, the weights w
-           stand there in the order w_{J+1}, w_J, ... w_1, w_{J+2}.
-Published  in 10 blocks without a feed-forward network (feed_forward=none), the norm after the
-           residual; ListOps with taps=4, wide_skip=true and batch norm.
+Notation   kernel_size is `taps`, indep_res_init `wide_skip`; tree_select is fading. In the released
+           code, the weights w have the order w_{J+1}, w_J, ... w_1, w_{J+2}.
+Published  The paper's models have 10 blocks without a feed-forward network (feed_forward=none),
+           with the norm after the residual. On ListOps they have taps=4, wide_skip=true and batch
+           norm.
 Differs    Wavelet filters as initial values and the memory of equal resolution
-           (tree_select=uniform) are unsupported. Distances do not count padding inside a sequence
-           or tokens of other documents.
+           (tree_select=uniform) are unsupported. Distances skip padding inside a sequence and
+           tokens of other documents.
 """
 
 from typing import cast

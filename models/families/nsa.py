@@ -9,20 +9,22 @@ chosen      the tokens of t blocks of C: the first one, the last two up to the q
             strides of d tokens, over what covers each stride, and over the heads that share keys.
 window      the last w tokens, including the query's
 
-Cost       per query head and token: 4 k (n / d + t C + w) operations, filled up by at most 4 k C,
-           and the projections. State: keys and values of all branches, in the whole blocks that
-           contain the last tokens asked for, and the compressed ones, C / d for each such block.
+Cost       Each query head takes 4 k (n / d + t C + w) operations per token, plus at most 4 k C for
+           filling up blocks, and those of the projections. State: keys and values of all branches,
+           in all blocks that contain the remembered tokens, and C / d compressed ones for each such
+           block.
 Source     Yuan et al. 2025, arXiv:2502.11089, section 3; choices and the mean as in
            fla-org/native-sparse-attention.
 Notation   the paper's l is `compressed_block`, its d `stride`, its l' `block`, its n `top`, its w
            `window`.
-Published  causal, block=64 compressed_block=32 stride=16 top=16 window=512 compression=network, 4
-           heads of keys for 64 of queries, at 8,192 tokens.
+Published  The paper's models are causal, with block=64 compressed_block=32 stride=16 top=16
+           window=512 compression=network, and 4 heads of keys for 64 heads of queries, at 8,192
+           tokens.
 Differs    By default l = d = l' (fla's form). With compression=network, the network has 4 k inner
-           channels. For equal weights, the earlier block is chosen. Blocks skip padding, and each
-           document starts a new block. Rotary positions rotate queries, and keys before they are
-           compressed. The bidirectional form is ours: all blocks are compressed and may be chosen,
-           and the window reaches to both sides.
+           channels. If weights are equal, the earlier block is chosen. Blocks skip padding, and
+           each document starts a new block. Rotary positions rotate queries, and keys before they
+           are compressed. The bidirectional form is an addition of this project: all blocks are
+           compressed and may be chosen, and the window reaches to both sides.
 """
 
 from typing import cast

@@ -6,18 +6,18 @@ Equation   o = F1 Z (F3 v) + conv(v), where F1 = S(q k~^T), F3 = S(q~ k^T), Z is
 Inverse    iterative  six steps towards the Moore-Penrose inverse, the paper's
            exact      the Moore-Penrose inverse; often far worse, see below
            ridge      (A^T A + ridge I)^-1 A^T
-Cost       per head: 8 n m d + 48 m^3 operations and 2 n K d for a convolution of K taps.
+Cost       Each head takes 8 n m d + 48 m^3 operations, and 2 n K d for a convolution of K taps.
 Source     Xiong et al., "Nyströmformer", arXiv:2102.03902.
 Notation   the paper's n, m, d are l, landmarks, k; its Q~, K~ are `queries`, `keys` below.
-Padding    The real tokens of each row are cut into m segments, whose lengths differ by at most one,
-           longer ones first. A row of fewer than m real tokens has as many landmarks as tokens.
-           `padding: original` is the authors' code: segments of all positions, with padding as
-           zeros, and all landmarks stay in F1 and A.
-Differs    The start of the iteration is scaled for each matrix by the norms of that matrix.
-           `initialisation: original` takes the largest of the batch, as the authors do, so that
-           outputs depend on the batch.
-Mind       The six steps are part of the method: A of random tokens is nearly singular, and its
-           exact inverse gives ten times their error and more. With one landmark per token, six
+Padding    The real tokens of each sequence are cut into m segments, whose lengths differ by at most
+           one, longer ones first. A sequence of fewer than m real tokens has as many landmarks as
+           tokens. With `padding: original`, as in the authors' code, segments contain all
+           positions, padding counts as zeros, and all landmarks stay in F1 and A.
+Differs    The first value of the iteration is divided by norms of each matrix. `initialisation:
+           original` takes the largest norm of the batch, as the authors do, so that outputs depend
+           on the batch.
+Mind       The six steps are part of the method: A of random tokens is nearly singular, and with its
+           exact inverse the error is at least ten times larger. With one landmark per token, six
            steps differ from softmax attention by about a tenth. Rows of F1 Z F3 do not sum to one.
            A causal form is impossible, because landmarks average later tokens, too.
 """

@@ -15,15 +15,15 @@ Kernels    softmax        phi(x) = exp(W x - |x|^2 / 2) / sqrt(m): the expected 
 Draw       W has m rows, in blocks of d orthogonal ones: the Q of a QR decomposition with the signs
            of R's diagonal. The rows are multiplied by norms of Gaussian vectors (`chi`, unbiased)
            or by sqrt(d) (`sqrt_width`, which estimates a lower bound of exp(x y)).
-Cost       per head and token: 8 m d operations, causal 2 C (m + d) more with chunks of C tokens.
-           State: m (d + 2) numbers per head.
+Cost       Each head takes 8 m d operations per token, and 2 C (m + d) more in the causal form with
+           chunks of C tokens. State: m (d + 2) numbers per head.
 Source     Choromanski et al. 2020, arXiv:2009.14794.
 Notation   the paper's L, d, r or m are l, k, features; its omega are the rows of `projection`.
 Differs    To avoid overflow, each query subtracts its largest full exponent, and keys subtract the
            overall or running maximum. The paper subtracts the maximum of W y alone and adds an
-           epsilon to every feature. Our form computes the same function, is stable for long vectors
-           and, when causal, depends on earlier tokens only. The denominator has no epsilon either.
-           If the weights of a row still round to 0, and in a state, each feature subtracts its
+           epsilon to every feature. The form here computes the same function, is stable for long
+           vectors and, when causal, depends on earlier tokens only. Its denominator has no epsilon.
+           In a state, or if the weights of a row still round to 0, each feature subtracts its
            maximum separately, which takes five to ten times as long. Compiled modules return 0 for
            such rows; so does `key_max=global` when causal.
 Parity     `stabiliser=reference` is the authors' code: exp(W x - |x|^2 / 2 - c) + epsilon, where c

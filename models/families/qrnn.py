@@ -5,16 +5,18 @@
     fo:   the same c_t,                        h_t = o_t c_t
     ifo:  c_t = f_t c_{t-1} + i_t z_t,         h_t = o_t c_t
 
-where * is a convolution over the last `kernel` tokens. Causal: one layer from the first token to
-the last. Bidirectional, the default: a second layer reads from the end, and each has half the
-width.
+where * is a convolution over the last `kernel` tokens. In the causal form, one layer reads from the
+first token to the last. In the bidirectional form, the default, a second layer reads from the end,
+and each has half the width.
 
-Cost       2 g k d h operations a token and direction, with g = 2, 3 or 4 maps and k = `kernel`, in
-           about 3 sqrt(n) serial steps. State: c and the last k - 1 tokens.
-Source     Bradbury et al. 2016, arXiv:1611.01576, equations 3 to 6; zoneout and biases as in
-           salesforce/pytorch-qrnn. Other regularisation as in `lstm`, except DropConnect.
-Published  without positions and without feed-forward networks, as `lstm`; the language model of
-           WikiText-103 in AWD-LSTM's code has kernel=[2,1,1,1] and hidden_width=2500.
+Cost       Each direction takes 2 g k d h operations a token, with g = 2, 3 or 4 maps and k =
+           `kernel`, in about 3 sqrt(n) steps one after the other. State: c and the last k - 1
+           tokens.
+Source     Bradbury et al. 2016, arXiv:1611.01576, equations 3 to 6; zoneout and biases are those of
+           salesforce/pytorch-qrnn. Other regularisation is that of `lstm`, except DropConnect.
+Published  The paper's models have no positions and no feed-forward networks, as in `lstm`. The
+           language model of WikiText-103 in AWD-LSTM's code has kernel=[2,1,1,1] and
+           hidden_width=2500.
 Differs    In evaluation, zoneout multiplies 1 - f by its expected value, as that code does; ifo has
            no zoneout. Dense connections are unsupported.
 """

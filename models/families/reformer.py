@@ -3,23 +3,22 @@
 Equation   u_i = W_u x_i is the query, u_i / |u_i| the key, v_i = W_v x_i the value. In each of r
            rounds bucket_i = argmax [u_i R, -u_i R] for a random R. Tokens are sorted by (bucket,
            position) and cut into chunks of C. A chunk attends to itself, to `before` chunks before
-           it and to `after` chunks after it.
-           o_i = sum_rj exp(s_ij) v_j / sum_rj exp(s_ij) over what i attends to in any round r,
-           where s_ij = u_i u_j / |u_j|, and s_ii = -100 000: a token attends to itself only if it
-           has no other key.
-Cost       per head and token: 4 r (1 + before + after) C d operations, r f d for hashing with
+           it and to `after` chunks after it. o_i = sum_rj exp(s_ij) v_j / sum_rj exp(s_ij) over the
+           keys j that i attends to in any round r, where s_ij = u_i u_j / |u_j|, and s_ii = -100
+           000: a token attends to itself only if it has no other key.
+Cost       Each head takes 4 r (1 + before + after) C d operations per token, r f d for hashing with
            factors that add up to f, and a sort.
 Source     Kitaev et al. 2020, arXiv:2001.04451. Its reversible residuals, chunked networks and
            axial positions are options of the backbone.
 Notation   the paper's n_rounds and m are `rounds` and `chunk`; it has 2 l / C buckets.
-Causal     Values of later tokens are masked by position. But the bucket of a later token can shift
-           the borders of chunks, which changes the keys that earlier tokens attend to. Perplexities
-           of this model contain that leak, and it has no state along time.
+Causal     Later tokens are masked by position. But the bucket of a later token can shift the
+           borders of chunks, which changes the keys that earlier tokens attend to. Perplexities of
+           this model contain that leak, and the model has no state along time.
 Differs    The number of buckets follows from the model's longest input, so that padding changes
            nothing. More than 64 buckets are hashed in factors (the paper's authors: more than 128).
-           Chunks contain no padding. The trainer's step draws the rotations, instead of each pass.
-           Duplicates, where removed, are also counted in the round before. Rotary positions rotate
-           u before hashing.
+           Chunks contain no padding. Rotations are drawn at optimiser steps instead of in each
+           pass. With allow_duplicates=false, keys of the round before also count as duplicates.
+           Rotary positions rotate u before hashing.
 
 `variant=lra` is the Long Range Arena code: one round of 10 buckets, hashed by one fixed matrix for
 all layers; 10 chunks at any length (hence quadratic cost); scores u_i u_j multiplied by sqrt(d).

@@ -7,30 +7,32 @@ R_t rotates pairs of channels by the position t (padding is not counted), so tha
 o_t = sum_(j <= t) gamma^(t - j) (q_t · k_j) v_j depends on distances alone. norm_h is over the
 channels of one head and token.
 
-With `decay=slopes` the decays are those of Lightning Attention: ALiBi's slopes, which become slower
-from layer to layer and are close to 1 in the last layer, r being 1e-5:
+With `decay=slopes` the decays are those of Lightning Attention. They follow ALiBi's slopes, become
+slower from layer to layer and are close to 1 in the last layer (r = 1e-5):
 
     gamma_h = exp(-2^(-8 (h + 1) / heads) (1 - layer / (layers - 1 + r) + r))
 
-The whole layer of MiniMax-01 is decay=slopes norm=joint gate=sigmoid activation=silu rotary=false
-value_expansion=1: y = W_O (sigmoid(W_G x) * norm(o)), the norm over all heads, with weights.
+For the whole layer of MiniMax-01, set decay=slopes norm=joint gate=sigmoid activation=silu
+rotary=false value_expansion=1. Then y = W_O (sigmoid(W_G x) * norm(o)), where the norm is over all
+heads and has weights.
 
 The bidirectional form, the default, has weights gamma^|t - j| over all j: a second pass from the
 end reads the state before it adds each token.
 
-Cost       16 d^2 operations a token for the projections with `value_expansion` 2, and per head
-           C (k + v) + 4 k v with chunk C, in each direction; or l (k + v) for short sequences.
+Cost       The projections take 16 d^2 operations a token with `value_expansion` 2. Each head takes
+           C (k + v) + 4 k v in each direction with chunk C, or l (k + v) for short sequences.
            State: k v numbers a head, and the position.
 Source     Sun et al. 2023, arXiv:2307.08621, equations 5 to 8, and the code, microsoft/torchscale;
            slopes: Qin et al. 2024, arXiv:2401.04658, in the form of MiniMax-01, arXiv:2501.08313.
 Notation   v / k is `value_expansion`.
-Published  causal, with heads of 256 channels, `value_expansion` 2, without biases, feed-forward
-           networks of width 2 d, and rotation as the only positions: model.backbone.positions=none.
+Published  The paper's models are causal, with heads of 256 channels, `value_expansion` 2, no biases
+           and feed-forward networks of width 2 d. The rotation of this layer is their only position
+           encoding: model.backbone.positions=none.
 Differs    As in the code, GroupNorm has no weights here; the code divides by the root mean square
            alone (`norm=rms`). The code scales rows, which the norm undoes, so this is omitted.
-           Channels are paired (i, i + k/2), in the code (2 i, 2 i + 1). The slowest pair rotates by
-           slightly more than 1/10,000 a token, in the code by exactly that. MiniMax-01 does not
-           scale keys, which its norm undoes.
+           Channels are paired (i, i + k/2), but (2 i, 2 i + 1) in the code. The slowest pair
+           rotates by slightly more than 1/10,000 per token; in the code, by exactly that.
+           MiniMax-01 does not scale keys, which its norm undoes.
 """
 
 from enum import StrEnum, auto

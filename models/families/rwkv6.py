@@ -8,16 +8,17 @@ the current token. Each of w, k, v, r and g is computed from a data-dependent mi
 and the previous token (token shift): x_t + (mu + m_t) (x_(t-1) - x_t), with a separate mu for each
 channel, and m_t = tanh((x_t + mu_x (x_(t-1) - x_t)) A) B with a separate B.
 
-Cost       10 d^2 + 4 d (5 r + r_w) operations a token for the projections, r and r_w being the two
-           ranks, and per head those of `decayed_product` with a decay of each channel. State: k v
-           numbers a head, and the last token.
+Cost       The projections take 10 d^2 + 4 d (5 r + r_w) operations a token, where r and r_w are the
+           two ranks, and each head takes those of `decayed_product` with a decay of each channel.
+           State: k v numbers a head, and the last token.
 Source     Peng et al. 2024, arXiv:2404.05892, and its code, RWKV-LM (x060).
-Notation   the paper's lambda are `mixes`, mu above, and u is `bonus`; its head norm has epsilon
-           64e-5.
-Published  causal, heads of 64 channels; blocks of LayerNorm with a gated feed-forward network of
-           squared ReLU over shifted tokens, without positions: model.backbone.positions=none.
-Differs    W_O starts at zero in the code; the other maps are drawn as there. The feed-forward
-           network is the backbone's.
+Notation   the paper's lambda is mu above and `mixes` in the code, and u is `bonus`. The norm of
+           heads has epsilon 64e-5.
+Published  The paper's models are causal, with heads of 64 channels. Their blocks have LayerNorm, a
+           gated feed-forward network with squared ReLU over shifted tokens, and no positions:
+           model.backbone.positions=none.
+Differs    W_O starts at zero in the released code; the other maps are drawn as in that code. The
+           feed-forward network is the backbone's.
 """
 
 import torch

@@ -3,24 +3,25 @@
     S_t = (Diag(w_t) - (a_t kappa_t) kappa_t^T) S_(t-1) + k_t v_t^T,   o_t = S_t^T r_t
     y = W_O (g * (norm_h(o) + (sum_h r rho k) v))
 
-The state decays by w_t per channel, loses what it stores at kappa_t, and adds v_t at k_t. Each of
-r, w, k, v, a and g is computed from x_t + mu (x_(t-1) - x_t) (token shift) with a separate mu for
-each channel; low(.) is a map of low rank. With k' = W_k .,
+The state decays by w_t in each channel, then what it stores at the key kappa_t is removed, and v_t
+is added at the key k_t. Each of r, w, k, v, a and g is computed from x_t + mu (x_(t-1) - x_t)
+(token shift) with a separate mu for each channel; low(.) is a map of low rank. With k' = W_k .,
 
     w = exp(-e^(-1/2) sigma(b_w + low(tanh))),   a = sigma(b_a + low),   g = low(sigma)
     kappa = k' xi / |k' xi| by head,   k = k' (1 + (a - 1) alpha)
     v = W_v . + sigma(b_v + low) (v_1 - W_v .) from the second layer on, v_1 being the first layer's
 
-Cost       8 d^2 + 4 d r operations a token for the projections, r being the sum of all ranks, and
-           per head those of `delta_product` with u and a decay of each channel. State: k v numbers
-           a head, and the last token.
+Cost       The projections take 8 d^2 + 4 d r operations a token, where r is the sum of all ranks,
+           and each head takes those of `delta_product` with u and a decay of each channel. State: k
+           v numbers a head, and the last token.
 Source     Peng et al. 2025, arXiv:2503.14456, equations 3 to 19, and its code, RWKV-LM.
-Notation   the paper's r_k, kappa's factor and alpha of k are rho, xi and alpha; its head norm has
-           epsilon 1e-5 times a head's width.
-Published  causal, heads of 64 channels; blocks of LayerNorm with a feed-forward network of squared
-           ReLU over shifted tokens, without positions: model.backbone.positions=none.
-Differs    W_O starts at zero in the code; the other maps are drawn as there. The feed-forward
-           network is the backbone's.
+Notation   the paper's r_k, kappa's factor and alpha of k are rho, xi and alpha; the norm of heads
+           has epsilon 1e-5 times a head's width.
+Published  The paper's models are causal, with heads of 64 channels. Their blocks have LayerNorm, a
+           feed-forward network with squared ReLU over shifted tokens, and no positions:
+           model.backbone.positions=none.
+Differs    W_O starts at zero in the released code; the other maps are drawn as in that code. The
+           feed-forward network is the backbone's.
 """
 
 import math

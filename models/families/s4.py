@@ -10,24 +10,24 @@
     x_t = A_ x_{t-1} + B_ u_t,  y_t = 2 Re sum_p C_p x_t,p + D u_t     (A_ = lambda where diagonal)
     out = GLU(W gelu(y) + b),  W: d -> 2 d          (mixing=linear: W gelu(y) + b, d -> d)
 
-With K_t = 2 Re C A_^t B_ that is y = K * u + D u. Bidirectional: a second C makes the kernel of
-later tokens, from lag 1 on, with the same A, B and dt.
+With K_t = 2 Re C A_^t B_ this is y = K * u + D u. In the bidirectional form, a second C makes the
+kernel of later tokens, from lag 1 on, with the same A, B and dt.
 
-Cost       O(n N d) operations for the kernel, with dplr O(d N^3 log n) more, and O(d n log n) a row
-           for the convolution; 4 n d^2 for the output map. A step of a stream takes O(N d), with
-           dplr O(N^2 d).
+Cost       The kernel takes O(n N d) operations, and O(d N^3 log n) more with dplr. For each
+           sequence, the convolution takes O(d n log n) and the output map 4 n d^2. A decoding step
+           takes O(N d), or O(N^2 d) with dplr.
 State      x: N real numbers a channel.
 Source     Gu et al. 2021, arXiv:2111.00396 (S4); Gu et al. 2022, arXiv:2206.11893 (S4D); Gupta et
            al. 2022, arXiv:2203.14343 (DSS, without its softmax form). Code: state-spaces/s4.
 Notation   n_ssm is `independent`, dt_min and dt_max are `step_min` and `step_max`, disc is
            `discretisation`, B_clip is `input_limit`.
-Published  in blocks without a feed-forward network (feed_forward=none), with batch norm.
+Published  The papers' blocks have batch norm and no feed-forward network (feed_forward=none).
 Optimiser  A (Lambda, P), B and dt learn at `rate` and `rate_of_step` times the run's learning rate,
            without weight decay; C at `rate_of_readout` times; D with the run's settings.
-Differs    B of init=legs starts from positive numbers. The code of dplr learns C (1 - A_^n) for the
-           longest n instead of C. The code of DSS has a dt for each part of Lambda, one Lambda for
-           all channels, and Re instead of 2 Re with C of variance 2. Distances do not count padding
-           inside a sequence.
+Differs    With init=legs, B starts from positive numbers. The released code of dplr learns C (1 -
+           A_^n) for the longest n instead of C. The code of DSS has a dt for each part of Lambda,
+           one Lambda for all channels, and Re instead of 2 Re with C of variance 2. Distances skip
+           padding inside a sequence.
 """
 
 from collections.abc import Mapping

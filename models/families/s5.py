@@ -8,21 +8,24 @@
     half_glu1  out = g sigmoid(W g + b)          half_glu2  out = y sigmoid(W g + b)
     full_glu   out = (W1 g + b1) sigmoid(W2 g + b2)          none  out = g
 
-Bidirectional: a second C reads the same recurrence from the end, including the token itself.
+In the bidirectional form, a second C reads the same recurrence from the end, including the token
+itself.
 
-Cost       O(n (d P + d^2)) operations, in about 3 sqrt(n) steps.
+Cost       The layer takes O(n (d P + d^2)) operations, in about 3 sqrt(n) steps one after the
+           other.
 State      x: P real numbers, at every width.
 Source     Smith et al. 2023, arXiv:2208.04933; code: lindermanlab/S5.
 Notation   P is `states`, J is `blocks`, C_init is `output`, clip_eigs is `clip_eigenvalues`,
            dt_global is `fast_step`; of its sets for the optimiser, standard is the default,
            BandCdecay is `decay_input` and BfastandCdecay is `fast_input`.
-Starts     from J blocks of HiPPO-N, the normal part of LegS, with eigenvectors V. B is V* times a
-           real matrix of variance 1 / P. C is a complex matrix times V; its parts have variance
-           1 / (d P) (output=lecun) or 1 / P (truncated), both cut at two standard deviations, or it
-           is drawn directly with variance 1 / 2 (complex). log dt is uniform, D is N(0, 1).
-Published  in blocks without a feed-forward network (feed_forward=none), with batch norm.
+Starts     A starts from the eigenvalues of J blocks of HiPPO-N, the normal part of LegS, with
+           eigenvectors V. B is V* times a real matrix of variance 1 / P. C is a complex matrix
+           times V; its parts have variance 1 / (d P) (output=lecun) or 1 / P (truncated), both cut
+           at two standard deviations, or it is drawn directly with variance 1 / 2 (complex). log dt
+           is uniform, D is N(0, 1).
+Published  The paper's blocks have batch norm and no feed-forward network (feed_forward=none).
 Optimiser  A, dt and B learn at `rate` times the run's learning rate, without weight decay.
-Differs    Distances do not count padding.
+Differs    Distances skip padding.
 """
 
 from collections.abc import Mapping

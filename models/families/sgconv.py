@@ -6,30 +6,31 @@
 
 Each P_i has `smallest` parameters a channel and is interpolated linearly to 2^max(0, i-1) as many
 lags, up to the longest input: S = 1 + ceil(log2(n / smallest)) pieces. m goes from `decay_min` in
-the first channel to `decay_max` in the last. With decay=lag pieces have equal weights, and K_t is
-multiplied by (t + 1)^-m.
+the first channel to `decay_max` in the last. With decay=lag, all pieces have equal weights, and K_t
+is multiplied by (t + 1)^-m.
 
 LongConv (kernel=free) learns every lag: K = sign(V) max(|V| - threshold, 0). In training,
-`kernel_dropout` applies to it; it has no norm.
+`kernel_dropout` applies to this kernel. It is not normalised.
 
-Cost       O(d n log n) a row for the convolution, O(c d n) for the kernel, and 4 c n d^2 for the
-           output map. The number of parameters grows as log n, with LongConv as n.
+Cost       For each sequence, the convolution takes O(d n log n) operations and the output map 4 c n
+           d^2; the kernel takes O(c d n). The number of parameters grows as log n, or as n with
+           LongConv.
 State      the last `memory` inputs; a step takes O(d n).
 Source     Li et al. 2022, arXiv:2210.09298, code: ctlllll/SGConv, branch preview. LongConv: Fu et
            al. 2023, arXiv:2302.06646, code: HazyResearch/safari.
 Notation   kernel_dim is `smallest`, l_max the longest input, init_scale the logarithm of `stretch`
            to base 2, channels is `kernels` (c); mode cat_randn is init=normal, cat_cos is
            init=cosine, cat_randn_learnable_fixed is decay=lag. lam is `threshold`.
-Published  in blocks without a feed-forward network (feed_forward=none), as S4. LongConv with
-           kernels=2, threshold and kernel_dropout by task, bidirectional on Pathfinder and Path-X,
-           causal elsewhere.
+Published  The papers' blocks have no feed-forward network (feed_forward=none), as in S4. LongConv
+           has kernels=2, values of threshold and kernel_dropout for each task, and is bidirectional
+           on Pathfinder and Path-X and causal elsewhere.
 Optimiser  kernels learn at `rate` times the run's learning rate; those of LongConv without weight
            decay.
-Differs    With decay=lag, that code draws m between its ends; here m is spread evenly. Distances do
-           not count padding inside a sequence. Inputs longer than the model's longest raise an
-           error; there the kernel is padded with zeros. Modes sum, nearest and learned decays are
-           unsupported. LongConv's code wraps lags beyond a short input around to later tokens; here
-           they are dropped.
+Differs    With decay=lag, that code draws m between its ends; here m is spread evenly. Distances
+           skip padding inside a sequence. Inputs longer than the longest for which the model was
+           built raise an error; in that code the kernel is padded with zeros. Modes sum, nearest
+           and learned decays are unsupported. LongConv's code wraps lags beyond a short input
+           around to later tokens; here they are dropped.
 """
 
 from collections.abc import Mapping

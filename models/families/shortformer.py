@@ -2,20 +2,20 @@
 
     q = (x + P[m : m + n]) W_q,    k = (y + P[0 : m + n]) W_k,    v = y W_v,    y = (memory, x)
 
-x are the segment's n tokens, memory the layer's last m inputs, P a table of sinusoids. The memory
-stores inputs without positions, and each segment assigns new positions to it. Softmax attention of
-q, k and v follows; a token attends to the whole memory and to the segment up to itself. Until the
-memory is full, positions count from its first token.
+Here x are the segment's n tokens, `memory` are the layer's last m inputs, and P is a table of
+sinusoids. The memory stores inputs without positions, and each segment assigns new positions to
+them. Softmax attention of q, k and v follows; a token attends to the whole memory and to the
+segment up to itself. Until the memory is full, positions count from its first token.
 
-Cost: 4 n (m + n) D operations per segment.
+Cost: a segment takes 4 n (m + n) D operations.
 
 Source: Press et al. 2021, arXiv:2012.15832, and the code published with it; its staged training is
 an option of the runner (`runner.stages`). Notation: n and m are the paper's L and the length of its
 cache.
 
 Differences: positions count from 0 and frequencies fall to 10000^(-(d-2)/d), where fairseq counts
-from 2 and ends at 10000^-1. A single token after a full memory has position m, where that code lets
-the row grow from n + 1 to 2n tokens before it starts anew.
+from 2 and ends at 10000^-1. A single token after a full memory has position m; in that code, the
+row grows from n + 1 to 2n tokens before it starts anew.
 """
 
 from dataclasses import replace

@@ -4,7 +4,7 @@
     k~ = S k and v~ = S v block by block, each token keeping its position within the block
 
 S is an n/C x n/C matrix per head, a soft permutation: scores R of query block by source block, plus
-Gumbel noise in training, over a temperature, normalised by `sort`:
+Gumbel noise in training, over a temperature, normalised as `sort` says:
 
     sinkhorn  columns and rows alternately, `iterations` times in the logarithm; rows last, so that
               a sorted key is a weighted mean of keys, and columns sum to 1 only in the limit
@@ -18,22 +18,22 @@ Gumbel noise in training, over a temperature, normalised by `sort`:
 Causal: block B chooses among the blocks before it and a learned null block; p_B sums the inputs up
 to the first token of B; a column is divided by the sum of the rows so far.
 
-`sortcut: c` (encoders alone): every query attends to the first c sorted blocks only. `local_heads`:
-this many heads attend to C neighbours on each side instead. `mixture` adds exact attention, the
-paper's hybrid.
+With `sortcut: c` (only in encoders), every query attends to the first c sorted blocks only.
+`local_heads` is the number of heads that attend to C neighbours on each side instead. `mixture`
+adds exact attention, the paper's hybrid.
 
-Cost: forward 8 n C D + 4 n^2 D / C operations, the second term for sorting: it is quadratic at a
-fixed C. `block: null` takes C near sqrt(n / 2) for the model's longest input, which balances the
-two and grows as n^1.5. SortCut takes 4 n c C D for attention and 4 c n D for sorting; topk has no
-cost of sorting.
+Cost: the forward pass takes 8 n C D + 4 n^2 D / C operations. The second term is for sorting, and
+is quadratic in n at a fixed C. `block: null` takes C near sqrt(n / 2) for the model's longest
+input; the two terms are then equal and grow as n^1.5. SortCut takes 4 n c C D for attention and 4 c
+n D for sorting; topk takes no operations for sorting.
 
 Source: Tay et al. 2020, arXiv:2002.11296. Notation: the paper's block length and number of blocks
 are `block` = C and n / C; its psi_S(K) is k~, its N_k is `iterations`.
 
 Differences from the paper: p_B is divided by C, which W1 can absorb. In the causal form the paper
 divides columns by sums that include later blocks, a leak; here the sums run up to the current
-block. A position of a sorted block that some source blocks have padded is the mean over the others.
-Noise is added in training alone.
+block. If a position is padding in some source blocks, a sorted block has the mean over the other
+source blocks there. Noise is added only in training.
 
 variant: lra follows the Long Range Arena code. Tokens n/C apart make a block. Its sum over two
 unrelated indices turns the sorted keys into the plain sum over all blocks, for any sort net, so

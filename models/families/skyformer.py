@@ -6,7 +6,7 @@ Equation   kernelised  o_i = sum_j kappa(q_i, k_j) v_j,  kappa(x, y) = exp(-|x -
                        an inverse of D M D
 Inverse    iterative   six steps towards the Moore-Penrose inverse, the paper's
            exact       the Moore-Penrose inverse
-Cost       per head: kernelised 4 n^2 d operations; skyformer 8 n m d + 48 m^3.
+Cost       Each head takes 4 n^2 d operations if kernelised, and 8 n m d + 48 m^3 as skyformer.
 Source     Chen, Zeng, Ji, Yang, "Skyformer", arXiv:2111.00035.
 Notation   the paper's n, p, d are l, k, landmarks; its C is kappa(q, k), its S chooses X.
 Landmarks  half of X are queries, half keys. The choice is drawn when the mixer is built and again
@@ -19,12 +19,13 @@ Landmarks  half of X are queries, half keys. The choice is drawn when the mixer 
            original`, the authors' code, the first N positions of a row of N real tokens can be
            chosen, padding among them as zeros.
 Differs    The authors draw anew in every pass, evaluation included, and divide by the root of a
-           head width of 32 at every width. Their start of the inverse depends on the batch: see
-           `initialisation`. Attention dropout applies to kernelised attention alone. Their
-           `accumulation` (1 in all of their runs) is unsupported.
+           head width of 32 at every width. The first value of their iterative inverse depends on
+           the batch: see `initialisation`. Attention dropout applies only to kernelised attention.
+           Their option `accumulation` (1 in all of their runs) is unsupported.
 Mind       Outputs are not divided by the sum of the weights: they grow with the length, and a query
-           far from all keys gives 0. With all 2 n landmarks, skyformer equals kernelised attention
-           up to `gamma` (0.3 % at 0.1 and random tokens) and the six steps (3 % there).
+           far from all keys gives 0. With all 2 n landmarks, skyformer differs from kernelised
+           attention only because of `gamma` (by 0.3 % at gamma=0.1 for random tokens) and of the
+           six steps (by 3 % for the same tokens).
 """
 
 from enum import StrEnum, auto

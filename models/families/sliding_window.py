@@ -3,12 +3,14 @@
     o_i = sum_j p_ij v_j over j = i + D t, |t| <= w (causal: 0 <= -t <= w), p = softmax of s
     s_ij = q_i k_j / sqrt(d), minus slope_h |i - j| with ALiBi positions
 
-Cost: 4 n D (2w + C) operations in blocks of C queries (causal: w + C); memory n H (2w + C). After L
-layers a token depends on L w tokens to each side, times D with dilation D. State: the last w D keys
-and values.
+Cost: attention takes 4 n D (2w + C) operations in blocks of C queries (causal: w + C in place of 2w
++ C), where D is the width of all heads. Memory is n H (2w + C). After L layers a token depends on L
+w tokens to each side, or on L w times the dilation. State: the last w keys and values, times the
+dilation.
 
 Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; `longformer` adds the global tokens.
-Notation: `window` is the one-sided w; the paper's counts both sides. `dilation` is D.
+Notation: `window` is the one-sided w; the window of the paper counts both sides. In the equation, D
+is `dilation`.
 
 Differences from the paper: the window includes both ends, so that a token attends to 2w + 1 tokens.
 A window that covers the sequence runs as exact attention. All heads of a layer have the same

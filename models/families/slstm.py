@@ -4,16 +4,17 @@
     C_t = sigma(f) C_(t-1) + e^i tanh(z),   n_t = sigma(f) n_(t-1) + e^i,   h_t = sigma(o) C_t / n_t
     y = norm_h(h)
 
-Each gate has a separate W and R, maps within heads. norm_h normalises heads by mean and variance.
+Each gate has separate maps W and R, which act within each head. norm_h normalises heads by mean and
+variance.
 
-Cost       16 d^2 / h operations a token for both maps of the gates in h heads, n steps one after
-           the other. State: 4 d numbers, and the last 3 inputs of the convolution.
+Cost       Both maps of the gates in h heads take 16 d^2 / h operations a token, in n steps one
+           after the other. State: 4 d numbers, and the last 3 inputs of the convolution.
 Source     Beck et al. 2024, arXiv:2405.04517, equations 8 to 18 and figure 10, and its package,
            xlstm.
 Notation   the paper's m, which bounds exponentials, is in `exponential_lstm`.
-Published  causal, 4 heads, 4 taps, without a map after the norm; blocks of LayerNorm with a gated
-           feed-forward network of GELU, about 4/3 d wide, without positions:
-           model.backbone.positions=none.
+Published  The paper's models are causal, with 4 heads, convolutions of 4 taps, and without a map
+           after the norm. Their blocks have LayerNorm, a gated feed-forward network with GELU,
+           about 4/3 d wide, and no positions: model.backbone.positions=none.
 """
 
 from dataclasses import replace

@@ -4,9 +4,9 @@
 
 where j runs over the keys that i may attend to; a query without any such key gives 0.
 
-Cost: 4 n^2 D operations, and H n^2 weights stored for backward (D is the width of all heads, H the
-number of heads), twice as many with dropout. The score matrix is stored on purpose; `sdpa` computes
-the same function without storing it.
+Cost: the forward pass takes 4 n^2 D operations and stores H n^2 weights for backward, or twice as
+many with dropout (D is the width of all heads, H the number of heads). The score matrix is stored
+on purpose; `sdpa` computes the same function without storing it.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762.
 

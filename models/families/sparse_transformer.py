@@ -5,16 +5,18 @@ With stride l and c summary columns, token i attends to j <= i where
     strided    near: i - j <= l                far: (i - j) mod l = 0
     fixed      near: floor(j/l) = floor(i/l)    far: j mod l in {l-c, ..., l-1} or j mod l = 0
 
-so that two layers connect any two tokens: far, then near, or one of them and the residual
-connection. `head_use` assigns the patterns: `interleave` (layers alternate, near first), `merged`
-(every head uses the union) or `heads` (the first half of the heads near, the others far). Inside
-its pattern a head is softmax attention. The bidirectional form is ours: it drops j <= i and uses
-|i - j|.
+so that two layers connect any two tokens: through far, then near, or through one of them and the
+residual connection. `head_use` assigns the patterns: `interleave` (layers alternate, near first),
+`merged` (every head uses the union) or `heads` (the first half of the heads near, the others far).
+Within its pattern, each head computes softmax attention. The bidirectional form is an addition of
+this project: it has no condition j <= i and uses |i - j|.
 
-Cost: 4 n D times the keys per token, on average and when causal: near l / 2 (fixed) or l (strided),
-far n (c + 1) / (2 l) (fixed) or n / (2 l) (strided); the near ones are computed in whole blocks, l
-and 1.5 l. With l = sqrt(n) that is n sqrt(n), with a given l quadratic with a small constant. A
-stream is continued with all keys and values of the past: exact, but without the savings.
+Cost: the layer takes 4 n D operations times the average number of keys per token. In the causal
+form these are: near l / 2 (fixed) or l (strided), far n (c + 1) / (2 l) (fixed) or n / (2 l)
+(strided); near keys are computed in whole blocks, which makes l (fixed) and 1.5 l (strided). With l
+= sqrt(n), the cost grows as n sqrt(n); with a fixed l, it is quadratic with a small constant. To
+continue a text, the layer stores all keys and values of the past. This is exact, but saves no
+memory.
 
 Source: Child et al. 2019, arXiv:1904.10509, sections 4 and 5. Notation: l and c are the paper's,
 `stride` and `summary` here.

@@ -12,13 +12,14 @@ The components of A, one or several:
                        product, cut off at N
     dot                A_ij = q_i . k_j / sqrt(d)
 
-Several components are mixed before the softmax, A = sum_c alpha_c A_c, alpha = softmax of a learned
-number per component and head. N is the longest input; shorter ones use the upper left part, longer
-ones raise an error. Causal and padding masks are exact: masked keys are excluded from the softmax.
+Several components are mixed before the softmax: A = sum_c alpha_c A_c, where alpha is the softmax
+of one learned number per component and head. N is the longest input; shorter ones use the upper
+left part, longer ones raise an error. Causal and padding masks are exact: masked keys are excluded
+from the softmax.
 
-Cost: 2 n^2 D operations for A V, 2 n^2 D more for dense and 2 n^2 H rank for factorised_random.
-Parameters: random H N^2, factorised_random 2 H N rank, dense D^2 + D N, factorised_dense 2 D H
-sqrt(N).
+Cost: A V takes 2 n^2 D operations, dense 2 n^2 D more, and factorised_random 2 n^2 H rank more.
+Numbers of parameters: random H N^2, factorised_random 2 H N rank, dense D^2 + D N, factorised_dense
+2 D H sqrt(N).
 
 Source: Tay et al. 2020, arXiv:2005.00743. Notation: the paper's l, d are n, D; its B(X) is A, its
 G(X) = X W_v; its vanilla component is dot.
@@ -27,7 +28,8 @@ Differences from the paper: R is drawn by Xavier where it is trained. fixed_rand
 N(0, 1), since small values would give a plain mean. Where A is the same for the whole batch,
 attention dropout drops the same weights for the whole batch.
 
-State along time, when causal: the values of all tokens, and their keys where there is dot.
+In the causal form, the state along time stores the values of all tokens, and also their keys if dot
+is a component.
 
 variant: lra follows the Long Range Arena code, whose results used [random, dot]: components are
 added, without alpha, and the fans by which it draws R count all heads. It applies the padding mask

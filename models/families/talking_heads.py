@@ -4,14 +4,14 @@
     L_i = sum_h P_ih J_h,   A_i = softmax(L_i)   for each of h heads; hidden keys are masked in L
     O_j = (sum_i R_ji A_i) V_j               for each of h_v heads of values
 
-Cost       4 n^2 D operations forward for k = v = D / h, and 2 n^2 h (h_k + h_v) for the mixing; up
-           to five times h n^2 numbers are stored.
+Cost       The forward pass takes 4 n^2 D operations for k = v = D / h, and 2 n^2 h (h_k + h_v) for
+           the mixing. Up to five times h n^2 numbers are stored for backward.
 Source     Shazeer et al. 2020, arXiv:2003.02436, section 4.
-Published  in T5 with 6 to 48 heads, equally many of all three kinds.
-Differs    P and R start as the identity, so that a model starts as softmax attention. The paper's
-           are drawn: `mixing=normal`, N(0, 1 / h_k) and N(0, 1 / h). Positions that are added to
-           scores are added after P. Dropout applies to A. Projections that depend on the tokens
-           (its section 5) are unsupported.
+Published  The paper's models are T5 with 6 to 48 heads, with equal h_k, h and h_v.
+Differs    P and R start as the identity, so that a model starts as softmax attention. The paper
+           draws them from N(0, 1 / h_k) and N(0, 1 / h): set `mixing=normal`. Positions that are
+           added to scores are added after P. Dropout applies to A. Projections that depend on the
+           tokens (its section 5) are unsupported.
 """
 
 from dataclasses import replace

@@ -5,18 +5,19 @@ Equation   s_0 = 0; for chunk c = 1 ... n / C:
                g times:  r self-attention layers over x_c, then x_c attends to s
                u times:  s attends to x_c
            answer: LN(s_last), S tokens, whose mean the head reads
-Cost       forward: r g (4 n C D + 8 n D^2 + 4 n D F) + (g + u) cross layers of n S pairs; memory
-           grows as n; n / C steps one after the other. With g = 1 the self-attention layers are
-           independent of the state, and run for all chunks at once.
+Cost       The forward pass takes r g (4 n C D + 8 n D^2 + 4 n D F) operations, and those of g + u
+           cross-attention layers with n S pairs. Memory grows as n. There are n / C steps one after
+           the other. With g = 1 the self-attention layers are independent of the state, and run for
+           all chunks at once.
 Source     Didolkar et al. 2022, "Temporal Latent Bottleneck", arXiv:2205.14794; the structure is
            that of the code in the official Long Range Arena repository.
 Notation   state_tokens S, chunk C, self_layers r, groups g, state_layers u, F the width of the
            feed-forward network.
-Limits     One output per sequence, and attention to both directions within a chunk: language models
-           are impossible. A length that C does not divide is padded with masked tokens; a chunk
-           without a real token leaves the state unchanged. `padding: original` is that code: there
-           such a chunk still adds PE to the state, so that an output depends on the amount of
-           padding.
+Limits     The model gives one output per sequence and attends to both directions within a chunk, so
+           it cannot be a language model. A length that C does not divide is padded with masked
+           tokens; a chunk without a real token leaves the state unchanged. With `padding:
+           original`, as in that code, such a chunk still adds PE to the state, so that an output
+           depends on the amount of padding.
 Differs    Every layer is pre-norm and has the same feed-forward network as all other families here.
            This is a whole stack and not a mixer, so depth and residual options of the backbone do
            not apply.

@@ -2,11 +2,12 @@
 
     s_ij = ((q_i + u) . k_j + (q_i + v) . W_r r_{i-j}) / sqrt(d)
 
-q are queries of the segment's n tokens; keys and values are made of these and of the layer's last
-m inputs. The runner decides where the gradient through this memory is cut. r is the sinusoid of the
-distance (`lra.models.relative`). With any other `positions` this is segment recurrence alone: shaw,
-t5, alibi and rotary use distances as well; with learned or sinusoidal positions of the input,
-memory stores the positions that it was read at.
+The queries q are those of the segment's n tokens. Keys and values are computed from these tokens
+and from the layer's last m inputs. The runner decides where the gradient through this memory is
+cut. r is the sinusoid of the distance (`lra.models.relative`). With any other
+`model.backbone.positions` this is segment recurrence alone. shaw, t5, alibi and rotary use
+distances as well. With learned or sinusoidal positions of the input, the memory stores inputs with
+the positions at which they were read.
 
 Cost: a segment has 4 n (m + n) D operations of content and values and 2 n (m + n) D of positions;
 training projects keys and values of the memory again. The layers together reach about depth * m
@@ -15,10 +16,10 @@ tokens back.
 Source: Dai et al. 2019, arXiv:1901.02860, and the code published with it. Notation: d is the width
 of a head, D of all heads.
 
-Differences: with pre-norm, the memory stores normed inputs, where that code norms them again; the
-encoder has distances of both signs, as XLNet. Of that code's other encodings (`attn_type`), 1 is
-positions=shaw without its bias for each distance, and 2 and 3 are positions of the input, which
-there move with the segment.
+Differences: with pre-norm, the memory stores normed inputs; the released code norms them again. The
+bidirectional form has distances of both signs, as in XLNet. Of that code's other encodings
+(`attn_type`), 1 is positions=shaw without its bias for each distance. 2 and 3 are positions of the
+input, which move with the segment in that code.
 """
 
 from dataclasses import replace

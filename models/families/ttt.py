@@ -4,19 +4,21 @@
     W_t = W - tau_i sum_j r_j k_j' G_j,   b_t alike          j: from the block's first token to t
     o_t = q_t + LN(q_t W_t + b_t),   y = W_O LN(o)
 
-All tokens of a block of 16 compute their gradients at the W, b of the block's start; W, b of its
-last token start the next block. r = rate * sigmoid(x w + c) / k is a learning rate for each token
-and head, tau_i = max(0, 1 / i + a_i) one for each position i = 1 ... 16 of a block; queries and
-keys are rotated by their position. An additional channel of ones in q and k makes b a row of W.
+All tokens of a block of 16 compute their gradients at the W, b with which the block starts. W, b
+after its last token are those with which the next block starts. r = rate * sigmoid(x w + c) / k is
+a learning rate for each token and head, and tau_i = max(0, 1 / i + a_i) is a factor for each
+position i = 1 ... 16 of a block. Queries and keys are rotated by their position. An additional
+channel of ones in q and k makes b a row of W.
 
-Cost       8 d^2 operations a token for projections, and per head and token 6 k^2 + 64 k; one block
-           after the other. State: W, b and the sums of the incomplete block, 2 (k + 1) k numbers a
-           head.
+Cost       The projections take 8 d^2 operations a token, and each head 6 k^2 + 64 k; blocks are
+           computed one after the other. State: W, b and the sums of the incomplete block, 2 (k + 1)
+           k numbers a head.
 Source     Sun et al. 2024, arXiv:2407.04620, and the code, test-time-training/ttt-lm-pytorch.
 Notation   X_K, X_Q, X_V are k, q, v; eta_ij = tau_i r_j.
-Published  causal, without biases, positions (model.backbone.positions=none) or a gate in blocks of
-           a Transformer; with `share_query_key` and `gate` in blocks of Mamba.
-Differs    Rotated pairs are channels i and i + k / 2.
+Published  The paper's models are causal, without biases and positions
+           (model.backbone.positions=none). In blocks of a Transformer they have no gate; in blocks
+           of Mamba they have `share_query_key` and `gate`.
+Differs    Rotation pairs the channels i and i + k / 2.
 """
 
 from collections.abc import Sequence

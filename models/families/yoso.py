@@ -9,16 +9,16 @@ Gradient   surrogate    the authors': tau / 2 P_ij instead of the derivative of 
                         with the P of the mode, so that it is estimated by the same hashes
            true         tau (1 - acos(x) / pi)^(tau - 1) / (pi sqrt(1 - x^2)), which is unbounded at
                         x = 1; for mode=expectation alone
-Cost       per head: expectation 4 n^2 d operations and an arc cosine for each pair; hashed 4 n m
-           tau d operations to hash and 2 n m d additions to sum, and backward m (8 C + 16 d) n d
-           operations, C = 64.
+Cost       Each head takes in expectation mode 4 n^2 d operations and an arc cosine for each pair.
+           In hashed mode it takes 4 n m tau d operations to hash and 2 n m d additions to sum, and
+           backward takes m (8 C + 16 d) n d operations, with C = 64.
 Source     Zeng et al. 2021, arXiv:2111.09714.
 Notation   the paper's B(Q, K) is P; its hash code length is tau, its number of hashes `hashes`.
 Differs    Random planes are drawn when the mixer is built and again every `redraw_every` steps of
-           the optimiser; the authors draw in every pass. A row whose codes match no key is 0, and
-           its gradient is 0.
-Speed      hashed, a layer of width 256 takes 3.6 times the bound of its products and bytes at 8,192
-           tokens on a CPU.
+           the optimiser; the authors draw in every pass. If the codes of a query match no key, its
+           output and its gradient are 0.
+Speed      In hashed mode at 8,192 tokens on a CPU, a layer of width 256 takes 3.6 times as long as
+           the lower bound that its products and memory traffic set.
 Mind       Choose tau near log2 of the length: `tau: null` takes it from the model's longest
            sequence, 11 for 2,048 tokens.
 """
