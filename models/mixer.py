@@ -114,7 +114,7 @@ class Idle(Unsupported):
 
 
 class Variant(StrEnum):
-    """Which of two functions a family computes if the official LRA code differs from the paper."""
+    """Whether to compute the function of the paper or that of the official LRA code."""
 
     faithful = auto()
     """The paper's function."""
@@ -123,7 +123,7 @@ class Variant(StrEnum):
 
 
 class PaddingRule(StrEnum):
-    """How a family treats padding that a weight of 0 alone does not exclude."""
+    """How the family treats padding where giving it weight 0 is not enough."""
 
     exact = auto()
     """Padding has no effect: a padded row equals the same row alone."""

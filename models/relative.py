@@ -234,7 +234,7 @@ class SinusoidScores(VectorScores):
         untied: Whether u and v are this layer's own.
         dropout: Of the sinusoids, while training.
         clamp: Larger distances count as this one; None: none does.
-        evaluation_clamp: Largest distance in evaluation; None: as in training.
+        evaluation_clamp: The same limit in evaluation; None: as in training.
     """
 
     def __init__(

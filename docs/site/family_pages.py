@@ -457,7 +457,7 @@ def facts(points: Sequence[CostPoint], way: str) -> list[str]:
             for column, entry in zip(rates.columns, rates.rows[0].entries, strict=True)
             if column.title == "exponent"
         ]
-        found.append(f"{form} has these exponents: {', '.join(exponents)}.")
+        found.append(f"{'Its' if found else f'{form}: its'} exponents are {', '.join(exponents)}.")
     return [escape_markdown(" ".join(found)), ""] if found else []
 
 

@@ -131,10 +131,11 @@ class AdaptiveSpan(SegmentRecurrence):
 
     Args:
         span: Longest window in tokens, S.
-        ramp: Tokens over which a window fades out, R.
+        ramp: Number of tokens over which a window fades out, R.
         initial: Initial window, as a fraction of `span`.
-        penalty: Loss per token of span, averaged over heads, added for each layer.
-        persistent: Learned keys and values of each head that every token attends to.
+        penalty: Number that each layer adds to the loss per token of its span, averaged over heads.
+        persistent: Number of learned keys and values per head, to which every token attends
+            (all-attention).
     """
 
     begins_as_forward: ClassVar[bool] = False  # a segment costs what its spans hold

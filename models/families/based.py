@@ -105,7 +105,7 @@ class Based(MultiHead):
 
     Args:
         feature_width: Width of a head's queries and keys, f.
-        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
+        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
     """
 
     needs = (Need("chunk", causal=True),)

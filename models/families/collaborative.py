@@ -80,11 +80,11 @@ class CollaborativeAttention(MultiHead):
     """Multi-head attention whose heads share queries and keys.
 
     Args:
-        key_width: Columns of the shared query and key projections; None: the width of all heads
-            together.
-        mixing: Initial weights of the columns in each head.
-        bias: Whether the value and output projections have biases, and scores have content biases
-            (which follow the backbone's `qkv_bias`).
+        key_width: Number of columns of the shared query and key projections; None: the width of all
+            heads together.
+        mixing: How the weights of the columns in each head are initialised.
+        bias: Whether the value and output projections have biases. Scores then have content biases,
+            too, unless the backbone's `qkv_bias` sets this.
 
     Raises:
         ValueError: There are too few columns.

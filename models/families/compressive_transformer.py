@@ -56,9 +56,10 @@ class CompressiveTransformer(SegmentRecurrence):
     """Multi-head attention to a segment, to the memory before it and to a compressed one.
 
     Args:
-        rate: Inputs per row of the compressed memory.
-        compressed: Rows of the compressed memory; null: as many as the memory has inputs.
-        evaluation_compressed: Rows of the compressed memory in evaluation; null: as in training.
+        rate: Number of inputs that become one row of the compressed memory.
+        compressed: Number of rows of the compressed memory; null: as many as the memory has inputs.
+        evaluation_compressed: Number of rows of the compressed memory in evaluation; null: as in
+            training.
         compression: How several inputs are compressed to one row.
         reconstruction: Loss that trains the compression, where it has parameters.
     """

@@ -45,7 +45,7 @@ class GatedDeltaNet(DeltaRule):
     value_expansion: Count = 2
     convolution: int | None = 4
     householders: Count = 1
-    """Times that a token writes to the state, which decays once per token; above 1:
+    """How often a token writes to the state, which decays once per token; with more than 1, this is
     DeltaProduct."""
     negative_eigenvalues: bool = False
     log_linear: bool = False

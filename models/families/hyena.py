@@ -69,21 +69,21 @@ class Hyena(Family):
     filter_width: Count = 64
     """Width of the network that makes the kernels."""
     bands: Count = 1
-    """Frequencies in the network's position features, each as cosine and sine."""
+    """Number of frequencies in the network's position features, each as cosine and sine."""
     inner_layers: Whole = 2
-    """Hidden layers of the network between its first and its last."""
+    """Number of hidden layers of the network between its first and its last layer."""
     frequency: Positive = 1.0
-    """Initial frequency of the network's sine activations, one number per unit."""
+    """Initial frequency of the network's sine activations; each unit has a separate one."""
     fast_decay: float = 0.3
-    """Fraction of the longest input after which the last channel's kernel has decayed to
-    `target`."""
+    """Lag at which the last channel's kernel has decayed to `target`, as a fraction of the longest
+    input."""
     slow_decay: float = 1.5
-    """Fraction of the longest input after which the first channel's kernel has decayed to
-    `target`."""
+    """Lag at which the first channel's kernel has decayed to `target`, as a fraction of the longest
+    input."""
     target: Fraction = 0.01
-    """Decay factor that kernels reach after these fractions of the longest input."""
+    """Factor to which kernels have decayed at the lags of `fast_decay` and `slow_decay`."""
     shift: NonNegative = 0.0
-    """Constant added to the decay."""
+    """Constant that is added to the decay factor of kernels."""
     convolution: Count = 3
     """Kernel size of the short convolutions."""
     train_positions: bool = True

@@ -124,7 +124,8 @@ class LambdaLayer(Family):
     intra_depth: Count = 1
     """Number of summed maps, each with separate keys, values and positions."""
     window: int | None = WINDOW
-    """Tokens around each token whose positions count (causal: up to it); None: all."""
+    """Number of tokens around each token whose distances have a vector (causal: tokens up to it);
+    None: all tokens."""
     norm: LambdaNorm = LambdaNorm.layer
     """Norm of queries and values."""
     no_matrices = ("offsets",)

@@ -76,7 +76,7 @@ class LatentAttention(Family):
 
     Args:
         kv_width: Width of the compressed key-value vector; None: 4 times the head width.
-        query_width: Width that queries are compressed to; None: no compression.
+        query_width: Width to which queries are compressed; None: no compression.
         rotary_width: Width of the rotary part of queries and keys; None: half the head width, made
             even.
         bias: Whether the input and output projections have biases.

@@ -43,7 +43,8 @@ class LongShortRangeAttention(Family):
     """Attention and a convolution side by side, each with channels of its own.
 
     Args:
-        attention_width: Channels of the attention branch, the first ones; None: half.
+        attention_width: Number of channels of the attention branch, which has the first ones; None:
+            half of the channels.
         convolution: Convolution of the other channels.
         kernel: Kernel size of the convolution, one number or one per layer.
         glu: Whether a gated linear unit precedes the convolution.

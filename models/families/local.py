@@ -65,7 +65,7 @@ def local_attention(
         q: Queries.
         k: Keys.
         v: Values.
-        block: Tokens of a block, C.
+        block: Number of tokens of a block, C.
         look_back: Blocks before its own that a token sees.
         look_forward: Blocks behind its own that a token sees.
         causal: Whether later tokens are hidden.

@@ -58,7 +58,7 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class Activation(StrEnum):
-    """Positive activation of scores in the causal form; 1 at 0."""
+    """Activation of scores in the causal form; it is positive and equals 1 at 0."""
 
     softplus = auto()
     elu1 = auto()

@@ -39,9 +39,9 @@ class Mamba(Recurrence):
     expansion: Count = 2
     """Inner width, as a multiple of the model's width."""
     states: Count = 16
-    """States of each channel, N."""
+    """Number of states of each channel, N."""
     convolution: int | None = 4
-    """Tokens that the short convolution of the inputs reads; None: no convolution."""
+    """Number of tokens that the short convolution of the inputs reads; None: no convolution."""
     step_rank: Count | None = None
     """Rank of the map that predicts steps; None: a sixteenth of the model's width."""
     step_min: float = 0.001

@@ -63,9 +63,9 @@ class Mamba2(LogLinearMixer):
     states: Count = 128
     """Width of B and C, N."""
     groups: Count = 1
-    """Groups of heads; the heads of a group share B and C."""
+    """Number of groups of heads; the heads of a group share B and C."""
     convolution: int | None = 4
-    """Tokens that the short convolution of x, B and C reads; None: no convolution."""
+    """Number of tokens that the short convolution of x, B and C reads; None: no convolution."""
     step_min: float = 0.001
     """Smallest initial step dt."""
     step_max: float = 0.1

@@ -136,12 +136,13 @@ class Mega(Family):
     Args:
         ema_states: Dimensions of each channel's moving average, N.
         value_width: Width of values, e; None: twice the width of the model.
-        key_width: Width of queries and keys, z; even for relative=rotary.
+        key_width: Width of queries and keys, z; relative=rotary needs an even number.
         attention: Function that turns scores into weights.
-        chunk_length: Tokens of a chunk, within which tokens attend to each other; None: the whole
-            sequence.
+        chunk_length: Number of tokens of a chunk, within which tokens attend to each other; None:
+            the whole sequence.
         relative: Relative position bias of scores.
-        truncation: Longest lag of the moving average in each direction; None: unlimited.
+        truncation: Largest number of tokens that the moving average reads back or ahead; None:
+            unlimited.
         query_block: Number of queries whose scores are in memory at the same time; smaller values
             save memory and take more time, because backward computes the scores again. None: all
             queries.

@@ -61,7 +61,7 @@ def least_squares(
         ridge: Lambda.
         before: H and G before the first token.
         steps: Of conjugate gradients.
-        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
+        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
         keep: False for padding.
     """
     root = ridge.rsqrt()[:, None]
@@ -79,7 +79,8 @@ class MesaNet(CausalRecurrence):
     """Least squares by head over the decaying past, normed and perhaps gated."""
 
     convolution: int | None = 4
-    """Tokens that the short convolution of queries and keys reads; None: no convolution."""
+    """Number of tokens that the short convolution of queries and keys reads; None: no
+    convolution."""
     steps: Count = 30
     """Number of conjugate gradient steps per token; with as many steps as the head is wide, the
     solution is exact."""

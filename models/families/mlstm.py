@@ -47,8 +47,8 @@ class MLSTM(Recurrence):
     block_size: Count = 4
     """Block size of the block-diagonal maps to queries, keys and values."""
     convolution: int | None = 4
-    """Tokens that the short convolution before queries and keys reads; None: no convolution and no
-    SiLU."""
+    """Number of tokens that the short convolution before queries and keys reads; None: no
+    convolution and no SiLU."""
     chunk: Count = 32
     version = 2  # maps begin as in the package, and biases of gates do not decay
     undecayed = ("enter.bias", "forget.bias")

@@ -101,8 +101,8 @@ class Moba(MultiHead):
     """Multi-head attention to chosen blocks.
 
     Args:
-        block: Tokens of a block, C.
-        top: Blocks that a query attends to, including the current block.
+        block: Number of tokens of a block, C.
+        top: Number of blocks to which a query attends, including the current block.
     """
 
     def __init__(self, site: Site, *, block: Count = 64, top: Count = 4, bias: bool = True) -> None:

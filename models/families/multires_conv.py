@@ -69,14 +69,16 @@ class MultiresConv(Family):
     taps: int = 2
     """Kernel size of each filter, k, at least 2."""
     levels: int | None = None
-    """Levels of the tree, J; None: enough to cover the longest input."""
+    """Number of levels of the tree, J; None: enough to cover the longest input."""
     wide_skip: bool = False
-    """Whether the initial weight of the current token is drawn from U(-1, 1), as for a residual,
-    instead of U(+-sqrt(1 / (J + 2))) as the others."""
+    """Whether the initial weight of the current token is drawn uniformly between -1 and 1, as for a
+    residual. Otherwise it is drawn like the other weights, between -sqrt(1 / (J + 2)) and sqrt(1 /
+    (J + 2))."""
     mixing: ChannelMixing = ChannelMixing.glu
     """Output map after the mixer's activation."""
     dropout: Share = 0.0
-    """Dropout rate of the tree's output channels, the same channels for all tokens of a row."""
+    """Dropout rate of the tree's output channels; a channel is dropped at all tokens of a
+    sequence."""
     no_matrices = ("low", "high", "weights")
 
     def build(self, site: Site) -> None:

@@ -60,14 +60,14 @@ class NativeSparseAttention(Family):
     """Multi-head attention to compressed blocks, chosen blocks and a window.
 
     Args:
-        block: Tokens of a block, C.
-        compressed_block: Tokens per compressed key, c; None: as many as a block has.
-        stride: Tokens from one compressed key to the next, d; None: `compressed_block`, without
-            overlap.
-        top: Blocks that a query selects, t, including those of `first` and `local`.
-        first: Blocks at the start that are always selected.
-        local: Blocks up to the query's block that are always selected.
-        window: Tokens of the sliding window, w, including the query's.
+        block: Number of tokens of a block, C.
+        compressed_block: Number of tokens per compressed key, c; None: as many as a block has.
+        stride: Number of tokens from one compressed key to the next, d; None: `compressed_block`,
+            without overlap.
+        top: Number of blocks that a query selects, t, including those of `first` and `local`.
+        first: Number of blocks at the start of the sequence that are always selected.
+        local: Number of blocks, up to and including the query's, that are always selected.
+        window: Number of tokens of the sliding window, w, including the query's.
         key_value_heads: Number of key and value heads; must divide the number of query heads.
         own_keys: Whether each branch has separate key and value projections.
         compression: How a block is compressed to one key and one value.

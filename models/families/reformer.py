@@ -73,7 +73,7 @@ class LogitScale(StrEnum):
 
 
 class Wrap(StrEnum):
-    """Chunk that precedes the first chunk of a round."""
+    """Chunk to which the first chunk of a round attends as the one before it."""
 
     joint = auto()
     """The last chunk of the previous round, as in the authors' code."""

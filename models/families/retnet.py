@@ -126,7 +126,7 @@ class RetNet(Family):
     """Whether projections have biases, unless the backbone sets this (`qkv_bias`,
     `output_bias`)."""
     chunk: Count = 64
-    """Tokens per chunk of the parallel form; affects speed and memory, not results."""
+    """Number of tokens per chunk of the parallel form; it affects only speed and memory."""
     needs = (BOTH_WAYS,)
 
     def build(self, site: Site) -> None:

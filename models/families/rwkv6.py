@@ -60,7 +60,7 @@ def bonus_product(
         bonus: What a token's own key is multiplied by, for itself, in all heads.
         borders: Padding and documents.
         state: What earlier tokens left; None: nothing.
-        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
+        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
     """
     dtype = sum_dtype(q)
     with full_precision(q):

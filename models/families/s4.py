@@ -66,8 +66,8 @@ class S4(StateSpace):
     init: Initial = Initial.legs
     """Initial eigenvalues; see `lra.models.ops.state_space.hippo`."""
     input_limit: Positive | None = None
-    """Largest initial B of init=legs (2 in today's code); None: HiPPO's values, up to about 0.6
-    N."""
+    """Largest initial value of B with init=legs (2 in the newest released code); None: HiPPO's
+    values, up to about 0.6 N."""
     states: int = 64
     """State size of each channel in real numbers, N; must be even."""
     independent: int | None = None
@@ -81,7 +81,7 @@ class S4(StateSpace):
     mixing: ChannelMixing = ChannelMixing.glu
     """Output map after the mixer's activation."""
     tied_dropout: bool = False
-    """Whether dropout drops a channel at all positions at once."""
+    """Whether dropout drops a channel at all positions of a sequence together."""
     convolution_dropout: Share = 0.0
     """Dropout rate of the state space's output, before GELU."""
     rate: Positive = 0.1

@@ -159,7 +159,7 @@ class S5(StateSpace):
     mixing: GatedMixing = GatedMixing.half_glu1
     """Output map after the mixer's activation."""
     dropout: Share = 0.0
-    """Dropout rate of the channels of g, the same channels for all tokens of a row."""
+    """Dropout rate of the channels of g; a channel is dropped at all tokens of a sequence."""
     rate: Positive = 0.25
     """Learning rate of A, dt and B, as a multiple of the run's."""
     decay_input: bool = False

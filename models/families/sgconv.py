@@ -85,15 +85,16 @@ class SGConv(Family):
 
     Args:
         kernel: Parametrisation of the kernel.
-        smallest: Parameters of each piece, and lags of the first piece.
-        stretch: Factor of the lags of every piece, a power of two.
+        smallest: Number of parameters of each piece, which is also the number of lags of the first
+            piece.
+        stretch: Factor by which every piece has more lags, a power of two.
         init: Initial values of the pieces.
-        decay: Whether the weights of pieces or of single lags decay.
+        decay: Whether weights decay from piece to piece, or from lag to lag.
         decay_min: Decay m of the first channel.
         decay_max: Decay m of the last channel.
         threshold: Soft threshold of a free kernel (LongConv's lambda).
         kernel_dropout: Dropout rate of a free kernel's lags.
-        kernels: Kernels per channel, all of which enter the output map.
+        kernels: Number of kernels per channel; the output map reads the results of all.
         mixing: Output map after the mixer's activation.
         dropout: Dropout rate before the output map.
         rate: Learning rate of the kernel, as a multiple of the run's.

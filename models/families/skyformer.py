@@ -45,7 +45,7 @@ DRAW_BITS = 31
 
 
 class SkyformerForm(StrEnum):
-    """Exact (kernelised, quadratic) or approximated by landmarks (skyformer, linear)."""
+    """Exact quadratic attention (kernelised), or its linear estimate by landmarks (skyformer)."""
 
     kernelised = auto()
     skyformer = auto()

@@ -57,8 +57,8 @@ class SLSTM(GatedMixer):
     """A scalar memory with exponential gates.
 
     Args:
-        convolution: Tokens that the short convolution before input and forget gates reads; None: no
-            convolution and no SiLU.
+        convolution: Number of tokens that the short convolution before input and forget gates
+            reads; None: no convolution and no SiLU.
         forget_bias: Initial biases of forget gates.
         recurrent: Initial recurrent weights R.
     """

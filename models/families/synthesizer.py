@@ -73,7 +73,7 @@ from lra.models.positions import alibi_slopes, rotate
 
 
 class Component(StrEnum):
-    """Sources of the logits; several are mixed."""
+    """Components from which the scores are computed; several components are mixed."""
 
     dense = auto()
     random = auto()

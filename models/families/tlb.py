@@ -98,12 +98,12 @@ class TemporalLatentBottleneck(ByName, nn.Module):
     Args:
         site: Where it is built.
         config: Width, activation and dropout of the networks, epsilon of the norms.
-        state_tokens: Tokens of the recurrent state, S.
-        chunk: Tokens of a chunk, C, read between two updates of the state.
-        self_layers: Self-attention layers before each cross-attention to the state, r.
-        groups: Times that a chunk attends to the state, g.
-        state_layers: Cross-attention layers that update the state, u.
-        detach_every: Chunks after which back-propagation is cut; 0 = never.
+        state_tokens: Number of tokens of the recurrent state, S.
+        chunk: Number of tokens of a chunk, C, which are read between two updates of the state.
+        self_layers: Number of self-attention layers before each cross-attention to the state, r.
+        groups: How often a chunk attends to the state, g.
+        state_layers: Number of cross-attention layers that update the state, u.
+        detach_every: Number of chunks after which the gradient is cut; 0: never.
         chunk_positions: Position embeddings (PE) of chunks and state.
         padding: Effect of a chunk of padding on the state.
 

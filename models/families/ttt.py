@@ -45,9 +45,9 @@ class TTT(GatedMixer):
     """TTT-Linear.
 
     Args:
-        block: Tokens of a block, whose gradients are computed at the same weights.
+        block: Number of tokens of a block; their gradients are computed at the same weights.
         rate: Largest learning rate of a token, before division by the head width.
-        share_query_key: Whether queries and keys share one projection, followed by two
+        share_query_key: Whether queries and keys share one projection and then have separate
             convolutions.
         gate: Whether the normalised outputs are gated.
 

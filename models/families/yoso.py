@@ -51,7 +51,7 @@ LONGEST = 24
 
 
 class YosoEstimator(StrEnum):
-    """Exact (expectation) or estimated (hashed) weights."""
+    """Whether weights are exact (expectation) or estimated by hashing (hashed)."""
 
     expectation = auto()
     hashed = auto()

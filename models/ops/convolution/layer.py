@@ -30,11 +30,12 @@ class GatedConvolution(Family):
 
     Args:
         site: Where it is built; `attention_dropout` sets taps of each token and head to 0.
-        kernel: Kernel size, one number or one per layer. An odd kernel is centred, an even one
-            reads one more later token, and a causal layer reads the last tokens.
+        kernel: Kernel size, one number or one per layer. An odd kernel is centred, and an even one
+            reads one more token after the current one than before it. In a causal layer, kernels
+            read the last tokens.
         glu: Whether a gated linear unit precedes the convolution.
-        input_dropout: Dropout rate of the input's entries.
-        inner_width: Channels of the convolution; None: the width of the model.
+        input_dropout: Dropout rate of the entries of the mixer's input.
+        inner_width: Number of channels of the convolution; None: the width of the model.
 
     Raises:
         ValueError: Heads do not divide these channels, or a value is out of range.

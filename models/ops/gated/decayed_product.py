@@ -158,7 +158,7 @@ def decayed_product(
         g: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf. Those
             of heads are alike for all tokens, finite, and constants: they get no gradient.
         state: What earlier tokens left; None: nothing. It is float32 at least.
-        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
+        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
         keep: False for padding, which leaves the state as it was.
         reads: Which state a token reads.
     """

@@ -115,7 +115,7 @@ def decayed_solve(
         g: Logarithms of what a token leaves of the matrix that it finds; at most 0, or -inf.
         state: H before the first token; None: 0. It is float32 at least.
         steps: Of conjugate gradients.
-        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
+        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
         keep: False for padding, which leaves H as it was.
     """
     state = first_state(k, k, state)

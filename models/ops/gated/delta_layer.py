@@ -49,9 +49,9 @@ class DeltaRule(LogLinearMixer):
     """A delta rule by head, normed and perhaps gated.
 
     Options:
-        convolution: Tokens that the short convolution of queries, keys and values reads; None: no
-            convolution.
-        householders: Times that a token writes to the state; above 1: DeltaProduct.
+        convolution: Number of tokens that the short convolution of queries, keys and values reads;
+            None: no convolution.
+        householders: How often a token writes to the state; with more than 1, this is DeltaProduct.
         negative_eigenvalues: Whether beta reaches up to 2 instead of 1, which allows negative
             eigenvalues.
         activation: Activation of queries, keys and values.

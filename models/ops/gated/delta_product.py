@@ -222,7 +222,7 @@ def delta_product(
         g: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf.
         u: Where it adds `v`, and w then writes what k reads, negative; None: w writes v less that.
         state: What earlier tokens left; None: nothing. It is float32 at least.
-        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
+        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
         keep: False for padding, which leaves the state as it was.
     """
     state = first_state(q, v, state)

@@ -43,7 +43,7 @@ def exponential_product(
         forget: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf.
         enter: Logarithms of how strongly it enters.
         state: What earlier tokens left; zeros are nothing.
-        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
+        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
         keep: False for padding, which leaves the state as it was.
     """
     dtype = sum_dtype(v)

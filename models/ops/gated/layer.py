@@ -86,9 +86,9 @@ class GatedMixer(Family):
     Options:
         bias: Whether projections have biases, unless the backbone sets this (`qkv_bias`,
             `output_bias`).
-        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
-        convolution: Tokens that the short convolution of queries, keys and values reads, followed
-            by SiLU; None: no convolution.
+        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
+        convolution: Number of tokens that the short convolution of queries, keys and values reads,
+            before SiLU; None: no convolution.
         gate: Activation of the output gate.
         value_expansion: Width of a head's values, as a multiple of the head width.
     """

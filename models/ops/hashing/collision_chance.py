@@ -19,7 +19,7 @@ from lra.models.ops.numerics import add_product
 
 
 class Gradient(StrEnum):
-    """Derivative of the weights by the cosine."""
+    """Which derivative of the weights with respect to the cosine backward uses."""
 
     surrogate = auto()
     """The authors' surrogate, tau / 2 times the weight."""

@@ -32,7 +32,7 @@ class Inverse(StrEnum):
 
 
 class Initialisation(StrEnum):
-    """Which norms scale the start of the iterative inverse."""
+    """Norms by which the first value of the iterative inverse is divided."""
 
     exact = auto()
     """The norms of each matrix."""

@@ -107,22 +107,22 @@ class RecurrentMixer(Family):
     """One cell, or one from each end, with dropout, penalties and a projection where asked for."""
 
     hidden_width: Count | None = None
-    """Width of each direction, followed by a linear map to the model's width; None: the width of
-    the model, or half of it per direction, without a map."""
+    """Width of each direction, after which a linear map returns to the model's width. None: the
+    width of the model, or half of it for each of two directions, without a map."""
     bidirectional: bool = True
     """Whether a second layer reads from the end, in models that may attend to later tokens."""
     input_dropout: list[Share] = [0.0]  # noqa: RUF012  read, never written
-    """Dropout rate of input channels, the same channels for all tokens of a row; one number, or one
-    per layer."""
+    """Dropout rate of input channels; a channel is dropped at all tokens of a sequence. One number,
+    or one per layer."""
     output_dropout: list[Share] = [0.0]  # noqa: RUF012
-    """Dropout rate of output channels, the same channels for all tokens of a row; one number, or
-    one per layer."""
+    """Dropout rate of output channels; a channel is dropped at all tokens of a sequence. One
+    number, or one per layer."""
     activation_penalty: NonNegative = 0.0
-    """Activation regularisation (AR): weight of the mean square of the last layer's output in the
-    loss."""
+    """Weight in the loss of activation regularisation (AR), the mean square of the last layer's
+    output."""
     change_penalty: NonNegative = 0.0
-    """Temporal activation regularisation (TAR): weight of the mean square of that output's change
-    from token to token."""
+    """Weight in the loss of temporal activation regularisation (TAR), the mean square of the change
+    of the last layer's output from token to token."""
     needs: ClassVar[Sequence[Need]] = (BOTH_WAYS,)
     noise: ClassVar[str]
     """The option by which cells draw in training."""

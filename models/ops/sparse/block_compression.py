@@ -34,7 +34,7 @@ class BlockNetwork(Roles):
 
     Args:
         groups: Heads of keys, each with positions of its own.
-        block: Tokens of a block, C.
+        block: Number of tokens of a block, C.
         width: Channels of a head.
     """
 

@@ -144,7 +144,7 @@ def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Ten
     Args:
         layout: With padding, which has no slot, and documents.
         length: Tokens of a row.
-        block: Tokens of a block, C.
+        block: Number of tokens of a block, C.
         causal: Whether later tokens are hidden, those that are not there among them.
         like: Gives the device.
     """
