@@ -61,8 +61,8 @@ class Need:
         if self.owner is not None:
             lack = f"under {self.owner}={format_value(getattr(chosen, self.owner))}"
         return (
-            f"{name} has nothing to act on {lack}: got {format_value(getattr(chosen, name))}; "
-            f"leave it at {format_value(default)}, or choose {self.words}"
+            f"{name} has no effect {lack}: got {format_value(getattr(chosen, name))}; leave it at "
+            f"{format_value(default)}, or choose {self.words}"
         )
 
 

@@ -182,8 +182,8 @@ class Site:
             return self.own_head_width
         if self.width % self.heads:
             raise ValueError(
-                f"heads must divide width: got heads={self.heads}, width={self.width}; "
-                f"set model.backbone.width to a multiple of {self.heads}, or say "
+                f"heads must divide width: got heads={self.heads}, width={self.width}; set "
+                f"model.backbone.width to a multiple of {self.heads}, or set "
                 "model.backbone.head_width"
             )
         return self.width // self.heads
@@ -205,7 +205,8 @@ class Site:
             return values[0]
         if len(values) != self.depth:
             raise ValueError(
-                f"a per-layer option takes 1 value or depth={self.depth} values: got {len(values)}"
+                f"an option with values for each layer takes 1 value or depth={self.depth} "
+                f"values: got {len(values)}"
             )
         return values[self.layer]
 
@@ -407,7 +408,7 @@ def _passing_by(method: Callable[..., Any]) -> Callable[..., Any]:
         if state is not None:
             _check_causal(self)
             if layout.keep is not None:
-                raise ValueError("extend with a state takes full rows: pass keep=None")
+                raise ValueError("extend with a state takes rows without padding: pass keep=None")
         return method(self, x, layout, *rest) if tensor.numel() else x
 
     return mix
@@ -427,7 +428,8 @@ def _causal_alone(method: Callable[..., State]) -> Callable[..., State]:
 def _check_causal(mixer: "Mixer") -> None:
     if not mixer.traits.causal:
         raise Unsupported(
-            "there is no state along time in a model that attends to later tokens: set causal"
+            "a model that attends to later tokens has no state that continues from token to "
+            "token: build it with causal=True"
         )
 
 

@@ -306,11 +306,13 @@ class MultiHead(Family):
         if not traits.cross:
             raise Unsupported(f"{name} has no cross attention: its traits.cross is False")
         if at is not None and not self.attends_at:
-            raise Unsupported(f"{name} cannot attend at given positions (attends_at)")
+            raise Unsupported(
+                f"{name} cannot attend at positions that the caller gives (attends_at=False)"
+            )
         if traits.causal or (self.positions_inside and at is None):
             raise Unsupported(
-                "cross attention reads the whole source, without positions inside the mixer: "
-                f"build {name} at a site with causal=False, positions=none"
+                "cross attention reads the whole source, without positions in the mixer: build "
+                f"{name} with causal=False and positions=none"
             )
         x, source = blanked(x, layout, traits), blanked(source, source_layout, traits)
         of_queries, of_keys = (None, None) if at is None else at
@@ -335,7 +337,9 @@ class MultiHead(Family):
             return flow.with_x(self.forward(flow.x, layout))
         core: Any = self.core
         if not hasattr(core, "extend"):
-            raise Unsupported(f"{type(core).__name__} has no `extend`: it cannot continue a state")
+            raise Unsupported(
+                f"{type(core).__name__} has no method `extend`, so it cannot continue from a state"
+            )
         q, k, v = self.project(flow.x, layout)
         o, state = core.extend(q, k, v, layout, flow.state)
         return flow._replace(x=self.merge(self.gated(o, flow.x, layout)), state=state)
@@ -344,7 +348,10 @@ class MultiHead(Family):
         """Return the core's empty state for `memory` tokens; `Unsupported` if it has none."""
         core: Any = self.core
         if not hasattr(core, "initial_state"):
-            raise Unsupported(f"{type(core).__name__} has no state along time: it cannot decode")
+            raise Unsupported(
+                f"{type(core).__name__} has no state that continues from token to token: it "
+                "cannot write token by token"
+            )
         like = self.q_proj.weight.new_empty(0)
         state: State = core.initial_state(
             (batch_size, self.head_counts.keys, memory, self.key_width, self.head_width), like
@@ -361,4 +368,4 @@ def _origin(site: Site) -> str:
     """Say where the width of a head comes from."""
     if site.own_head_width is not None:
         return f"head_width={site.own_head_width}"
-    return f"width={site.width} / heads={site.heads} = {site.head_width}"
+    return f"{site.width} (width={site.heads} / heads={site.head_width})"

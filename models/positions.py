@@ -233,6 +233,6 @@ class LearnedPositions(Roles):
     def _check(self, length: int) -> None:
         if length > self.max_length:
             raise ValueError(
-                f"learned positions end at length {self.max_length}: got {length}; "
-                "truncate, or choose positions=sinusoidal, rotary or none"
+                f"learned positions exist for at most {self.max_length} tokens: got {length}; "
+                "truncate the input, or choose positions=sinusoidal, rotary or none"
             )

@@ -161,7 +161,10 @@ class VectorScores(RelativeScores):
         if at.queries == at.keys and length == keys:
             return self.in_order(q, keys, step, later=later)
         if stride % step or (first - first_key) % step:
-            raise ValueError(f"queries must be at the steps of the keys: got {at}")
+            raise ValueError(
+                "with relative positions, the position of each query must be a multiple of the "
+                f"step between keys, counted from the first key: got {at}"
+            )
         least = first - at.keys.last(keys)
         distances = torch.arange(
             least, at.queries.last(length) - first_key + 1, step, device=q.device

@@ -25,7 +25,10 @@ def map_state(function: Callable[..., Tensor], *states: State) -> State:
     tuples = [state for state in states if isinstance(state, tuple)]
     if len(tuples) < len(states) or len({len(state) for state in tuples}) != 1:
         kinds = ", ".join(_describe(state) for state in states)
-        raise ValueError(f"states must be nested alike: got {kinds}; use states of one model")
+        raise ValueError(
+            f"states can be joined only if they have the same structure: got {kinds}; use states "
+            "of one model"
+        )
     return tuple(map_state(function, *group) for group in zip(*tuples, strict=True))
 
 

@@ -130,7 +130,7 @@ def wrap(
     unsaid = []
     if causal is None and "causal" not in given.values() and "site" not in given:
         unsaid.append(
-            f"it is unknown whether {name} attends to later tokens, because its constructor "
+            f"lra cannot find out whether {name} attends to later tokens, because its constructor "
             f"takes neither {' nor '.join(OF_SITE['causal'])}: set causal=true if it never "
             "does, else causal=false"
         )
@@ -215,14 +215,14 @@ class WrappedModule(Family):
         ]
         if unknown := [each for each in missing if each != mask_argument]:
             raise ValueError(
-                f"{name}.forward needs {short_list(unknown)}, which nothing provides: wanted "
+                f"{name}.forward needs {short_list(unknown)}, which lra does not provide: wanted "
                 "(hidden states, mask) with defaults for all else; write a module whose forward "
                 "makes these and calls it, or name the mask with mask_argument"
             )
         self.required = mask_argument in missing
         self.padding_hint = (
-            f"; {name} gets mask={self.mask.name} as {mask_argument}: set another form, or "
-            "mask=none if it includes padding"
+            f"; {name} receives mask={self.mask.name} as {mask_argument}: set another form of the "
+            "mask, or mask=none if the module includes padding"
         )
         supports = frozenset[str]() if self.mask == MaskForm.none else frozenset({"keep"})
         self.traits = replace(claims, supports=supports)
@@ -349,9 +349,10 @@ def _form(
     form = mask or FORM_OF_NAME.get(argument) or FORM_OF_PACKAGE.get(package)
     if form is None:
         raise ValueError(
-            f"{name}.forward takes {argument!r}, and its form is unknown: set mask=ones "
-            "([batch, length], 1 = real), keep (boolean, True = real), padding (boolean, True = "
-            "padding), additive ([batch, 1, 1, length], 0 or the lowest number), or none"
+            f"{name}.forward takes {argument!r}, but lra cannot find out the form of this mask: "
+            "set mask=ones ([batch, length], 1 = real), keep (boolean, True = real), padding "
+            "(boolean, True = padding), additive ([batch, 1, 1, length], 0 or the lowest "
+            "number), or none"
         )
     return form, argument
 

@@ -187,7 +187,7 @@ def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
     ):
         if (value := getattr(config, name)) not in wanted and name not in reads:
             raise Idle(
-                f"this model has a custom stack: model.backbone.{name} must be "
+                f"this model arranges its layers itself: model.backbone.{name} must be "
                 f"{' or '.join(map(format_value, wanted))}, got {format_value(value)}",
                 f"backbone.{name}",
             )
@@ -264,7 +264,9 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
     And for a decoder that no stack of these mixers has.
     """
     if config.decoder_depth and mixers:
-        raise ValueError("an encoder-decoder has a custom stack: pass stack=encoder_decoder")
+        raise ValueError(
+            "an encoder-decoder arranges its layers itself: pass stack=encoder_decoder"
+        )
     if len(mixers) <= 1:
         return
     option = "layer_groups" if config.layer_groups is not None else "pool_repeats"
@@ -274,8 +276,8 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
         for layer in range(first, first + uses):
             if mixers[layer] is not mixers[first]:
                 raise ValueError(
-                    f"layers {first} to {layer} are one module under {option}={given}, but "
-                    f"their mixers differ: name the same family {uses} times in a row, or set "
+                    f"{option}={given} makes one module of layers {first} to {layer}, but their "
+                    f"mixers differ: name the same family {uses} times in a row, or set "
                     f"{option}={format_value(usual)}"
                 )
         first += uses
@@ -304,9 +306,8 @@ def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[Mixer
         )
     if config.layer_groups is not None:
         raise Unsupported(
-            "layer_groups divides all of depth, and pooled blocks share layers by "
-            f"pool_repeats: got layer_groups={config.layer_groups}; set "
-            "model.backbone.layer_groups=null"
+            "with pooling, pool_repeats decides which layers share weights: got "
+            f"layer_groups={config.layer_groups}; set model.backbone.layer_groups=null"
         )
     layers = config.pool_decoder if facts.head in TOKEN_HEADS else 0
     if layers and len(mixers) > 1:
@@ -351,7 +352,7 @@ OF_TASK = (
         holds=lambda facts, _: facts.head not in CAUSAL_HEADS,
     ),
     Need(
-        "decoder_depth", "decoder_mixer", words="a task of sequence to sequence, such as reversal",
+        "decoder_depth", "decoder_mixer", words="a sequence-to-sequence task, such as reversal",
         holds=lambda facts, _: facts.head == Head.sequence_to_sequence,
     ),
     Need(
@@ -399,13 +400,14 @@ def check_memory(
     )
     if not facts.memory:
         raise Idle(
-            f"{given}: lengths of a state that continues from batch to batch, but this task has "
-            "none; set both to null, or task.regime=memory",
+            f"{given} give the length of a state that continues from batch to batch, but in this "
+            "task every batch begins with an empty state: set both to null, or "
+            "task.regime=memory",
             option,
         )
     if size_bytes(initial_state(1, max(2, *chosen.values()))) == size_bytes(initial_state(1, 1)):
         raise Idle(
-            f"{given}: the state of this model has the same size for every memory; set both to "
-            "null",
+            f"{given} give the length of a state, but the state of this model has one fixed size: "
+            "set both to null",
             option,
         )

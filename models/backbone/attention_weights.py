@@ -63,11 +63,15 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
         Unsupported: The stack has no layers of mixers.
     """
     if not isinstance(stack, Stack):
-        raise Unsupported(f"{family(stack)} has a custom stack, without layers of mixers")
+        raise Unsupported(
+            f"{family(stack)} arranges its layers itself, so it has no mixers whose attention "
+            "weights could be read"
+        )
     if isinstance(stack, PooledStack):
         raise Unsupported(
-            "weights of a layer over a pooled sequence belong to pools, not to tokens: set "
-            "model.backbone.pool_blocks=1, or choose spans by gradients or by occlusion"
+            "in a layer that reads a pooled sequence, an attention weight belongs to several "
+            "tokens together: set model.backbone.pool_blocks=1, or measure spans by gradients or "
+            "by occlusion"
         )
     cores, reasons = {}, {}
     for layer, block in enumerate(stack.blocks):
@@ -84,7 +88,10 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
                 "model.backbone.layer_groups=null"
             )
         elif not isinstance(core, nn.Module):
-            reasons[layer] = f"{family(mixer)} has no core to read weights from"
+            reasons[layer] = (
+                f"{family(mixer)} has no attention function on queries, keys and values, so there "
+                "are no weights to read"
+            )
         else:
             cores[layer] = core
     return cores, reasons

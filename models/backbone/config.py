@@ -172,7 +172,9 @@ class BackboneConfig:
         for name in ("axial_shape", "axial_widths"):
             value = getattr(self, name)
             if value and (len(value) != 2 or min(value) < 1):
-                raise ValueError(f"{name} takes two positive numbers, or none: got {value}")
+                raise ValueError(
+                    f"{name} takes two positive numbers, or an empty list: got {value}"
+                )
         for sentence in idle(NEEDS, vars(self), defaults(BackboneConfig)).values():
             raise ValueError(sentence)
         self._refuse_pairs()
@@ -216,13 +218,14 @@ class BackboneConfig:
         grouped = (self.softmax == Softmax.adaptive, self.embedding == Embedding.adaptive)
         if self.tied_embeddings and grouped == (True, False):
             raise ValueError(
-                "softmax=adaptive has separate matrices: set tied_embeddings=false, or "
-                "embedding=adaptive, whose groups are the same"
+                "softmax=adaptive has a matrix for each group of tokens, which one embedding "
+                "table cannot replace: set tied_embeddings=false, or embedding=adaptive, which "
+                "has the same groups"
             )
         if self.tied_embeddings and grouped == (False, True):
             raise ValueError(
-                "embedding=adaptive has no table that softmax=full could use for answers: set "
-                "softmax=adaptive, or tied_embeddings=false"
+                "embedding=adaptive has several tables, but tied embeddings with softmax=full "
+                "need one: set softmax=adaptive, or tied_embeddings=false"
             )
         if self.residual == Residual.reversible and self.activation_checkpointing:
             raise ValueError(
@@ -231,7 +234,8 @@ class BackboneConfig:
             )
         if self.residual == Residual.reversible and self.feed_forward == FeedForward.none:
             raise ValueError(
-                "residual=reversible needs a network for its second stream: set feed_forward=gelu"
+                "residual=reversible updates one half of the activations by the mixer and the "
+                "other half by the feed-forward network: set feed_forward=gelu"
             )
 
     def _check_batch_norm(self) -> None:
@@ -373,8 +377,8 @@ class TaskFacts:
             )
         if self.head == Head.permutation_modelling and "order" not in self.masks:
             raise ValueError(
-                f"head={self.head} needs ranks with every batch: got masks={sorted(self.masks)}; "
-                "name order among them"
+                f"head={self.head} predicts tokens in a drawn order, which every batch must "
+                f"contain: got masks={sorted(self.masks)}; add order to them"
             )
 
     def check(self, tokens: Tokens) -> None:
@@ -389,8 +393,8 @@ class TaskFacts:
         wanted = 2 if self.head == Head.pair else 1
         if parts != wanted:
             raise ValueError(
-                f"head={self.head.value} takes {wanted} sequence(s) per example: got "
-                f"{parts}; tokens are [batch, sequences, length]"
+                f"head={self.head.value} takes {wanted} sequence(s) per example: got {parts}; "
+                "pass tokens of shape [batch, sequences, length]"
             )
         if not 1 <= length <= self.max_length:
             raise ValueError(

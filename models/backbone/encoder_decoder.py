@@ -78,8 +78,8 @@ class DecoderBlock(nn.Module):
         self_mixer = checked_mixer(mixer, positions=Positions.none, causal=True, max_length=1)
         if not cross.traits.cross:
             raise Unsupported(
-                f"{family(cross)} has no cross attention (traits.cross=False): choose an exact "
-                "family, at a site with causal=False"
+                f"{family(cross)} has no cross attention (traits.cross=False): choose a family of "
+                "exact attention, such as softmax or sdpa, built with causal=False"
             )
         self.own = TransformerBlock(
             self_mixer,
@@ -148,7 +148,10 @@ class EncoderDecoder(nn.Module):
         """Encode what precedes `layout.prefix`, and decode what follows it."""
         prefix, (_, length, width) = layout.prefix, flow.x.shape
         if prefix is None or flow.state is not None:
-            raise Unsupported("an encoder-decoder reads whole rows, whose sources end at a prefix")
+            raise Unsupported(
+                "an encoder-decoder reads whole rows and needs to know where the source ends: "
+                "pass the prefix of each row"
+            )
         begins, place = prefix[:, None], torch.arange(length, device=flow.x.device)
         sources = min(self.facts.source_length, length)
         keep = None
@@ -171,7 +174,10 @@ class EncoderDecoder(nn.Module):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Raise `Unsupported`: the continuation is read as a whole."""
         del batch_size, memory
-        raise Unsupported("an encoder-decoder has no state along time: choose decoder_depth=0")
+        raise Unsupported(
+            "an encoder-decoder has no state that continues from token to token: choose "
+            "decoder_depth=0"
+        )
 
 
 def encoder_decoder(
@@ -196,9 +202,9 @@ def encoder_decoder(
     """
     if not mixers:
         raise Unsupported(
-            "a model with a custom stack cannot be an encoder: got "
-            f"model.backbone.decoder_depth={config.decoder_depth}; set it to 0, or choose a "
-            "family of mixers"
+            "this family arranges its layers itself, so it cannot be the encoder of an "
+            f"encoder-decoder: got model.backbone.decoder_depth={config.decoder_depth}; set it to "
+            "0, or choose another family"
         )
     decoder_mixer = exact if config.decoder_mixer == DecoderMixer.exact else mixers[-1]
 

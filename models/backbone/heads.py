@@ -253,8 +253,8 @@ def groups_of(width: int, vocabulary: int, cutoffs: list[int], shrink: float) ->
         )
     if shrink < 1 or width / shrink ** len(inside) < 1:
         raise ValueError(
-            f"softmax_shrink={shrink} leaves the last of {len(inside)} groups without a unit of "
-            f"width {width}: wanted 1 to {width ** (1 / len(inside)):.3g}"
+            f"softmax_shrink={shrink} divides width {width} so often that the last of "
+            f"{len(inside)} groups has no channel: wanted 1 to {width ** (1 / len(inside)):.3g}"
         )
     return inside
 

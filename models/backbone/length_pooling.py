@@ -65,7 +65,7 @@ def check_blocks(config: Any) -> None:
         if value and (len(value) != config.pool_blocks or min(value) < 1):
             raise ValueError(
                 f"{name} takes a positive number for each of pool_blocks={config.pool_blocks} "
-                f"blocks, or none: got {value}"
+                f"blocks, or an empty list: got {value}"
             )
     if config.pool_layers and sum(config.pool_layers) != config.depth:
         raise ValueError(
@@ -255,7 +255,7 @@ def check_pooled_mixer(mixer: nn.Module, *, query_only: bool, inside: bool) -> N
             "that does not depend on order by itself (softmax, sdpa, funnel)"
         )
     raise Unsupported(
-        f"{name} derives positions from the index, and tokens of a pooled sequence are further "
-        "apart: choose model.backbone.positions=learned, sinusoidal or none, or a family of "
-        "cross attention (softmax, sdpa, funnel)"
+        f"{name} derives positions from the index of a token, but two neighbours in a pooled "
+        "sequence are several tokens apart: choose model.backbone.positions=learned, sinusoidal "
+        "or none, or a family of cross attention (softmax, sdpa, funnel)"
     )

@@ -393,7 +393,8 @@ class Backbone(nn.Module):
         """
         if not self.causal:
             raise Unsupported(
-                f"a state along time belongs to language models: got head={self.facts.head.value}"
+                "only language models have a state that continues from token to token: got "
+                f"head={self.facts.head.value}"
             )
         device = cast(Tensor, self.embedding.weight).device
         count = torch.zeros(batch_size, dtype=torch.long, device=device)
@@ -418,8 +419,8 @@ class Backbone(nn.Module):
         layout = placing.masks_of(layout, self.facts, state)
         if state is not None and keep is not None:
             raise ValueError(
-                "a state continues full rows only: got a keep mask as well; group rows of equal "
-                "length and pass keep=None"
+                "a state can continue only rows without padding: got a keep mask as well; group "
+                "rows of equal length and pass keep=None"
             )
         count, layers = cast(tuple[Tensor | None, State], state or (None, None))
         tokens, keep = tokens.flatten(0, 1), None if keep is None else keep.flatten(0, 1)

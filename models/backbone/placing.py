@@ -24,12 +24,12 @@ def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
     given = {name: value for name in MASKS if (value := getattr(layout, name)) is not None}
     if missing := sorted(facts.masks - given.keys()):
         raise Unsupported(
-            f"this model was built for batches with {', '.join(missing)}, which define what "
-            "each token may attend to, and this call passes none: train and transfer do; choose "
-            "one of these runners, or another objective of the task"
+            f"this model needs batches with {', '.join(missing)}, which define what each token "
+            "may attend to, and this runner passes none: choose runner=train or runner=transfer, "
+            "or another objective of the task"
         )
     if given and state is not None:
-        raise ValueError(f"a state continues rows without {', '.join(given)}: got both")
+        raise ValueError(f"a state can continue only rows without {', '.join(given)}: got both")
     return PLAIN._replace(**given)
 
 
@@ -116,8 +116,8 @@ def encoded_at(
         end, limit = int(start.max()) + x.shape[1], table.max_length
         if end > limit:
             raise ValueError(
-                f"learned positions end at {limit} tokens, and the stream would reach {end}: "
-                "start a new stream, or choose positions=sinusoidal, rotary or none"
+                f"learned positions end at {limit} tokens, and the text would reach {end}: start "
+                "again with an empty state, or choose positions=sinusoidal, rotary or none"
             )
     if cls and isinstance(table, AxialPositions):
         # the grid begins behind the CLS vector, which is a position by itself

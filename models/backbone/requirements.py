@@ -77,8 +77,8 @@ def checked_mixer(
         where = "a CLS vector at position 0" if pooling == Pooling.cls else "the first token"
         raise Idle(
             f"{family(mixer)} attends to earlier tokens only (traits.causal=True), so {where} "
-            f"depends on itself alone: got model.backbone.pooling={pooling}; set it to last, or "
-            "mean",
+            f"would depend on no other token: got model.backbone.pooling={pooling}; set it to "
+            "last, or mean",
             "backbone.pooling",
         )
     if padded and "keep" not in traits.supports and not (passed and traits.hides_others):
@@ -97,13 +97,14 @@ def checked_mixer(
         )
     if per_token and not traits.keeps_length:
         raise Unsupported(
-            f"{family(mixer)} answers with other tokens than the positions of its input "
+            f"{family(mixer)} returns another number of tokens than it reads "
             "(traits.keeps_length=False): choose a task with one answer for a sequence"
         )
     if traits.max_length is not None and traits.max_length < max_length:
         raise Unsupported(
-            f"{family(mixer)} ends at length {traits.max_length}: the model needs {max_length} "
-            "(one more than the task's where a CLS vector is prepended); shorten the task"
+            f"{family(mixer)} accepts at most {traits.max_length} tokens, but this model needs "
+            f"{max_length} (the length of the task, and one more if a CLS vector is added in "
+            "front): shorten the task"
         )
     return module
 
@@ -118,15 +119,15 @@ def query_for(stack: nn.Module, width: int) -> nn.Parameter:
     for mixer in mixers:
         if not getattr(mixer, "attends_in_order", False):
             raise Unsupported(
-                f"{family(mixer)} has no separate order of queries, which predicting under a "
-                "permutation needs: choose softmax, sdpa or talking_heads, or another objective "
-                "of the task"
+                f"{family(mixer)} cannot apply one order to queries and another to keys, "
+                "which objective=permutation needs: choose softmax, sdpa or "
+                "talking_heads, or another objective of the task"
             )
     if type(stack) not in {Stack, PostNormStack}:
         raise Unsupported(
-            f"{family(stack)} has no second stream of queries, which predicting under a "
-            "permutation needs: set model.backbone.residual=pre_norm, pool_blocks=1, or choose "
-            "another objective of the task"
+            f"{family(stack)} cannot compute separate queries that hide the token to be "
+            "predicted, which objective=permutation needs: set model.backbone.residual=pre_norm, "
+            "pool_blocks=1, or choose another objective of the task"
         )
     return nn.Parameter(0.02 * torch.randn(width))
 
@@ -156,10 +157,10 @@ def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> N
         names = ", ".join(dict.fromkeys(map(family, mixers)))
         pooling = f", pooling={config.pooling}" if once else ""
         raise Idle(
-            f"for {names}, tokens are a set (traits.sees_order=False), and nothing else in this "
-            f"model tells their order: got model.backbone.positions=none{pooling}; choose "
-            "positions=learned, sinusoidal or axial, a family that depends on order, or "
-            "model.backbone.order_blind=true for a bag of tokens",
+            f"the order of tokens has no effect on {names} (traits.sees_order=False), and nothing "
+            f"else in this model adds their order: got model.backbone.positions=none{pooling}; "
+            "choose positions=learned, sinusoidal or axial, a family that depends on order, or "
+            "model.backbone.order_blind=true if the order shall be ignored",
             "backbone.positions",
         )
     if config.order_blind and not blind:

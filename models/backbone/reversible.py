@@ -220,9 +220,9 @@ class ReversibleStack(Stack):
         for block in blocks:
             if not cast(Any, block.mixer).traits.reversible:
                 raise Unsupported(
-                    f"reversible residuals cannot run {family(block.mixer)}, which passes "
-                    "several streams from layer to layer, or a penalty of its activations: "
-                    "choose residual=pre_norm"
+                    f"residual=reversible cannot run {family(block.mixer)}, because it passes "
+                    "more than hidden states from layer to layer, for example a memory or a "
+                    "penalty: choose residual=pre_norm"
                 )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:  # type: ignore[override]

@@ -288,7 +288,9 @@ class Stack(nn.Module):
         """
         content, asked = self.opened(flow), self.opened(flow.with_x(queries))
         layout, blank = self.checked(layout)
-        assert layout.order is not None, "the model refuses batches without ranks"
+        assert layout.order is not None, (
+            "without the order in which tokens are predicted, this model refuses a batch"
+        )
         below = layout._replace(order=layout.order - 1)
         for block in self.blocks:
             source = KeySource(content.x, layout, blank, At(Spacing(), Spacing()))
@@ -324,7 +326,10 @@ class Stack(nn.Module):
         for block in self.blocks:
             mixer = cast(TransformerBlock, block).mixer
             if not isinstance(mixer, Remembers):
-                raise Unsupported(f"{family(mixer)} has no state along time: it cannot decode")
+                raise Unsupported(
+                    f"{family(mixer)} has no state that continues from token to token: it cannot "
+                    "write token by token"
+                )
             states.append(mixer.initial_state(batch_size, memory))
         return tuple(states)
 

@@ -113,8 +113,9 @@ def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening
     if len(text) > window and not memory.endless:
         ends = ", where its positions end" if model.positions is not None else ""
         raise ValueError(
-            f"the prompt has {len(text):,} tokens, but this model reads {window:,}, the length "
-            f"of its training windows{ends}: give the last {window:,} of them, or fewer"
+            f"the prompt has {len(text):,} tokens, but this model reads {window:,}, the length of "
+            f"its training windows{ends}: shorten the prompt to its last {window:,} tokens, or "
+            "fewer"
         )
     state = None if memory.tokens is None else model.initial_state(1, memory.tokens)
     for first in range(0, len(text), window):

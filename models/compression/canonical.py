@@ -69,8 +69,8 @@ def decompose_heads(
     heads, width = queries.shape[:2]
     if not 1 <= rank <= heads * width:
         raise ValueError(
-            f"rank must be from 1 to {heads * width}, which is exact ({heads} heads of width "
-            f"{width}): got {rank}"
+            f"rank must be from 1 to {heads * width} ({heads} heads of width {width}; the largest "
+            f"rank is exact): got {rank}"
         )
     if sweeps < 0:
         raise ValueError(f"sweeps must be 0 or more: got {sweeps}")

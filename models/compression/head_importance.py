@@ -58,8 +58,9 @@ def attention_layers(model: Backbone) -> dict[int, MultiHead]:
     if not mixers:
         names = ", ".join({family(cast(Any, block).mixer): None for block in blocks})
         raise Unsupported(
-            f"head pruning needs attention heads between projections: {names or 'this stack'} has "
-            "none (no subclass of MultiHead); choose a family with heads, or another method"
+            "head pruning removes attention heads with their projections, and "
+            f"{names or 'this stack'} has no such heads (it is no subclass of MultiHead): choose "
+            "a family with heads, or another method"
         )
     return mixers
 
@@ -148,8 +149,9 @@ def _gradients(
         gradients = torch.autograd.grad(loss, list(gates.values()), allow_unused=True)
     if lost := [at for at, each in zip(gates, gradients, strict=True) if each is None]:
         raise Unsupported(
-            f"no gradient reaches the heads of layer {lost[0]} ({family(layers[lost[0]])}): a "
-            "reversible stack computes its layers again; set model.backbone.residual=pre_norm"
+            f"no gradient reaches the heads of layer {lost[0]} ({family(layers[lost[0]])}), "
+            "because residual=reversible computes its layers again: set "
+            "model.backbone.residual=pre_norm"
         )
     return dict(zip(gates, gradients, strict=True))
 
@@ -208,8 +210,8 @@ def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
         kept = [head for head in range(total) if head not in heads]
         if not kept:
             raise ValueError(
-                f"layer {at} needs at least one head: got all of its {total} to remove; leave "
-                "one, or choose model=identity to have none"
+                f"layer {at} needs at least one head: got all of its {total} to remove; keep one, "
+                "or choose model=identity, which has no heads"
             )
         if len(kept) < total:
             longest = model.facts.max_length + model.has_cls
@@ -265,8 +267,9 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
             setattr(mixer, name, layer)
         mixer.heads, mixer.head_counts = total, counts
         raise Unsupported(
-            f"heads of {family(mixer)} depend on each other: {why}; it has parameters or "
-            "positions by head, or mixes heads; choose another family or method"
+            f"heads of {family(mixer)} depend on each other, so they cannot be removed one by "
+            f"one: {why}. Its parameters or positions differ between heads, or it mixes heads; "
+            "choose another family or method"
         )
 
 

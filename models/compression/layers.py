@@ -70,8 +70,8 @@ def _ordinary(model: Backbone) -> Stack:
     stack = model.stack
     if not isinstance(stack, Stack) or isinstance(stack, PooledStack):
         raise Unsupported(
-            f"{family(stack)} is not a row of equal layers: choose a family of the ordinary "
-            "stack, with model.backbone.pool_blocks=1"
+            f"{family(stack)} is not a sequence of equal layers: choose another family, and set "
+            "model.backbone.pool_blocks=1"
         )
     return stack
 

@@ -28,8 +28,9 @@ def linear_maps(model: Backbone) -> dict[str, nn.Linear]:
     }
     if not maps:
         raise Unsupported(
-            "compression changes projections, networks and the head, and this model has no such "
-            "linear map: choose a family with projections, or model.backbone.feed_forward=gelu"
+            "compression changes linear maps in projections, feed-forward networks and the head, "
+            "and this model has none: choose a family with projections, or "
+            "model.backbone.feed_forward=gelu"
         )
     return maps
 

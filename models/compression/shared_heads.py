@@ -68,7 +68,8 @@ def share_heads(
     blocks = cast(Any, model.stack).blocks
     if len({*blocks}) != len(layers):
         raise Unsupported(
-            "sharing heads needs a model whose layers all have heads: got other layers, too"
+            "shared heads need attention heads in every layer: this model has layers without "
+            "heads; choose one family of softmax attention for all layers"
         )
     for at, mixer in layers.items():
         _check(at, mixer, families)
@@ -102,8 +103,8 @@ def check_share(share: float) -> None:
     """Raise ValueError for what is no share of the columns of all heads."""
     if not 0 < share <= 1:
         raise ValueError(
-            "shared columns are a fraction of those of all heads, above 0, where 1 is exact: "
-            f"got {share}; more than the width of all heads saves nothing"
+            "the amount of shared columns is a fraction of the width of all heads, above 0 and "
+            f"at most 1, which is exact: got {share}"
         )
 
 
@@ -134,8 +135,8 @@ def _check(at: int, mixer: MultiHead, families: tuple[type, ...]) -> None:
     names = " or ".join(each.__name__ for each in families)
     if type(mixer) not in families or mixer.mean_at_padding:
         raise Unsupported(
-            f"layer {at} is {family(mixer)}: heads are shared by decomposing the scores of "
-            f"softmax attention ({names}, variant=faithful); choose such a model"
+            f"shared heads need softmax attention in every layer: got {family(mixer)} in layer "
+            f"{at}; choose one of {names} with variant=faithful"
         )
     extras = {"output_gate": mixer.gate_proj, "qk_norm": mixer.q_norm}
     if present := [name for name, part in extras.items() if part is not None]:
@@ -146,7 +147,8 @@ def _check(at: int, mixer: MultiHead, families: tuple[type, ...]) -> None:
     if mixer.positions_inside:
         where = [p.value for p in (Positions.rotary, Positions.position_infused)]
         raise Unsupported(
-            f"layer {at} applies positions to queries and keys or to scores, so scores are not "
-            "products of tokens alone: train with model.backbone.positions=learned, sinusoidal "
-            f"or none, and not {', '.join(where)} or those added to scores"
+            f"layer {at} applies positions to queries and keys or to scores, and shared heads can "
+            "only approximate scores that depend on tokens alone: train with "
+            f"model.backbone.positions=learned, sinusoidal or none, and not {', '.join(where)} or "
+            "those added to scores"
         )

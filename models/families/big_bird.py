@@ -282,8 +282,8 @@ class BigBird(MultiHead):
     ) -> None:
         if plan != PlanChoice.uniform and site.causal:
             raise Unsupported(
-                f"plan={plan} depends on the whole length, which a causal model does not know: "
-                "set plan=uniform"
+                f"plan={plan} chooses blocks by the length of the whole sequence, which a causal "
+                "model cannot know: set plan=uniform"
             )
         kind = ReleasedPlan if variant == Variant.lra else BigBirdPlan
         pattern = kind(block=block, drawn=random_blocks, causal=site.causal, plan=plan)

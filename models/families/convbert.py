@@ -71,8 +71,8 @@ class MixedAttention(Family):
         reach = site.max_length if site.causal else 2 * site.max_length - 1
         if kernel < 1 or kernel % 2 == 0 or (kernel > reach and kernel != KERNEL):
             raise ValueError(
-                f"kernel counts taps, an odd number of at most {reach} for inputs of up to "
-                f"{site.max_length} tokens: got {kernel}"
+                "kernel is the number of positions that a convolution reads, odd and at most "
+                f"{reach} for inputs of up to {site.max_length} tokens: got {kernel}"
             )
         super().__init__()
         few = replace(site, heads=max(1, site.heads // head_ratio), own_head_width=site.head_width)

@@ -94,8 +94,9 @@ class Differential(MultiHead):
     def __init__(self, site: Site, *, deviation: NonNegative = 0.1, bias: bool = False) -> None:
         if site.head_width % 2:
             raise ValueError(
-                f"two maps share the channels of a head: got heads of {site.head_width}; change "
-                "heads or head_width to even ones"
+                "differential attention divides the channels of a head between two attention "
+                f"maps: got heads of {site.head_width} channels; change heads or head_width, so "
+                "that the number is even"
             )
         heads = HeadCounts(2 * site.heads, 2 * site.heads, site.heads, site.heads)
         maps = TwoMaps(site.head_width, site.layer, deviation)

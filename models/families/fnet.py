@@ -179,7 +179,7 @@ class FNet(Family):
         if site.causal:
             raise Unsupported(
                 "FNet mixes every token with every other and has no causal form: choose a causal "
-                "family or a task with the whole sequence in view"
+                "family, or a task that reads the whole sequence"
             )
         square = self.form != MixingForm.fourier
         if self.form == MixingForm.linear:
@@ -208,7 +208,7 @@ class FNet(Family):
         """
         if layout.keep is not None:
             raise Unsupported(
-                "FNet cannot leave padding out: got a keep mask; choose "
+                "FNet cannot exclude padding: got a keep mask; choose "
                 "model.backbone.padding=attended or zeroed, which change the function, or another "
                 "family"
             )
@@ -217,7 +217,7 @@ class FNet(Family):
         length, limit = x.shape[1], self.sequence.shape[0]
         if length > limit:
             raise ValueError(
-                f"form={self.form} ends at length {limit}: got {length} tokens; build it with a "
-                f"larger max_length, or choose form=fourier"
+                f"form={self.form} accepts at most {limit} tokens: got {length}; build it with a "
+                "larger max_length, or choose form=fourier"
             )
         return self.sequence[:length, :length] @ (x @ self.hidden)

@@ -205,7 +205,7 @@ class ForgettingCore(nn.Module):
         """Return an empty memory of the last tokens; gates keep their precision."""
         batch, heads, memory, width, value_width = shape
         if memory < 1:
-            raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
+            raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")
         wider = (batch, heads, memory, width + 1, value_width)
         keys, *rest = cast(tuple[Tensor, ...], window_cache.empty_window(wider, memory, like))
         return keys.to(sum_dtype(like)), *rest

@@ -60,8 +60,8 @@ class GatedDeltaNet(DeltaRule):
         """Add what heads are made of. ValueError for tokens with `log_linear` that write twice."""
         if self.log_linear and self.householders != 1:
             raise ValueError(
-                "log_linear weighs what a token writes once: "
-                f"got householders={self.householders}; set it to 1, or log_linear to false"
+                "log_linear=true needs one update of the state per token: got "
+                f"householders={self.householders}; set it to 1, or log_linear=false"
             )
         super().build(site)
         if self.log_linear:

@@ -52,8 +52,9 @@ class GLA(Recurrence):
         key_width = self.key_expansion * site.head_width
         if key_width < 1 or key_width != int(key_width):
             raise ValueError(
-                f"key_expansion must give heads a whole number of channels: got "
-                f"{self.key_expansion} of {site.head_width}; change it, heads or head_width"
+                "key_expansion must give heads a whole number of channels: got "
+                f"key_expansion={self.key_expansion}, head_width={site.head_width}; change "
+                "key_expansion, heads or head_width"
             )
         key_width, value_width = int(key_width), self.value_expansion * site.head_width
         keys, values = site.heads * key_width, site.heads * value_width

@@ -59,8 +59,9 @@ class GroupedQueryAttention(MultiHead):
     def __init__(self, site: Site, *, key_value_heads: int = 1, bias: bool = True) -> None:
         if key_value_heads < 1 or site.heads % key_value_heads:
             raise ValueError(
-                f"key_value_heads must divide the heads of queries: got {key_value_heads} of "
-                f"{site.heads}; 1 is multi-query attention"
+                "key_value_heads must divide the number of query heads: got "
+                f"key_value_heads={key_value_heads}, heads={site.heads}; 1 is multi-query "
+                "attention"
             )
         heads = HeadCounts(site.heads, key_value_heads, key_value_heads, site.heads)
         core = ExactCore(site, grouped_sdpa, memory=Growth(1.0))

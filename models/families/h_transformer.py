@@ -47,8 +47,8 @@ class HTransformerCore(Roles):
         super().__init__()
         if block < 2 or block % 2:
             raise ValueError(
-                "block is the number of clusters that attend together, an even number from 2 on: "
-                f"got {block}; use {max(2, block + block % 2)}"
+                "block is the number of neighbouring clusters that attend to each other, even "
+                f"and at least 2: got {block}; use {max(2, block + block % 2)}"
             )
         self.block, self.dropout = block, site.attention_dropout
         self.relative: nn.Parameter | None = None
@@ -103,8 +103,8 @@ class HTransformerCore(Roles):
         most = 0 if here.seen.device.type == "meta" else int(here.seen.max())
         if most + q.shape[2] > here.capacity:
             raise ValueError(
-                f"the state's levels reach {here.capacity} tokens: it has seen {most} and "
-                f"{q.shape[2]} more came; ask for a larger memory"
+                f"this state was made for up to {here.capacity} tokens: it has read {most} and "
+                f"got {q.shape[2]} more; make the state with a larger memory"
             )
         if not most:
             o = self(q, k, v, layout._replace(start=None))

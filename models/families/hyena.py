@@ -100,7 +100,7 @@ class Hyena(Family):
         check_least(2, order=self.order)
         if not 0 < self.fast_decay <= self.slow_decay:
             raise ValueError(
-                "decays must be positive, the fastest first: got "
+                "decays must be positive, and fast_decay at most slow_decay: got "
                 f"fast_decay={self.fast_decay}, slow_decay={self.slow_decay}"
             )
         width, inner = site.width, (self.order + 1) * site.width

@@ -134,9 +134,9 @@ class LambdaLayer(Family):
         """Make projections and positions."""
         if site.width % site.heads:
             raise ValueError(
-                "the heads' outputs lie side by side, so heads must divide width: got "
-                f"heads={site.heads}, width={site.width}; set model.backbone.width to a multiple "
-                f"of {site.heads}"
+                "the outputs of all heads together fill the width, so heads must divide width: "
+                f"got heads={site.heads}, width={site.width}; set model.backbone.width to a "
+                f"multiple of {site.heads}"
             )
         reach = site.max_length if site.causal else 2 * site.max_length - 1
         check_window(self.window, reach, causal=site.causal)
@@ -214,8 +214,8 @@ class LambdaLayer(Family):
         del memory
         if self.window is None:
             raise Unsupported(
-                "window=null has a vector for every distance, so that a state would hold all "
-                "values: set model.mixer.window to a number of tokens"
+                "window=null uses a vector for every distance, so the state would store all "
+                "earlier values: set model.mixer.window to a number of tokens"
             )
         weight = self.v_proj.weight
         return self._empty(batch_size, weight.new_zeros(0, dtype=sum_dtype(weight)))
@@ -227,11 +227,11 @@ def check_window(window: int | None, reach: int, *, causal: bool) -> None:
         return
     if window < 1 or (window > reach and window != WINDOW):
         raise ValueError(
-            f"window counts tokens, of which these inputs have {reach} in reach: got {window}; use "
-            f"1 to {reach}, or null for all"
+            f"window is a number of tokens, and inputs of this length need at most {reach}: got "
+            f"{window}; use 1 to {reach}, or null for all"
         )
     if not causal and window % 2 == 0:
         raise ValueError(
-            f"window must be odd, to have a middle, where both sides are seen: got {window}; use "
-            f"{window - 1}"
+            f"window must be odd in a bidirectional model, so that it has a middle: got {window}; "
+            f"use {window - 1}"
         )

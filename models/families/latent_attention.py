@@ -206,8 +206,8 @@ class LatentAttention(Family):
         inside = self.rotary_width or self.core.slopes is not None or self.core.relative is not None
         if self.traits.causal or (inside and at is None):
             raise Unsupported(
-                "cross attention reads the whole source without positions: build "
-                f"{type(self).__name__} at a site with causal=False, positions=none"
+                "cross attention reads the whole source, without positions in the mixer: build "
+                f"{type(self).__name__} with causal=False and positions=none"
             )
         of_queries, of_keys = (None, None) if at is None else at
         q = self.queries(blanked(x, layout, self.traits), of_queries)

@@ -142,14 +142,14 @@ class LinearCore(FeatureCore):
         by_length = denominator == Denominator.root_length
         if causal and by_length:
             raise Unsupported(
-                "denominator=root_length knows the whole length: it cannot be causal; choose "
-                "denominator=weights"
+                "denominator=root_length divides by the length of the whole sequence, so it "
+                "cannot be causal: choose denominator=weights"
             )
         lra = variant == Variant.lra
         check_direction(feature_map, causal)
         if causal and lra:
             raise Unsupported(
-                "variant=lra hides nothing from earlier tokens: it cannot be causal; choose "
+                "variant=lra lets every token read later tokens, so it cannot be causal: choose "
                 "variant=faithful"
             )
         supports = Traits().supports

@@ -144,20 +144,23 @@ class Linformer(MultiHead):
     ) -> None:
         if site.causal:
             raise Unsupported(
-                "Linformer mixes all positions in every slot, so no mask can hide later tokens: "
-                "got a causal site; choose a causal family"
+                "Linformer mixes all positions before it attends, so a mask cannot hide later "
+                "tokens: got a task that needs a causal model; choose a causal family"
             )
         lra = variant == Variant.lra
         projected_length = projected_length or [16 if lra else 128]
         sharing = sharing or (Sharing.kv if lra else Sharing.headwise)
         slots, shared = site.at(projected_length), sharing.by_model
         if slots < 1:
-            raise ValueError(f"projected_length counts slots: got {slots}; use 1 or more")
+            raise ValueError(
+                f"projected_length is the number of vectors that keys are mapped to: got {slots}; "
+                "use 1 or more"
+            )
         if deviation is not None and deviation <= 0:
             raise ValueError(f"deviation must be positive, or null: got {deviation}")
         if shared and len(set(projected_length)) > 1:
             raise ValueError(
-                f"sharing={sharing} holds one map for all layers: got "
+                f"sharing={sharing} uses one map for all layers: got "
                 f"projected_length={projected_length}; give one value, or sharing=kv"
             )
 

@@ -71,9 +71,10 @@ class LongShortRangeAttention(Family):
         width = site.width // 2 if attention_width is None else attention_width
         if not 0 < width < site.width or width % site.heads or (site.width - width) % site.heads:
             raise ValueError(
-                "attention_width parts the channels, of which each branch gets a multiple of "
-                f"heads={site.heads}: got {width} of {site.width}; set model.backbone.width to a "
-                f"multiple of {2 * site.heads}, or another attention_width"
+                "attention_width divides the channels between two branches, and each needs a "
+                f"multiple of heads={site.heads}: got attention_width={width}, "
+                f"width={site.width}; set model.backbone.width to a multiple of {2 * site.heads}, "
+                "or another attention_width"
             )
         self.widths = [width, site.width - width]
         kind = {Branch.light: LightConvolution, Branch.dynamic: DynamicConvolution}[convolution]

@@ -129,8 +129,8 @@ class LongformerCore(nn.Module):
         """Return the empty state of every part."""
         if self.sees_cls:
             raise Unsupported(
-                "a global CLS vector is seen for ever, which the state along time has no room for: "
-                "set global_cls=false"
+                "every later token would attend to a global CLS vector, which the state of fixed "
+                "size does not store: set global_cls=false"
             )
         batch, _, memory, key, value = shape
         sizes = [(batch, count, memory, key, value) for count in self.counts]
@@ -146,7 +146,9 @@ class LongformerCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Attend to the remembered tokens and to the new ones up to each query."""
         if layout.is_global is not None:
-            raise Unsupported("extend with a state knows no global tokens: pass is_global=None")
+            raise Unsupported(
+                "extend with a state does not support global tokens: pass is_global=None"
+            )
         states = cast(tuple[State, ...], state)
         results = [
             self.part(index).extend(q, k, v, layout, states[index])
@@ -233,8 +235,8 @@ class Longformer(MultiHead):
         if layout.is_global is not None:
             if not self.sees_mask:
                 raise Unsupported(
-                    "layout.is_global was given to a Longformer without projections for it: set "
-                    "global_mask=true"
+                    "layout.is_global marks global tokens, but this Longformer has no projections "
+                    "for them: set global_mask=true"
                 )
             is_global = layout.is_global
             if self.sees_cls:

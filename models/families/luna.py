@@ -152,7 +152,7 @@ class Luna(Family):
             )
         if site.causal and self.pack_heads != site.heads:
             raise Unsupported(
-                "the causal form packs and unpacks in one, with the same heads: got "
+                "the causal form packs and unpacks with the same heads: got "
                 f"pack_heads={pack_heads}, heads={site.heads}; use pack_heads=null"
             )
         self.tied, self.dynamic, self.activation = tie_kv, dynamic_projection, activation
@@ -171,8 +171,9 @@ class Luna(Family):
         self.slots = site.share("luna.slots", lambda: Slots(slots, site.width))
         if len(self.slots.weight) != slots:
             raise ValueError(
-                f"all layers go through the same slots: got slots={slots} after "
-                f"{len(self.slots.weight)} in a layer before; use one number"
+                f"all layers read and write the same slots: got slots={slots} after "
+                f"slots={len(self.slots.weight)} in an earlier layer; use one number for all "
+                "layers"
             )
         self.slot_norm = None if site.causal else nn.LayerNorm(site.width)
         self.traits = Traits(

@@ -92,14 +92,14 @@ class Mamba2(LogLinearMixer):
         """
         if site.heads % self.groups:
             raise ValueError(
-                f"groups share heads evenly: got {self.groups} groups of {site.heads} heads"
+                f"groups must divide heads: got groups={self.groups}, heads={site.heads}"
             )
         if self.quasi_separable and site.causal:
             raise Unsupported("quasi_separable is bidirectional: set it to false in a causal model")
         if self.quasi_separable and self.convolution is not None and not self.convolution % 2:
             raise ValueError(
-                f"a centred convolution has an odd number of taps: got {self.convolution}; 7 is "
-                "usual"
+                f"a centred convolution reads an odd number of positions: got {self.convolution}; "
+                "7 is usual"
             )
         self.sides = 2 if self.quasi_separable else 1
         width, shared = self.expansion * site.inner_width, self.sides * self.groups * self.states

@@ -248,8 +248,9 @@ class Mega(Family):
         length, chunk = q.shape[2], self.chunk_length
         if self.limited and state is None and length > self.longest:
             raise ValueError(
-                f"relative=simple has numbers for up to {self.longest} tokens: got {length}; "
-                "truncate, build the model with a larger max_length, or set chunk_length"
+                f"relative=simple has a bias for each distance in up to {self.longest} tokens: "
+                f"got {length}; truncate, build the model with a larger max_length, or set "
+                "chunk_length"
             )
         size = length if chunk is None else min(length, chunk)
         pieces = -(-length // size)
@@ -346,12 +347,12 @@ class Mega(Family):
         Without chunks they are those of the last `memory` tokens, the newest included.
         """
         if memory < 1:
-            raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
+            raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")
         if self.limited and memory > self.longest:
             raise Unsupported(
-                f"relative=simple has numbers for up to {self.longest} tokens: got a memory of "
-                f"{memory}; remember fewer, build the model with a larger max_length, or set "
-                "chunk_length"
+                f"relative=simple has a bias for each distance in up to {self.longest} tokens: "
+                f"got a memory of {memory}; remember fewer, build the model with a larger "
+                "max_length, or set chunk_length"
             )
         _, key_width, value_width, _ = self.widths
         like = self.average.gamma

@@ -84,12 +84,15 @@ class MultiresConv(Family):
     def build(self, site: Site) -> None:
         """Make filters and weights. ValueError for `taps` or `levels` that do not fit."""
         if self.taps < 2:
-            raise ValueError(f"taps must be at least 2, which can stand apart: got {self.taps}")
+            raise ValueError(
+                "taps must be at least 2, because dilation spreads the taps of a kernel: got "
+                f"{self.taps}"
+            )
         most = max(1, depth_for(site.max_length, self.taps))
         if self.levels is not None and not 1 <= self.levels <= most:
             raise ValueError(
-                f"levels must lie in 1 to {most}, which reach over {site.max_length} tokens: got "
-                f"{self.levels}; leave it at null for the most"
+                f"levels must be from 1 to {most}, which is enough to reach all of "
+                f"{site.max_length} tokens: got {self.levels}; null takes the largest"
             )
         width, depth = site.width, most if self.levels is None else self.levels
         self.low = nn.Parameter(torch.empty(width, self.taps))
@@ -113,7 +116,10 @@ class MultiresConv(Family):
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue behind the inputs in `flow.state`; with state None, behind nothing."""
         if flow.state is not None and layout.document is not None:
-            raise ValueError("a stream is one document: reset its state, pass document=None")
+            raise ValueError(
+                "a state continues one document: begin with an empty state for each document, and "
+                "pass document=None"
+            )
         x = blanked(flow.x, layout, self.traits)
         order, document = together(layout)
         before = cast("tuple[Tensor, ...] | None", flow.state)

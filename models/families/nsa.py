@@ -104,17 +104,18 @@ class NativeSparseAttention(Family):
             )
         if step < 1 or size % step or block % step:
             raise ValueError(
-                f"stride must divide compressed_block={size} and block={block}: got {step}; 1 does"
+                f"stride must divide compressed_block={size} and block={block}: got {step}; 1 "
+                "always works"
             )
         if top < first + local:
             raise ValueError(
-                f"top counts the blocks of first={first} and local={local} too: got {top}; use "
-                f"{first + local} or more"
+                f"top is the number of all chosen blocks, those of first={first} and "
+                f"local={local} included: got {top}; use {first + local} or more"
             )
         if key_value_heads < 1 or site.heads % key_value_heads:
             raise ValueError(
-                f"key_value_heads must divide the heads of queries: got {key_value_heads} of "
-                f"{site.heads}"
+                "key_value_heads must divide the number of query heads: got "
+                f"key_value_heads={key_value_heads}, heads={site.heads}"
             )
         self.rotary = site.positions == Positions.rotary
         self.width = width = site.head_width

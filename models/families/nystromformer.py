@@ -126,7 +126,10 @@ class NystromCore(nn.Module):
     ) -> None:
         super().__init__()
         if site.causal:
-            raise Unsupported("landmarks average over the whole sequence: it cannot be causal")
+            raise Unsupported(
+                "landmarks are means over parts of the whole sequence, so Nyströmformer cannot be "
+                "causal: choose a causal family"
+            )
         self.landmarks, self.inverse, self.padding = landmarks, inverse, padding
         self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
         # Landmarks of all tokens, or one of each token.

@@ -185,8 +185,8 @@ class Reformer(Family):
         factors = bucket_factors(site.max_length, chunk) if buckets is None else list(buckets)
         if not factors or any(f < 2 or f % 2 for f in factors):
             raise ValueError(
-                "buckets come in pairs of directions, one factor or more, each even: got "
-                f"buckets={factors}; write [64], or [16, 32] for 512"
+                "buckets is a list of even numbers, whose product is the number of hash buckets: "
+                f"got buckets={factors}; write [64], or [16, 32] for 512"
             )
         self.heads, self.positions, self.dropout = (
             site.heads,
@@ -303,8 +303,8 @@ class Reformer(Family):
         """Refuse."""
         del batch_size, memory
         raise Unsupported(
-            "Reformer has no state along time: the bucket of a new token moves the chunks of "
-            "earlier ones; run the whole sequence through forward"
+            "Reformer has no state that continues from token to token, because a new token can "
+            "move earlier ones to other chunks: run the whole sequence through forward"
         )
 
     def after_step(self, step: int, generator: torch.Generator) -> None:

@@ -67,7 +67,7 @@ class RWKV7(ShiftedMixer):
         if ranks is None:
             ranks = [32 * max(1, round(c * width**0.5 / 32)) for c in RANK_FACTORS]
         if len(ranks) != len(RANK_FACTORS) or min(ranks) < 1:
-            raise ValueError(f"ranks are four numbers, at least 1, or null: got {ranks}")
+            raise ValueError(f"ranks must be four numbers, each at least 1, or null: got {ranks}")
         self.r_proj, self.k_proj, self.v_proj = self.projections(site, inner, inner, inner)
         for layer, gain in ((self.r_proj, 1.0), (self.k_proj, 0.1), (self.v_proj, 1.0)):
             nn.init.orthogonal_(layer.weight, gain=gain)

@@ -107,7 +107,10 @@ class S4(StateSpace):
         width = site.width
         number = width if self.independent is None else self.independent
         if self.states < 2 or self.states % 2:
-            raise ValueError(f"states come in pairs: got states={self.states}; use 2, 4, 6 or more")
+            raise ValueError(
+                "states must be even, because complex states come in conjugate pairs: got "
+                f"states={self.states}; use 2, 4, 6 or more"
+            )
         if number < 1 or width % number:
             raise ValueError(
                 "state spaces are assigned to channels cyclically, so independent must divide "

@@ -174,10 +174,13 @@ class S5(StateSpace):
     def build(self, site: Site) -> None:
         """Draw dynamics and C. ValueError for states, blocks or steps that do not fit."""
         if self.states < 2 or self.states % 2:
-            raise ValueError(f"states come in pairs: got states={self.states}; use 2, 4, 6 or more")
+            raise ValueError(
+                "states must be even, because complex states come in conjugate pairs: got "
+                f"states={self.states}; use 2, 4, 6 or more"
+            )
         if self.blocks < 1 or self.states % (2 * self.blocks):
             raise ValueError(
-                f"blocks must cut states into even parts: got blocks={self.blocks}, "
+                f"blocks must divide states into parts of even size: got blocks={self.blocks}, "
                 f"states={self.states}; use blocks=1, or states that are a multiple of 2 * blocks"
             )
         check_steps(self.step_min, self.step_max)

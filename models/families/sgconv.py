@@ -132,7 +132,7 @@ class SGConv(Family):
             raise ValueError(f"stretch must be a power of two: got {stretch}; use 1, 2, 4 or 8")
         if not 0 < decay_min <= decay_max:
             raise ValueError(
-                "decays must be positive, the smallest first: got "
+                "decays must be positive, and decay_min at most decay_max: got "
                 f"decay_min={decay_min}, decay_max={decay_max}"
             )
         self.kernels, self.mixing, self.dropout, self.rate = kernels, mixing, dropout, rate

@@ -120,7 +120,7 @@ class SinkhornOptions(NamedTuple):
         lra = self.variant == Variant.lra
         if site.causal and (self.sortcut or lra):
             raise Unsupported(
-                f"{'variant=lra' if lra else 'sortcut'} looks at the whole sequence, and this "
+                f"{('variant=lra' if lra else 'sortcut')} reads the whole sequence, and this "
                 "model is causal: choose sortcut=null, variant=faithful"
             )
 
@@ -351,8 +351,8 @@ class Sinkhorn(MultiHead):
             return None
         if x.shape[1] > self.max_length:
             raise ValueError(
-                f"the sort net has outputs for {self.max_length} tokens: got {x.shape[1]}; build "
-                "it with a larger max_length, or choose sort_net=attention"
+                f"the sort network has outputs for at most {self.max_length} tokens: got "
+                f"{x.shape[1]}; build it with a larger max_length, or choose sort_net=attention"
             )
         with full_precision(x):
             pooled = sorting.pool(sorting.split_blocks(x, self.cut), causal=self.causal) / self.cut

@@ -223,16 +223,21 @@ class Skyformer(MultiHead):
         padding: PaddingRule = PaddingRule.exact,
     ) -> None:
         if site.causal:
-            raise Unsupported(f"{form} attention has no causal form: build it bidirectional")
+            raise Unsupported(
+                f"{form} attention has no causal form: choose a causal family, or a task that "
+                "reads the whole sequence"
+            )
         if landmarks < 2 or landmarks % 2:
             raise ValueError(
-                "landmarks are half queries and half keys, so their number is even and above 0: "
-                f"got {landmarks}; use {max(2, landmarks + landmarks % 2)}"
+                "half of the landmarks are queries and half are keys, so their number must be "
+                f"even and above 0: got {landmarks}; use {max(2, landmarks + landmarks % 2)}"
             )
         if gamma < 0:
             raise ValueError(f"gamma must not be negative: got {gamma}; the authors use 0.1")
         if inverse == Inverse.ridge:
-            raise ValueError("inverse=ridge is not offered: gamma is the ridge; got inverse=ridge")
+            raise ValueError(
+                "Skyformer sets the ridge by gamma: got inverse=ridge; choose another inverse"
+            )
         rule = InverseRule(inverse=inverse, iterations=iterations, initialisation=initialisation)
         core: GaussianCore | SkyformerCore = GaussianCore(site.attention_dropout)
         if form == SkyformerForm.skyformer:

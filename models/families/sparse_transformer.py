@@ -86,8 +86,8 @@ class SparseCore(nn.Module):
         self.summary = (10 if lra else 8) if chosen.summary is None else chosen.summary
         if lra and site.causal and site.cls:
             raise Unsupported(
-                "variant=lra lets the CLS vector see all and all see it: a causal model cannot; "
-                "choose another pooling, or variant=faithful"
+                "in variant=lra, all tokens and the CLS vector attend to each other, which a "
+                "causal model forbids: choose another pooling, or variant=faithful"
             )
         if self.head_use == HeadUse.heads and site.heads < 2:
             raise ValueError(
@@ -103,7 +103,7 @@ class SparseCore(nn.Module):
         stride = self.sparsity.stride
         if self.pattern == SparsePattern.fixed and self.summary >= stride:
             raise ValueError(
-                f"summary must be less than the stride, or every token is seen by all: got "
+                "summary must be less than the stride, or every token would attend to all: got "
                 f"summary={self.summary}, stride={stride}; choose a smaller summary"
             )
         alibi = site.positions == Positions.alibi

@@ -254,8 +254,8 @@ class Synthesizer(Family):
         """Mix along the length; ValueError for a longer input than the logits have columns."""
         if layout.start is not None:
             raise Unsupported(
-                "tokens that do not begin at position 0 need the state behind those before: call "
-                "extend with one"
+                "tokens that begin after position 0 need the state of the tokens before them: "
+                "call extend with that state"
             )
         if x.shape[1] > self.max_length:
             raise ValueError(
@@ -294,9 +294,10 @@ class Synthesizer(Family):
         if not kv_cache.fits(flow.state, x.shape[1]):
             memory = cast(tuple[Tensor, ...], flow.state)[1].shape[2]
             raise ValueError(
-                f"the memory is full: it holds {int(seen.max())} of {memory} tokens and "
-                f"{x.shape[1]} more came; logits belong to positions from the first on, so none "
-                "can be dropped: ask for a larger memory, up to max_length, or start anew"
+                f"the memory is full: it has {int(seen.max())} of {memory} tokens and got "
+                f"{x.shape[1]} more. Logits belong to absolute positions, so the oldest tokens "
+                "cannot be dropped: make the state with a larger memory, up to max_length, or "
+                "begin with an empty state"
             )
         cached = kv_cache.append_keys(flow.state, k, v)
         if cached.begins:

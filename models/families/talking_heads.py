@@ -100,8 +100,8 @@ def mixing_map(rows: int, columns: int, mixing: Mixing) -> nn.Parameter:
         return nn.Parameter(nn.init.normal_(torch.empty(rows, columns), std=columns**-0.5))
     if rows != columns:
         raise ValueError(
-            f"mixing=identity needs as many heads of each kind: got {columns} to {rows}; set "
-            "mixing=normal, or leave key_heads and value_heads at null"
+            f"mixing=identity needs equal numbers of heads on both sides: got {columns} and "
+            f"{rows}; set mixing=normal, or leave key_heads and value_heads at null"
         )
     return nn.Parameter(torch.eye(rows))
 

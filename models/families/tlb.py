@@ -229,7 +229,7 @@ def _refuse(site: Site, config: BackboneConfig) -> None:
     if site.causal:
         raise Unsupported(
             "TemporalLatentBottleneck attends to both directions within a chunk and gives one "
-            "output per sequence: it cannot be a language model; choose a task with one answer "
+            "output per sequence: so it cannot be a language model: choose a task with one answer "
             "per sequence"
         )
     means = (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
@@ -237,12 +237,12 @@ def _refuse(site: Site, config: BackboneConfig) -> None:
     if not answers_tokens and config.pooling not in means:
         raise Idle(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
-            f"set model.backbone.pooling=mean, not {config.pooling}",
+            f"set model.backbone.pooling=mean in place of {config.pooling}",
             "backbone.pooling",
         )
     if config.feed_forward == FeedForward.none:
         raise Unsupported(
-            "every layer of TemporalLatentBottleneck has a network: set "
+            "every layer of TemporalLatentBottleneck has a feed-forward network: set "
             "model.backbone.feed_forward=gelu, or another activation, not none"
         )
     if config.positions in INSIDE:

@@ -74,8 +74,8 @@ class TTT(GatedMixer):
         super().__init__()
         if site.head_width % 2:
             raise ValueError(
-                f"keys are rotated by pairs of channels: got heads of {site.head_width}; change "
-                "heads or head_width to even ones"
+                f"rotary positions turn pairs of channels: got heads of {site.head_width} "
+                "channels; change heads or head_width, so that the number is even"
             )
         has, width, key_width = biases(site, bias, default=False), site.inner_width, site.head_width
         self.heads, self.rate = site.heads, rate

@@ -215,7 +215,10 @@ class Yoso(MultiHead):
         redraw_every: Whole = 1,
     ) -> None:
         if site.causal:
-            raise Unsupported("YOSO has no causal form: build it bidirectional")
+            raise Unsupported(
+                "YOSO has no causal form: choose a causal family, or a task that reads the whole "
+                "sequence"
+            )
         tau_grows = tau is None
         if tau is None:
             tau = round(math.log2(site.max_length))
@@ -225,8 +228,8 @@ class Yoso(MultiHead):
             )
         if gradient == Gradient.true and mode == YosoEstimator.hashed:
             raise ValueError(
-                "gradient=true needs mode=expectation: hashes estimate the weights and not their "
-                "derivative; got mode=hashed"
+                "gradient=true needs mode=expectation, because hashes estimate the weights "
+                "without their derivative: got mode=hashed"
             )
         self.draw = partial(draw_planes, site.heads, site.head_width, hashes * tau)
         planes = None

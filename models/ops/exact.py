@@ -189,8 +189,8 @@ def refuse_in_stream(layout: Layout) -> None:
     """Raise ValueError for facts that a stream does not have."""
     if layout.document is not None or layout.prefix is not None:
         raise ValueError(
-            "extend with a state reads one document without a prefix per row: reset rows where "
-            "documents begin, and pass a prefix through forward"
+            "extend with a state reads one document per row, without a prefix: begin each "
+            "document with an empty state, and pass rows with a prefix to forward"
         )
 
 

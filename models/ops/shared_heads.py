@@ -78,8 +78,9 @@ def head_blocks(heads: int, width: int) -> Float[Tensor, "h w"]:
     each = -(-width // heads)
     if each * (heads - 1) >= width:
         raise ValueError(
-            f"shares of {each} give some of {heads} heads none of {width} shared columns: "
-            f"choose key_width as a multiple of {heads}, or mixing=normal or ones"
+            f"with {each} shared columns for each head, some of {heads} heads get none of the "
+            f"{width} columns: choose key_width as a multiple of {heads}, or mixing=normal or "
+            "ones"
         )
     owner = torch.arange(width, device="cpu") // each
     return (owner == torch.arange(heads, device="cpu")[:, None]).float()

@@ -47,8 +47,8 @@ class _Tensors:
         """Return a tensor of this shape; -1 stands for any number."""
         if name not in self.left:
             raise ValueError(
-                f"{self.path} has no tensor {name}: it is truncated, or one file of several, "
-                "whose index must be named instead"
+                f"{self.path} has no tensor {name}: the file is truncated, or it is one file of "
+                "several; name the index of these files"
             )
         tensor = self.left.pop(name)
         if len(tensor.shape) != len(shape) or any(
@@ -57,7 +57,7 @@ class _Tensors:
             wanted_shape = ", ".join("any" if size == -1 else str(size) for size in shape)
             raise ValueError(
                 f"{self.path}: {name} has shape {list(tensor.shape)}, wanted [{wanted_shape}]; "
-                "this checkpoint is not of the original kind"
+                "this checkpoint belongs to another kind of model"
             )
         if odd := tensor.numel() - int(tensor.isfinite().sum()):
             raise ValueError(
@@ -232,8 +232,8 @@ def _weights(path: Path, tensors: Mapping[str, Tensor]) -> Weights:
     ours, loose = form.read(file)
     if file.left:
         raise ValueError(
-            f"{path} has tensors that {kind} does not have: {short_list(sorted(file.left)[:3])}; "
-            "it computes something else"
+            f"{path} has tensors that {kind} does not have: {short_list(sorted(file.left)[:3])}. "
+            "It computes another function, so its weights cannot be copied"
         )
     tied = "head.weight" in ours and torch.equal(ours["head.weight"], ours["embedding.weight"])
     return Weights(
@@ -259,8 +259,9 @@ def _kind(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Ten
         prefix = FORMATS[kind].prefix
         return kind, {_modern(name.removeprefix(prefix)): v for name, v in tensors.items()}
     raise ValueError(
-        f"{path} has names of neither {' nor '.join(FORMATS)}: got "
-        f"{short_list(sorted(tensors)[:3]) or 'no tensors'}; convert it to one of these"
+        f"the names of the tensors in {path} belong to neither {' nor '.join(FORMATS)}: got "
+        f"{short_list(sorted(tensors)[:3]) or 'no tensors'}; convert the file to one of these "
+        "formats"
     )
 
 

@@ -124,8 +124,8 @@ def transfer(
     weights = weights_of(source) if isinstance(source, Backbone) else source
     if not isinstance(target.stack, Stack):
         raise Unsupported(
-            f"a model with a custom stack has no place for weights of {weights.name}: choose a "
-            "family that mixes between the blocks of the ordinary stack"
+            f"this model arranges its layers itself, so weights of {weights.name} cannot be "
+            "copied into it: choose another family"
         )
     _check_options(weights, target, parts)
     target_state = target.state_dict()
@@ -175,15 +175,16 @@ def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferR
         raise Unsupported(
             f"{name} does not fit this model: {len(missing)} of its {len(state)} tensors are "
             f"missing{f', such as {near}' if near else ''}; {len(foreign)} of the file's "
-            f"{len(tensors)} have no place{f', such as {_some(foreign)}' if foreign else ''}. "
+            f"{len(tensors)} do not exist in it{f', such as {_some(foreign)}' if foreign else ''}. "
             "Build the model with the options it was trained with, or rename the tensors: "
             "`lra.model(...).state_dict()` has the names"
         )
     for key, tensor in stored.items():
         if tensor.shape != state[key].shape:
             raise Unsupported(
-                f"{key} of {name} has shape {list(tensor.shape)}, this model's "
-                f"{list(state[key].shape)}: build it with the options it was trained with"
+                f"{key} of {name} has shape {list(tensor.shape)}, but this model needs "
+                f"{list(state[key].shape)}: build the model with the options with which these "
+                "weights were trained"
             )
         if odd := tensor.numel() - int(tensor.isfinite().sum()):
             raise Unsupported(
@@ -217,8 +218,8 @@ def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
         if key == "positions" and parts == Parts.blocks and not {got, wanted} & INSIDE:
             continue
         raise Unsupported(
-            f"weights of {weights.name} were made for {key}={wanted}: this model has {got}; "
-            f"set model.backbone.{key}={wanted}"
+            f"weights of {weights.name} were trained with {key}={wanted}, but this model has "
+            f"{got}; set model.backbone.{key}={wanted}"
         )
 
 
@@ -233,10 +234,10 @@ def _fit_vocabulary(
     if any(grouped):
         kinds = ["in groups" if each else "in one table" for each in grouped]
         raise Unsupported(
-            "vectors of tokens in groups (embedding=adaptive) are copied unchanged: "
-            f"{weights.name} has them {kinds[0]}, this model {kinds[1]}, or their scale "
-            "differs; set embedding, tied_embeddings and the task's objective alike, or take "
-            "the blocks alone"
+            "with embedding=adaptive, the vectors of tokens can only be copied unchanged: "
+            f"{weights.name} has them {kinds[0]}, this model {kinds[1]}, or their scale differs; "
+            "give both models the same embedding, tied_embeddings and objective of the task, or "
+            "copy the blocks alone"
         )
     old, new = state[EMBEDDING], target_state[EMBEDDING]
     given, wanted = old.shape, new.shape
@@ -247,7 +248,7 @@ def _fit_vocabulary(
             differ = f"tables differ in width; set model.backbone.embedding_width={given[1]}"
         raise Unsupported(
             f"the embedding of {weights.name} has shape {list(given)}, this model's "
-            f"{list(wanted)}: their {differ}, or take the blocks alone"
+            f"{list(wanted)}: their {differ}, or copy the blocks alone"
         )
     if weights.added_ids != added:
         factor = target.input_scale / weights.input_scale  # by which all rows are divided below
@@ -294,8 +295,8 @@ def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> No
     if tied:
         if target.config.residual != Residual.pre_norm or not target.config.stack_norm:
             raise Unsupported(
-                f"the embedding of {weights.name} has another scale, which only a last norm "
-                "could correct: set model.backbone.tied_embeddings=false"
+                f"the embedding of {weights.name} has another scale, which only a norm before the "
+                "head could correct: set model.backbone.tied_embeddings=false"
             )
         state["head.weight"] = state[EMBEDDING]
         for name in (NORM + kind for kind in ("weight", "bias")):
@@ -337,14 +338,15 @@ def _check_shapes(
     homeless = sorted(set(state) - set(target_state))
     if homeless:
         raise Unsupported(
-            f"this model has no place for {_some(homeless)} of {name}: choose a family with "
-            "projections of queries, keys, values and output, each with a bias where they have one"
+            f"weights cannot be copied: this model has no parameter for {_some(homeless)} of "
+            f"{name}; choose a family with projections of queries, keys, values and output, and "
+            "with a bias wherever the source model has one"
         )
     for key, value in state.items():
         if value.shape != target_state[key].shape:
             raise Unsupported(
-                f"{key} of {name} has shape {list(value.shape)}, this model's "
-                f"{list(target_state[key].shape)}: build the two with the same options"
+                f"{key} of {name} has shape {list(value.shape)}, but this model needs "
+                f"{list(target_state[key].shape)}: build both models with the same options"
             )
 
 

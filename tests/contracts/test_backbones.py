@@ -111,7 +111,7 @@ def test_a_short_memory_is_the_same_function_in_any_partition(family, positions)
         one_by_one = streamed(model, fresh, [1] * TEXT)
     except ValueError:
         assert family not in ENDLESS
-        with pytest.raises(ValueError, match="ask for a larger memory"):
+        with pytest.raises(ValueError, match="make the state with a larger memory"):
             streamed(model, fresh, [TEXT])
         return
     for cuts in ([8, 1, 1, 10], [2] * 3 + [14]):

@@ -246,7 +246,7 @@ def test_a_module_that_ignores_its_mask_fails_with_the_way_out() -> None:
     findings = check_mixer(wrap(Ignores, **SQUARE), causal=False, **SMALL)
     (failed,) = [finding for finding in findings if not finding.passed]
     assert failed.check == "bidirectional.padding"
-    assert "Ignores gets mask=padding as key_padding_mask: set another form" in failed.detail
+    assert "Ignores receives mask=padding as key_padding_mask: set another form" in failed.detail
 
 
 # --- options, claims, draws -----------------------------------------------------------------
@@ -332,9 +332,17 @@ def needing(x, position_embeddings, mask=None):
     [
         (HuggingFaceAttention, {"causal": True}, "constructor needs config; wrap a function"),
         (Attention(16, 2), {}, "got an instance of Attention"),
-        (Seen, {}, "it is unknown whether Seen attends to later tokens, .*set causal=true"),
-        (Seen, {}, "causal=true .*; and Seen.forward takes 'mask', and its form .* set mask=ones"),
-        (Seen, {"causal": True}, "^Seen.forward takes 'mask', and its form is unknown"),
+        (Seen, {}, "lra cannot find out whether Seen attends to later tokens, .*set causal=true"),
+        (
+            Seen,
+            {},
+            "causal=true .*; and Seen.forward takes 'mask', but lra .* set mask=ones",
+        ),
+        (
+            Seen,
+            {"causal": True},
+            "^Seen.forward takes 'mask', but lra cannot find out the form of this mask",
+        ),
         (
             Seen,
             {"mask": "keep", "causal": True, "operations": "n2"},
@@ -351,8 +359,16 @@ def test_what_cannot_be_wrapped_is_refused(module: Any, claims: Any, words: str)
 @pytest.mark.parametrize(
     ("forward", "claims", "words"),
     [
-        (needing, {"mask": "keep"}, "forward needs position_embeddings, which nothing provides"),
-        (lambda x, attention_mask=None: x, {}, "'attention_mask', and its form is unknown"),
+        (
+            needing,
+            {"mask": "keep"},
+            "forward needs position_embeddings, which lra does not provide",
+        ),
+        (
+            lambda x, attention_mask=None: x,
+            {},
+            "'attention_mask', but lra cannot find out the form of this mask",
+        ),
         (lambda x: x, {"mask": "ones"}, "no parameter attention_mask or .* set mask_argument"),
     ],
 )

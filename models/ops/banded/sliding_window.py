@@ -50,7 +50,8 @@ def window_attention(
     length, past = q.shape[2], k.shape[2] - q.shape[2]
     if past % dilation:
         raise ValueError(
-            f"the past must have a multiple of dilation={dilation} tokens: got {past}; pad it"
+            "the tensors of earlier tokens must have a length that is a multiple of "
+            f"dilation={dilation}: got {past}; pad them"
         )
     if length == 1 and dilation > 1:
         k, v = (x[:, :, ::dilation] for x in (k, v))
@@ -118,7 +119,9 @@ class SlidingWindowCore(nn.Module):
                 f"{window}; for none choose model=identity"
             )
         if block is not None and block < 1:
-            raise ValueError(f"block must be at least 1, or null for the fastest: got {block}")
+            raise ValueError(
+                f"block must be at least 1, or null for the fastest value: got {block}"
+            )
         if dilation < 1:
             raise ValueError(
                 "dilation is the distance between two tokens that are attended to, at least 1: "

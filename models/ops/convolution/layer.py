@@ -64,8 +64,9 @@ class GatedConvolution(Family):
         reach = site.max_length if site.causal else 2 * site.max_length - 1
         if taps < 1 or (taps > reach and kernel != KERNEL):
             raise ValueError(
-                f"kernel is a number of taps, and with up to {site.max_length} tokens at most "
-                f"{reach} have an effect: got {taps}; use 1 to {reach}"
+                "kernel is the number of positions that a convolution reads, and with up to "
+                f"{site.max_length} tokens at most {reach} have an effect: got {taps}; use 1 to "
+                f"{reach}"
             )
         self.heads, self.taps, self.glu = site.heads, taps, glu
         self.left = taps - 1 if site.causal else (taps - 1) // 2

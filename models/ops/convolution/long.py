@@ -79,8 +79,8 @@ def check_length(length: int, longest: int | None) -> None:
     """Raise ValueError for more tokens than a kernel has lags."""
     if longest is not None and length > longest:
         raise ValueError(
-            f"the kernel was built for up to {longest} tokens: got {length}; build the model "
-            "for longer inputs (task.max_length), or remember fewer tokens"
+            f"the kernel was built for up to {longest} tokens: got {length}; build the model for "
+            "longer inputs (task.max_length), or make the state with a smaller memory"
         )
 
 

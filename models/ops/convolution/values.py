@@ -22,8 +22,8 @@ class ValueConvolution(nn.Module):
         super().__init__()
         if kernel < 1 or kernel % 2 == 0:
             raise ValueError(
-                "conv_kernel must be odd, so that it has a middle, or 0 for none: got "
-                f"{kernel}; use {max(0, kernel) + 1}"
+                "conv_kernel must be odd, so that the convolution has a middle, or 0 for no "
+                f"convolution: got {kernel}; use {max(0, kernel) + 1}"
             )
         self.weight = nn.Parameter(torch.empty(heads, kernel))
         nn.init.uniform_(self.weight, -1 / math.sqrt(kernel), 1 / math.sqrt(kernel))

@@ -215,7 +215,10 @@ class ShortConvolution(Roles):
     def __init__(self, width: int, taps: int, *, bias: bool) -> None:
         super().__init__()
         if taps < 2:
-            raise ValueError(f"convolution is a number of taps, at least 2, or null: got {taps}")
+            raise ValueError(
+                "convolution is the number of positions that it reads, at least 2, or null for "
+                f"no convolution: got {taps}"
+            )
         self.taps = taps
         self.weight = nn.Parameter(torch.empty(width, taps))
         self.bias = nn.Parameter(torch.empty(width)) if bias else None

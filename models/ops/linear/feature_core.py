@@ -60,8 +60,8 @@ class FeatureCore(nn.Module, ABC):
         """Return the empty sums: their size does not depend on the memory requested."""
         if self.traits.selection_leak:
             raise Unsupported(
-                f"{type(self).__name__} has no state along time with these options: its features "
-                "depend on the whole sequence"
+                f"with these options, {type(self).__name__} has no state that continues from "
+                "token to token, because its features depend on the whole sequence"
             )
         token = like.new_zeros(*shape[:2], 1, shape[3])
         return empty_memory(shape, self.maps(token, token, Layout()), like)

@@ -118,7 +118,8 @@ class InverseRule:
             )
         if self.inverse == Inverse.ridge and self.ridge <= 0:
             raise ValueError(
-                f"ridge must be above 0: got {self.ridge}; without one choose inverse=exact"
+                f"ridge must be above 0: got {self.ridge}; for an inverse without a ridge, choose "
+                "inverse=exact"
             )
 
     @property

@@ -136,7 +136,7 @@ class RecurrentMixer(Family):
         sides, hidden = directions(site, bidirectional=self.bidirectional), self.hidden_width
         if hidden is None and site.width % sides:
             raise ValueError(
-                "each of two directions has half of the width: got "
+                "a bidirectional layer uses half of the width for each direction: got "
                 f"model.backbone.width={site.width}; make it even, or set hidden_width"
             )
         hidden = site.width // sides if hidden is None else hidden

@@ -191,8 +191,8 @@ def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
     ("words", "complaint"),
     [
         (["their_layers:Blank", "--wrap"], "cannot be built from width and heads alone: its"),
-        (["their_layers:Pointwise", "--wrap"], "it is unknown whether Pointwise attends to later"),
-        (["their_layers:Pointwise", "--wrap", CLAIMS[0]], "its form is unknown: set mask=ones"),
+        (["their_layers:Pointwise", "--wrap"], "cannot find out whether Pointwise attends"),
+        (["their_layers:Pointwise", "--wrap", CLAIMS[0]], "the form of this mask: set mask=ones"),
         (["their_layers:Pointwise", "--wrap", "masks=ones"], "'masks': did you mean 'mask'"),
         (["their_layers:Pointwise", "--wrap", "mask=one"], "did you mean --wrap.mask=ones"),
         (["their_layers:Pointwise", "bais=1", "--wrap", *CLAIMS], "'bais': did you mean 'bias'"),

@@ -33,7 +33,7 @@ TASKS = {
     "with a CLS vector of a preset": "+experiment=lra_figure3",
 }
 OF_AN_OPTION = re.compile(
-    r"(got (model\.)?(backbone\.|mixer\.)?(\w+)=|has nothing to act on|has no use for|, not \w+$)"
+    r"(got (model\.)?(backbone\.|mixer\.)?(\w+)=|has no effect|has no use for|, not \w+$)"
 )
 """What a refusal says of the value of an option."""
 
@@ -72,7 +72,7 @@ def test_families_that_look_back_are_read_at_their_end_and_are_language_models(f
     config, model = of_words(f"model={family}", "task=wikitext2")
     assert config["model"]["backbone"]["pooling"] == "cls"
     assert model.causal
-    with pytest.raises(Idle, match=r"pooling has nothing to act on .* got last"):
+    with pytest.raises(Idle, match=r"pooling has no effect .* got last"):
         of_words(f"model={family}", "task=wikitext2", "model.backbone.pooling=last")
 
 

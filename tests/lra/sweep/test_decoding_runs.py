@@ -40,7 +40,7 @@ def test_a_sweep_becomes_rows_and_a_report(tmp_path: Path, capsys) -> None:
     }  # fmt: skip
     refused = times.loc[("reformer", "state")]
     assert set(refused["status"]) == {"unsupported"}
-    assert refused["reason"].str.contains("no state along time").all()
+    assert refused["reason"].str.contains("no state that continues from token to token").all()
     (table,) = tmp_path.glob("reports/*/decoding.md")
     assert "reformer (recomputed)" in table.read_text()
     assert run(tmp_path, *words) == 0

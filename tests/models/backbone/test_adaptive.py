@@ -82,10 +82,10 @@ def model(**changes) -> Backbone:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"softmax": "full"}, "no table that softmax=full could use for answers"),
+        ({"softmax": "full"}, "tied embeddings with softmax=full need one"),
         ({"embedding": "full"}, "set tied_embeddings=false, or embedding=adaptive"),
         ({"softmax_cutoffs": [50]}, "must ascend and begin below the vocabulary of 40"),
-        ({"softmax_shrink": 5.0}, "without a unit of width 16"),
+        ({"softmax_shrink": 5.0}, "width 16 so often"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes, words: str) -> None:

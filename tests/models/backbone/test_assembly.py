@@ -92,13 +92,13 @@ def test_an_epsilon_is_positive() -> None:
     [
         (
             {"feed_forward": FeedForward.none, "feed_forward_bias": False},
-            "feed_forward_bias has nothing to act on under feed_forward=none: got false; leave it "
+            "feed_forward_bias has no effect under feed_forward=none: got false; leave it "
             "at true, or choose feed_forward=gelu or gelu_tanh or relu or silu",
         ),
         ({"feed_forward": FeedForward.none, "feed_forward_chunks": 2}, "leave it at 1"),
         ({"reversible_output": "concat"}, "under residual=pre_norm: got concat; leave it at mean"),
         ({"axial_shape": [4, 4]}, r"under positions=learned: got \[4, 4\]; leave it at \[\]"),
-        ({"axial_widths": [4, 4]}, "axial_widths has nothing to act on"),
+        ({"axial_widths": [4, 4]}, "axial_widths has no effect"),
         ({"softmax_cutoffs": [4]}, "without softmax=adaptive or embedding=adaptive"),
         ({"softmax_shrink": 2.0}, "or embedding=adaptive: got 2.0; leave it at 4.0"),
         ({"cls_keep": "first_token", "pooling": "mean"}, "under pooling=mean: got first_token"),

@@ -139,7 +139,7 @@ def test_word_dropout_drops_rows_of_the_table_on_the_way_in(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"softmax_dropout": 0.2}, "softmax_dropout has nothing to act on under softmax=full"),
+        ({"softmax_dropout": 0.2}, "softmax_dropout has no effect under softmax=full"),
         ({"activation_dropout": 0.2, "feed_forward": FeedForward.none}, "activation_dropout has"),
         ({"activation_dropout": 1.0}, r"activation_dropout must lie in \[0, 1\): got 1.0"),
         ({"word_dropout": -0.1}, r"word_dropout must lie in \[0, 1\): got -0.1"),

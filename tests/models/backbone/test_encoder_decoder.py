@@ -102,9 +102,9 @@ def test_what_an_encoder_decoder_cannot_be(family, options, message) -> None:
 
 def test_it_has_no_state_and_needs_its_prefix() -> None:
     model, (tokens, keep, _) = model_for(SoftmaxAttention), rows()
-    with pytest.raises(Unsupported, match="no state along time"):
+    with pytest.raises(Unsupported, match="no state that continues from token to token"):
         model.initial_state(3, 8)
-    with pytest.raises(Unsupported, match="built for batches with prefix"):
+    with pytest.raises(Unsupported, match="needs batches with prefix"):
         model.predict(tokens, keep)
     with pytest.raises(ValueError, match="pass stack=encoder_decoder"):
         Backbone(model.config, model.facts, [SDPA], seed=0)

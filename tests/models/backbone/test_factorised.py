@@ -64,7 +64,7 @@ def test_weights_go_to_a_table_of_the_same_width(averaging):
 def test_refusals():
     with pytest.raises(ValueError, match="embedding_width must be at least 1: got 0"):
         BackboneConfig(embedding_width=0)
-    with pytest.raises(ValueError, match="embedding_width has nothing to act on under embedding="):
+    with pytest.raises(ValueError, match="embedding_width has no effect under embedding="):
         BackboneConfig(embedding_width=4, embedding="adaptive", softmax="adaptive")
     numbers = replace(facts(), scalars=True)
     found = idle_for_task(BackboneConfig(embedding_width=4), numbers)

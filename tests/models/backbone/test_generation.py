@@ -79,7 +79,7 @@ def test_draws_are_the_same_with_and_without_a_state(family: Any, sampling: Toke
 
 def test_a_model_without_a_state_writes_by_recomputing() -> None:
     made, (prompt,) = model(Reformer), prompts(6)
-    with pytest.raises(Unsupported, match="no state along time"):
+    with pytest.raises(Unsupported, match="no state that continues from token to token"):
         generate(made, [prompt], steps=2)
     (found,) = generate(made, [prompt], steps=4, recompute=True)
     assert found.tolist() == literal(made, prompt, 4)

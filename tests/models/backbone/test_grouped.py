@@ -67,7 +67,7 @@ def test_groups_divide_both_widths(groups):
 
 
 def test_what_has_no_network_has_no_groups(averaging):
-    with pytest.raises(ValueError, match="feed_forward_groups has nothing to act on"):
+    with pytest.raises(ValueError, match="feed_forward_groups has no effect"):
         BackboneConfig(feed_forward="none", feed_forward_groups=2)
     with pytest.raises(Unsupported, match="made for feed_forward_groups=2: this model has 1"):
         transfer(build(averaging, feed_forward_groups=2), build(averaging))

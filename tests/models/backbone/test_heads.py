@@ -167,7 +167,11 @@ def test_adaptive_softmax_is_the_formula():
         ([7, 7], 2.0, "must ascend"),
         ([0, 7], 2.0, "must ascend"),
         ([7, 20], 0.5, "softmax_shrink=0.5"),
-        ([7, 20], 5.0, "leaves the last of 2 groups without a unit of width 16: wanted 1 to 4"),
+        (
+            [7, 20],
+            5.0,
+            "divides width 16 so often that the last of 2 groups has no channel: wanted 1 to 4",
+        ),
     ],
 )
 def test_cut_offs_that_make_no_sense(cutoffs, shrink, message):

@@ -104,9 +104,9 @@ def test_what_cannot_be_honoured_is_refused_with_a_way_out() -> None:
     with pytest.raises(Unsupported, match="position_infused counts from the beginning of a row"):
         model_for("document", positions=Positions.position_infused)
     model, tokens = model_for("prefix"), torch.zeros(3, 1, LENGTH, dtype=torch.long)
-    with pytest.raises(Unsupported, match="built for batches with prefix"):
+    with pytest.raises(Unsupported, match="needs batches with prefix"):
         model.predict(tokens)
-    with pytest.raises(ValueError, match="continues rows without prefix"):
+    with pytest.raises(ValueError, match="can continue only rows without prefix"):
         model.predict(tokens, None, model.initial_state(3, LENGTH), Layout(prefix=torch.zeros(3)))
 
 

@@ -44,13 +44,13 @@ def test_what_cannot_tell_the_order_is_refused(head, pooling):
 @pytest.mark.parametrize("positions", [each for each in Positions if each != Positions.none])
 def test_positions_of_any_kind_tell_the_order(positions):
     model = checked([SoftmaxAttention], positions=positions, width=8, heads=2)
-    with pytest.raises(ValueError, match="order_blind has nothing to act on under positions="):
+    with pytest.raises(ValueError, match="order_blind has no effect under positions="):
         dataclasses.replace(model.config, order_blind=True)
 
 
 def test_one_layer_that_sees_order_is_enough():
     checked([SoftmaxAttention, FNet])
-    with pytest.raises(Unsupported, match="for SoftmaxAttention, Identity, tokens are a set"):
+    with pytest.raises(Unsupported, match="no effect on SoftmaxAttention, Identity"):
         checked([SoftmaxAttention, Identity])
     with pytest.raises(Unsupported, match=r"and FNet depends on it .* leave it at false"):
         checked([SoftmaxAttention, FNet], order_blind=True)

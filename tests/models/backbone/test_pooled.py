@@ -181,7 +181,7 @@ def test_answers_are_read_from_what_is_real(pooling):
 
 
 def test_weights_of_pools_are_not_read_as_those_of_tokens():
-    with pytest.raises(Unsupported, match="weights of a layer over a pooled sequence"):
+    with pytest.raises(Unsupported, match="in a layer that reads a pooled sequence"):
         readable(build(Funnel, **FUNNEL).stack)
 
 
@@ -193,7 +193,7 @@ def test_weights_of_pools_are_not_read_as_those_of_tokens():
     ({"pool_blocks": 2, "pool_repeats": [1, 2]}, "pool_repeats must divide the layers"),
     ({"pool_blocks": 3, "pool_repeats": [1, 1, 1]}, "pool_repeats must divide the layers"),
     ({"pool_blocks": 2, "pool_decoder": -1}, "pool_decoder must be at least 0: got -1"),
-    ({"pool_mode": "max"}, "pool_mode has nothing to act on without pool_blocks of 2 or more"),
+    ({"pool_mode": "max"}, "pool_mode has no effect without pool_blocks of 2 or more"),
     ({"norm": "batch", "pool_blocks": 2, "pool_repeats": [1, 1]}, "norm=batch takes"),
     ({"pool_blocks": 2, "pool_mode": "min"}, "wanted one of mean, max"),
 ])  # fmt: skip
@@ -205,7 +205,7 @@ def test_options_that_make_no_model_are_refused(changes, words):
 @pytest.mark.parametrize(("mixers", "head", "changes", "words"), [
     ([SoftmaxAttention], Head.language_modelling, {}, "would reveal the answer"),
     ([SoftmaxAttention], Head.classification, {"residual": "reversible"}, "cannot be undone"),
-    ([SoftmaxAttention], Head.classification, {"layer_groups": 1}, "share layers by pool_repeats"),
+    ([SoftmaxAttention], Head.classification, {"layer_groups": 1}, "pool_repeats decides"),
     ([LocalAttention], Head.classification, {"pool_query_only": False, "positions": "rotary"},
      "LocalAttention derives positions from the index"),
     ([Cosformer], Head.classification, {}, "does not depend on order by itself"),

@@ -74,7 +74,9 @@ def test_an_option_by_layer_has_a_value_for_each_group() -> None:
 def test_what_cannot_be_shared_is_refused() -> None:
     with pytest.raises(ValueError, match="layer_groups must divide depth: got layer_groups=3"):
         build([SoftmaxAttention], 3)
-    with pytest.raises(ValueError, match=r"layers 0 to 1 are one module .*their mixers differ"):
+    with pytest.raises(
+        ValueError, match=r"makes one module of layers 0 to 1, but their mixers differ"
+    ):
         build([SoftmaxAttention, Identity, Identity, Identity], 2)
     build([SoftmaxAttention, SoftmaxAttention, Identity, Identity], 2)
     with pytest.raises(Unsupported, match=r"model\.backbone\.layer_groups must be null"):

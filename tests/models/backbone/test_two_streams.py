@@ -82,8 +82,8 @@ def test_a_first_layer_of_one_stream_is_attention_by_hand() -> None:
     ("family", "options", "message"),
     [
         (LinearAttention, {}, "does not support an order"),
-        (LatentAttention, {}, "has no separate order of queries"),
-        (SDPA, {"residual": "reversible"}, "has no second stream of queries"),
+        (LatentAttention, {}, "cannot apply one order to queries"),
+        (SDPA, {"residual": "reversible"}, "cannot compute separate queries"),
         (SDPA, {"residual": "none"}, None),
     ],
 )

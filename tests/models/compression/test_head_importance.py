@@ -146,7 +146,7 @@ def test_every_layer_keeps_a_head():
         remove_heads(model_of(), {0: [0, 1, 2]})
     with pytest.raises(ValueError, match="heads 0 to 2: got 3"):
         remove_heads(model_of(), {0: [3]})
-    with pytest.raises(Unsupported, match="LSTM has none"):
+    with pytest.raises(Unsupported, match="LSTM has no such heads"):
         attention_layers(model_of(LSTM))
     with pytest.raises(ValueError, match="got no example"):
         head_importance(model_of(), [])

@@ -62,22 +62,22 @@ REFUSED = {
     "based": [
         ({"feature_width": 0}, "feature_width must be at least 1: got 0"),
         ({"chunk": 0, "causal": True}, "chunk is the number of tokens in one block: got 0"),
-        ({"chunk": 8}, "chunk has nothing to act on"),
+        ({"chunk": 8}, "chunk has no effect"),
     ],
     "collaborative": [
         ({"key_width": 0}, "key_width must be at least 1, or null: got 0"),
-        ({"key_width": 4}, "give some of 3 heads none of 4 shared columns"),
+        ({"key_width": 4}, "some of 3 heads get none of the 4 columns"),
         ({"mixing": "random"}, "mixing"),
     ],
     "compressive_transformer": [
         ({"rate": 0}, "rate must be at least 1: got 0"),
     ],
     "convbert": [
-        ({"kernel": 4}, "kernel counts taps, an odd number of at most 63.*: got 4"),
+        ({"kernel": 4}, "kernel is the number of positions .* odd and at most 63.*: got 4"),
         ({"kernel": 65}, "got 65"),
         ({"kernel": 33, "causal": True}, "at most 32 for inputs of up to 32 .*: got 33"),
         ({"head_ratio": 0}, "head_ratio must be at least 1: got 0"),
-        ({"head_ratio": 8}, "head_ratio has nothing to act on without as many heads"),
+        ({"head_ratio": 8}, "head_ratio has no effect without as many heads"),
     ],
     "cosformer": [
         ({"chunk": 0}, "got 0"),
@@ -86,41 +86,44 @@ REFUSED = {
         ({"chunk": 0}, "chunk must be at least 1: got 0"),
         ({"householders": 0}, "householders must be at least 1: got 0"),
         ({"value_expansion": 0}, "value_expansion must be at least 1: got 0"),
-        ({"convolution": 1}, "convolution is a number of taps, at least 2, or null: got 1"),
+        ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
     ],
     "differential": [
-        ({"width": 15}, "got heads of 5; change heads or head_width to even"),
+        ({"width": 15}, "got heads of 5 channels; change heads"),
         ({"deviation": -1.0}, "deviation must be 0 or positive: got -1"),
     ],
     "fnet": [
         ({"form": "linear", "norm": "ortho"}, "under form=linear: got ortho; leave it at none"),
-        ({"form": "random", "method": "matmul"}, "method has nothing to act on under form=random"),
+        ({"form": "random", "method": "matmul"}, "method has no effect under form=random"),
     ],
     "forgetting": [
         ({"gate_start": "times", "time_min": 5.0, "time_max": 2.0}, "time_max: got 5.0 and 2.0"),
-        ({"time_min": 5.0}, "time_min has nothing to act on under gate_start=zero"),
+        ({"time_min": 5.0}, "time_min has no effect under gate_start=zero"),
     ],
     "funnel": [
         ({"position_dropout": 1.0}, r"position_dropout must lie in \[0, 1\): got 1.0"),
     ],
     "gated_delta_net": [
-        ({"log_linear": True, "householders": 2}, "writes once: got householders=2"),
+        ({"log_linear": True, "householders": 2}, "per token: got householders=2"),
     ],
     "gla": [
-        ({"key_expansion": 0.4}, "a whole number of channels: got 0.4 of 4"),
+        ({"key_expansion": 0.4}, "a whole number of channels: got key_expansion=0.4, head_width=4"),
         ({"gate_divisor": 0.0}, "gate_divisor must be positive: got 0.0"),
         ({"gate_rank": 0}, "gate_rank must be at least 1: got 0"),
     ],
     "grouped_query": [
-        ({"key_value_heads": 0}, "key_value_heads must divide .*: got 0 of 6"),
-        ({"key_value_heads": 4}, "key_value_heads must divide .*: got 4 of 6"),
-        ({"key_value_heads": 12}, "key_value_heads must divide .*: got 12 of 6"),
+        ({"key_value_heads": 0}, "key_value_heads must divide .*: got key_value_heads=0, heads=6"),
+        ({"key_value_heads": 4}, "key_value_heads must divide .*: got key_value_heads=4, heads=6"),
+        (
+            {"key_value_heads": 12},
+            "key_value_heads must divide .*: got key_value_heads=12, heads=6",
+        ),
     ],
     "h_transformer": [
-        ({"block": 0}, "even number from 2 on: got 0; use"),
-        ({"block": 1}, "even number from 2 on: got 1; use"),
-        ({"block": 7}, "even number from 2 on: got 7; use"),
-        ({"block": -2}, "even number from 2 on: got -2; use"),
+        ({"block": 0}, "even and at least 2: got 0; use"),
+        ({"block": 1}, "even and at least 2: got 1; use"),
+        ({"block": 7}, "even and at least 2: got 7; use"),
+        ({"block": -2}, "even and at least 2: got -2; use"),
     ],
     "hgrn2": [
         ({"chunk": 0}, "chunk must be at least 1: got 0"),
@@ -131,11 +134,11 @@ REFUSED = {
         ({"bands": 0}, "bands must be at least 1: got 0"),
         ({"inner_layers": -1}, "inner_layers must be at least 0: got -1"),
         ({"convolution": 0}, "convolution must be at least 1: got 0"),
-        ({"fast_decay": 2.0}, "the fastest first: got fast_decay=2.0, slow_decay=1.5"),
+        ({"fast_decay": 2.0}, "fast_decay at most slow_decay: got fast_decay=2.0, slow_decay=1.5"),
         ({"target": 1.0}, "target must lie between 0 and 1: got 1.0"),
         ({"rate": 0.0}, "rate must be positive: got 0.0"),
         ({"rate_of_positions": 0.0}, "rate_of_positions must be positive: got 0.0"),
-        ({"causal": True, "bidirectional": True}, "bidirectional has nothing to act on"),
+        ({"causal": True, "bidirectional": True}, "bidirectional has no effect"),
     ],
     "kimi_delta": [
         ({"bound": 0.0}, "bound is a logarithm below 0, or null: got 0.0"),
@@ -145,7 +148,7 @@ REFUSED = {
         ({"key_width": 0}, "key_width must be at least 1: got 0"),
         ({"intra_depth": 0}, "intra_depth must be at least 1: got 0"),
         ({"window": 0}, "use 1 to 95, or null for all"),
-        ({"window": 97}, "have 95 in reach: got 97"),
+        ({"window": 97}, "need at most 95: got 97"),
         ({"window": 4}, "window must be odd.*: got 4; use 3"),
         ({"width": 13}, "heads must divide width: got heads=2, width=13"),
     ],
@@ -155,7 +158,7 @@ REFUSED = {
         ({"rotary_width": 3}, "rotary_width must be even, at least 2, or null: got 3"),
     ],
     "light_conv": [
-        ({"kernel": [0]}, "kernel is a number of taps"),
+        ({"kernel": [0]}, "kernel is the number of positions"),
         ({"kernel": [64]}, "with up to 32 tokens at most 63 have an effect: got 64"),
         (
             {"kernel": [33], "causal": True},
@@ -169,20 +172,23 @@ REFUSED = {
         ({"variant": "lra", "feature_map": "sqr"}, "got sqr; leave it at elu1, or choose variant="),
     ],
     "linformer": [
-        ({"projected_length": [0]}, "counts slots: got 0; use 1 or more"),
+        ({"projected_length": [0]}, "are mapped to: got 0; use 1 or more"),
         ({"projected_length": [4, 3, 2], "depth": 2}, "takes 1 value or depth=2 values: got 3"),
         (
             {"projected_length": [4, 3], "depth": 2, "sharing": "layerwise"},
             r"got projected_length=\[4, 3\]; give one value",
         ),
         ({"redraw_every": -1}, "redraw_every must be at least 0: got -1"),
-        ({"redraw_every": 5}, "nothing to act on under projection=learned: got 5"),
-        ({"projection": "conv", "row_normalise": True}, "row_normalise has nothing to act on"),
+        ({"redraw_every": 5}, "no effect under projection=learned: got 5"),
+        ({"projection": "conv", "row_normalise": True}, "row_normalise has no effect"),
     ],
     "lite_transformer": [
-        ({"attention_width": 0}, "attention_width parts the channels.*: got 0 of 12"),
-        ({"attention_width": 12}, "got 12 of 12"),
-        ({"attention_width": 5}, "a multiple of heads=2: got 5 of 12"),
+        (
+            {"attention_width": 0},
+            "attention_width divides the channels.*: got attention_width=0, width=12",
+        ),
+        ({"attention_width": 12}, "got attention_width=12, width=12"),
+        ({"attention_width": 5}, "a multiple of heads=2: got attention_width=5"),
         ({"convolution": "wide"}, "convolution"),
     ],
     "local": [
@@ -210,14 +216,14 @@ REFUSED = {
     "lstm": [
         (
             {"width": 9, "heads": 3},
-            "two directions has half of the width: got model.backbone.width=9",
+            "uses half of the width for each direction: got model.backbone.width=9",
         ),
         ({"hidden_width": 0}, "hidden_width must be at least 1, or null: got 0"),
         ({"weight_drop": 1.0}, r"weight_drop must lie in \[0, 1\): got 1.0"),
         ({"input_dropout": [-0.1]}, r"input_dropout\[0\] must lie in \[0, 1\): got -0.1"),
         ({"output_dropout": [0.1, 0.2]}, "1 value or depth=1 values: got 2"),
         ({"activation_penalty": -1.0}, "activation_penalty must be 0 or positive: got -1.0"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
+        ({"causal": True, "bidirectional": False}, "bidirectional has no effect"),
     ],
     "luna": [
         ({"slots": 0}, "slots must be at least 1: got 0"),
@@ -228,16 +234,16 @@ REFUSED = {
         ({"states": 0}, "states must be at least 1: got 0"),
         ({"step_rank": 0}, "step_rank must be at least 1, or null: got 0"),
         ({"step_max": 0.0001}, "step_min at most step_max"),
-        ({"convolution": 0}, "convolution is a number of taps, at least 2, or null: got 0"),
+        ({"convolution": 0}, "at least 2, or null for no convolution: got 0"),
     ],
     "mamba2": [
         ({"states": 0}, "states must be at least 1: got 0"),
-        ({"groups": 3}, "groups share heads evenly: got 3 groups of 4 heads"),
+        ({"groups": 3}, "groups must divide heads: got groups=3, heads=4"),
         ({"step_min": 0.0}, "step_min at most step_max: got step_min=0.0"),
         ({"step_min": 0.2}, "step_min at most step_max: got step_min=0.2"),
         (
             {"quasi_separable": True, "convolution": 4, "causal": False},
-            "a centred convolution has an odd number of taps: got 4; 7 is usual",
+            "a centred convolution reads an odd number of positions: got 4; 7 is usual",
         ),
     ],
     "mega": [
@@ -247,8 +253,8 @@ REFUSED = {
         ({"chunk_length": 0}, "chunk_length must be at least 1"),
         ({"truncation": 0}, "truncation must be at least 1"),
         ({"relative": "rotary", "key_width": 5}, "got key_width=5; make it even"),
-        ({"truncation": 4, "causal": True}, "truncation has nothing to act on"),
-        ({"truncation": 4, "bidirectional": False}, "truncation has nothing to act on"),
+        ({"truncation": 4, "causal": True}, "truncation has no effect"),
+        ({"truncation": 4, "bidirectional": False}, "truncation has no effect"),
         ({"bidirectional": False, "causal": True}, "bidirectional"),
     ],
     "mesa_net": [
@@ -256,7 +262,7 @@ REFUSED = {
         ({"chunk": 0}, "chunk must be at least 1: got 0"),
         ({"ridge_min": 0.0}, "ridge_min must lie between 0 and 1: got 0.0"),
         ({"ridge_min": 1.0}, "ridge_min must lie between 0 and 1: got 1.0"),
-        ({"convolution": 1}, "convolution is a number of taps, at least 2, or null: got 1"),
+        ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
     ],
     "mlstm": [
         ({"expansion": 0}, "expansion must be at least 1: got 0"),
@@ -267,9 +273,12 @@ REFUSED = {
         ({"top": 0}, "top must be at least 1: got 0"),
     ],
     "multires_conv": [
-        ({"taps": 1}, "taps must be at least 2, which can stand apart: got 1"),
-        ({"levels": 0}, "levels must lie in 1 to 5, which reach over 20 tokens: got 0"),
-        ({"levels": 6}, "levels must lie in 1 to 5"),
+        ({"taps": 1}, "taps must be at least 2.*: got 1"),
+        (
+            {"levels": 0},
+            "levels must be from 1 to 5, which is enough to reach all of 20 tokens: got 0",
+        ),
+        ({"levels": 6}, "levels must be from 1 to 5"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
         ({"mixing": "gated"}, "mixing"),
     ],
@@ -277,22 +286,28 @@ REFUSED = {
         ({"block": 0}, "block must be at least 1: got 0"),
         ({"compressed_block": 0}, "at least 1 and at most block=32: got 0; change one of them"),
         ({"compressed_block": 64}, "at least 1 and at most block=32: got 64; change one of them"),
-        ({"stride": 5}, "must divide compressed_block=32 and block=32: got 5; 1 does"),
-        ({"block": 9, "compressed_block": 6}, "compressed_block=6 and block=9: got 6; 1 does"),
-        ({"stride": 0}, "must divide compressed_block=32 and block=32: got 0; 1 does"),
+        ({"stride": 5}, "must divide compressed_block=32 and block=32: got 5; 1 always"),
+        ({"block": 9, "compressed_block": 6}, "compressed_block=6 and block=9: got 6; 1 always"),
+        ({"stride": 0}, "must divide compressed_block=32 and block=32: got 0; 1 always"),
         ({"window": 0}, "window must be at least 1: got 0"),
         ({"first": -1}, "first must be at least 0: got -1"),
         ({"local": 0}, "local must be at least 1: got 0"),
-        ({"top": 2}, "top counts the blocks of first=1 and local=2 too: got 2; use 3 or more"),
-        ({"key_value_heads": 3}, "key_value_heads must divide the heads of queries: got 3 of 4"),
-        ({"key_value_heads": 0}, "key_value_heads must divide the heads of queries: got 0 of 4"),
+        ({"top": 2}, "those of first=1 and local=2 included: got 2; use 3 or more"),
+        (
+            {"key_value_heads": 3},
+            "key_value_heads must divide the number of query heads: got key_value_heads=3, heads=4",
+        ),
+        (
+            {"key_value_heads": 0},
+            "key_value_heads must divide the number of query heads: got key_value_heads=0, heads=4",
+        ),
     ],
     "nystromformer": [
         ({"landmarks": 0}, "landmarks must be at least 1: got 0"),
-        ({"conv_kernel": 4}, "odd, so that it has a middle, or 0 for none: got 4; use 5"),
+        ({"conv_kernel": 4}, "or 0 for no convolution: got 4; use 5"),
         ({"conv_kernel": -1}, "got -1"),
         ({"iterations": 0}, "iterations must be at least 1: got 0"),
-        ({"inverse": "ridge", "ridge": 0.0}, "got 0.0; without one choose inverse=exact"),
+        ({"inverse": "ridge", "ridge": 0.0}, "got 0.0; for an inverse without a ridge"),
     ],
     "performer": [
         ({"features": 0}, "got 0"),
@@ -309,18 +324,18 @@ REFUSED = {
     "qrnn": [
         ({"kernel": [0]}, r"kernel\[0\] must be at least 1: got 0"),
         ({"zoneout": 1.5}, r"zoneout must lie in \[0, 1\): got 1.5"),
-        ({"zoneout": 0.1, "pooling": "ifo"}, "zoneout has nothing to act on under pooling=ifo"),
+        ({"zoneout": 0.1, "pooling": "ifo"}, "zoneout has no effect under pooling=ifo"),
         ({"pooling": "none"}, "pooling"),
-        ({"width": 7, "heads": 1}, "two directions has half of the width"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
+        ({"width": 7, "heads": 1}, "uses half of the width for each direction"),
+        ({"causal": True, "bidirectional": False}, "bidirectional has no effect"),
     ],
     "reformer": [
         ({"rounds": 0}, "rounds must be at least 1: got 0"),
         ({"chunk": 0}, "chunk must be at least 1: got 0"),
         ({"before": -1}, "before must be at least 0: got -1"),
         ({"redraw_every": -1}, "redraw_every must be at least 0: got -1"),
-        ({"buckets": [7]}, r"each even: got buckets=\[7\]; write \[64\]"),
-        ({"buckets": []}, "one factor or more"),
+        ({"buckets": [7]}, r"number of hash buckets: got buckets=\[7\]; write \[64\]"),
+        ({"buckets": []}, "a list of even numbers"),
         ({"heads": 4, "positions": Positions.rotary}, "even head width: got 3"),
     ],
     "retnet": [
@@ -335,11 +350,14 @@ REFUSED = {
     ],
     "rwkv7": [
         ({"chunk": 0}, "chunk must be at least 1: got 0"),
-        ({"ranks": [1, 2, 3]}, r"ranks are four numbers, at least 1, or null: got \[1, 2, 3\]"),
-        ({"ranks": [1, 2, 3, 0]}, r"ranks are four numbers, at least 1, or null"),
+        (
+            {"ranks": [1, 2, 3]},
+            r"ranks must be four numbers, each at least 1, or null: got \[1, 2, 3\]",
+        ),
+        ({"ranks": [1, 2, 3, 0]}, r"ranks must be four numbers, each at least 1, or null"),
     ],
     "s4": [
-        ({"states": 7}, "states come in pairs: got states=7"),
+        ({"states": 7}, "come in conjugate pairs: got states=7"),
         ({"independent": 4}, "independent must divide width: got independent=4, width=6"),
         ({"step_min": 0.2}, "step_min at most step_max: got step_min=0.2, step_max=0.1"),
         ({"rate": 0.0}, "rate must be positive: got 0.0"),
@@ -348,44 +366,50 @@ REFUSED = {
         ({"input_limit": 0.0}, "input_limit must be positive, or null: got 0.0"),
         ({"convolution_dropout": 1.0}, r"convolution_dropout must lie in \[0, 1\): got 1.0"),
         ({"init": "fourier"}, "init"),
-        ({"kernel": "dplr", "init": "linear"}, "init has nothing to act on under kernel=dplr"),
+        ({"kernel": "dplr", "init": "linear"}, "init has no effect under kernel=dplr"),
         ({"kernel": "dplr", "discretisation": "bilinear"}, "under kernel=dplr: got bilinear"),
         ({"kernel": "dss_exp", "discretisation": "bilinear"}, "under kernel=dss_exp"),
-        ({"kernel": "dss_exp", "input_limit": 2.0}, "input_limit has nothing to act on"),
-        ({"init": "linear", "input_limit": 2.0}, "input_limit has nothing to act on under init"),
-        ({"tied_dropout": True}, "tied_dropout has nothing to act on without dropout above 0"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
+        ({"kernel": "dss_exp", "input_limit": 2.0}, "input_limit has no effect"),
+        ({"init": "linear", "input_limit": 2.0}, "input_limit has no effect under init"),
+        ({"tied_dropout": True}, "tied_dropout has no effect without dropout above 0"),
+        ({"causal": True, "bidirectional": False}, "bidirectional has no effect"),
     ],
     "s5": [
-        ({"states": 7}, "states come in pairs: got states=7; use 2"),
-        ({"states": 0}, "states come in pairs: got states=0"),
-        ({"blocks": 3}, "blocks must cut states into even parts: got blocks=3, states=8; use"),
-        ({"blocks": 8}, "blocks must cut states into even parts: got blocks=8, states=8"),
+        ({"states": 7}, "come in conjugate pairs: got states=7; use 2"),
+        ({"states": 0}, "come in conjugate pairs: got states=0"),
+        (
+            {"blocks": 3},
+            "blocks must divide states into parts of even size: got blocks=3, states=8; use",
+        ),
+        (
+            {"blocks": 8},
+            "blocks must divide states into parts of even size: got blocks=8, states=8",
+        ),
         ({"blocks": 0}, "got blocks=0"),
         ({"step_min": 0.0}, "step_min at most step_max: got step_min=0.0"),
         ({"step_min": 0.2}, "got step_min=0.2, step_max=0.1"),
         ({"rate": 0.0}, "rate must be positive: got 0.0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
         ({"output": "normal"}, "output"),
-        ({"decay_input": True, "fast_input": True}, "decay_input has nothing to act on"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
+        ({"decay_input": True, "fast_input": True}, "decay_input has no effect"),
+        ({"causal": True, "bidirectional": False}, "bidirectional has no effect"),
     ],
     "sgconv": [
         ({"smallest": 0}, "smallest must be at least 1: got 0"),
         ({"kernels": 0}, "kernels must be at least 1: got 0"),
         ({"stretch": 3}, "stretch must be a power of two: got 3"),
-        ({"decay_min": 2.5}, "the smallest first: got decay_min=2.5, decay_max=2.0"),
+        ({"decay_min": 2.5}, "decay_min at most decay_max: got decay_min=2.5, decay_max=2.0"),
         ({"decay_min": 0.0}, "decays must be positive"),
         ({"threshold": -1.0, "kernel": "free"}, "threshold must be 0 or positive: got -1.0"),
         ({"rate": 0.0}, "rate must be positive: got 0.0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
-        ({"kernel_dropout": 0.1}, "kernel_dropout has nothing to act on under kernel=pieces"),
+        ({"kernel_dropout": 0.1}, "kernel_dropout has no effect under kernel=pieces"),
         (
             {"smallest": 24, "decay_max": 3.0},
-            "decay_max has nothing to act on without a kernel that",
+            "decay_max has no effect without a kernel that",
         ),
-        ({"kernel": "free", "stretch": 2}, "stretch has nothing to act on under kernel=free"),
-        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
+        ({"kernel": "free", "stretch": 2}, "stretch has no effect under kernel=free"),
+        ({"causal": True, "bidirectional": False}, "bidirectional has no effect"),
         ({"init": "zeros"}, "init"),
     ],
     "sinkhorn": [
@@ -401,7 +425,7 @@ REFUSED = {
         ({"landmarks": 0}, "got 0; use 2"),
         ({"gamma": -0.1}, "got -0.1"),
         ({"redraw_every": -1}, "redraw_every must be at least 0: got -1"),
-        ({"inverse": "ridge"}, "gamma is the ridge"),
+        ({"inverse": "ridge"}, "sets the ridge by gamma"),
         ({"iterations": 0}, "iterations must be at least 1: got 0"),
     ],
     "sliding_window": [
@@ -409,7 +433,7 @@ REFUSED = {
         ({"block": 0}, "block must be at least 1"),
     ],
     "slstm": [
-        ({"convolution": 1}, "convolution is a number of taps, at least 2, or null: got 1"),
+        ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
     ],
     "sparse_transformer": [
         ({"stride": 0}, r"stride must be at least 1, or null: got 0"),
@@ -429,7 +453,10 @@ REFUSED = {
     ],
     "talking_heads": [
         ({"key_heads": 0}, "key_heads must be at least 1, or null: got 0"),
-        ({"key_heads": 4}, "mixing=identity needs as many heads of each kind: got 4 to 3"),
+        (
+            {"key_heads": 4},
+            "mixing=identity needs equal numbers of heads on both sides: got 4 and 3",
+        ),
         ({"mixing": "random"}, "mixing"),
     ],
     "transformer_xl": [
@@ -439,7 +466,7 @@ REFUSED = {
     "ttt": [
         ({"block": 0}, "block must be at least 1: got 0"),
         ({"rate": 0.0}, "rate must be positive: got 0.0"),
-        ({"width": 15}, "got heads of 5; change heads or head_width"),
+        ({"width": 15}, "got heads of 5 channels; change heads"),
     ],
     "yoso": [
         ({"tau": 25}, "tau must lie between 0 and 24: got 25"),
@@ -457,11 +484,11 @@ UNSUPPORTED = {
     ],
     "fnet": [({"causal": True}, "no causal form: choose a causal family")],
     "funnel": [
-        ({"causal": True}, "no causal form: choose a task with the whole sequence"),
-        ({"positions": Positions.none, "position_dropout": 0.1}, "dropout has nothing to act on"),
+        ({"causal": True}, "no causal form: choose a task that reads the whole sequence"),
+        ({"positions": Positions.none, "position_dropout": 0.1}, "dropout has no effect"),
     ],
     "latent_attention": [
-        ({"positions": Positions.none, "rotary_width": 4}, "rotary_width has nothing to act on"),
+        ({"positions": Positions.none, "rotary_width": 4}, "rotary_width has no effect"),
     ],
     "linear": [
         ({"causal": True, "feature_map": "softmax_dims"}, "feature_map=exp"),
@@ -478,8 +505,8 @@ UNSUPPORTED = {
     "nystromformer": [({"causal": True}, "cannot be causal")],
     "retnet": [({"causal": True, "bidirectional": False}, "bidirectional")],
     "sinkhorn": [
-        ({"causal": True, "sortcut": 2}, "sortcut looks at the whole sequence"),
-        ({"causal": True, "variant": "lra"}, "variant=lra looks at the whole sequence"),
+        ({"causal": True, "sortcut": 2}, "sortcut reads the whole sequence"),
+        ({"causal": True, "variant": "lra"}, "variant=lra reads the whole sequence"),
     ],
     "skyformer": [
         ({"causal": True}, "skyformer attention has no causal form"),
@@ -499,10 +526,10 @@ STATELESS = [
     ("cosformer", {"causal": True, "horizon": "current"}, 8, "whole sequence"),
     ("hyena", {"causal": True}, 21, "up to 20 tokens: got 21"),
     ("lambda_layer", {"causal": True, "window": None}, 8, r"set model\.mixer\.window to a number"),
-    ("linformer", {}, 30, "no state along time"),
+    ("linformer", {}, 30, "no state that continues from token to token"),
     ("longformer", {"causal": True, "cls": True}, 30, "set global_cls=false"),
     ("mega", {"causal": True}, 18, "up to 17 tokens: got a memory of 18"),
-    ("reformer", {"causal": True}, 30, "no state along time"),
+    ("reformer", {"causal": True}, 30, "no state that continues from token to token"),
     ("sgconv", {"causal": True}, 25, "up to 24 tokens: got 25"),
     *(
         (name, {"causal": True}, 0, "memory .*at least .*: got 0")
@@ -511,7 +538,7 @@ STATELESS = [
 ]
 """Memories of so many tokens that a family does not have."""
 TOO_LONG = [
-    ("fnet", {"form": "linear", "max_length": 40}, 41, "ends at length 40: got 41 tokens; build"),
+    ("fnet", {"form": "linear", "max_length": 40}, 41, "at most 40 tokens: got 41; build"),
     ("hyena", {"causal": True}, 21, "up to 20 tokens: got 21"),
     (
         "local",
@@ -521,7 +548,7 @@ TOO_LONG = [
     ),
     ("mega", {"causal": True}, 18, "up to 17 tokens: got 18; truncate"),
     ("sgconv", {"causal": True}, 25, "up to 24 tokens: got 25"),
-    ("sinkhorn", {}, 65, "outputs for 64 tokens: got 65; .* sort_net=attention"),
+    ("sinkhorn", {}, 65, "outputs for at most 64 tokens: got 65; .* sort_net=attention"),
     ("synthesizer", {"components": ["random"]}, 24, "have 23 columns: got 24 tokens; truncate"),
 ]
 """Inputs of more tokens than a family has parameters for."""
@@ -578,10 +605,10 @@ def test_what_has_no_such_limit_is_taken(family, options, length):
 @pytest.mark.parametrize(
     ("family", "message"),
     [
-        ("moba", "reset rows where documents begin"),
+        ("moba", "begin each document with an empty state"),
         ("multires_conv", "pass document=None"),
-        ("nsa", "reset rows where documents begin"),
-        ("softmax", "reset rows where documents begin"),
+        ("nsa", "begin each document with an empty state"),
+        ("softmax", "begin each document with an empty state"),
     ],
 )
 def test_a_stream_has_no_documents(family, message):

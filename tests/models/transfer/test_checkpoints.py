@@ -149,7 +149,7 @@ def test_a_config_beside_the_file_says_what_tensors_do_not(tmp_path: Path) -> No
     assert weights.options["heads"] == 3
     assert weights.options["feed_forward"] is FeedForward.gelu
     assert weights.options["norm_epsilon"] == 0.25
-    with pytest.raises(Unsupported, match="heads=3: this model has 2"):
+    with pytest.raises(Unsupported, match="heads=3, but this model has 2"):
         transfer(weights, build(**(GPT2 | {"heads": 2})))
     (tmp_path / "config.json").unlink()
     assert "heads" not in read_checkpoint(tmp_path / "model.safetensors").options

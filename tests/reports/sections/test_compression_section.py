@@ -41,7 +41,7 @@ def some(make: SimpleNamespace) -> pd.DataFrame:
                 stage="compressed", scope="overall", sparsity="0.5")  # fmt: skip
     variant("softmax", 0, 0.45, 3e5, method="magnitude", amount="0.5", stage="fine-tuned",
             scope="overall", sparsity="0.5", way="gradual")  # fmt: skip
-    why = "FNet has none (no subclass of MultiHead)"
+    why = "FNet has no such heads (it is no subclass of MultiHead)"
     rows.append(make.failed("accuracy", "fnet", "unsupported", why, labels={}, **CELL))
     return prepare(make.frame(*rows))
 

@@ -144,7 +144,7 @@ def test_what_is_timed_is_a_text_that_grows(
 
 
 def test_a_model_without_a_state_can_only_recompute() -> None:
-    with pytest.raises(Unsupported, match="no state along time"):
+    with pytest.raises(Unsupported, match="no state that continues from token to token"):
         measured(Reformer)
     assert measured(Reformer, mode=DecodeMode.recompute)["token_time"].status is Status.ok
 

@@ -53,7 +53,10 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
             "a model of zeros cannot answer",
         ),
         ({"evaluate_splits": ["train"]}, "evaluate_splits"),
-        ({"amounts": [1.5], "method": CompressionMethod.shared_heads}, "1 is exact: got 1.5"),
+        (
+            {"amounts": [1.5], "method": CompressionMethod.shared_heads},
+            "at most 1, which is exact: got 1.5",
+        ),
         ({"temperature": 0.0, "method": CompressionMethod.distillation}, "temperature"),
         ({"taught_share": 2.0, "method": CompressionMethod.distillation}, "share must be from 0"),
         ({"hidden_weight": 1.0}, "hidden_weight"),
@@ -90,7 +93,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"decay": 1.5}, "decay is a fraction of the way back, at most 1: got 1.5"),
         ({"splits": ["train"]}, "splits: got 'train'; wanted some of validation, test"),
         ({"rule": "adam"}, "rule: got 'adam'; wanted one of sgd, rms"),
-        ({"epsilon": 0.5}, "epsilon has nothing to act on under rule=sgd"),
+        ({"epsilon": 0.5}, "epsilon has no effect under rule=sgd"),
         ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
     ],
     Extrapolate: [

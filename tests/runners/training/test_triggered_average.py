@@ -98,7 +98,7 @@ def test_a_restored_one_goes_on_alike():
 
 
 def test_what_it_needs_is_said():
-    with pytest.raises(ValueError, match="average_after has nothing to act on without ema_decay="):
+    with pytest.raises(ValueError, match="average_after has no effect without ema_decay="):
         OptimConfig(average_after=5, ema_decay=0.9)
     with pytest.raises(ValueError, match="average_after must be at least 1: got 0"):
         OptimConfig(average_after=0)

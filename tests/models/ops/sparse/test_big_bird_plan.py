@@ -186,13 +186,13 @@ def test_what_cannot_be_is_refused() -> None:
         ValueError, match="variant=lra fixes plan at lra: got official; leave it at uniform"
     ):
         built(plan=PlanChoice.official, variant=Variant.lra)
-    with pytest.raises(Unsupported, match=r"plan=verbatim depends on .* set plan=uniform"):
+    with pytest.raises(Unsupported, match=r"plan=verbatim chooses blocks by .* set plan=uniform"):
         built(plan=PlanChoice.verbatim, causal=True)
-    with pytest.raises(Unsupported, match="padding has nothing to act on"):
+    with pytest.raises(Unsupported, match="padding has no effect"):
         built(padding=PaddingRule.original, causal=True)
-    with pytest.raises(Unsupported, match="no state along time"):
+    with pytest.raises(Unsupported, match="no state that continues from token to token"):
         built(causal=True).initial_state(2, 30)
-    with pytest.raises(Unsupported, match="offers no cross attention"):
+    with pytest.raises(Unsupported, match="has no cross attention"):
         built().attend(drawn(1, 8, 8), Layout(), drawn(1, 9, 8), Layout())
 
 

@@ -245,7 +245,7 @@ def other(option: str) -> Any:
 
 def refused(option: str, value: Any, others: dict[str, Any], owners: list[str]) -> None:
     """Assert that an option is refused with key, value, and both ways out."""
-    with pytest.raises(ValueError, match=f"^{option} has nothing to act on") as caught:
+    with pytest.raises(ValueError, match=f"^{option} has no effect") as caught:
         OptimConfig(**others, **{option: value})
     text = str(caught.value)
     assert f"got {format_value(value)}" in text
