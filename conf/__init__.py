@@ -5,6 +5,6 @@
 
 if __name__ != "lra.conf":
     raise ImportError(
-        "conf is a part of lra, which is imported as lra.conf; to import one of "
-        "your own, put the folder that holds it into PYTHONPATH"
+        "conf is a part of lra: import it as lra.conf. To import your package of this name, add "
+        "the folder that contains it to PYTHONPATH"
     )

@@ -61,7 +61,7 @@ def read_marked(
     """Return what `read_bytes` returns, and what the system says of the file that was read."""
     data, found = persistent(_read_marked, path, most)
     if data is None:
-        reason = f"larger than {most:,} bytes, which no such file is; move it away"
+        reason = f"larger than {most:,} bytes, too large for a file of this kind; move it away"
         raise NoFile(errno.EINVAL, reason, os.fspath(path))
     return data, found
 
@@ -174,7 +174,7 @@ def parse_json(data: bytes) -> Any:
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise NoJson("holds half characters that are no Unicode") from error
+            raise NoJson("contains incomplete characters, which are not valid Unicode") from error
     return found
 
 
@@ -189,7 +189,7 @@ def _depth(value: Any) -> int:
 
 def refuse_constant(constant: str) -> Any:
     """Refuse NaN and the infinities, which Python reads and JSON has not."""
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a number in JSON")
 
 
 def _finite(text: str) -> float:

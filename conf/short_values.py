@@ -38,3 +38,8 @@ def reason(error: BaseException) -> str:
     """Return what a library says of an error, or of what caused it."""
     cause = error.__cause__ or error
     return f"{type(cause).__name__}: {short(cause, LONGEST_REASON)}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 run`, `2,000 runs`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"

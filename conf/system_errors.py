@@ -47,16 +47,16 @@ WAYS_OUT = {
     errno.EACCES: "give yourself the right to write there",
     errno.EPERM: "give yourself the right to write there",
     errno.EROFS: "mount that file system for writing",
-    errno.EIO: "look after that disk (see dmesg)",
+    errno.EIO: "check that disk for faults (see dmesg)",
     errno.ESTALE: "mount that folder again",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "close some of the files that this machine has open",
     errno.ENOMEM: "free some memory of this machine",
-    errno.ENOTDIR: "a file stands where a folder is needed: move it",
-    errno.EEXIST: "a file stands where a folder is needed: move it",
-    errno.EISDIR: "a folder stands where a file is needed: move it",
-    errno.ENXIO: "a pipe or a socket stands where a file is needed: move it",
-    errno.ELOOP: "a link leads in circles: remove it",
+    errno.ENOTDIR: "there is a file where a folder is needed: move it",
+    errno.EEXIST: "there is a file where a folder is needed: move it",
+    errno.EISDIR: "there is a folder where a file is needed: move it",
+    errno.ENXIO: "there is a pipe or a socket where a file is needed: move it",
+    errno.ELOOP: "links point to each other in a circle: remove one",
 }
 NO_INODES = "no inodes free"
 _ANY_OTHER = "see whether that file system and its server work (mount, dmesg)"
@@ -104,7 +104,7 @@ def way_out(error: OSError, *, reading: bool = False) -> str:
     if reading and error.errno in RIGHTS:
         return "give yourself the right to read it"
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ENOENT) and leads_nowhere(error.filename):
-        return "this link leads nowhere: make what it names, or remove it"
+        return "this link points to a missing file: create that file, or remove the link"
     known = WAYS_OUT.get(error.errno or 0)
     return known or (_ANY_OTHER if is_fault(error) else "")
 

@@ -159,8 +159,8 @@ def dispatch(argv: list[str]) -> int:
     """Find the verb and hand it the remaining words untouched."""
     if ended := [word for word in argv if word.endswith("\r")]:
         raise CommandError(
-            f"{short(ascii(ended[0]))} ends with a carriage return, as each line of a script with "
-            "Windows line ends does: save the script with Unix line ends (sed -i 's/\\r$//' FILE)"
+            f"{short(ascii(ended[0]))} ends with a carriage return, so the script has Windows line "
+            "ends: save the script with Unix line ends (sed -i 's/\\r$//' FILE)"
         )
     if "_ARGCOMPLETE" in os.environ:  # the script of a shell asks, by a call without words
         argv = ["completion"]
@@ -228,7 +228,7 @@ def explain(error: Exception, argv: Sequence[str] = ()) -> int:
         complain(short_message(message(error), argv))
         return 2
     where = _in_code_of_ones_own(error)
-    blame = f"a bug at {where}" if where else "a bug in lra or in a package it uses"
+    blame = f"a bug at {where}" if where else "a bug in lra or in a package that it uses"
     print(f"lra: this is {blame}, not in your input.", file=sys.stderr)
     return 1
 

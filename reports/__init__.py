@@ -2,6 +2,6 @@
 
 if __name__ != "lra.reports":
     raise ImportError(
-        "reports is a part of lra, which is imported as lra.reports; to import one of "
-        "your own, put the folder that holds it into PYTHONPATH"
+        "reports is a part of lra: import it as lra.reports. To import your package of this name, "
+        "add the folder that contains it to PYTHONPATH"
     )

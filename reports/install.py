@@ -31,7 +31,7 @@ def install(source: Path, folder: Path, names: Sequence[str]) -> None:
     foreign = [n for n in names if (folder / n).exists() and n not in before]
     if foreign:
         raise ForeignFile(
-            f"{folder} holds files that no report wrote: {', '.join(foreign)}; "
+            f"{folder} holds files that `lra report` did not write: {', '.join(foreign)}; "
             "name another folder (--out) or move them away"
         )
     manifest = folder / MANIFEST
@@ -58,7 +58,8 @@ def _written_before(folder: Path) -> set[str]:
         names = typed_object(read_json(manifest), {"files": list})["files"]
     except (OSError, NoJson) as error:
         raise ForeignFile(
-            f"{manifest}: not a report's list of files ({error}); remove it and the old report"
+            f"{manifest}: this file is not the list of files of a report ({error}); remove it and "
+            "the old report"
         ) from error
     # names only: a manifest must not reach outside its folder
     return {str(n) for n in names if Path(str(n)).name == str(n)}

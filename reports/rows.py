@@ -139,7 +139,10 @@ class CostPoint:
         if not value.ok or value.value is None:
             return value
         if self.batch_size is None:
-            return Value(status=MISSING, reason="no batch_size row, so no cost per sequence")
+            return Value(
+                status=MISSING,
+                reason="the rows lack batch_size, so the cost per sequence is unknown",
+            )
         return value.scaled(1 / self.batch_size)
 
 
@@ -151,7 +154,7 @@ WAITING = 0.1
 """`waiting_share` above which the time of a training is that of other processes, too."""
 TRAINED = ("train_step_time", "train_time", "tokens_per_second")
 """Times of a training."""
-EQUAL = " at equal positions"
+EQUAL = " with the same positions"
 """Stands behind a reference that has positions which score every pair, as the model has them."""
 
 

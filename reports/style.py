@@ -223,7 +223,7 @@ class ReportStyle:
         for key in ("beside", "formats", "order", "highlight", "only", "lengths"):
             values = getattr(self, key) or []
             if twice := [v for v in values if values.count(v) > 1]:
-                raise ValueError(f"{key}: {twice[0]} stands there twice; once is enough")
+                raise ValueError(f"{key}: {twice[0]} occurs twice; give it once")
         names = [model.name for model in self.models.values() if model.name]
         if twice := [name for name in names if names.count(name) > 1]:
             keys = [key for key, model in self.models.items() if model.name == twice[0]]

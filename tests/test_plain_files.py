@@ -21,7 +21,7 @@ WRONG = {
     b'{"a": NaN}': "NaN is no number", b'{"a": 1e999}': "1e999 is no number",
     b'{"a": -1e999}': "-1e999 is no number", LONG: "beyond 64 bits",
     b'{"a": 18446744073709551616}': "beyond 64 bits", b'{"a": 1, "a": 2}': "'a' occurs twice",
-    b"[" * 61 + b"]" * 61: "nested deeper than 60", b'"\\ud800"': "half characters",
+    b"[" * 61 + b"]" * 61: "nested deeper than 60", b'"\\ud800"': "incomplete characters",
 }  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def screen(words: Sequence[str], *, by: str, results: Path) -> "tuple[pd.DataFra
     frame = frame.astype(dict.fromkeys(NUMBERS, float))
     if by in ("token", "state") and frame["token_s"].isna().all():
         raise ConfigError(
-            f"by={by} ranks causal models: add the word causal, or a task of language"
+            f"by={by} ranks causal models: add the argument causal, or a language task"
         )
     sources = frame["paper_score_source"] + frame["score_source"]
     falling = by == "quality" and sources.str.startswith("accuracy").any()

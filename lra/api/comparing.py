@@ -87,7 +87,7 @@ def compare(
     from lra.results.comparing import compare_words
 
     if strange := [name for name in names if not isinstance(name, str)]:
-        raise ConfigError(f"got {strange[0]!r:.80} for a name; several results are a list")
+        raise ConfigError(f"got {strange[0]!r:.80} for a name; give several results as a list")
     numbers, comparisons, left_out = compare_words(
         names, **_results(path, sweep), metric=metric, split=split, where=where, best=best,
         untuned=untuned,
@@ -123,7 +123,7 @@ def _results(path: Any, sweep: str | None) -> dict[str, Any]:
             f"got {path!r:.80}; wanted a path, rows, what lra.run returned, or a list of one kind"
         )
     paths = [Path(each) for each in several]
-    files = [file_at(each, sweep, "; names of models follow it") for each in paths]
+    files = [file_at(each, sweep, "; give the names of models after it") for each in paths]
     if len(paths) > 1 and None in files:
         raise ConfigError(
             f"got {paths[files.index(None)]}, a results folder; give one results folder, or files"

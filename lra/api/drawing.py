@@ -97,7 +97,9 @@ def _cost(
     data = scaling_data(points, only_mode(points, mode), quantity)
     if data["value"].isna().all():
         reasons = "; ".join(sorted({str(reason) for reason in data["reason"]}))
-        raise ConfigError(f"{quantity}: no number among the rows, only reasons: {reasons}")
+        raise ConfigError(
+            f"{quantity}: the rows contain no number, only reasons for failures: {reasons}"
+        )
     groups = names_by_group(frame, kinds())
     return _one([drawn for _, drawn in line_figures(data, looks, groups, subtitle=setting)])
 

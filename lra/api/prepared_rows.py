@@ -51,7 +51,7 @@ def checked_rows(rows: Any) -> "pd.DataFrame":
         texts = [each for each in rows.get(column, ()) if isinstance(each, str)]
         if texts:
             raise ConfigError(
-                f"{column}: got the text {texts[0]!r:.40}, as a CSV file leaves it; wanted rows "
+                f"{column}: got the text {texts[0]!r:.40}, as a CSV file stores it; wanted rows "
                 "as lra.rows returns them; to_json(FILE, orient='records', lines=True, "
                 "date_format='iso', double_precision=15) stores them for pandas.read_json(FILE, "
                 "lines=True, precise_float=True)"

@@ -56,8 +56,8 @@ def report(
         sweep, path = sweep or path.sweep, path.results
     if not isinstance(path, (str, Path)):
         raise ConfigError(
-            f"got a {type(path).__name__}; wanted a path, or what lra.run returned: a report shows "
-            "configurations, which rows lack; lra.table and lra.figure take rows"
+            f"got a {type(path).__name__}; wanted a path, or what lra.run returned: a report also "
+            "shows configurations, which rows do not contain. Use lra.table or lra.figure for rows"
         )
     file = file_at(Path(path), sweep)
     style_read, not_taken = read_style(None if style is None else str(style))

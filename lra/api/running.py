@@ -124,7 +124,7 @@ def run(
     if given and not keywords and all(word[:1] == "-" for word in given):
         raise ConfigError(
             f"got {' '.join(given)} alone: add what to run, as in "
-            '"-q model=linear task=listops"; lra.run() is a run of defaults'
+            '"-q model=linear task=listops"; lra.run() runs the defaults'
         )
     ready(volume)
     with hydra_left_alone():

@@ -211,10 +211,10 @@ def _once(findings: "list[Finding]") -> "list[Finding]":
     twins = {name for name in both if said.get(f"causal.{name[14:]}") == said[name]}
     if "bidirectional.traits" not in twins:
         return findings
-    alone = "the same as causal: this mixer only looks back, in both directions"
+    alone = "the same as causal: this mixer only reads earlier tokens, in both directions"
     first = findings[0]._replace(check="bidirectional", detail=alone, applies=False)
     *rest, last = (finding for finding in findings if finding.check not in twins)
-    return [first, *rest, last._replace(detail="works, and only looks back")]
+    return [first, *rest, last._replace(detail="works, and reads earlier tokens only")]
 
 
 def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":

@@ -110,7 +110,9 @@ def _count(run: Run, lengths: Sequence[int] | None, usual: int | None) -> Iterat
     """Yield the costs of a run's model at every length."""
     if not run.runner.models:
         name = run.config["runner"]["name"]
-        raise ConfigError(f"runner={name} has no model to count: remove this argument")
+        raise ConfigError(
+            f"runner={name} has no model whose operations could be counted: remove this argument"
+        )
     built: Sequence[int | None] = lengths or [usual]
     for length in built:
         with torch.device("meta"):
@@ -170,7 +172,7 @@ def _cost_text(model: CountedModel) -> Iterator[str]:
     )  # fmt: skip
     yield table(flush_right(rows))
     if any(part.uses > 1 for part in cost.parts):
-        yield "  parameters and multiply-adds are those of one; multiply them by `times`"
+        yield "  parameters and multiply-adds are those of one module; multiply them by `times`"
     if any(part.modules != part.uses for part in cost.parts):
         yield "  (shared): one module that is used several times; its parameters count once"
     if not cost.complete:

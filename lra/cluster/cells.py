@@ -113,7 +113,7 @@ class SharedPlan:
         return "other workers could have run on this machine" if fault else ""
 
     def _wait_for_machine(self) -> None:
-        word = "waiting until no other worker uses this machine, because the next run is timed"
+        word = "waiting until no other worker uses this machine, because the next run measures time"
         self.board.say(word, always=True)
         self.state.say("waiting for the machine")
 

@@ -51,5 +51,6 @@ def check(plan: StoredPlan) -> None:
     if versions["torch"] != torch:
         raise OtherCode(
             f"the plan of {plan.sweep} was made with torch {versions['torch']}, and this is torch "
-            f"{torch}: one table would mix rows of both. This worker ran nothing: {again}"
+            f"{torch}: rows of both versions would be mixed in one table. This worker ran "
+            f"nothing: {again}"
         )

@@ -74,7 +74,7 @@ class PlanGrowth:
         pairs = [(one, held_forecast(guess, plan.groups)) for one, guess in counted]
         more = {name: plan.head[name] for name in ("words", "report", "wait_s")}
         write(plan.root, sweep, pairs, groups=plan.groups, more=more, say=say)
-        say(f"the search continues with {len(new):,} more runs")
+        say(f"the search continues with {counted(len(new), 'more run')}")
         return True
 
 

@@ -31,29 +31,33 @@ from lra.runners.records import legible
 EVERY_S = 30.0
 """Between two questions: a controller serves everybody, and is not to be asked all the time."""
 MEANINGS = (
-    ("Resources", "no node is free"),
-    ("Priority", "others come first"),
+    ("Resources", "all nodes are busy"),
+    ("Priority", "jobs with a higher priority come first"),
     ("QOS", "a limit of the QOS"),
     ("Assoc", "a limit of the account"),
     (
         "BeginTime",
-        "at a later time: in minutes if it was requeued, otherwise at the time that begin set",
+        "it starts later: within minutes if it was requeued, otherwise at the time set by begin",
     ),
     (
         "DependencyNeverSatisfied",
-        "the job that it waits for has failed, so that it never starts; scancel it",
+        "it depends on a job that failed, so it will never start: remove it with scancel",
     ),
     ("Dependency", "it waits for another job"),
     ("JobArrayTaskLimit", "a limit of its array"),
     ("Reservation", "its reservation has not begun, or is over"),
-    ("Licenses", "no licence is free"),
-    ("BadConstraints", "no node fulfils its requests, so that it never starts; scancel it"),
-    ("JobHoldMaxRequeue", "blocked after too many starts: scontrol release"),
+    ("Licenses", "all licences are in use"),
+    (
+        "BadConstraints",
+        "no node has the resources that it requests, so it will never start: "
+        "remove it with scancel",
+    ),
+    ("JobHoldMaxRequeue", "blocked after too many starts: release it with scontrol release"),
     ("ReqNodeNotAvail", "its nodes are down or reserved"),
     ("NodeDown", "its nodes are down"),
-    ("Partition", "the partition refuses it"),
-    ("Held", "held: scontrol release"),
-    ("held", "held: scontrol release"),
+    ("Partition", "the partition does not accept it"),
+    ("Held", "on hold: release it with scontrol release"),
+    ("held", "on hold: release it with scontrol release"),
 )
 """Of SLURM's reasons, by a part of their names; the first that fits."""
 FAILED = ("failed", "node_fail", "out_of_memory", "boot_fail", "launch_failed", "timeout")

@@ -90,7 +90,7 @@ class LocalEngine:
                     continue
                 except PermissionError as error:
                     raise ConfigError(
-                        f"{job}: a process of another user, who can stop it"
+                        f"{job}: this process belongs to another user, who can stop it"
                     ) from error
 
 

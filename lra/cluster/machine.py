@@ -82,18 +82,18 @@ def machine(*, alone: bool, waiting: Callable[[], None]) -> Iterator[str]:
 def _taken(name: str) -> socket.socket | None:
     """Return a socket that has this name until it is closed; None where another has it."""
     if sys.platform != "linux":
-        raise NoLock(f"{sys.platform} has no locks that all users of a machine share")
+        raise NoLock(f"{sys.platform} does not support locks that all users of a machine share")
     try:
         taken = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError as error:
-        raise NoLock(f"this system gives no sockets: {error}") from error
+        raise NoLock(f"this system cannot create sockets: {error}") from error
     try:
         taken.bind(f"\0{name}")
     except OSError as error:
         taken.close()
         if error.errno == errno.EADDRINUSE:
             return None
-        raise NoLock(f"this system gives no abstract names of sockets: {error}") from error
+        raise NoLock(f"this system does not support abstract socket names: {error}") from error
     return taken
 
 
@@ -102,6 +102,6 @@ def _names(part: str) -> list[str]:
     try:
         lines = NAMES.read_text(errors="replace").splitlines()
     except OSError as error:
-        raise NoLock(f"the sockets of this machine are not listed: {error}") from error
+        raise NoLock(f"the sockets of this machine cannot be listed: {error}") from error
     names = (line.rpartition(" ")[2].removeprefix("@") for line in lines)
     return [name for name in names if name.startswith(part)]

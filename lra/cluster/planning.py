@@ -22,6 +22,7 @@ from lra.cluster.plan import (
     plan_folder,
 )
 from lra.composition.runner_class import runner_of
+from lra.conf.short_values import counted
 from lra.conf.system_errors import lexists
 from lra.runners.measurement.hardware import Device
 from lra.runners.records import canonical, digest
@@ -220,14 +221,15 @@ def _with_former(
         before = StoredPlan(folder)
     except BadPlan as error:
         reason = str(error).split(": ")[0]
-        say(f"{reason}: the plan is rewritten with the runs of this command alone; {OTHERS}")
+        say(f"{reason}: the plan is rewritten with only the runs of this command; {OTHERS}")
         return None, [*new]
     keys = {record["key"] for record in new}
     sound = stored_records(before, without=keys)  # of 50,000 cells, 0.3 GiB
     kept = keys | {record["key"] for record in sound}
     torn = [entry.key for entry in before.entries if entry.key not in kept]
     if torn:
-        say(f"{before.cells} is damaged and lost {len(torn):,} runs of other commands; {OTHERS}")
+        lost = counted(len(torn), "run")
+        say(f"{before.cells} is damaged and lost {lost} of other commands; {OTHERS}")
     return before, merge_records(new, sound)
 
 

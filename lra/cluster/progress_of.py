@@ -331,7 +331,7 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
     since, reasons = float(plan.head["made"]), Counter[str]()
     for name, state in states.items():
         if state.get("at", 0.0) >= since and state["doing"] == KILLED:
-            reasons["killed, by a person or because memory was full"] += 1
+            reasons["killed by a person, or because the memory was full"] += 1
         code = str(state.get("doing", "")).removeprefix("ended with ")
         if state.get("at", 0.0) >= since and code.isdecimal() and code not in ("0", "143"):
             why = state.get("why") or _last(plan.folder / "logs" / f"{name}.log", STOPPED)

@@ -90,8 +90,8 @@ class SlurmEngine:
         if self.hours is not None and (asked := _minutes(self.hours * 3600)) < self._shortest_s:
             raise ValueError(
                 f"hours: got {self.hours}, {asked:.0f} s in SLURM's whole minutes, of which the "
-                f"last {self.signal_s} s are for saving (signal_s), and SLURM may signal a minute "
-                f"early; wanted {self._shortest_s / 3600:.3g} or more"
+                f"last {self.signal_s} s are for saving (signal_s), and SLURM may send its signal "
+                f"a minute early; wanted {self._shortest_s / 3600:.3g} or more"
             )
         for name, value in self.sbatch.items():
             if not re.fullmatch(r"-{0,2}[a-z][a-z_-]*", str(name)) or not (
@@ -103,8 +103,8 @@ class SlurmEngine:
                 )
         if taken := sorted(RESERVED & {name.lstrip("-").replace("_", "-") for name in self.sbatch}):
             raise ValueError(
-                f"sbatch: got {', '.join(taken)}; wanted other options: these are cluster.hours, "
-                "cluster.partition and so on, or set by lra"
+                f"sbatch: got {', '.join(taken)}; wanted other options; set these by "
+                "cluster.hours, cluster.partition and so on, or leave them to lra"
             )
 
     @property
@@ -188,9 +188,8 @@ class SlurmEngine:
             own = {job.number: _state(job) for job in queued[_owner(each)] if job.name == name}
             if not own and (who := _hidden(each, found)):
                 raise ConfigError(
-                    f"cluster=slurm: its jobs belong to {who}, and this SLURM hides them from "
-                    "everybody "
-                    f"else (PrivateData): run the command as {who}"
+                    f"cluster=slurm: its jobs belong to {who}, and SLURM hides them from other "
+                    f"users here (PrivateData): run the command as {who}"
                 )
             # An array that was cancelled before any of it began is one job again, without elements.
             whole = {job: own.get(job.partition("_")[0], JobState(FORGOTTEN)) for job in each.ids}
@@ -277,7 +276,7 @@ class SlurmEngine:
         if (asked.seconds or 0) > limit:
             raise ConfigError(
                 f"cluster.hours: got {self.hours}; {names} allows {limit / 3600:.3g} at most; "
-                "the next job resumes from saved states, so that a short limit is safe"
+                "the next job resumes from the saved states, so a short limit is safe"
             )
         longest, usable = group.resources.seconds or 0.0, (asked.seconds or 0) - self.signal_s
         if group.timed and longest > usable > 0:
@@ -289,7 +288,7 @@ class SlurmEngine:
         if (asked.seconds or math.inf) < self._shortest_s:
             raise ConfigError(
                 f"cluster.signal_s: got {self.signal_s}; {names} allows jobs of "
-                f"{asked.seconds:.0f} s, and SLURM may signal a minute early; wanted "
+                f"{asked.seconds:.0f} s, and SLURM may send its signal a minute early; wanted "
                 f"{(asked.seconds or 0) - EARLY_S:.0f} or less"
             )
 

@@ -74,7 +74,7 @@ class WorkerJob:
             # Not an error to submitit: what it held is free again.
             return STOPPED
         if code == AGAIN and self.requeue:
-            _say("requeued, because a run needs the whole time of a job")
+            _say("requeued, because one run needs the full time of a job")
             _requeue()
         if code == STORAGE and self.requeue and _restarts() < MOST_RESTARTS:
             _say("the storage failed: this job is requeued")
@@ -125,7 +125,7 @@ def is_preempted() -> bool:
             env=slurm_variables.plain(),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        _say(f"SLURM does not say whether it preempts this job: {error}")
+        _say(f"lra cannot find out whether SLURM preempts this job: {error}")
         return False
     facts = dict(word.partition("=")[::2] for word in done.stdout.split())
     begun = facts.get("PreemptTime", "None") not in ("None", "Unknown")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lra.errors import ConfigError
 
-WAY_OUT = "wanted a Python with lra[slurm], or cluster.setup with the lines that activate one"
+WAY_OUT = "wanted a Python that has lra[slurm], or lines in cluster.setup that activate one"
 ASKED_S = 20.0
 """A network folder may be slow to give its first files."""
 _LOOK = "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ('lra', 'submitit'))))"

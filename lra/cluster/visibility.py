@@ -33,7 +33,8 @@ def check_shared(folder: Path, what: str, hosts: str, way_out: str) -> None:
     if mount is not None and mount.local:
         raise ConfigError(
             f"{what} {folder.resolve()} is on {mount.kind}, mounted at {mount.point}: a file "
-            f"system of {socket.gethostname()} alone, and workers would run on {hosts}; {way_out}"
+            f"system that only {socket.gethostname()} can read, but workers would run on {hosts}; "
+            f"{way_out}"
         )
 
 

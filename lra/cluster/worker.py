@@ -20,6 +20,7 @@ from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
 from lra.composition.class_path import NotNamed
 from lra.conf import system_errors
+from lra.conf.short_values import counted
 from lra.execution.executor import Executor
 from lra.runners.storage.atomic import StorageFault, fault_of
 from lra.runners.store import Store
@@ -230,7 +231,9 @@ class Worker:
             return
         if plan.mark != before.mark:
             code.check(plan)
-            self.say(f"the sweep was submitted again and has {len(plan.entries):,} runs")
+            self.say(
+                f"the sweep was submitted again and now has {counted(len(plan.entries), 'run')}"
+            )
         self.use(plan)
         before.close()
 
@@ -242,13 +245,13 @@ class Worker:
             self.store.clear_claims({entry.key for entry in self.plan.entries})
             self._report()
             endings = ", ".join(ending_words(claiming.endings()))
-            return f"all {total:,} runs of {self.plan.sweep} have ended: {endings}"
+            return f"{self.plan.sweep} has ended, {counted(total, 'run')}: {endings}"
         possible = [place for place in left if place not in claiming.set_aside]
         entries = self.plan.entries
         held = {entries[place].key for place in left} & claiming.busy
         if not possible:
             reasons = Counter(claiming.set_aside[place] for place in left).most_common(3)
-            listed = "; ".join(f"{count:,} runs: {why}" for why, count in reasons)
+            listed = "; ".join(f"{counted(count, 'run')}: {why}" for why, count in reasons)
             return (
                 f"this worker has no more to do: {len(left):,} of {total:,} runs remain ({listed})"
             )
@@ -277,7 +280,7 @@ class Worker:
     def _summary(self, code: int) -> None:
         took = time_words(time.monotonic() - self.begun)
         endings = ", ".join(ending_words(self.board.endings))
-        self.say(f"worker ends with {code} after {took}: {endings or 'it executed no run'}")
+        self.say(f"the worker ends with {code} after {took}: {endings or 'it executed no run'}")
         self.state.over(code, self.why)
 
 

@@ -24,7 +24,7 @@ USAGE = (
 )
 ABOUT = """\
 Find the models that suit a sequence length and a machine: whether each fits into memory, its time,
-and the speed and the scores that were measured before. It only counts: it starts no run.
+and the speed and the scores that were measured before. It counts operations and starts no run.
 """
 EXAMPLES = """\
 examples:
@@ -43,16 +43,17 @@ RANKED = {
     "memory": "the forecast memory of a training step",
     "operations": "the multiply-adds of a forward pass",
     "prefill": "the forecast time of a forward pass over one text",
-    "token": "the forecast time of one more token after a text of this length",
-    "state": "the bytes of the state after one text; models without a state come last",
-    "quality": "scores of papers, then scores of rows; their settings differ, see the notes",
+    "token": "the forecast time to generate one more token after a text of this length",
+    "state": "the bytes of the state after reading one text; models without a state come last",
+    "quality": "scores from papers, then scores from rows; their settings differ, see the notes",
 }
 UNKNOWN = "–"
 LEGEND = {
     "params": "thousands of trainable parameters",
     "kMAC": "thousands of multiply-adds per token of a forward pass; exact causal attention counts "
     "all pairs, except blocks that the forgetting family skips on a CPU",
-    "reach": "tokens: how far back or ahead an output can depend on; all: the whole sequence",
+    "reach": "number of tokens: how far back or ahead an output can depend on; all: the whole "
+    "sequence",
     "GiB": "peak memory of a training step; !: more than the machine has",
     "step": "time of a training step: a forecast, or measured where a note follows; OOM: out of "
     "memory",
@@ -186,13 +187,18 @@ def _sentences(
         yield KERNELS
     stateless = [line["model"] for line in serving if line["reason"].startswith("no state")]
     if stateless:
-        yield f"without a state, each new token needs a whole pass: {', '.join(stateless)}"
+        yield (
+            "these models have no state, so each new token needs a pass over the whole text: "
+            f"{', '.join(stateless)}"
+        )
     for line in serving:
         if line["reason"] and line["model"] not in stateless:
             yield f"{line['model']}: {line['reason']}"
     late = [line["model"] for line in serving if line["fits"] is False]
     if late:
-        yield f"too large for the memory: {', '.join(late)}; try a smaller batch=N"
+        yield (
+            f"these need more memory than the machine has: {', '.join(late)}; try a smaller batch=N"
+        )
     refused = dict(frame[~frame["serves"]][["model", "reason"]].to_numpy().tolist())
     two_sided = [name for name in refused if f", {CAUSAL}, " in frame.attrs["setting"]
                  and name not in sets()[CAUSAL]]  # fmt: skip

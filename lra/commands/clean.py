@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lra.composition.arguments import Parser, add_results
+from lra.conf.short_values import counted
 from lra.errors import CommandError, unknown
 from lra.results.disk import KINDS, Item, remove, size_of
 from lra.runners.store import Store
@@ -41,7 +42,9 @@ def main(argv: list[str]) -> int:
     """List what is there, or remove what is named."""
     arguments = parser().parse_intermixed_args(argv)
     if arguments.yes and arguments.kind is None:
-        raise CommandError(f"--yes needs to know what to remove: lra clean {'|'.join(KINDS)} --yes")
+        raise CommandError(
+            f"--yes needs the name of what you want to remove: lra clean {'|'.join(KINDS)} --yes"
+        )
     if arguments.results != Path("results") and not arguments.results.is_dir():
         raise FileNotFoundError(
             f"there is no results folder {arguments.results.resolve()}: name yours by --results DIR"
@@ -79,7 +82,7 @@ def items_named(items: Sequence[Item], kind: str | None, names: Sequence[str]) -
         if not any(fnmatchcase(item.name, name) for item in items):
             known = [item.name for item in items]
             begins = any(each.startswith(name) for each in known)
-            pattern = f" A pattern in quotes names several: '{name}*'." if begins else ""
+            pattern = f" A pattern in quotes selects several: '{name}*'." if begins else ""
             raise CommandError(unknown(f"name of {kind}", name, known) + pattern)
     return [item for item in items if not names or any(fnmatchcase(item.name, n) for n in names)]
 
@@ -101,7 +104,7 @@ def check_idle(results: Path, items: Sequence[Item]) -> None:
             busy
         )
         raise CommandError(
-            f"{len(busy)} runs of {results} are under way, for example {at_work[0]}: {end}"
+            f"{results} has {counted(len(busy), 'unfinished run')}, for example {at_work[0]}: {end}"
         )
     users = users_of_data() if kinds == {"data"} else users_of_results(results)
     if users:

@@ -23,8 +23,9 @@ examples:
     )
     args.add_argument(
         "names", nargs="*", metavar="NAME",
-        help="two or more: a model or baseline as reports name it, or KEY=VALUE of an option or "
-        "column; join several in quotes: 'linear optim.steps=400'. Each is compared with the first",
+        help="two or more sides to compare, each with the first: the name of a model or baseline "
+        "in reports, or KEY=VALUE of an option or column; quotes join several conditions: 'linear "
+        "optim.steps=400'",
     )  # fmt: skip
     args.add_argument("--best", action="store_true", help="compare each with the best one")
     args.add_argument(
@@ -32,8 +33,8 @@ examples:
         help="after a search, compare trainings with the options that it started from; default: "
         "those with the options that it chose",
     )  # fmt: skip
-    args.add_argument("--metric", help="which score; default: the first that all have")
-    args.add_argument("--split", help="which part of the data; default: test")
+    args.add_argument("--metric", help="metric to compare; default: the first that all have")
+    args.add_argument("--split", help="split of the data; default: test")
     args.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE",
         help="only these runs, for example task=listops; repeatable",

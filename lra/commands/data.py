@@ -82,12 +82,16 @@ examples:
         )  # fmt: skip
         one.add_argument(
             "--from", dest="path", metavar="PATH",
-            help="files that you have already: short for path=PATH (table: train=PATH)",
+            help="files that you have already; the same as path=PATH (for table: train=PATH)",
         )  # fmt: skip
         add_plugin_words(one)
         if verb == "certify":
             one.add_argument("--split", default="test", metavar="SPLIT", help="default: test")
-            one.add_argument("--again", action="store_true", help="compute stored ones again")
+            one.add_argument(
+                "--again",
+                action="store_true",
+                help="compute baselines again that are stored already",
+            )
         if verb == "show":
             one.add_argument("--split", default="train", metavar="SPLIT", help="default: train")
             one.add_argument(
@@ -246,7 +250,7 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
             "baseline",
             "accuracy",
             *(m.replace("_", " ") for m in measures),
-            "what a score at this level means",
+            "how the baseline gets this score",
         )
     ]
     for baseline in baselines:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.composition.arguments import Parser, add_results
+from lra.conf.short_values import counted
 from lra.machine import probes
 from lra.machine.probes import GIB, ProbeResult
 from lra.runners.storage.audit import audit
@@ -125,24 +126,26 @@ def parser() -> argparse.ArgumentParser:
 examples:
   lra doctor          try everything once
   lra doctor --store  read every file of the results folder
-  lra doctor --noise  which differences in time can this machine resolve?
+  lra doctor --noise  which differences in time can this machine detect?
   lra doctor --rates  measure its speed for `lra plan`""",
     )
     add_results(args)
     args.add_argument(
         "--store", action="store_true",
-        help="read every file of the results folder instead, and name damaged ones; the exit code "
-        "is 1 if there are any",
+        help="instead, read every file of the results folder and name the damaged ones; the exit "
+        "code is 1 if there are any",
     )  # fmt: skip
     args.add_argument(
         "--noise", action="store_true",
-        help="time equal calls instead, for half a minute, and print the differences that this "
-        "machine can resolve and what disturbs it; the exit code is 1 if most are disturbed",
+        help="instead, time equal calls for half a minute; print the smallest differences in time "
+        "that this machine can detect, and what disturbs it; the exit code is 1 if most calls are "
+        "disturbed",
     )  # fmt: skip
     args.add_argument(
         "--rates", nargs="?", const="cpu", metavar="HARDWARE",
-        help="measure for five seconds instead how fast this machine multiplies, moves memory and "
-        "calls operators, and store it for lra plan; HARDWARE is a profile; default: cpu",
+        help="instead, measure for five seconds how fast this machine multiplies, moves memory "
+        "and calls operators, and store the result for lra plan; HARDWARE is a profile; default: "
+        "cpu",
     )  # fmt: skip
     args.add_argument("--json", action="store_true", help="print JSON")
     return args
@@ -157,7 +160,7 @@ def store(results: Path, *, as_json: bool) -> int:
     for mark, sentences in (("FAIL", findings.damaged), ("left", findings.leftovers)):
         for sentence in sentences:
             print(f"{mark} {sentence}")
-    print(f"{findings.cells:,} runs in {results}: {len(findings.damaged) or 'no'} faults")
+    print(f"{counted(findings.cells, 'run')} in {results}: {len(findings.damaged) or 'no'} faults")
     return 1 if findings.damaged else 0
 
 

@@ -209,7 +209,7 @@ def speller(run: Run, key: str) -> Spells:
         )
     if not isinstance(run.task, Spells):
         raise CommandError(
-            f"run {key} was trained on {run.task_name}, whose tokens are no text. Choose a "
+            f"run {key} was trained on {run.task_name}, whose tokens are not text. Choose a "
             "training on a task such as text8, enwik8, pg19 or wikitext103"
         )
     if run.task.spec.tokenizer:

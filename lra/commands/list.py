@@ -42,7 +42,9 @@ examples:
         help="print what each model supports: direction, growth, state, positions",
     )  # fmt: skip
     args.add_argument(
-        "--all", action="store_true", help="print types, all values, and options that others share"
+        "--all",
+        action="store_true",
+        help="also print types, all values, and options shared with other names",
     )
     args.add_argument("--json", action="store_true", help="print JSON")
     return args

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra.composition.arguments import add_plugin, parser_beside_words, path_word
+from lra.conf.short_values import counted
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ USAGE = """lra plan [-m] [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
        lra plan --against RESULTS"""
 ABOUT = """\
 Forecast the steps, hours, GPU-hours and memory of every run of a command, before you start it. Give
-it the arguments of `lra run`. It only counts: it starts no run and writes no file.
+it the arguments of `lra run`. This command counts operations; it starts no run and writes no file.
 """
 EXAMPLES = """\
 examples:
@@ -279,18 +280,20 @@ def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[
         + (f" ({in_turn} one after the other)" if in_turn != takes else "")
     )
     if total["later"]:
-        yield f"{total['later']} more runs follow, once validation has compared these"
+        later = counted(total["later"], "more run")
+        yield f"{later} will start after these have been compared on validation data"
     if total["unknown"]:
-        yield f"the time of {total['unknown']} runs is unknown, and missing from the sum"
+        yield f"the time of {counted(total['unknown'], 'run')} is unknown, and missing from the sum"
     if total["does_not_fit"]:
         yield (
-            f"{total['does_not_fit']} runs need more memory than there is: set "
+            f"too little memory for {counted(total['does_not_fit'], 'run')}: set "
             "optim.micro_batch_size=N or model.backbone.activation_checkpointing=true"
         )
     if total["reference_does_not_fit"]:
+        runs = counted(total["reference_does_not_fit"], "run")
         yield (
-            f"in {total['reference_does_not_fit']} runs the reference needs more memory than there "
-            "is: runner.reference_max_length.NAME=N is the longest length at which it is measured"
+            f"in {runs}, the reference needs more memory than there is: "
+            "runner.reference_max_length.NAME=N is the longest length at which it is measured"
         )
     machines = [(machine["hardware"], machine["measured"]) for machine in totals["machines"]]
     for hardware, measured in dict.fromkeys(machines):

@@ -39,7 +39,7 @@ COST_USAGE = """lra show --cost [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE .
        lra show --cost RUN"""
 COST_ABOUT = """\
 Count the parameters and multiply-adds of a model, part by part. Name a stored run, or give the
-arguments of `lra run`. It only counts: it starts no run.
+arguments of `lra run`. This command counts operations; it starts no run.
 """
 COST_EXAMPLES = """\
 examples:
@@ -90,7 +90,8 @@ def cost_parser() -> argparse.ArgumentParser:
     args.add_argument("--cost", action="store_true", help=argparse.SUPPRESS)
     args.add_argument(
         "--lengths", type=_lengths, metavar="N,N",
-        help="tokens of the example, a model for each; default: the longest of the task or run",
+        help="lengths of the example in tokens, each counted separately; default: the longest of "
+        "the task or run",
     )  # fmt: skip
     args.add_argument("--json", action="store_true", help="print one JSON object")
     add_plugin(args, "your package, if RUN uses it")
@@ -173,7 +174,10 @@ def fact_lines(
     yield f"status    {status_line(rows)}"
     yield f"rerun     {command}"
     if folder_is_gone(cell):
-        yield f"          its folder {cell.place['folder']} is gone: go to where it is now first"
+        yield (
+            f"          its folder {cell.place['folder']} no longer exists: change to the folder "
+            "where it is now first"
+        )
     if rows:
         took = f" in {time_words(environment['took_s'])}" if "took_s" in environment else ""
         made = f"{rows[0]['created'][:16].replace('T', ' ')} UTC{took}"

@@ -28,17 +28,17 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra watch`."""
     args = Parser(
         prog="lra watch",
-        description="Show how far a sweep is: runs that finished, failed, are running or are left. "
-        "For a submitted sweep it also shows workers, jobs and the time left. It works on every "
-        "machine that can read the results folder. On a terminal it stays until the sweep and its "
-        "report are finished; Ctrl-C ends it.",
+        description="Show how far a sweep is: how many runs finished, failed, are running or have "
+        "not started. For a submitted sweep it also shows workers, jobs and the time left. It "
+        "works on every machine that can read the results folder. On a terminal it stays until "
+        "the sweep and its report are finished; Ctrl-C ends it.",
         epilog="""\
 examples:
   lra watch mysweep         stay, and update the page every two seconds
   lra watch mysweep --once  print it once
   lra watch mysweep --json  the same for a program
 
-exit codes: 0 every run succeeded; 1 some crashed, diverged, met a limit or lacked their data;
+exit codes: 0 every run succeeded; 1 some crashed, diverged, reached a limit or lacked their data;
 3 runs are left""",
     )
     args.add_argument("plan", metavar="SWEEP", help="name of the sweep, or the folder of its plan")

@@ -29,8 +29,9 @@ examples:
     add_results(args)
     args.add_argument(
         "--workers", type=whole(1, MOST_WORKERS), default=1, metavar="N",
-        help="processes that share their memory, with one run each at a time; default: 1, which "
-        "runs as many trainings at once as the hardware profile allows",
+        help="number of processes, which share the libraries in memory and execute one run each "
+        "at a time; default: 1, which executes as many trainings at once as the hardware profile "
+        "allows",
     )  # fmt: skip
     args.add_argument(
         "--group", metavar="NAME", help="take only runs that fit the resources of this group"

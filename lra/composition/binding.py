@@ -50,7 +50,7 @@ def schema(target: Callable[..., Any]) -> Mapping[str, OptionSpec]:
         hints = get_type_hints(target if is_dataclass(target) else call)
     except (NameError, TypeError) as error:
         raise ConfigError(
-            f"{getattr(target, '__qualname__', target)}: its annotations cannot be evaluated: "
+            f"{getattr(target, '__qualname__', target)}: the type annotations cannot be evaluated: "
             f"{error}"
         ) from error
     if is_dataclass(target):
@@ -67,7 +67,8 @@ def schema(target: Callable[..., Any]) -> Mapping[str, OptionSpec]:
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or name not in hints:
             raise ConfigError(
                 f"{getattr(target, '__qualname__', target)}: parameter {name!r} must be "
-                "keyword-only and annotated: the constructor is the schema of its YAML"
+                "keyword-only and have a type annotation, because the constructor defines which "
+                "options its YAML file can set"
             )
         default = parameter.default
         options[name] = OptionSpec(hints[name], MISSING if default is parameter.empty else default)

@@ -121,8 +121,7 @@ def locate_module(
     except (Exception, SystemExit) as error:  # a package of the user's may raise anything
         raise ConfigError(
             f"{asked}: importing {name} failed with {type(error).__name__}: {error}; set "
-            "LRA_DEBUG=1 "
-            "to see where"
+            "LRA_DEBUG=1 to see the traceback"
         ) from error
 
 
@@ -193,9 +192,9 @@ def _ways_out(module: str) -> str:
         ""
         if room not in OURS
         else (
-            f" {room!r} always means the package of lra. Re-export yours under another name, as in "
-            f"own_mixers.py next to it, with `from {module} import *`. Then write own_mixers for "
-            f"{module}, and set PYTHONPATH=. in the environment"
+            f" {room!r} always means the package of lra. Export your module again under another "
+            f"name, as in own_mixers.py next to it, with `from {module} import *`. Then write "
+            f"own_mixers for {module}, and set PYTHONPATH=. in the environment"
         )
     )
 

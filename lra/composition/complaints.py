@@ -32,8 +32,8 @@ PLUGINS = re.compile(
     r"[+~]*hydra[./](launcher\b|sweeper\b(?!\.params\b|\.max_batch_size\b))(?!=basic\b)"
 )
 NO_PLUGINS = (
-    "lra starts runs without launchers of Hydra: use `lra submit` for workers, "
-    "search=NAME to search"
+    "lra does not use the launchers of Hydra: use `lra submit` to start workers, and search=NAME "
+    "to search"
 )
 """In the place of other people's launchers and sweepers of Hydra."""
 HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment", "full_key:")
@@ -69,7 +69,7 @@ def _wanted(word: str, group: str) -> str:
     if read is None:
         text = shlex.quote(short(f"{key}={as_text(value)}", LONGEST_REASON))
         return (
-            f"commas, brackets, quotation marks, \\ and ${{ have a meaning; for plain text "
+            f"commas, brackets, quotation marks, \\ and ${{ have a special meaning; for plain text "
             f"write {text}"
         )
     if name == "hydra.sweeper.params" and not re.fullmatch(r"\{\s*\}", value):
@@ -91,7 +91,7 @@ def refusing_by_word(words: Sequence[str]) -> Iterator[None]:
                 raise
             longest = short(max(words, key=len, default=""))
             raise ConfigError(
-                f"{longest}: this is longer than any file name or key can be"
+                f"{longest}: this is longer than a file name or a key may be"
             ) from error
         cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
         key = str(getattr(cause, "full_key", None) or "")

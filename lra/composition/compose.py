@@ -430,10 +430,9 @@ def decoder_stack(
 
     if task_facts.head is not Head.sequence_to_sequence:
         raise Unsupported(
-            "model.backbone.decoder_depth: got a number above 0, but this task has no source "
-            "that a "
-            "decoder answers. Choose a task of sequence to sequence (reversal, sorting, "
-            "text_pairs, "
-            "or task.objective=prefix) and a runner that trains, or set it to 0"
+            "model.backbone.decoder_depth: got a number above 0, but this task has no source that "
+            "a decoder answers. Choose a task of sequence to sequence (reversal, sorting, "
+            "text_pairs, or task.objective=prefix) and a runner that trains a model, or set it to "
+            "0"
         )
     return partial(encoder_decoder, mixers=mixers, exact=exact, facts=task_facts)

@@ -40,7 +40,7 @@ from lra.composition.files import Files, our_files
 from lra.composition.run import Composed, Searched
 from lra.composition.selection import expand_sets
 from lra.composition.words import as_text, legible, read_word
-from lra.conf.short_values import short
+from lra.conf.short_values import counted, short
 from lra.errors import ConfigError
 from lra.runners.records import Memo
 from lra.terminal.progress import still_running, with_progress
@@ -259,7 +259,7 @@ def _runs(
         return runs, True, searched
     if not searches and (lost := [word for word in flags.overrides if word.startswith("search.")]):
         raise ConfigError(
-            f"{lost[0]}: this command is no search; add search=halton, or omit this argument"
+            f"{lost[0]}: this command is not a search; add search=halton, or omit this argument"
         )
     if mode is not RunMode.MULTIRUN and (mode is not None or flags.run or not params):
         if ranged := [w.input_line for w in parsed if isinstance(w.value(), IntervalSweep)]:
@@ -276,7 +276,7 @@ def _runs(
     runs = _combinations(composer, flags, hydra, parsed)
     requested = "hydra.mode=MULTIRUN" in composer.of_hydra
     if len(runs) > 1 and not requested:
-        note = f"{preset} is a sweep of {len(runs):,} runs, as with -m"
+        note = f"{preset} is a sweep of {counted(len(runs), 'run')}, as with -m"
         composer.notes[f"{note}; --run makes one run of it"] = None
     return runs, True, None
 
@@ -350,7 +350,7 @@ def _check_basic(hydra: Any) -> None:
         if (target := str(node["_target_"])).rpartition(".")[2] != basic:
             raise ConfigError(f"hydra.{part}: got {short(target)}; {NO_PLUGINS}")
     if hydra.callbacks:
-        raise ConfigError("hydra.callbacks: lra calls no callbacks; remove this")
+        raise ConfigError("hydra.callbacks: lra does not call callbacks of Hydra; remove this")
 
 
 def _composed(

@@ -91,8 +91,8 @@ def resolve(
     if ":" not in mixer and "." not in mixer:
         if claims is not None:
             raise ConfigError(
-                f"--wrap takes a class that is no mixer: got the name {mixer!r}; wanted its "
-                "place, as in my_pkg.module:MyLayer"
+                f"--wrap takes a class that is not a mixer of lra: got the name {mixer!r}; wanted "
+                "module and class, as in my_pkg.module:MyLayer"
             )
         return _named_mixer(mixer, options, config_dirs, plugins)
     class_path = mixer.replace(":", ".")
@@ -116,13 +116,11 @@ def _named_mixer(
     """Return the mixer of a model's file, with options bound over those of the file."""
     existing = names("model", config_dirs)
     if name not in existing:
-        way_out = "Name your mixer by its place: my_pkg.module:MyMixer"
+        way_out = "Name your mixer by its module and class: my_pkg.module:MyMixer"
         raise UnknownName(unknown("model", name, existing, way_out=way_out))
     model = group_file("model", name, config_dirs)
     if "mixer" not in model:
-        raise UnknownName(
-            f"{name} is a whole stack of layers; the checks of the contract are for a single mixer"
-        )
+        raise UnknownName(f"{name} is a whole stack of layers; `lra verify` checks a single mixer")
     packages = [*plugins, *chosen_packages(model)]
     name_plugins(packages)
     factory, _ = mixer_factory({**model["mixer"], **options}, packages, name)

@@ -46,10 +46,9 @@ def check_one_number(first: Run, other: Run) -> None:
     if first.runner.trains and mine != theirs:
         both = [", ".join(f"{k}={v}" for k, v in part.items()) or "one" for part in (mine, theirs)]
         raise ConfigError(
-            f"hardware.processes: got {both[0]} and {both[1]} for the same training, which has one "
-            "result for any number of processes; wanted one number in a sweep. Give one command "
-            "for "
-            "each number, with a separate results folder (results=...)"
+            f"hardware.processes: got {both[0]} and {both[1]} for the same training, but a "
+            "training has the same result for any number of processes; wanted one number in a "
+            "sweep. Give one command for each number, with a separate results folder (results=...)"
         )
 
 
@@ -68,8 +67,8 @@ def _check_batches(runner: Runner, optim: OptimConfig, parts: int, sharded: bool
     for where, rows in sizes.items():
         if rows < parts:
             raise ConfigError(
-                f"{where}: got {rows} rows for {parts} processes that share them; wanted at least "
-                f"one for each. Raise it, or set hardware.processes={rows} or fewer"
+                f"{where}: got {rows} rows for {parts} processes, which share them; wanted at "
+                f"least one row for each. Raise it, or set hardware.processes={rows} or fewer"
             )
         if sharded and rows % parts:
             raise ConfigError(

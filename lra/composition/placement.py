@@ -81,8 +81,7 @@ def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
         keys = [*keys_of(whole)]
         if key in keys:
             why = (
-                f"{key} cannot be set in this way: {_first_line(error)}. ++{key}=... adds "
-                "keys to it"
+                f"{key} cannot be set like this: {_first_line(error)}. ++{key}=... adds keys to it"
             )
             raise ConfigError(why) from error
         shown = short(str(word.input_line).partition("=")[2])

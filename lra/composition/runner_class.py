@@ -53,8 +53,8 @@ def _located(class_path: str, plugins: Sequence[str]) -> type[Runner]:
     kind = locate(class_path, plugins)
     if not isinstance(kind, type) or not issubclass(kind, Runner):
         raise ConfigError(
-            f"runner.class_path: {class_path} is no runner; wanted a dataclass that derives from "
-            "lra.runners.runner.Runner"
+            f"runner.class_path: {class_path} is not a runner; wanted a dataclass that derives "
+            "from lra.runners.runner.Runner"
         )
     if isabstract(kind):
         raise ConfigError(

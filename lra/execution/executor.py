@@ -133,7 +133,7 @@ class Executor:
     def _cause(self) -> str | None:
         """Return what ends the work, other than a signal; None for nothing."""
         if self.outcome.refused:
-            return "the storage refuses to write"
+            return "the storage cannot be written"
         if time.monotonic() < self.until:
             return None
         self.outcome.late = True
@@ -281,7 +281,9 @@ class Executor:
         (running,) = cells
         cell, outcome = running.cell, self.outcome
         if good and running.probed is not None:
-            self.board.advance(cell, Progress(phase="waiting to be timed with others"))
+            self.board.advance(
+                cell, Progress(phase="waiting for other runs that are timed together with it")
+            )
             return
         if not ending.interrupted:
             labels = NO_DATA if ending.no_data else {}

@@ -177,7 +177,8 @@ def _table_lines(
     lines = [
         f"Two equal calls of {threads} threads, interleaved: the factor within which medians of "
         f"{', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} samples",
-        f"agree in {LEVEL:.0%} of cases. A ratio closer to 1 than this factor shows no difference.",
+        f"agree in {LEVEL:.0%} of cases. If a ratio is closer to 1 than this factor, it shows no "
+        "difference.",
         "",
         table(rows, indent=""),
         "",

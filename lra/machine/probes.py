@@ -238,7 +238,7 @@ def installed_files() -> ProbeResult:
     return ProbeResult(
         False,
         f"{len(wrong):,} of {len(files):,} are changed or missing, as {wrong[0]}"
-        + (f"; {', '.join(sorted(others))} brought files of these names" if others else ""),
+        + (f"; {', '.join(sorted(others))} installed files with the same names" if others else ""),
         "pip install --force-reinstall --no-deps with the wheel or address that lra came from"
         + (f", after pip uninstall {' '.join(sorted(others))}" if others else ""),
     )

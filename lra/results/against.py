@@ -11,6 +11,7 @@ from typing import Any
 
 from lra.composition.class_path import NotNamed
 from lra.composition.compose import typed
+from lra.conf.short_values import counted
 from lra.runners.records import Status
 from lra.runners.storage.formats import BadStore, cell_folders, read_newest_rows
 from lra.runners.store import Store
@@ -164,11 +165,12 @@ def _print(
     print()
     for quantity, share in shares.items():
         print(
-            f"{QUANTITIES[quantity]} ({quantity}), {share['cells']} runs: measured / predicted is "
-            f"{share['median']:.2f} (median), {share['least']:.2f} to {share['most']:.2f} (range); "
+            f"{QUANTITIES[quantity]} ({quantity}), {counted(share['cells'], 'run')}: "
+            f"measured / predicted is {share['median']:.2f} (median), {share['least']:.2f} to "
+            f"{share['most']:.2f} (range); "
             f"{share['within']:.0%} of the runs are within a factor of {FACTOR}"
         )
     if not lines:
         print("nothing to compare: this folder has no run of runner=train or runner=scaling")
     if left_out:
-        print(f"{left_out} runs are excluded, as their operations cannot be counted")
+        print(f"excluded: {counted(left_out, 'run')} whose operations cannot be counted")

@@ -167,7 +167,7 @@ def _side(
         cells &= _matching(part, settings)[1]
     if not cells:
         raise UnknownName(
-            f"no stored run is {' '.join([word, *where])!r}: remove one of these words"
+            f"no stored run is {' '.join([word, *where])!r}: remove one of these conditions"
         )
     return Side(title=word, cells=frozenset(cells), about=tuple(about))
 
@@ -202,7 +202,7 @@ def _after_search(
     if not searching | is_led:
         if untuned:
             raise ConfigError(
-                "untuned: these results have no search; without this argument, a name stands for "
+                "untuned: these results contain no search; remove this argument, and a name means "
                 "all trainings of its model"
             )
         return sides, None

@@ -32,8 +32,8 @@ from lra.reports.style import (
 
 ENDING = ".mplstyle"
 NESTED: dict[str, type] = {"font": Font, "tables": TableStyle}
-LAYOUT = "lra measures and places every part of a figure"
-BYTES = "equal rows give equal files, with embedded TrueType fonts"
+LAYOUT = "lra decides the place of every part of a figure"
+BYTES = "lra embeds TrueType fonts, so that equal rows give equal files"
 HELD = {
     "text.usetex": "names of models are printed as plain text",
     "text.parse_math": "names of models are printed as plain text",
@@ -255,7 +255,7 @@ def _check_fonts(families: list[str], where: str) -> None:
         except ValueError as error:
             installed = sorted({font.name for font in fontManager.ttflist})
             close = difflib.get_close_matches(family, installed, n=3, cutoff=0.4)
-            near = f" Near to it: {', '.join(close)}." if close else ""
+            near = f" Similar names: {', '.join(close)}." if close else ""
             raise ConfigError(
                 f"{where}: font.family: {family!r} is not installed.{near} matplotlib brings "
                 "DejaVu Sans, DejaVu Serif and STIXGeneral (Times) to every machine"
@@ -289,7 +289,7 @@ def _of_matplotlib(path: Path) -> tuple[ReportStyle, list[str]]:
         given["width"], high = settings.pop("figure.figsize")
         remarks.append(
             f"{path}: the width of figure.figsize is used, {given['width']:g} inches; its height, "
-            f"{high:g}, is ignored, as the content of a figure decides its height"
+            f"{high:g}, is ignored, because the content of a figure decides its height"
         )
     colors = [each.get("color") for each in settings.get("axes.prop_cycle", ())]
     given["palette"] = [color for color in colors if color]

@@ -49,7 +49,7 @@ def unheard(sweep: SweepCells) -> str:
         return ""
     return (
         f"lra: an agent of the W&B sweep {agents_sweep()} started this command, and "
-        "its logger writes no run to W&B: the agent gets no score; add logger=wandb_online"
+        "its logger writes no run to W&B, so the agent gets no score; add logger=wandb_online"
     )
 
 
@@ -63,7 +63,7 @@ def check_words(words: Sequence[str]) -> None:
     told = [name for name in names if "__" in name or name in _WHOLE]
     if told and agents_sweep():
         raise ConfigError(
-            f"{told[0]}: an agent that resumes a preempted run hands over its whole configuration, "
-            "which is more than options; type the words of its first start, and the training goes "
-            "on from its saved state"
+            f"{told[0]}: an agent that resumes a preempted run passes its whole configuration, "
+            "which contains more than options; type the arguments of its first start to resume "
+            "the training from its saved state"
         )

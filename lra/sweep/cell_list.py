@@ -119,8 +119,8 @@ def _check_logger(logger: Logger, results: Path) -> None:
     except UnicodeDecodeError:
         if logger.mode in (LoggerMode.offline, LoggerMode.online):
             raise ConfigError(
-                f"results: W&B writes to no folder whose name is not UTF-8, as {str(results)!a}; "
-                "choose another by results=DIR, or logger=none"
+                "results: W&B can only write to folders whose names are UTF-8, unlike "
+                f"{str(results)!a}; choose another by results=DIR, or logger=none"
             ) from None
     if logger.mode is LoggerMode.tensorboard and find_spec("tensorboardX") is None:
         raise ConfigError(

@@ -80,7 +80,7 @@ def announcement(pairs: Forecasts) -> str:
     takes = _preset([planned for planned, _ in pairs])
     whole = "" if takes is None else f"; the whole preset takes {takes} on an idle machine"
     if not timed:
-        until = "the first one has ended; `lra plan` counts it now"
+        until = "the first one has ended; `lra plan` counts the operations now"
         return f"{many} to do{whole or f'; the time is unknown until {until}'}"
     bases = [forecast.basis for _, forecast in timed if forecast.basis in BASES]
     basis = max(bases, key=list(BASES).index) if bases else "counted"
@@ -90,7 +90,7 @@ def announcement(pairs: Forecasts) -> str:
     if not rest:
         return f"{many} to do, {about}"
     late = any(forecast.seconds is None and forecast.reason == NO_TIME for _, forecast in pairs)
-    left = (" until lra plan counts it" if late else "") + whole
+    left = (" until `lra plan` counts its operations" if late else "") + whole
     return f"{many} to do: {len(timed):,} take {about}, {rest:,} are unknown{left}"
 
 

@@ -51,8 +51,8 @@ READ = {
 }
 """What decides costs, of groups and keys that hold other options as well; "": the choice itself."""
 INSTEAD = {
-    "optim.batch_size": "batch=8 says how many sequences a step has",
-    "results": "--results says which store counts",
+    "optim.batch_size": "batch=8 sets how many sequences a step has",
+    "results": "--results sets the results folder that is read",
 }
 
 
@@ -69,7 +69,7 @@ def runs_of(words: Sequence[str]) -> list[Run]:
     keys = {word.partition("=")[0] for word in words}
     in_full = [part for word in words for part in _in_full(word)]
     if "length" not in keys:
-        raise ConfigError("say how long the sequences are: length=16384")
+        raise ConfigError("set how long the sequences are: length=16384")
     whole_set = "model" not in keys
     asked = ["-m", "runner=scaling", "runner.references=[]", "runner.batch=fixed"]
     asked += [word for key, word in (("model", "model=all"), ("batch", "runner.batch_size=1"))
@@ -119,7 +119,7 @@ def _refuse_unread(key: str) -> None:
     """Refuse a word that changes no cost."""
     group, _, option = key.partition(".")
     if group in READ and option.partition(".")[0] not in READ[group]:
-        way_out = INSTEAD.get(key, "leave it out")
+        way_out = INSTEAD.get(key, "omit it")
         raise ConfigError(
             f"{key}: it does not change the time and memory of a family here: {way_out}"
         )
@@ -129,7 +129,7 @@ def family_costs(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """Yield the cost of each run's model: `lra.choose` says what stands under which name."""
     costs = Costs(quick=True, kept=KeptCounts())
     forecaster = Forecaster(costs=costs, trials=False)
-    fewer = " (model=linear,s4 would count two)" if len(runs) >= MANY else ""
+    fewer = " (model=linear,s4 would be two)" if len(runs) >= MANY else ""
     for run in with_progress(runs, f"counting families{fewer}:"):
         cost: dict[str, Any] = {"model": run.model, "serves": True, "fits": None, "reason": ""}
         cost |= dict.fromkeys(COUNTED)

@@ -49,10 +49,9 @@ class FamilyCores:
             )
         if run.backbone.positions in SCORED:
             raise Unsupported(
-                f"model.backbone.positions={run.backbone.positions} adds to the attention "
-                "scores, which the "
-                "families here approximate without positions: choose learned, sinusoidal, "
-                "rotary or none"
+                f"model.backbone.positions={run.backbone.positions} adds a term to the attention "
+                "scores, but this runner compares approximations without such a term: choose "
+                "learned, sinusoidal, rotary or none"
             )
         self.config = cast(Approximation, run.runner)
         self.run, self.length, self.node = run, length, dict(node["mixer"])

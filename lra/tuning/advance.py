@@ -264,9 +264,9 @@ def warnings(
         if each.linear_range:
             yield (
                 "linear_range",
-                f"{each.option} is searched linearly from {each.low:g} to {each.high:g}, nearly "
-                f"all of it in the upper tenth: {each.option}=tag(log, interval({each.low:g}, "
-                f"{each.high:g}))",
+                f"{each.option} is searched on a linear scale from {each.low:g} to {each.high:g}, "
+                "so that nearly all trials are within a factor of ten of the upper end: "
+                f"{each.option}=tag(log, interval({each.low:g}, {each.high:g}))",
             )
 
 
@@ -277,7 +277,7 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
         fresh = [high + n for n in range(len(record.options.final_seeds))]
         yield (
             "seeds_reused",
-            f"seed {reused[0]} was used to choose and to score, so that its score is too good; set "
+            f"seed {reused[0]} was used both to choose and to score, so its score is too good; set "
             f"search.final_seeds={fresh}".replace(" ,", ","),
         )
     unequal = {
@@ -291,7 +291,7 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
         )
         of_options = differing == ["searched options"]
         spent = (
-            (": they search different numbers of options with the same trials")
+            (": they search different numbers of options with equally many trials")
             if of_options
             else ""
         )

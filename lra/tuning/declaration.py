@@ -32,7 +32,7 @@ _OWN = {
     for name in ("until_step", "continues", "tuned", "transferred", "evaluate_splits")
 }
 """What a search sets itself."""
-IDLE = "it does not change the score; give it a single value"
+IDLE = "this option does not change the score; give it a single value"
 OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
 OF_SEEDS = "search.seeds and search.final_seeds"
 
@@ -132,8 +132,8 @@ def _arm(
         check_word(word)
     if run.config["runner"].get("shard"):
         raise ConfigError(
-            "runner.shard: the next trial of a search depends on all earlier ones; remove it: "
-            "lra submit shares them among workers"
+            "runner.shard: the next trial of a search depends on all earlier ones; remove this "
+            "argument: lra submit shares trials among workers"
         )
     named = [word for word in words if _sets_apart(word, searched)]
     options = {**params, **own.get(run.model, {})}
@@ -184,7 +184,8 @@ def _check_run(run: Run, options: SearchOptions) -> None:
         )
     name = str(run.config["runner"]["name"])
     if not isinstance(run.runner, Train):
-        raise ConfigError(f"runner={name}: a search trains; wanted runner=train, then {name} with "
+        raise ConfigError(f"runner={name}: a search trains models; wanted runner=train, then "
+        f"{name} with "
                           "the arguments that it chose")  # fmt: skip
     spec, sizes = run.task.spec, run.task.spec.sizes
     if sizes and not sizes.get("validation"):
@@ -199,7 +200,8 @@ def _check_run(run: Run, options: SearchOptions) -> None:
     if (metric := options.metric) is not None and metric not in known:
         if "test" in metric:
             raise ConfigError(
-                f"search.metric={metric}: a search chooses on validation; test is for the finals"
+                f"search.metric={metric}: a search chooses on validation data; test data are for "
+                "the final trainings"
             )
         raise ConfigError(
             "search.metric: " + unknown(f"metric of task={run.task_name}", metric, known)
@@ -224,8 +226,8 @@ def _check_space(record: Record) -> None:
         check_installed(record.sampler)
         if options.rungs:
             raise ConfigError(
-                f"search.rungs: search={record.sampler} proposes from whole trainings; wanted [], "
-                "or search=halton"
+                f"search.rungs: search={record.sampler} proposes points after complete trainings "
+                "only; wanted [], or search=halton"
             )
     for arm in record.arms:
         space = record.spaces[arm.model]
@@ -236,7 +238,8 @@ def _check_space(record: Record) -> None:
         for each in space:
             if not each.values:
                 raise ConfigError(
-                    f"{each.option}={each.text}: a grid has no interval; cut it, as "
+                    f"{each.option}={each.text}: a grid needs separate values, and an interval has "
+                    "none; list some, as "
                     f"choice({', '.join(each.at((n + 0.5) / 4)[0] for n in range(4))}), or take "
                     "search=halton"
                 )

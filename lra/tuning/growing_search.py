@@ -10,6 +10,7 @@ from lra.composition.compose import group_file
 from lra.composition.hydra_entry import composed
 from lra.composition.python_words import word
 from lra.composition.run import Composed, Control
+from lra.conf.short_values import counted
 from lra.errors import ConfigError
 from lra.models.mixer import Unsupported
 from lra.runners.metrics import METRICS
@@ -118,9 +119,8 @@ class GrowingSearch:
             yield f"unequal budgets: arms differ in finished trials ({told})"
         if self.step.later:
             yield (
-                f"{self.step.later:,} more runs follow after these have been compared on "
-                "validation "
-                "data"
+                f"{counted(self.step.later, 'more run')} will start after these have been "
+                "compared on validation data"
             )
 
     def warned(self) -> list[str]:
@@ -239,9 +239,8 @@ def _outcome(
     final = [row for row in rows if row["step"] is None]
     if any(row["labels"].get("split") == "test" and row["value"] is not None for row in final):
         raise ConfigError(
-            f"run {cell} is a trial with a test score, but a search chooses on validation data "
-            "only; "
-            "move its folder away and rerun the same command"
+            f"run {cell} is a trial with a test score, but a search must choose on validation data "
+            "only; move its folder away and rerun the same command"
         )
     judged = {
         row["metric"]: row

@@ -62,17 +62,17 @@ class SearchOptions:
             if len({*seeds}) < len(seeds) or any(not 0 <= one < STUDY_SEEDS for one in seeds):
                 raise ValueError(
                     f"{name}: got {seeds}; wanted different whole numbers from 0 to "
-                    f"{STUDY_SEEDS - 1}: those of further studies are {STUDY_SEEDS} higher each"
+                    f"{STUDY_SEEDS - 1}: the seeds of further studies are {STUDY_SEEDS} higher each"
                 )
         if not self.seeds:
-            raise ValueError("seeds: got []; wanted at least one, with which a trial is trained")
+            raise ValueError("seeds: got []; wanted at least one seed for the trials")
         if not 0 < self.keep < 1:
-            raise ValueError(f"keep: got {self.keep}; wanted a share between 0 and 1, as 0.25")
+            raise ValueError(f"keep: got {self.keep}; wanted a fraction between 0 and 1, as 0.25")
         rising = all(a < b for a, b in zip(self.rungs, self.rungs[1:], strict=False))
         if not rising or any(not 0 < share < 1 for share in self.rungs):
             raise ValueError(
-                f"rungs: got {self.rungs}; wanted rising shares of optim.steps between 0 and 1, as "
-                "[0.25]; the full length is the last by itself"
+                f"rungs: got {self.rungs}; wanted increasing fractions of optim.steps between 0 "
+                "and 1, as [0.25]; the full length is added as the last one"
             )
 
 

@@ -102,7 +102,7 @@ def dimension(option: str, text: str) -> Dimension:
         raise ConfigError(f"{short(where)}: wanted {RANGES}, quoted as one text") from error
     value = word.value()
     if getattr(value, "shuffle", False):
-        raise ConfigError(f"{where}: a search chooses the order; remove shuffle")
+        raise ConfigError(f"{where}: the search chooses the order of points; remove shuffle")
     if isinstance(value, ChoiceSweep) and value.simple_form:
         raise ConfigError(
             f"{where}: each value of a list is one arm of the comparison; wanted choice({text}) "
@@ -118,7 +118,9 @@ def dimension(option: str, text: str) -> Dimension:
     if value.tags:
         raise ConfigError(f"{where}: log is for intervals; wanted tag(log, interval(a,b)), or none")
     if any(isinstance(one, Sweep) for one in getattr(value, "list", ())):
-        raise ConfigError(f"{where}: a sweep within a sweep; wanted one function of plain values")
+        raise ConfigError(
+            f"{where}: got one range inside another; wanted one function of plain values"
+        )
     if (count := value_count(word)) > MOST:
         raise ConfigError(
             f"{short(where)}: this range has {count:,.0f} values; wanted at most {MOST:,}, or "
@@ -128,8 +130,8 @@ def dimension(option: str, text: str) -> Dimension:
     values = tuple(map(Override._convert_value, word.sweep_iterator()))
     if len(words) < 2:
         raise ConfigError(
-            f"{where}: {'1 value' if words else 'an empty range'} is no choice; wanted two or more "
-            f"values, or {RANGES}"
+            f"{where}: {'1 value' if words else 'an empty range'} leaves nothing to choose; "
+            f"wanted two or more values, or {RANGES}"
         )
     if len({*words}) < len(words):
         double = next(one for one in words if words.count(one) > 1)

@@ -55,11 +55,14 @@ def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
     assert first.searched is not None
     of_models = first.searched.options["for_model"]
     if first.searched.ranges or first.searched.options["params"] or of_models:
-        raise ConfigError(f"{where} trains the options that were chosen there, without a "
-                          "search: remove "
-                          "the ranges")  # fmt: skip
+        raise ConfigError(
+            f"{where} trains the options that were chosen there, without a search: remove the "
+            "ranges"
+        )
     if first.config["sweep"] == name:
-        raise ConfigError(f"{where}: these trainings need a separate name: sweep=NAME")
+        raise ConfigError(
+            f"{where}: these trainings need a different name than the search: sweep=NAME"
+        )
     growing = GrowingSearch.stored(root, name)
     if growing is None:
         raise ConfigError(f"{where}: {root} has no search of this name")
@@ -71,7 +74,9 @@ def _transferred(entries: Sequence[Composed], name: str) -> Iterator[Composed]:
         chosen = [choice for choice in growing.step.choices if choice.arm.model == model]
         arms = {choice.arm.words for choice in chosen}
         if len(arms) != 1 or any(choice.trial is None for choice in chosen):
-            why = "has chosen nothing for it yet" if not arms else "has several arms of it"
+            why = "has chosen nothing for it yet"
+            if len(arms) > 1:
+                why = "compares several versions (arms) of it"
             raise ConfigError(f"{where}: model={model}: the search {why}")
         for choice in chosen:
             differs = _differing(entry.config, growing.chosen(choice).config, choice.arm.untuned)

@@ -49,7 +49,7 @@ def bubble_data(
         record |= {"kind": kinds.get(family, OTHER_KIND), "average": RULE, "reason": ""}
         lacking = []
         if rule is None:
-            lacking.append("no average: not all of its tasks were run")
+            lacking.append("no average: some of its tasks were not run")
         elif name not in scored:
             lacking.append("no scores under this protocol")
         elif (average := scores.average(name, rule)).value is None:

@@ -11,7 +11,7 @@ from lra.reports.tables.table import Column, Entry, Table
 
 UNSTORED = "the explanation is missing from these rows"
 CHANGED = "changed by further arguments of the command, or by its preset"
-SHARED_SETTINGS = "the source trained other models: these have the settings for all"
+SHARED_SETTINGS = "the source did not train these models, so they have the general settings"
 
 Sentences = Mapping[str, Mapping[str, str]]
 """By cell, what departs from the source of its protocol: sentences by name."""

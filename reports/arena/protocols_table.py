@@ -93,10 +93,10 @@ def _caption(
     together: Sequence[ArenaScores], rule: AverageRule, used: Sequence[PublishedScore]
 ) -> list[str]:
     scale = together[0].runs.scale
-    difference = "" if scale else ", and what ours is above or below it in points"
+    difference = "" if scale else ", and the difference of ours from it in points"
     sentences = [
-        "Each line has the protocol of its paper: sizes, trainings and lengths differ between "
-        "lines. Compare a line with its published score, and not with other lines.",
+        "Each line uses the protocol of its paper, so sizes, trainings and lengths differ between "
+        "lines. Compare a line with its published score only.",
         f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval over seeds, where "
         f"there are several]; in parentheses the published score{difference}.",
     ]
@@ -106,7 +106,7 @@ def _caption(
             "with published ones."
         )
     failed = "" if rule.failure is None else ", a FAIL on Path-X counted as 50"
-    sentences.append(f"Mean: of {len(rule.tasks)} tasks{failed}; – where a task lacks a number.")
+    sentences.append(f"Mean: of {len(rule.tasks)} tasks{failed}; – if a task lacks a number.")
     if any(entry.status == AT_CHANCE for scores in together for entry in scores.entries.values()):
         sentences.append("FAIL: no significant difference from the majority class, or from chance.")
     sources = dict.fromkeys(f"{score.source} ({score.remark})" for score in used)

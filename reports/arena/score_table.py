@@ -105,11 +105,14 @@ def _caveats(scores: ArenaScores, line: ArenaLine, measured: Entry) -> tuple[str
     if scores.runs.scale:
         notes.append(f"the runs here are {scores.runs.scale}, the published one is not")
     elif line.changed:
-        notes.append("the run above has changed options, as its note says")
+        notes.append("the run above has changed options, see its note")
     if line.start:
         notes.append(f"the run above began from {line.start}")
     if measured.facts.get("settings"):
-        notes.append("the run above had the settings for all models, which the source did not use")
+        notes.append(
+            "the run above had the general settings of the protocol, because its source "
+            "did not train this model"
+        )
     return tuple(notes)
 
 
@@ -132,7 +135,8 @@ def _caption(
         )
     sentences.append(
         f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval: over seeds, or, "
-        f"of one seed, Wilson's over examples]; {usual or 'no score'} where no note says otherwise."
+        f"of one seed, Wilson's over examples]; {usual or 'no score'} unless a note states another "
+        "number."
     )
     sentences += [marks] if marks else []
     sentences += [
@@ -154,7 +158,7 @@ def _caption(
     sentences.append(
         f"{DAGGER}: breaks the rule parameters_within_10_percent of exact attention's. FAIL: no "
         "significant difference from the majority class, or from chance where baselines are "
-        f"missing. {REFUSED}: refused by the model."
+        f"missing. {REFUSED}: the model does not support this task."
     )
     # Of one length there is no best.
     alone = str(scores.lengths[0]) if len(scores.lengths) == 1 else ""

@@ -240,7 +240,7 @@ def _brief(rows: pd.DataFrame) -> Entry:
     text = _percent(score.value) + bounds(score.interval) if long else score.text
     facts = {**score.facts, "basis": basis}
     if "shared" in rows and rows["shared"].any():
-        note = "the settings for all models: the protocol's source did not train this one"
+        note = "general settings: the protocol's source did not train this model"
         score = replace(score, notes=(*score.notes, note))
         facts["settings"] = SHARED
     return replace(score, text=text, facts=facts)

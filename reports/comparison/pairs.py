@@ -154,13 +154,14 @@ def _tested(lines: Sequence[Line], *, shares: bool) -> list[Line]:
             fewest = 2 + math.floor(-math.log2(1 - level))
             if corrected < ALPHA and known.pairs < fewest:
                 caution = (
-                    "The t test takes differences for normal, which they are not where some "
-                    f"trainings fail to learn; without that, no fewer than {fewest} {line.units} "
-                    "show a difference."
+                    "The t test assumes that differences are normally distributed, which is wrong "
+                    f"if some trainings fail to learn. Without this assumption, at least {fewest} "
+                    f"{line.units} are needed to show a difference."
                 )
                 if known.pairs == 2:
                     caution += (
-                        " Over two, 14 % of equal models that learn or fail by chance differ."
+                        " With two, 14 % of comparisons find a difference between equal models "
+                        "that learn or fail by chance."
                     )
         found.append(replace(
             line, difference=known, p_holm=corrected, tests=len(lines), caution=caution
@@ -305,7 +306,7 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
             interval, count, words = _over_examples(numbers, *pairs[0])
             over = f"{count:,} examples" if count else line.over
             line = replace(line, difference=replace(line.difference, interval=interval), over=over)
-        nothing = f"nothing can be said about the variation between {line.units}{words}"
+        nothing = f"nothing is known about the variation between {line.units}{words}"
         notes.append(f"{one}: {nothing}")
     notes += [UNTIMED] if numbers.metric in SPEEDS and not speed else []
     baseline = _baseline(numbers, place)
@@ -366,8 +367,8 @@ def _over(task: str, groups: Sequence[Mapping[Unit, tuple[float, float]]], kind:
         by_unit, over = {}, f"{len(groups)} {kind}"
         notes = (
             f"the {kind} share no two seeds: p is the share of all choices of signs of their "
-            f"differences with a mean as large, which takes these {kind} for a sample; nothing can "
-            "be said about the variation between seeds",
+            f"differences with a mean as large, which takes these {kind} for a sample; nothing is "
+            "known about the variation between seeds",
         )
     first, second = means.mean(axis=0).tolist()
     return Line(
@@ -407,7 +408,9 @@ def _further(
 
 def _over_examples(numbers: Numbers, a: Row, b: Row) -> tuple[Interval | None, int, str]:
     """Return the interval over test examples of two trained models, their number, and words."""
-    words = "; the interval is of these two trained models over other test examples, their answers "
+    words = (
+        "; the interval is for these two trained models over other test examples; their answers "
+    )
     if numbers.metric != ACCURACY.metric:
         return None, 0, ""
     stored = [numbers.hits(str(row["cell"]), numbers.split) for row in (a, b)]
@@ -415,13 +418,13 @@ def _over_examples(numbers: Numbers, a: Row, b: Row) -> tuple[Interval | None, i
         gains = np.subtract(stored[0][1], stored[1][1], dtype=np.float64)
         if gains.size > 1 and abs(gains.mean() - (a["value"] - b["value"])) < 1e-6:
             interval = mean_interval([*gains], Uncertainty.examples)
-            return interval, gains.size, f"{words}paired"
+            return interval, gains.size, f"{words}are paired"
     counts = [int(labels_of(row["labels"]).get("examples", 0)) for row in (a, b)]
     if not all(counts):
         return None, 0, ""
     shares = [(min(1.0, float(r["value"])), n) for r, n in zip((a, b), counts, strict=True)]
     interval = share_difference_interval(shares[0], shares[1])
-    return interval, min(counts), f"{words}taken for independent (Newcombe's interval)"
+    return interval, min(counts), f"{words}are taken as independent (Newcombe's interval)"
 
 
 def _baseline(numbers: Numbers, place: Place) -> tuple[str, float] | None:

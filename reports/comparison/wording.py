@@ -18,23 +18,24 @@ from lra.runners.metrics import METRICS
 
 _TESTED = (
     f"p: two-sided, paired t test (over tasks: sign flips); bold below {ALPHA:.2g}. detectable: "
-    f"the true difference that as many new pairs show in {100 * POWER:g} % of repetitions, of "
-    "normal differences whose spread is estimated from these pairs; none: pairs are too few."
+    f"the true difference that as many new pairs show in {100 * POWER:g} % of repetitions, if "
+    "differences are normally distributed with the spread of these pairs; none: there are too few "
+    "pairs."
 )
 _CORRECTED = (
     "correction: p by Holm's method for all lines of tasks here, or for all means over tasks. "
-    "Interval and detectable have the level of its step: the interval excludes 0 exactly where p "
-    f"is below {ALPHA:.2g}."
+    "Interval and detectable difference use the corrected level of their line, so an interval "
+    f"excludes 0 exactly if p is below {ALPHA:.2g}."
 )
 _TIMED = (
-    "times as fast: the time of the second by that of the first, measured interleaved in one "
-    f"process [{100 * LEVEL:g} % interval of the median]; bold where it excludes 1. The seconds "
-    "next to it come from other passes, of each model's run, so their ratio differs from it. "
+    "times as fast: the time of the second divided by that of the first, measured interleaved in "
+    f"one process [{100 * LEVEL:g} % interval of the median]; bold if the interval excludes 1. The "
+    "seconds come from other passes, in the run of each model, so their ratio differs. "
     f"{DIAMOND}: by the processors' clock, which excludes waiting, because the machine was busy."
 )
 
 
-_REPEATS = "counted, so a repetition gives the same"
+_REPEATS = "counted, so every repetition gives the same number"
 
 
 def p_text(p: float | None) -> str:
@@ -206,8 +207,8 @@ def comparison_table(numbers: Numbers, comparisons: Sequence[Comparison]) -> Tab
             rows.append((section, line.task, [entries[name] for name in heads]))
     caption = (
         trainings(numbers),
-        f"{numbers.score.unit}; means over pairs, which share task, seed and all that varies "
-        "within a side; over: what the interval accounts for.",
+        f"{numbers.score.unit}; means over pairs with the same task, seed and other settings that "
+        'vary within a side. "over" names what the interval accounts for.',
         f"Difference [{100 * LEVEL:g} % interval{', cut off at ±100' * cut}]." * bool(intervals),
         _TESTED * tested,
         _CORRECTED * corrected,

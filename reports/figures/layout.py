@@ -253,7 +253,7 @@ def _fitting(notes: Sequence[str], width: float, size: float) -> list[str]:
         wrapped = wrap(note, width, size, most=5)
         if len(lines) + len(wrapped) > MOST_NOTES:
             more = len(notes) - number
-            return [*lines, f"… and {more} more: the CSV of this figure has every reason"]
+            return [*lines, f"… and {more} more: the CSV of this figure lists every reason"]
         lines += wrapped
     return lines
 

@@ -303,12 +303,12 @@ def why_absent(data: pd.DataFrame, *, along: str = "length", exponent: bool = Tr
         marks.append(f"○ too uncertain{', excluded from exponents' if exponent else ''}")
     zeros = data[data["value"].astype(float) <= 0]
     if len(zeros) and exponent:
-        marks.append(f"zero, so not on this axis: {who(zeros)}")
+        marks.append(f"zero, which a logarithmic axis cannot show: {who(zeros)}")
     lines = sum(math.ceil(len(note) / _LINE) for note in notes) + bool(marks)
     if lines > _LINES:
         counts = absent.drop_duplicates(["model", "length", "status"])["status"].value_counts()
         words = ", ".join(f"{n} {MARKS.get(str(status), status)}" for status, n in counts.items())
-        notes = [f"× no number: {words}; the CSV of this figure has every reason"]
+        notes = [f"× no number: {words}; the CSV of this figure lists every reason"]
     return [*notes, *filter(None, ["; ".join(marks)])]
 
 

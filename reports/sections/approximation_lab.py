@@ -132,11 +132,11 @@ def approximation_table(data: pd.DataFrame, mode: str) -> Table:
     ]
     return table_of(
         lines, columns, title=f"Approximations of attention, {mode_sentence(mode)}",
-        caption="Errors are Frobenius norms of the difference over those of the exact output or "
-        "matrix (0 is exact), means over draws; the CSV has extremes, and intervals of times. Mass "
-        "is the share of exact attention on its heaviest keys that remains (1 is exact). "
-        "Skyformer, YOSO and Reformer are compared with the functions that they approximate, all "
-        "others with softmax attention.",
+        caption="An error is the Frobenius norm of the difference divided by that of the exact "
+        "output or matrix (0 is exact), as a mean over draws; the CSV has extremes, and intervals "
+        "of times. Mass is the fraction of exact attention on its heaviest keys that remains (1 "
+        "is exact). Skyformer, YOSO and Reformer are compared with the functions that they "
+        "approximate, all others with softmax attention.",
         stub="family, budget",
     )  # fmt: skip
 

@@ -84,7 +84,7 @@ def _data(
     measured = data[data["published"].isna()]
     if complete(measured).empty:
         reasons = "; ".join(f"{row.model}: {row.reason}" for row in measured.itertuples())
-        return f"no model has speed, memory and an average ({reasons})"
+        return f"no model has all of speed, memory and average ({reasons})"
     return data
 
 
@@ -107,8 +107,8 @@ def _figure(
     if data["published"].notna().any():
         source, remark = cost_source()
         notes.append(
-            f"hollow: as published ({source} and the scores of its table 1; {remark}); another "
-            "machine, so that speeds and memory compare within each set alone"
+            f"hollow circles: as published ({source} and the scores of its table 1; {remark}); "
+            "another machine, so that speeds and memory compare within each set alone"
         )
     draw = partial(
         bubble_figure,

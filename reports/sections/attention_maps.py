@@ -59,10 +59,11 @@ def map_table(data: pd.DataFrame) -> Table:
     titles = dict(zip(named["title"], named["metric"], strict=True))
     return Pivot(
         title="Attention by layer",
-        caption="Means over heads, queries, examples and seeds. Distances are in tokens. Within w: "
-        "the share of attention to tokens at most w away. ¼ of singular values: their share of the "
-        "sum of all, of matrices of weights. ¼ of dimensions: the energy of W_Q W_K^T that they "
-        "hold, of each head and of all heads together.",
+        caption="Means over heads, queries, examples and seeds. Distances are in tokens. Within "
+        "w: the fraction of attention to tokens at most w away. ¼ of singular values: the "
+        "fraction of their sum that the largest quarter contributes, in matrices of attention "
+        "weights. ¼ of dimensions: the fraction of the energy of W_Q W_K^T in the largest "
+        "quarter, for each head and for all heads together.",
         stub="layer",
         lines=_layers,
         columns=[
@@ -103,7 +104,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
         yield TablePart("attention-maps", "Attention by layer", map_table(data))
     distances = partial(
         span_figure, title="Attention distance",
-        subtitle="a point for each head: mean distance of what it attends to",
+        subtitle="a point for each head: mean distance of the tokens that it attends to",
     )  # fmt: skip
     yield PagesPart(
         "attention-distance", "Attention distance", "mean attention distance by layer and head",

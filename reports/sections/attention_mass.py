@@ -111,8 +111,8 @@ def _mass(data: pd.DataFrame, layer: str, region: str) -> Entry:
 
 mass_table = Pivot(
     title="Attention mass by region",
-    caption="Shares of attention, mean over heads, queries, sequences and seeds, behind full "
-    "memories.",
+    caption="Fractions of attention, as means over heads, queries, sequences and seeds, after the "
+    "memories are full.",
     stub="layer",
     lines=_layers,
     columns=[(Column(title=region), partial(_mass, region=region)) for region in REGIONS],

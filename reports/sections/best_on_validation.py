@@ -18,8 +18,8 @@ from lra.reports.tables.searches import PLACE
 from lra.reports.tables.table import Column, Entry, Table
 
 SAME_SEEDS = (
-    "options were chosen and scored with the same seeds, so the score is a little too good: a "
-    "search (search=grid) trains the chosen options again with others"
+    "options were chosen and scored with the same seeds, so the score is a little too good. A "
+    "search (search=grid) trains the chosen options again with other seeds"
 )
 
 
@@ -55,8 +55,8 @@ def _table(test: pd.DataFrame, validation: pd.DataFrame, score: Score) -> Table 
              Column(title="chosen options", words=True), Column(title="settings"))  # fmt: skip
     return listed_table(
         lines, heads, title=f"Best on validation: {score.title.lower()}",
-        caption=f"{score.unit}. Of each model the setting of options with the best mean on the "
-        "validation split, and the test score of those very trainings.",
+        caption=f"{score.unit}. For each model, the options with the best mean on the validation "
+        f"split, and the test score of the same trainings.",
     )  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def compression_table(data: pd.DataFrame) -> Table:
     return table_of(
         lines, heads, title="Trained models made smaller",
         caption="Scores on the test split, means over seeds: percent of accuracy, or what a "
-        "footnote says. Both files hold the same model, the second one without its zeros. "
+        "footnote says. Both files store the same model, the second one without its zeros. "
         "Operations with weights that are 0 count as well. Times are medians of paired samples "
         "with their intervals; the ratio of the trained model to itself shows the noise of the "
         "machine.", stub="variant",

@@ -120,7 +120,7 @@ def _over_tokens(value: float, metric: str, losses: pd.DataFrame) -> Interval | 
 def _over(data: pd.DataFrame) -> str:
     over = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
     bands = f"; bands: 95 % over {over.replace('examples', 'tokens')}" if over else ""
-    return f"the same tokens, predicted from so many before them{bands}"
+    return f"the same tokens, predicted from this many tokens before them{bands}"
 
 
 context_figure = LineDrawing(
@@ -203,8 +203,9 @@ def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
     names = model_order([name for group in groups.values() for name in group])
     if max(len(group) for group in groups.values()) < 2:
         return (
-            f"RECL compares the models of a group, and {', '.join(names)} is alone: measure "
-            "another one on the same tokens (task, runner.split, runner.targets, seed)"
+            "the relative effective context length (RECL) compares the models of a group, and "
+            f"{', '.join(names)} is alone: measure another one on the same tokens (task, "
+            "runner.split, runner.targets, seed)"
         )
     lengths: dict[str, dict[float, list[EffectiveContext]]] = {}
     reasons: list[str] = []
@@ -226,10 +227,10 @@ def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
         [("", name, lengths[name]) for name in names if name in lengths],
         [(Column(title=f"r = {share:g}"), partial(_length, share)) for share in SHARES],
         title="Relative effective context length",
-        caption=f"Tokens, in steps of {step:,}, mean over seeds; a property of the group {named}: "
-        f"other members give other numbers. The context beyond which the next step gains less than "
-        f"{100 * THRESHOLD:g} % of perplexity on the share r of tokens that are hardest for all. "
-        "≥: longer contexts were not measured.",
+        caption=f"Tokens, in steps of {step:,}, mean over seeds; it depends on the group {named}, "
+        "so other models in it change the numbers. The context beyond which the next step gains "
+        f"less than {100 * THRESHOLD:g} % of perplexity on the share r of tokens that are hardest "
+        "for all. ≥: longer contexts were not measured.",
         stub="model, by r",
     )
 
@@ -259,7 +260,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     def draw(page: pd.DataFrame, looks: dict[str, Look]) -> Figure:
         return context_figure(page, looks if set(lines) <= set(looks) else looks_of(lines))
 
-    text = "scores of the same tokens against the context they are given"
+    text = "scores of the same tokens against the number of tokens before them"
     yield PagesPart("context", heading, text, draw, panel=PANEL, along="context", data=data)
     by_group = recl_groups(measured)
     names = page_names("recl", "Relative effective context length", len(by_group))

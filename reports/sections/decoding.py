@@ -75,7 +75,9 @@ class DecodePoint:
         if value.value is None or metric != "state_bytes":
             return value
         if self.batch_size is None:
-            return Value(status=MISSING, reason="no batch_size row, so no cost per text")
+            return Value(
+                status=MISSING, reason="the rows lack batch_size, so the cost per text is unknown"
+            )
         return Value(value=value.value / self.batch_size)
 
 
@@ -177,10 +179,11 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
     ]
     return table_of(
         shown, columns, title="Writing token by token", stub="model, by context",
-        caption=f"Columns are lengths of the context in tokens; {batches(points)}. A token is "
-        "chosen from its logits and fed back; the time to the first one is that of reading the "
-        "context. The state has room for the context and the timed tokens; recomputing keeps the "
-        "tokens alone and reads them all for each new one. Intervals of medians are in the CSV.",
+        caption=f"Columns are lengths of the context in tokens; {batches(points)}. Each token is "
+        f"chosen from the logits and becomes the next input; the time to the first token is that "
+        f"of reading the context. The state has room for the context and the timed tokens. "
+        f"Recomputing stores only the tokens and reads all of them for each new one. Intervals of "
+        f"medians are in the CSV.",
     )  # fmt: skip
 
 

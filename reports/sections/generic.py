@@ -81,8 +81,8 @@ def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> 
         lines,
         [(Column(title=f"{m} ({METRICS[m].unit})", key=m), partial(_entry, m)) for m in ordered],
         title=title + shared_words,
-        caption=f"Mean over seeds [{100 * LEVEL:g} % t interval over seeds; one seed has none, but "
-        "of a median of passes that over these].",
+        caption=f"Mean over seeds [{100 * LEVEL:g} % t interval over seeds; a single seed has "
+        f"none, except that a median of passes has one over passes].",
     )
 
 
@@ -90,7 +90,7 @@ def _entry(metric: str, rows: pd.DataFrame) -> Entry:
     """Return one place of the table, in significant digits."""
     rows = rows[rows["metric"] == metric]
     if rows.empty:
-        return absent("no such row")
+        return absent("there is no such row")
     score = entry(rows, Score(metric=metric, title=metric, unit=METRICS[metric].unit))
     if score.value is None:
         return score

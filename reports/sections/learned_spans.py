@@ -47,9 +47,10 @@ def _columns(metric: str, title: str, number: int) -> tuple[tuple[Column, partia
 
 learned_span_table = Pivot(
     title="Learned spans",
-    caption="Tokens, without the ramp, mean over seeds. A window: counted operations of one pass, "
-    "with keys as far as the longest head of each layer. Per token: every head by its span, "
-    "without positions and the model's head; a multiply-add counts as 2 operations.",
+    caption="Spans in tokens, without the ramp, as means over seeds. Flop of a window: operations "
+    "counted in one pass, in which each layer computes keys as far back as its longest head. Flop "
+    "per token: each head counts with its span, without positions and the model's head. A "
+    "multiply-add counts as 2 operations.",
     columns=(
         (Column(title="mean span", key="0 mean span"), partial(_span, over="mean")),
         (Column(title="longest head", key="1 longest head"), partial(_span, over="max")),

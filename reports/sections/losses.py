@@ -102,7 +102,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
     """Yield the curve of trainings, and of every split the losses by classes."""
     data = loss_data(rows)
     if data.empty:
-        yield LeftOut("training loss", "no loss curves among the rows")
+        yield LeftOut("training loss", "the rows contain no loss curves")
         return
     yield _figure("training-loss", "training loss against optimiser step", loss_figure, data)
     for split in splits(rows):

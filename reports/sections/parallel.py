@@ -188,7 +188,7 @@ def section(rows: pd.DataFrame) -> Iterator[Part]:
             name = f"parallel{part.suffix}{f'-{length}' if len(lengths) > 1 else ''}"
             data = parallel_data(timed[timed["length"] == length])
             if data.empty:
-                yield LeftOut(name, "no number among its steps, only reasons")
+                yield LeftOut(name, "its steps have no number, only reasons for failures")
             subtitle = f"{part.title}, length {length:,}"
             yield PagesPart(
                 name, f"Steps on several processes, length {length:,}{where}",

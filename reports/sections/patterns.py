@@ -47,8 +47,8 @@ def _keys(data: pd.DataFrame, kind: str, over: str) -> Entry:
 
 pattern_table = Pivot(
     title="Keys that a query attends to",
-    caption="Over the queries of one random example; a layer and head stands for all with the same "
-    "pattern.",
+    caption="Statistics over the queries of one random example; each line shows one layer and "
+    "head, and stands for all with the same pattern.",
     stub="pattern",
     places=(),
     lines=lambda data: {kind or "every layer and head": kind for kind in data["kind"].unique()},

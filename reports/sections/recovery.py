@@ -187,8 +187,8 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: Score) -> Ta
         lines, [Column(title=title) for title in titles],
         title=f"Recovery: validation {measure.metric}",
         caption=f"{unit}; means over seeds{of}. Steps to pass scratch: the first evaluation at "
-        "which fine-tuning is at least as good as training from scratch with the same settings at "
-        "its end. Parameters taken: the share that did not stay as drawn.",
+        f"which fine-tuning is at least as good as training from scratch is at its end, with the "
+        f"same settings. Parameters taken: the fraction that was taken from the other model.",
     )  # fmt: skip
 
 

@@ -120,10 +120,10 @@ def _whole(data: pd.DataFrame, measure: str, value: float | None = None) -> Entr
 
 span_table = Pivot(
     title="How far trained models look",
-    caption="Distances in tokens, means over seeds. Attention: the mean distance that the weights "
-    "of a head reach. Gradient: the mean distance, weighted by the norm of the answer's gradient. "
-    "Occlusion: the shortest distance beyond which replacing all tokens leaves the answers as "
-    "they are.",
+    caption="Distances in tokens, means over seeds. Attention: the mean distance between a query "
+    "and its keys, weighted by the attention weights of a head. Gradient: the mean distance, "
+    "weighted by the norm of the gradient of the prediction. Occlusion: the shortest distance "
+    "beyond which all tokens can be replaced without a change of the predictions.",
     columns=(
         (Column(title="attention, mean"), _attention),
         (Column(title="attention, nearest head"), partial(_attention, end="min")),

@@ -149,21 +149,22 @@ def _caption(searches: Searches, metric: str, marks: str) -> str:
             f"do not include the variance of the search: search.studies={STUDIES} and more do. "
         )
     text += (
-        "A training that failed counts as the worst score, as a trial that failed does. In "
-        "parentheses, the standard deviation of the validation score over the final seeds of the "
-        "chosen options: trials down to the fourth best that differ by less are equally good. "
+        "A failed training or trial counts as the worst score. In parentheses, the standard "
+        "deviation of the validation score over the final seeds of the chosen options: trials "
+        "among the best four that differ by less are equally good. "
     )
     if (trials["trial"] == 0).any():
         text += (
-            "The untuned options are no draw and count as no trial, here as in curves and windows. "
-            "A trial that repeats them is one; among the four best, and in costs, both are one. "
+            "The untuned options were not drawn by the search, so they do not count as a trial, "
+            "here and in curves and windows. A drawn trial with the same options does count; "
+            "among the four best, and in the costs, the two count once. "
         )
     devices = sorted(set(trials["device"]))
     machine = devices[0] if len(devices) == 1 else f"{len(devices)} kinds of machine"
     return f"{text}{marks} ".lstrip() + (
-        "Optimism: the chosen trial's validation score minus that of its options trained again. "
-        f"Steps, hours of training ({machine}) and multiply-adds are those of all trials, "
-        "the untuned one among them."
+        "Optimism: the validation score of the chosen trial minus that of the same options "
+        f"trained again. Steps, hours of training ({machine}) and multiply-adds are those of all "
+        "trials, including the untuned one."
     )
 
 
@@ -247,7 +248,9 @@ def _difference(
         return absent()
     shown = replace(_number(result.mean, score, "+"), facts={"pairs": result.pairs})
     if (ends := result.interval) is None:
-        return replace(shown, notes=("no interval: the same difference at every seed",))
+        return replace(
+            shown, notes=("no interval, because the difference is the same at every seed",)
+        )
     low, high = (_number(end, score, "+").text for end in (ends.low, ends.high))
     return replace(shown, text=f"{shown.text} [{low}, {high}]", interval=ends)
 
@@ -310,16 +313,17 @@ def window_table(searches: Searches, metric: str) -> Table | None:
         apart = apart if percent else f"{within:g}"
         title = "trials near the best (%)"
         which = (
-            f"Near the best: a validation score at most {apart} from the model's best trial. The "
-            "share has no interval, since the best trial sets the limit and always counts: for "
-            "one, set good_score of the report's style before the search. "
+            f"Near the best: a validation score at most {apart} from the model's best trial. This "
+            "percentage has no interval, because the best trial sets the limit. To get an "
+            "interval, set good_score in the report's style before the search. "
         )
     else:
         title = "good trials (%)"
         which = (
             f"Good: a validation score of {_number(bar, score).text} or better, if this limit was "
-            f"set before the search. In at least {_PERCENT} of searches with independent points "
-            "the interval covers the share of the ranges that is good; other searches have none. "
+            f"set before the search. In at least {_PERCENT} of searches with independent points, "
+            "the interval covers the fraction of the ranges that is good; other searches have no "
+            "interval. "
         )
     heads = [Column(title=title)]
     for option in logs:
@@ -328,11 +332,10 @@ def window_table(searches: Searches, metric: str) -> Table | None:
     return listed_table(
         lines, heads, title=f"How wide the window of good options is ({name})",
         caption=f"{which}Trials that failed, or are no better than the best baseline, are not "
-        "good. From–to: the outermost good values of an option with a logarithmic range. The "
-        "window ends between these and the next values that were tried, the others beyond. "
-        "Decades: the window spans at least the first number and at most the second; ≥ where no "
-        "trial lies beyond. Noise, and other options that are searched at the same time, can move "
-        "both.",
+        "good. From–to: the outermost good values of an option with a logarithmic range. Each end "
+        "of the window lies between such a value and the next value that was tried. Decades: the "
+        "window spans at least the first number and at most the second; ≥: no trial lies beyond. "
+        "Noise, and other options that are searched at the same time, can change both numbers.",
     )  # fmt: skip
 
 
@@ -392,9 +395,9 @@ def rung_table(searches: Searches, metric: str) -> Table | None:
     return listed_table(
         lines, [Column(title=t) for t in titles], title="Agreement of rungs with full length",
         caption="τ between the scores of a rung and those of full length, over the trials that "
-        "have both, which are those that were continued. "
-        "Top quarter: how many of the best at full length were among as many best at the rung. "
-        "Saved: of the steps that all trials would have taken at full length.",
+        "continued to full length. Top quarter: how many of the best quarter at full length were "
+        "also in the best quarter at the rung. Saved: the fraction of steps saved, compared with "
+        "all trials at full length.",
     )  # fmt: skip
 
 
@@ -451,13 +454,13 @@ def _comparison(searches: Searches, metric: str, curves: Sequence[Curve]) -> Tab
     if pairs > 1:
         tested += f" with Holm's correction for {pairs} pairs, whose levels the intervals have"
     of_bands = (
-        f"Bands: ahead or behind where the {_PERCENT} bands of the tuning curves on validation are "
-        "apart, with the numbers of trials, hours or multiply-adds at which they are. Bands are "
-        f"seldom apart below {BAND_TRIALS} trials, even where the best scores of two models differ "
-        "greatly."
+        f"Bands: a model is ahead or behind where the {_PERCENT} bands of the tuning curves on "
+        "validation are apart, with the numbers of trials, hours or multiply-adds at which they "
+        f"are. Bands usually overlap below {BAND_TRIALS} trials, even where the best scores of two "
+        "models differ greatly."
         if banded
-        else "No bands of the tuning curves, and so no comparison by budget: they need independent "
-        "trials, and the package opda (pip install 'lra[search]')."
+        else "There are no bands of the tuning curves, so there is no comparison by budget: bands "
+        "need independent trials and the package opda (pip install 'lra[search]')."
     )
     best = searches.best_baseline(curves[0].arm, metric, "test")
     beside = f" Best baseline: {best[0]}, {_number(best[1], score).text}." if best else ""
@@ -491,7 +494,7 @@ def _by_bands(first: Curve, second: Curve, metric: str, budget: str, least: floa
     if first is second:
         return Entry(text="")
     if not (first.banded and second.banded):
-        return absent("without bands no difference is significant")
+        return absent("there are no bands, so no difference is significant")
     step = max(first.costs[budget], second.costs[budget])
     costs = np.arange(1.0, int(least / step + 1e-9) + 1) * np.float64(step)
     one, other = (curve.at_costs(budget, costs) for curve in (first, second))

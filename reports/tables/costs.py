@@ -55,7 +55,7 @@ PARTS = {"step": "forward, backward, update"}
 """What a pass consists of, where that needs saying."""
 MEBIBYTE = 2**20
 Facts = dict[str, float | int | str]
-NO_INTERVAL = "a single pair: no interval"
+NO_INTERVAL = "no interval, because there is a single pair"
 UNRESOLVED_STATUS = "unresolved"
 """Status of an entry whose interval says nothing: it is printed in place of a number."""
 
@@ -141,8 +141,8 @@ def busy(points: Sequence[CostPoint]) -> str:
         disturbed = marked or any(ratio.disturbed for ratio in ratios)
         return "Other processes disturbed these measurements." if disturbed else ""
     return (
-        f"Other processes disturbed {marked} of {len(times)} times ({DAGGER}, {DIAMOND}): their "
-        f"factors are uncertain by ±{100 * median(errors):.0f} % in the median."
+        f"Other processes disturbed {marked} of {len(times)} times ({DAGGER}, {DIAMOND}): the "
+        f"factors computed from them are uncertain by ±{100 * median(errors):.0f} % in the median."
     )
 
 

@@ -12,7 +12,10 @@ DIFFERS = "*"
 """Stands behind a number that differs significantly from the best of its column."""
 RANKS = "Bold: best of the column; underlined: second. "
 """What a caption says where ranks are shown."""
-UNRANKED = "No ranks where the best is not shown to be better than chance and the baselines. "
+UNRANKED = (
+    "A column has no ranks if its best model is not shown to be better than chance and "
+    "the baselines. "
+)
 
 
 def rank_columns(

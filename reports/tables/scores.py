@@ -30,17 +30,17 @@ _USED = (*TASK, "name", "family", "options", "cell", "seed", "value", "status", 
 """Columns of a score: fewer are split faster."""
 BASELINES = "baselines: scores that need no long-range model"
 ORACLES = "oracles: answers computed by the rule of the task"
-EQUAL = "The score is equal at every seed, so the interval has no width."
+EQUAL = "The score is equal for every seed, so the interval has no width."
 ONE_SEED = "one seed, with several answers in each example: no interval"
 CHANCE = {
     "listops": 0.1, "text": 0.5, "retrieval": 0.5, "image": 0.1, "pathfinder": 0.5,
     "pathfinder64": 0.5, "pathx": 0.5, "path256": 0.5,
 }  # fmt: skip
 """Accuracy of guessing at the tasks of the Long Range Arena."""
-LENT = " Ranks of {} go by baselines on another split: there are none on this one."
+LENT = " Ranks of {} use baselines of another split, because this split has none."
 CAVEAT = (
     "A high score on a task of the Long Range Arena is no proof of long-range modelling: networks "
-    "that see short windows come near the best models on several of them (arXiv:2501.14850)."
+    "with short windows come near the best models on several of them (arXiv:2501.14850)."
 )
 
 
@@ -208,7 +208,7 @@ def accuracy_table(
         guessed = [f"{t} {100 * CHANCE[t]:.1f}" for t in without if t in CHANCE and score.shares]
         chance = f"; chance: {', '.join(guessed)}" if guessed else ""
         caption += (
-            f" No baselines of {', '.join(without)} among the rows: runner=certify measures some"
+            f" No baselines of {', '.join(without)} among the rows; add them with runner=certify"
             f"{chance}."
         )
     if CHANCE.keys() & tasks:
@@ -275,8 +275,9 @@ def several_settings(rows: pd.DataFrame, final: pd.DataFrame, score: Score) -> s
     if not judged.any() or all(len(found) == 1 for found in settings.values()):
         return ""
     return (
-        "No ranks: some family has several settings here, of which the one that is best on this "
-        "split says too much; see those that are best on validation."
+        "There are no ranks, because a family has several settings here, and choosing the best of "
+        "them on this split would favour it. See the table of the settings that are best on "
+        "validation."
     )
 
 

@@ -38,7 +38,7 @@ PERMILLE = 10
 LONGEST_S = 600.0
 LEAST_SHARE = 0.9
 """Of workers, that end with 0."""
-ENDED = re.compile(r"worker ends with (\d+)")
+ENDED = re.compile(r"the worker ends with (\d+)")
 WORDS = ("-m", *TINY, "model=linear,softmax", "seed=range(0,3)", "sweep=S")
 
 

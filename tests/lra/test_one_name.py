@@ -92,7 +92,7 @@ def test_a_clone_on_the_path_refuses_to_be_imported_under_other_names(tmp_path):
     )
     done = attempt(tmp_path, HOME, "-c", code)
     for room in ROOMS:
-        assert f"{room} is a part of lra, which is imported as lra.{room}" in done.stdout
+        assert f"{room} is a part of lra: import it as lra.{room}" in done.stdout
 
 
 def test_the_path_of_a_process_and_of_its_children_is_left_alone(installed, tmp_path):
@@ -195,7 +195,7 @@ def test_a_mixer_in_a_package_of_our_name_is_re_exported(wheel, tmp_path, init):
     if init:
         code, said = lra("verify", "own_mixers:Own")
         assert code == 2
-        assert "put the folder that holds it into PYTHONPATH" in said
+        assert "add the folder that contains it to PYTHONPATH" in said
     words = ("verify", "own_mixers:Own", "--max-length", "32", "--quiet")
     code, said = lra(*words, path=(tmp_path,))
     assert code == 0, said

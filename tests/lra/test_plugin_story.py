@@ -187,7 +187,10 @@ def test_strangers_do_not_matter_however_lra_is_called(
 
 WRONG = {
     "plugins=[acme_mixr]": ["no package 'acme_mixr'", "did you mean 'acme_mixer'"],
-    "plugins=[models]": ["'models' always means lra's own", "re-export yours under another"],
+    "plugins=[models]": [
+        "'models' always means lra's own",
+        "export your module again under another",
+    ],
     "model.mixer.class_path=acme_mixer.mixer.Emma": ["unknown class 'Emma'", "'Ema'"],
     "model.mixer.class_path=acme_mixer.mixr.Ema": ["unknown module 'mixr'", "'mixer'"],
     "model.mixer.class_path=acme_mixer.torn.Ema": ["SyntaxError", "acme_mixer.torn"],

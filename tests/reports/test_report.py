@@ -75,7 +75,7 @@ def test_what_is_left_out_is_said(small: pd.DataFrame, tmp_path: Path) -> None:
     written(small, tmp_path, "T * [x](y)")
     page = (tmp_path / "report.md").read_text()
     assert page.startswith("# T \\* \\[x](y)\n")
-    assert "- training loss: no loss curves among the rows" in page
+    assert "- training loss: the rows contain no loss curves" in page
     assert "- growth: no model was measured at two lengths" in page
     assert "- linear, listops, step: OOM: needs 5 GiB \\| of 4 (length 512)" in page
     assert "¹ The commonest class." in page
@@ -141,7 +141,7 @@ def test_a_file_that_no_report_wrote_is_not_overwritten(
     make: SimpleNamespace, tmp_path: Path
 ) -> None:
     (tmp_path / "report.md").write_text("mine")
-    with pytest.raises(ForeignFile, match=r"no report wrote: report\.md"):
+    with pytest.raises(ForeignFile, match=r"`lra report` did not write: report\.md"):
         written(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
     assert (tmp_path / "report.md").read_text() == "mine"
@@ -149,7 +149,7 @@ def test_a_file_that_no_report_wrote_is_not_overwritten(
 
 def test_a_damaged_manifest_is_named(make: SimpleNamespace, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text("{torn")
-    with pytest.raises(ForeignFile, match="not a report's list of files"):
+    with pytest.raises(ForeignFile, match="not the list of files of a report"):
         written(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path)
 
 

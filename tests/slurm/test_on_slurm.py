@@ -393,7 +393,7 @@ def test_rows_of_a_changing_number_of_workers_are_those_of_a_quiet_run(
     finally:
         subprocess.run(["scancel", "--user=root"], check=True)
     assert numbers(busy) == numbers(quiet)
-    ends = [log.read_text().rpartition("worker ends with ")[2][:3] for log in
+    ends = [log.read_text().rpartition("the worker ends with ")[2][:3] for log in
             busy.glob("plans/mine/logs/*.log")]  # fmt: skip
     assert sorted(ends) == ["0 a", "0 a", "143"]
     assert Store(busy).claims() == {}

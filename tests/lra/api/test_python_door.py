@@ -245,7 +245,7 @@ REFUSED = {
     "words that only print": (lambda: lra.run(["--cfg", "job"]), "call `lra run` in a shell"),
     "flags alone": (
         lambda: lra.run("-q"),
-        "got -q alone: add what to run, .* lra.run.. is a run of defaults",
+        "got -q alone: add what to run, .* lra.run.. runs the defaults",
     ),
     "a protocol": (lambda: lra.run(protocol="s4"), r'wanted \*\*\{"\+protocol": "s4"\}$'),
     "too long a warm-up": (
@@ -306,7 +306,7 @@ def test_a_mistake_of_python_is_answered_in_its_words(tmp_path: Path) -> None:
         ),
         "no scores on the other split": lambda: lra.figure(example, "scores", split="other"),
         "wanted a path, rows, what lra.run returned": lambda: lra.compare([example, 3], "a", "b"),
-        "for a name; several results are a list": lambda: lra.compare(example, example),
+        "for a name; give several results as a list": lambda: lra.compare(example, example),
     }.items():
         with pytest.raises(ValueError, match=re.escape(said)):
             call()
@@ -375,7 +375,7 @@ def test_rows_say_their_split_and_come_back_from_files(tmp_path: Path) -> None:
     back = pd.read_parquet(tmp_path / "rows.parquet")
     assert {*prepare(back)["name"]} == {*prepare(named)["name"]}
     example.to_csv(tmp_path / "rows.csv", index=False)
-    with pytest.raises(lra.ConfigError, match=r"a CSV file leaves it; .* to_json\(FILE"):
+    with pytest.raises(lra.ConfigError, match=r"a CSV file stores it; .* to_json\(FILE"):
         lra.table(pd.read_csv(tmp_path / "rows.csv"))
 
 

@@ -50,7 +50,7 @@ def test_jobs_are_counted_by_state_and_those_that_wait_by_reason(
     assert main([*watch, "--once"]) == 3
     said = capsys.readouterr().out
     assert (
-        "slurm: jobs 1 running, 3 queued (2 Resources: no node is free; "
+        "slurm: jobs 1 running, 3 queued (2 Resources: all nodes are busy; "
         "1 QOSMaxJobsPerUserLimit: a limit of the QOS), 1 node fail, 1 over, and no longer "
         "known to slurm"
     ) in said
@@ -116,8 +116,9 @@ def test_reasons_have_words(
     slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reasons = {
-        "BeginTime": "at a later time", "Dependency": "it waits for another job",
-        "DependencyNeverSatisfied": "never starts; scancel", "JobHeldUser": "scontrol release",
+        "BeginTime": "it starts later", "Dependency": "it waits for another job",
+        "DependencyNeverSatisfied": "will never start: remove it with scancel",
+        "JobHeldUser": "scontrol release",
         "ReqNodeNotAvail, UnavailableNodes:n[1-4]": "its nodes are down",
     }  # fmt: skip
     name = job_name(tmp_path)

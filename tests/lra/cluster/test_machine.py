@@ -133,4 +133,4 @@ def test_where_there_is_no_lock_it_says_why(how, monkeypatch, tmp_path):
 
 
 def no_names(name: str) -> None:
-    raise module.NoLock("this system gives no abstract names of sockets")
+    raise module.NoLock("this system does not support abstract socket names")

@@ -85,7 +85,7 @@ def test_a_storage_that_goes_on_failing_has_the_job_queued_again(
     assert code == STORAGE
     assert not turns
     assert "stopped: " in log
-    assert "worker ends with 74" in log
+    assert "the worker ends with 74" in log
 
 
 @pytest.mark.parametrize("turn", [refused(passing=False), failing(errno.ENOSPC)])

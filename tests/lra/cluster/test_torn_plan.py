@@ -96,10 +96,10 @@ def test_the_same_command_writes_a_torn_plan_anew_and_says_what_is_lost(
     healed = submit("seed=1")
     said = capsys.readouterr().err
     assert [healed.cell(each).columns["seed"] for each in range(len(healed.entries))] == [1]
-    assert "lost 1 runs of other commands; rerun the other `lra submit` commands" in said
+    assert "lost 1 run of other commands; rerun the other `lra submit` commands" in said
     (healed.folder / HEAD).write_text("{")
     assert len(submit("seed=0").entries) == 1
-    assert "is damaged: the plan is rewritten with the runs" in capsys.readouterr().err
+    assert "is damaged: the plan is rewritten with only the runs" in capsys.readouterr().err
     both.close()
     healed.close()
 
@@ -177,5 +177,5 @@ def test_a_place_for_submissions_is_looked_for_before_workers_are_started(
     monkeypatch.setattr(LocalEngine, "submit", lambda *_: setattr(begun, "count", 1))
     given = ("model=identity", f"results={plan.root}", "sweep=some", "seed=0")
     assert main(["submit", *TINY, *given]) == 2
-    assert "a file stands where a folder is needed" in capsys.readouterr().err
+    assert "there is a file where a folder is needed" in capsys.readouterr().err
     assert not begun.count

@@ -67,7 +67,7 @@ def test_workers_of_which_one_is_killed_make_the_rows_of_one_sweep(
     assert all(text.strip() for text in logs.values())
     told = "".join(logs.values())
     assert told.count("writing its report") == 1
-    assert told.count("all 4 runs of some have ended: 4 ok") == 2
+    assert told.count("some has ended, 4 runs: 4 ok") == 2
     assert (shared / "reports/some/report.md").is_file()
     capsys.readouterr()
     assert main(["watch", "some", "--results", str(shared), "--json"]) == 0
@@ -105,7 +105,7 @@ def test_rows_name_the_device_of_the_worker_and_not_that_of_the_plan(
     assert ended(work(tmp_path))[0] == 0
     assert {*read_rows(tmp_path)["device"]} == {cpu_name()}
     (log,) = (path.read_text() for path in tmp_path.glob("plans/some/logs/*.log"))
-    assert "all 1 runs of some have ended: 1 ok" in log
+    assert "some has ended, 1 run: 1 ok" in log
     assert "writ" not in log, "neither a report nor runs were wanted"
 
 
@@ -124,7 +124,7 @@ def test_a_stopped_submission_goes_on_and_gains_cells(
         assert main(["submit", "--stop", "some", "--results", str(tmp_path)]) == 0
     until(lambda: {each.state for each in engine.states([jobs_of(note)]).values()} == {"ended"})
     logs = [path.read_text() for path in tmp_path.glob("plans/some/logs/*.log")]
-    assert all("worker ends with 143" in text for text in logs)
+    assert all("the worker ends with 143" in text for text in logs)
     assert Store(tmp_path).claims() == {}
     assert main(["watch", "some", "--results", str(tmp_path), "--once"]) == 3
     more = plan(tmp_path, *words[:1], "seed=1", *words[2:])

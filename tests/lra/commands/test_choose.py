@@ -102,10 +102,10 @@ def test_a_screen_as_it_is_printed(
     table = text.split("\n\n")[1].splitlines()
     assert "model params kMAC reach GiB step prefill token state" in " ".join(table[0].split())
     assert [line.split()[0] for line in table[1:]] == ["linear", "sdpa", "reformer", "softmax"]
-    assert "each new token needs a whole pass: reformer" in text
+    assert "each new token needs a pass over the whole text: reformer" in text
     assert text.endswith("excluded, as they are bidirectional only: fnet\n")
     assert (
-        "too large for the memory: softmax" in text
+        "these need more memory than the machine has: softmax" in text
     )  # so that it is last, whatever it is ranked by
     assert re.search(r"softmax.* 0\.\d\d! ", text)
     assert {path.name for path in folder.iterdir()} == {"digest.json", "published"}
@@ -127,7 +127,7 @@ def test_scores_are_those_of_what_was_asked(capsys: pytest.CaptureFixture[str]) 
         assert not {"rows", "paper"} & {*text.split("\n\n")[1].splitlines()[0].split()}
         assert main(["choose", *words, models, "--by", "quality"]) == 2
         assert said in capsys.readouterr().err
-    with pytest.raises(ValueError, match="by=token ranks causal models: add the word causal"):
+    with pytest.raises(ValueError, match="by=token ranks causal models: add the argument causal"):
         lra.choose(256, model="linear", by="token")
 
 
@@ -150,7 +150,7 @@ def test_an_interrupted_command_goes_on_where_it_was(
     assert main(words) == 130
     out, said = capsys.readouterr()
     assert out == ""
-    assert "counting families (model=linear,s4 would count two): 1 of 3\n" in said
+    assert "counting families (model=linear,s4 would be two): 1 of 3\n" in said
     begun.clear()
     left[0] = 4
     assert main(words) == 0
@@ -397,7 +397,7 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("hardware=a100", "say how long the sequences are: length=16384"),
+        ("hardware=a100", "set how long the sequences are: length=16384"),
         ("lenght=5", "unknown word 'lenght': did you mean 'length'"),
         ("length=5 causl", "unknown word 'causl': did you mean 'causal'"),
         ("length=5 causal=true", "got 'causal=true'; wanted the single argument causal"),
@@ -409,15 +409,15 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
         (
             "length=16 optim.batch_size=8",
             "optim.batch_size: it does not change the time and memory of a family "
-            "here: batch=8 says how many sequences a step has",
+            "here: batch=8 sets how many sequences a step has",
         ),
         ("length=16 ++optim.steps=8", "optim.steps: it does not change"),
         ("length=16 runner=decode", "runner: it does not change"),
         ("length=16 hardware.token_budget=8", "hardware.token_budget: it does not change"),
         (
             "length=16 results=mine",
-            "results: it does not change the time and memory of a family here: --results says "
-            "which store",
+            "results: it does not change the time and memory of a family here: --results sets "
+            "the results folder",
         ),
         ("length=16 seed=1", "seed: it does not change"),
         ("length=16 hardware=a10", "unknown hardware 'a10': did you mean 'a100'?"),

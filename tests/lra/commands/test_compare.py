@@ -63,7 +63,7 @@ def test_models_over_tasks(results: Path, capsys: pytest.CaptureFixture[str]) ->
     text = printed(capsys, "linear", "sdpa", "--results", results, "--sweep", "mine")
     first, *_ = text.splitlines()
     assert first.startswith("linear − sdpa at all 2 tasks: +22.5 [+16.3, +28.7] over 3 seeds, p =")
-    assert ". The t test takes differences for normal" in first
+    assert ". The t test assumes that differences are normal" in first
     assert first.endswith("If they are normal, linear is better.")
     assert "means over 2 settings of optim.peak_learning_rate" in text
     assert "**+22.5** [+16.3, +28.7]" in text
@@ -76,7 +76,7 @@ def test_any_setting_chooses(results: Path, capsys: pytest.CaptureFixture[str]) 
     assert f"{rates[1]} − {rates[0]} at listops: +10.0 over 2 settings" in text
     one = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[1]}", "--results", results, *where)
     assert "listops: +20.0 [+7.0, +33.0] over 40 examples; one seed: nothing" in one
-    assert "their answers paired" in one
+    assert "their answers are paired" in one
     assert "further" not in one
     crossed = printed(capsys, f"linear {rates[1]}", f"sdpa {rates[0]}", "--results", results)
     assert "further" not in crossed  # what the words are about is no further setting
@@ -193,8 +193,8 @@ def test_from_three_studies_on_pairs_share_the_study(
     one = [row for row in made if row["seed"] < 1000 or row["family"] == "sdpa"]
     one += [row for row in search(("lstm",)) if row["labels"].get("trial") != "0"]
     text = lra.compare(rows_file(tmp_path / "one.jsonl", one), "lstm", "linear").verdicts[0]
-    assert text.endswith("over one study; one study: nothing can be said about the variation "
-                         "between studies.")  # fmt: skip
+    assert text.endswith("over one study; one study: nothing is known about the variation between "
+    "studies.")  # fmt: skip
     # options that a search in another sweep chose, of which there is no row here
     led = rows_file(tmp_path / "led.jsonl", [r for r in made if r["cell"].startswith("final-")])
     for untuned in (False, True):
@@ -207,7 +207,7 @@ def test_from_three_studies_on_pairs_share_the_study(
         capsys, "sdpa", "linear", "--rows", lost, code=2
     )
     plain = rows_file(tmp_path / "plain.jsonl", [*others, accuracy("sdpa", 1, 0.5)])
-    assert "untuned: these results have no search" in printed(
+    assert "untuned: these results contain no search" in printed(
         capsys, "sdpa", "local", "--rows", plain, "--untuned", code=2
     )
 

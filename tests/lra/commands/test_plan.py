@@ -55,8 +55,8 @@ def test_a_table_names_what_is_not_known_and_what_does_not_fit(folder: Path, cap
     assert main(["plan", *words]) == 0
     text = capsys.readouterr().out
     assert "Span does not say what its cells ask of a model" in text
-    assert "the time of 1 runs is unknown, and missing from the sum" in text
-    assert "1 runs need more memory than there is" in text
+    assert "the time of 1 run is unknown, and missing from the sum" in text
+    assert "too little memory for 1 run: set " in text
     assert re.search(r" to do, [\d.]+ (s|min)\b", text)
     assert " NO " in text
     assert [*folder.iterdir()] == []
@@ -88,7 +88,7 @@ def test_the_memory_of_references_stands_apart_with_mode_and_limit(capsys) -> No
     assert [head.index(word) for word in ("limit", "memory", "fits", "reference", "it fits")]
     assert re.search(r"step .* GiB .* yes  softmax .* GiB +NO", lines[-1])
     assert (
-        "runs the reference needs more memory than there is: runner.reference_max_length"
+        "runs, the reference needs more memory than there is: runner.reference_max_length"
         in sentences
     )
     assert "runs need more memory" not in sentences

@@ -39,13 +39,13 @@ def test_cells_that_join_a_sweep_are_told(
     monkeypatch.setattr(LocalEngine, "submit", lambda *_: [])
     words = [*TINY, "model=identity", f"results={tmp_path}", "sweep=mine"]
     assert main(["submit", *words, "seed=0,1"]) == 0
-    assert "runs join" not in capsys.readouterr().out
+    assert "runs added" not in capsys.readouterr().out
     folder = tmp_path / "plans" / "mine"
     WorkerState(folder, "one", "").say("running")
     WorkerState(folder, "two", "").over(0, "")
     for dry in (["runner.dry_run=true"], []):
         assert main(["submit", *words, "seed=1,2,3", "cluster.workers=1", *dry]) == 0
         text = capsys.readouterr().out
-        assert "2 runs join the 2 of mine\n1 worker of mine already running\n" in text
+        assert "2 new runs added to the 2 of mine\n1 worker of mine already running\n" in text
         if dry:
             assert f"1 worker (all), 1 thread each; logs in {folder / 'logs'}" in text

@@ -171,8 +171,8 @@ def test_a_module_that_looks_back_alone_is_listed_once(layers, capsys):
         assert main(["verify", *words]) == code
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("--  bidirectional ")
-        assert "the same as causal: this mixer only looks back" in lines[0]
-        assert any(line.endswith("works, and only looks back") for line in lines)
+        assert "the same as causal: this mixer only reads earlier tokens" in lines[0]
+        assert any(line.endswith("works, and reads earlier tokens only") for line in lines)
         assert not any("bidirectional." in line for line in lines)
         assert sum("causal.no_lookahead" in line for line in lines) == 1
 
@@ -197,7 +197,8 @@ def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
         (["their_layers:Pointwise", "--wrap", "mask=one"], "did you mean --wrap.mask=ones"),
         (["their_layers:Pointwise", "bais=1", "--wrap", *CLAIMS], "'bais': did you mean 'bias'"),
         (["their_layers:Pointwise"], "takes no `site`; "),
-        (["linear", "--wrap"], "--wrap takes a class that is no mixer: got the name 'linear'"),
+        (["linear", "--wrap"], "--wrap takes a class that is not a mixer of lra: got the name "
+        "'linear'"),
         (["their_layers:Blank", "--wrap", "bias=1"], "Put arguments of the constructor before"),
         (["their_layers/there.py:A", "--wrap"], "wanted a family of lra, or their_layers.there:A"),
         (["lineer"], "unknown model 'lineer': did you mean 'linear'"),

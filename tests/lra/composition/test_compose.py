@@ -79,7 +79,7 @@ def test_a_refused_value_names_its_place() -> None:
 def test_open_signatures_are_refused() -> None:
     def careless(**rest: int) -> None: ...
 
-    with pytest.raises(ConfigError, match="keyword-only and annotated"):
+    with pytest.raises(ConfigError, match="keyword-only and have a type annotation"):
         schema(careless)
 
 

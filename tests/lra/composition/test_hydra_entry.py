@@ -59,7 +59,7 @@ def test_folders_of_the_search_path_of_hydra_are_read(tmp_path: Path) -> None:
         (["--config-path", "/"], "unrecognized arguments: --config-path"),
         (["++for_model={perfomer: {model: {}}}"], "did you mean 'performer'"),
         (["hydra.searchpath=3"], "hydra.searchpath"),
-        (["++hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra calls none"),
+        (["++hydra.callbacks={a: {_target_: b}}"], "hydra.callbacks: lra does not call"),
         (["hardware=3"], "unknown hardware '3'. Known hardware: a100, cpu"),
     ],
 )

@@ -134,7 +134,7 @@ def test_draws_differ_and_repeat() -> None:
         (("model=tlb",), "is not a single family"),
         (
             ("model=performer", "model.backbone.positions=alibi"),
-            "positions=alibi adds to the attention scores",
+            "positions=alibi adds a term to the attention scores",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def announced(waiting, store: Store, sweep: str) -> str:
 
 def test_a_small_sweep_is_not_counted(tmp_path: Path) -> None:
     line = announced(planned("model=linear"), Store(tmp_path), "adhoc")
-    until = "the first one has ended; `lra plan` counts it now"
+    until = "the first one has ended; `lra plan` counts the operations now"
     assert line == f"1 run to do; the time is unknown until {until}"
     assert [*tmp_path.iterdir()] == []
 

@@ -268,7 +268,7 @@ def test_several_processes_leave_the_key_of_a_training_alone():
     [
         (("runner=scaling", "runner.lengths=[8]"), "one process each"),
         (("-m", "hardware.processes=1,2"), "one number in a sweep"),
-        (("optim.batch_size=1",), "at least one for each"),
+        (("optim.batch_size=1",), "at least one row for each"),
         (("optim.batch_size=3", "hardware.sharded=true"), "a multiple of 2"),
         (("hardware.sharded=true", "hardware.precision=float16"), "float32 or bfloat16"),
     ],

@@ -17,7 +17,7 @@ from lra.tuning.record import Arm, Record, SearchOptions, read_record, record_fi
 RATE = "optim.peak_learning_rate=tag(log, interval(1e-4, 1e-2))"
 WORDS = ("search=halton", "task=mqar", "model=linear", "logger=none", "optim.steps=100")
 CASES = [
-    ((RATE, "search.metric=test_accuracy"), "a search chooses on validation; test is for the"),
+    ((RATE, "search.metric=test_accuracy"), "a search chooses on validation data; test data"),
     ((RATE, "search.metric=accurate"), "accuracy"),
     ((RATE, "search.metric=bits_per_character"), "unknown metric of task=mqar"),
     ((RATE, "seed=0,1"), "search.seeds and search.final_seeds"),
@@ -29,18 +29,19 @@ CASES = [
     ((RATE, "search.for_model.fnet.model.mixer.x=choice(1, 2)"), "unknown model of this search"),
     ((RATE, "optim.peak_learning_rate=0.1"), "got a value and a range for one option"),
     (("optim.clip=interval(2, 1)",), "the smaller one first"),
-    (("search=grid", RATE), "a grid has no interval; cut it, as choice("),
+    (("search=grid", RATE), "a grid needs separate values, and an interval has none; list some, "
+    "as choice("),
     (("search=grid", "optim.clip=range(1, 99)"), "wanted search.trials=98 or more"),
     ((RATE, "search.trials=0"), "search: trials"),
-    ((RATE, "search.keep=1.5"), "wanted a share between 0 and 1"),
-    ((RATE, "search.rungs=[1.5]"), "wanted rising shares"),
-    ((RATE, "search.rungs=[0.5,0.2]"), "wanted rising shares"),
+    ((RATE, "search.keep=1.5"), "wanted a fraction between 0 and 1"),
+    ((RATE, "search.rungs=[1.5]"), "wanted increasing fractions"),
+    ((RATE, "search.rungs=[0.5,0.2]"), "wanted increasing fractions"),
     ((RATE, "search.rungs=[0.001]"), "wanted more than the warm-up"),
     ((RATE, "search.rungs=[0.25]", "optim.warmup_steps=30"), "wanted more than the warm-up"),
     ((RATE, "search.seeds=[0,0]"), "different whole numbers"),
     ((RATE, "search.final_seeds=[1000]"), "different whole numbers"),
-    ((RATE, "runner=scaling"), "a search trains; wanted runner=train"),
-    ((RATE, "runner.shard=1/2"), "lra submit shares them"),
+    ((RATE, "runner=scaling"), "a search trains models; wanted runner=train"),
+    ((RATE, "runner.shard=1/2"), "lra submit shares trials"),
     ((RATE, "runner.until_step=3"), "a search sets this option"),
     (("model.backbone.dropout=interval(-0.5, 0.5)",), "dropout"),
     ((RATE, "search.trials=90000", "search.studies=9"), "wanted at most 100,000"),
@@ -64,11 +65,11 @@ CASES = [
     ((RATE, "runner.evaluate_splits=[test]"), "a search sets this option"),
     (("runner.evaluate_splits=choice([test],[train])",), "a search sets this option"),
     (("runner.until_step=range(1,9)",), "a search sets this option"),
-    (("++search.params={results: 'choice(a,b)'}",), "it does not change the score"),
-    (("sweep=choice(a,b)",), "it does not change the score"),
-    (("runner.timeout_s=choice(8,9)",), "it does not change the score"),
-    (("search.trials=choice(8,9)",), "it does not change the score"),
-    (("runner.log_every_steps=choice(8,9)",), "it does not change the score"),
+    (("++search.params={results: 'choice(a,b)'}",), "this option does not change the score"),
+    (("sweep=choice(a,b)",), "this option does not change the score"),
+    (("runner.timeout_s=choice(8,9)",), "this option does not change the score"),
+    (("search.trials=choice(8,9)",), "this option does not change the score"),
+    (("runner.log_every_steps=choice(8,9)",), "this option does not change the score"),
     (("task=listops", "task.source=sample", "task.processes=choice(1,2)"), "it does not change "
                                                                            "the score"),
     (("search.for_model.linear.model=choice(linear,sdpa)",), "a search tunes each model by itself"),
@@ -143,7 +144,7 @@ def test_rungs_and_agents_beside_what_they_do_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lra.tuning.declaration.check_installed", lambda _: None)
-    with pytest.raises(ConfigError, match="proposes from whole trainings"):
+    with pytest.raises(ConfigError, match="proposes points after complete trainings"):
         of(tmp_path, "search=tpe", RATE, "search.rungs=[0.6]")
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
     with pytest.raises(ConfigError, match="an agent starts a single training"):

@@ -94,10 +94,10 @@ def test_a_dry_run_and_a_plan_write_nothing(
     assert run(tmp_path / "r", "runner.dry_run=true") == 0
     said = capsys.readouterr().out
     assert "10 runs" in said  # eight trials, and the baselines of two splits
-    assert "more runs follow" in said
+    assert "more runs will start" in said
     assert main(["plan", *WORDS, f"results={tmp_path / 'r'}"]) == 0
     assert (
-        "12 more runs follow after these have been compared on validation"
+        "12 more runs will start after these have been compared on validation"
         in capsys.readouterr().out
     )
     assert not (tmp_path / "r").exists()
@@ -117,8 +117,8 @@ def test_what_a_search_will_be_marked_with_is_told_before_it_runs(
     for command, code in ((["plan"], 0), (["run", "runner.dry_run=true"], 0), (["run"], 2)):
         assert main([*command, *words]) == code
         said = capsys.readouterr()[code and 1]
-        assert "search: seeds reused: seed 0 was used to choose and to score" in said
-        assert "(1, 2): they search different numbers of options with the same trials" in said
+        assert "search: seeds reused: seed 0 was used both to choose and to score" in said
+        assert "(1, 2): they search different numbers of options with equally many trials" in said
 
 
 def test_a_choice_is_transferred_with_what_differs(
@@ -135,7 +135,7 @@ def test_a_choice_is_transferred_with_what_differs(
         assert labels["tuned"] == "s"
         assert labels["transferred"] == "task.length=24, not 16; optim.batch_size=4, not 8"
     for more, said in (
-        (["sweep=s"], "need a separate name"),
+        (["sweep=s"], "need a different name"),
         (["sweep=u", "search.from=nothing"], "has no search of this name"),
         (["sweep=u", "model=fnet"], "has chosen nothing for it yet"),
         (["sweep=u", f"{RATE}=interval(1e-3, 1)"], "without a search: remove the ranges"),

@@ -128,7 +128,7 @@ def test_a_grid_has_every_combination_and_pairs_what_is_shared() -> None:
         ("interval(2, 2)", "smaller one first"),
         ("tag(log, interval(0, 1))", "ends above 0"),
         ("tag(log, interval(-1, 1))", "ends above 0"),
-        ("choice(1)", "1 value is no choice"),
+        ("choice(1)", "1 value leaves nothing to choose"),
         ("choice(1, 2, 1)", "1 occurs twice"),
         ("1,2", "wanted choice(1,2)"),
         ("3", "a single value is no range"),
@@ -136,10 +136,10 @@ def test_a_grid_has_every_combination_and_pairs_what_is_shared() -> None:
         ("tag(log, range(1, 8))", "log is for intervals"),
         ("shuffle(choice(1, 2))", "remove shuffle"),
         ("shuffle(1, 2)", "remove shuffle"),
-        ("choice(choice(1, 2), 3)", "a sweep within a sweep"),
+        ("choice(choice(1, 2), 3)", "one range inside another"),
         ("choice(64", "quoted as one text"),
-        ("range(1, 2)", "1 value is no choice"),
-        ("range(10, 1)", "an empty range is no choice"),
+        ("range(1, 2)", "1 value leaves nothing to choose"),
+        ("range(10, 1)", "an empty range leaves nothing to choose"),
     ],
 )
 def test_what_is_no_range_is_refused(text: str, said: str) -> None:

@@ -48,7 +48,7 @@ SMALL = """\
 | majority | 17.9 [16.3, 19.6]⁴ | –⁵ |
 
 ¹ FAIL: not told from the majority class, 17.9
-² the settings for all models: the protocol's source did not train this one
+² general settings: the protocol's source did not train this model
 ³ unsupported: no padding
 ⁴ Always the commonest class.
 ⁵ not run
@@ -65,7 +65,7 @@ def test_a_small_table_whole() -> None:
     text, words = to_markdown(table), table.caption
     lines = [line.rstrip() for line in text[text.index("| model") :].splitlines()]
     assert lines == SMALL.splitlines()
-    for word in ("arXiv:2011.04006, table 1", "one seed, 2,000 examples where no note", CAVEAT,
+    for word in ("arXiv:2011.04006, table 1", "one seed, 2,000 examples unless a note", CAVEAT,
                  "ListOps: generated, version 1, length 2000", "No average five"):  # fmt: skip
         assert word in words
     assert table.title == "Long Range Arena, table 1, protocol lra_code"
@@ -178,14 +178,14 @@ def test_a_published_number_says_where_the_run_beside_it_differs() -> None:
     ]  # fmt: skip
     measured = cell(changed, "linear (changed)", "listops")
     assert measured.notes == ("changed: optim.steps, optim.warmup_steps",)
-    wanted = ("the run above has changed options, as its note says",)
+    wanted = ("the run above has changed options, see its note",)
     assert cell(changed, "linear (published)", "listops").notes == wanted
     both = only(*score("linear", "listops", 0.3, marks=marks), *score("linear", "listops", 0.2))
     assert [row.title for row in both.rows][:2] == ["linear", "linear (published)"]
     assert cell(both, "linear (published)", "listops").notes == ()
     shared = only(*score("linear", "listops", 0.3, marks=labels(settings="shared")))
     (note,) = cell(shared, "linear (published)", "listops").notes
-    assert "settings for all models" in note
+    assert "general settings" in note
     tiny = only(*score("linear", "listops", 0.3, marks=labels(scale="tiny")))
     assert tiny.title.endswith("protocol lra_code, scale tiny")
     assert tiny.caption.startswith("Scale tiny")

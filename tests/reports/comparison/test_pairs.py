@@ -64,7 +64,7 @@ def test_seeds_are_paired_whatever_the_order_of_rows(make: SimpleNamespace) -> N
     assert (line.better, line.equal, line.worse, line.over) == (4, 0, 0, "4 seeds")
     assert "linear is better." in verdict(found, only(found))
     other = only(found, "sdpa", "linear")
-    assert "p = 0.023. The t test takes" in verdict(found, other)
+    assert "p = 0.023. The t test assumes" in verdict(found, other)
     assert (other.lines[0].better, other.lines[0].worse) == (0, 4)
 
 
@@ -102,8 +102,8 @@ def test_a_difference_over_few_seeds_says_what_it_rests_on(make: SimpleNamespace
         text = verdict(found, only(found))
         assert text.endswith("If they are normal, linear is better." if wanted else
                              ": linear is better.")  # fmt: skip
-        assert ("no fewer than 6 seeds show a difference" in text) == wanted
-        assert ("14 % of equal models" in text) == (count == 2)
+        assert ("at least 6 seeds are needed to show a difference" in text) == wanted
+        assert ("14 % of comparisons" in text) == (count == 2)
         assert one_line(found).caution in to_markdown(comparison_table(found, [only(found)]))
 
 
@@ -193,7 +193,7 @@ def test_one_seed_at_several_tasks_flips_their_signs(make: SimpleNamespace) -> N
     found = numbers(make.frame(*rows))
     last = only(found).lines[-1]
     assert (last.difference.p, last.over, last.better) == (2 / 32, "5 tasks", 5)
-    assert "nothing can be said about the variation between seeds" in last.notes[-1]
+    assert "nothing is known about the variation between seeds" in last.notes[-1]
     assert [line.difference.p for line in only(found).lines[:-1] if line.difference] == [None] * 5
 
 
@@ -202,7 +202,7 @@ def test_one_seed_has_an_interval_over_examples(make: SimpleNamespace) -> None:
     line = one_line(numbers(make.frame(*rows)))
     assert line.difference.interval == share_difference_interval((0.6, 2000), (0.5, 2000))
     assert (line.over, line.difference.p) == ("2,000 examples", None)
-    assert line.notes[-1].startswith("one seed: nothing can be said about the variation")
+    assert line.notes[-1].startswith("one seed: nothing is known about the variation")
     outcomes = {
         row["cell"]: (np.arange(10), np.array([1] * right + [0] * (10 - right)))
         for row, right in zip(rows, (6, 5), strict=True)
@@ -376,7 +376,7 @@ def test_counts_need_no_test(make: SimpleNamespace) -> None:
     found = numbers(make.frame(*rows), metric="peak_tensor_bytes")
     result = only(found, "sdpa", "linear")
     assert [(line.over, line.notes) for line in result.lines] == [("counted", ())] * 2
-    repeats = "times as many: counted, so a repetition gives the same."
+    repeats = "times as many: counted, so every repetition gives the same number."
     assert verdict(found, result) == (
         f"linear is better than sdpa in 2 of 2 lines. sdpa has 2.00 to 3.00 {repeats}"
     )

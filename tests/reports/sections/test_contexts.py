@@ -125,4 +125,7 @@ def test_the_report_has_the_section_and_no_other_table_has_its_scores(
     names = report(some)
     assert {"context.svg", "context-bits-per-character.md", "recl.md"} <= names.keys()
     one = prepare(make.frame(*rows_at(make, "linear", LONG)))
-    assert "recl: RECL compares the models of a group" in report(one)["report.md"].read_text()
+    assert (
+        "recl: the relative effective context length (RECL) compares the models of a group"
+        in report(one)["report.md"].read_text()
+    )

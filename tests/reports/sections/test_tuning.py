@@ -190,7 +190,7 @@ def test_a_trial_of_the_untuned_options_counts_as_one(decay: float) -> None:
     assert tuned["fourth"].value == 0.5
     assert tuned["best trial (SD)"].value == 0.9
     assert (tuned["trials (failed)"].text, tuned["steps"].value) == ("4 (0)", 4 * 8)
-    assert "count as no trial, here as in curves and windows" in table.caption
+    assert "do not count as a trial, here and in curves and windows" in table.caption
     (curve,) = arm_curves(found, "accuracy")
     assert len(curve.curve.best) == 4
 
@@ -367,7 +367,7 @@ def test_who_is_ahead_by_bands_and_by_studies() -> None:
     few = [*comparison_tables(searches(families=("sdpa", "linear"), trials=4), "accuracy")]
     assert few[0][1].rows[0].entries[1].facts["pairs"] == 3
     assert few[0][1].rows[2].entries[1].text == "not significant by 4"
-    assert "seldom apart below 32 trials" in few[0][1].caption
+    assert "usually overlap below 32 trials" in few[0][1].caption
     ((_, three),) = comparison_tables(searches(families=("sdpa", "linear"), studies=3), "accuracy")
     difference = three.rows[0].entries[1]
     assert str(difference.interval.source) == "studies"

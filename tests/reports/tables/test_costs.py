@@ -213,7 +213,7 @@ def test_missing_batch_size_leaves_no_cost_per_sequence(make: SimpleNamespace) -
     rows = [r for r in make.timing("linear", 256, 0.1) if r["metric"] != "batch_size"]
     table = efficiency_table(points(make.frame(*rows)), "step")
     assert entry(table, "sequences", "linear").notes == (
-        "no batch_size row, so no cost per sequence",
+        "the rows lack batch_size, so the cost per sequence is unknown",
     )
 
 

@@ -259,7 +259,7 @@ def test_nobody_is_ranked_below_chance_or_the_best_baseline(make: SimpleNamespac
 def test_baselines_of_another_split_count_where_there_is_none(make: SimpleNamespace) -> None:
     split = {"labels": {"split": "validation"}}
     models = [make.accuracy("sdpa", 0, 0.30, **split), make.accuracy("linear", 0, 0.20, **split)]
-    words = "Ranks of listops go by baselines on another split"
+    words = "Ranks of listops use baselines of another split"
     for value, ranks in ((0.37, [0, 0]), (0.15, [1, 2])):
         test = make.baseline("last_value", value, "x")
         found = accuracy_table(prepare(make.frame(*models, test)), "validation")
@@ -310,7 +310,7 @@ def test_baselines_that_failed_are_not_asked_for_again(make: SimpleNamespace) ->
 
 def test_without_baselines_the_caption_says_so(make: SimpleNamespace) -> None:
     rows = [make.accuracy("linear", 0, 0.3), make.accuracy("linear", 0, 0.3, task="mqar")]
-    words = "No baselines of listops, mqar among the rows: runner=certify measures some; chance: "
+    words = "No baselines of listops, mqar among the rows; add them with runner=certify; chance: "
     assert f"{words}listops 10.0." in table(make.frame(*rows)).caption
     rows.append(make.baseline("majority", 0.2, "x"))
     assert "No baselines of mqar among the rows" in table(make.frame(*rows)).caption

@@ -81,7 +81,7 @@ def test_a_file_in_place_of_the_folder(tmp_path):
         lambda: store.record_in_sweep("s", "k"),
         lambda: store.claim("k"),
     ):
-        with pytest.raises(atomic.Unwritable, match=r"Not a directory.*a file stands where"):
+        with pytest.raises(atomic.Unwritable, match=r"Not a directory.*there is a file where"):
             act()
     assert (tmp_path / "results").read_text() == "I am a file"
 
@@ -89,7 +89,9 @@ def test_a_file_in_place_of_the_folder(tmp_path):
 @pytest.mark.parametrize("name", ["results", "results/part"])
 def test_a_link_that_leads_nowhere_is_no_file(tmp_path, name):
     (tmp_path / "results").symlink_to(tmp_path / "absent" / "disk")
-    with pytest.raises(atomic.Unwritable, match="this link leads nowhere: make what it names"):
+    with pytest.raises(
+        atomic.Unwritable, match="this link points to a missing file: create that file"
+    ):
         Store(tmp_path / name).check_writable()
     found = writable(tmp_path / name)
     assert (found.works, found.detail) == (False, f"{tmp_path}/results: a broken link")
