@@ -145,9 +145,10 @@ def finding(both: Sequence[str], alone: Sequence[str]) -> str:
         linear.append((row[column], row[HEAD.index("speed at 1,024")]))
     return (
         f"In the runs of `lra run -m +experiment=families`, {counts[0]} families train faster at "
-        f"8,192 tokens than exact attention (SDPA), and {counts[1]} causal ones. For example, "
+        f"8,192 tokens than exact attention (SDPA), and {counts[1]} causal families. For example, "
         f"linear attention is {linear[0][0]} times as fast as SDPA at 8,192 tokens and "
-        f"{linear[0][1]} times at 1,024 tokens (causal: {linear[1][0]} and {linear[1][1]} times)."
+        f"{linear[0][1]} times as fast at 1,024 tokens (causal: {linear[1][0]} and "
+        f"{linear[1][1]} times)."
     )
 
 

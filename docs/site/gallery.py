@@ -24,11 +24,11 @@ DPI, COLOURS = 260, 64
 """Of its pictures, which are looked at on a screen, and with these keep small files."""
 INTRODUCTION = """# Gallery
 
-Here is every kind of figure that a report draws. Choose one, and run the command below it in a
-clone of the repository. For example, the first command writes `figures/time-step.pdf`, the same as
-SVG and PNG, its numbers as CSV and its caption as text. All figures come from the rows (measured
-numbers) in `reports/published`, in one of the [styles](figures-for-papers.md). `make gallery`
-writes this page.
+This page shows every kind of figure that a report draws. Choose a figure, and run the command below
+it in a clone of the repository. For example, the first command writes `figures/time-step.pdf`, the
+same figure as SVG and PNG, its numbers as CSV and its caption as text. All figures come from the
+rows (measured numbers) in `reports/published`, in one of the [styles](figures-for-papers.md).
+`make gallery` writes this page.
 """
 
 
@@ -55,15 +55,15 @@ EXHIBITS = (
     Exhibit("reports.sections.score_dots.dots_figure", "recall", "paper_column", "scores",
             "Which model has the best score?"),
     Exhibit("reports.sections.score_cost.score_cost_figure", "recall", "paper_column",
-            "score-by-step-time", "What score does a training step of this time give?"),
+            "score-by-step-time", "How does the score depend on the time of a training step?"),
     Exhibit("reports.sections.losses.loss_figure", "quickstart", "paper_column", "training-loss",
             "How does the training loss fall?"),
     Exhibit("reports.sections.losses.class_figures", "transformer_xl", "paper_full",
             "loss-by-place", "How does the loss depend on the position in the window?"),
     Exhibit("reports.sections.losses.class_figures", "adaptive_span", "paper_column",
-            "loss-by-frequency", "How does the loss depend on token frequency?"),
+            "loss-by-frequency", "How does the loss depend on the frequency of a token?"),
     Exhibit("reports.sections.score_cost.score_cost_figure", "lite_transformer", "paper_full",
-            "score-by-multiply-adds", "What score do so many operations give?"),
+            "score-by-multiply-adds", "How does the score depend on the operations of a model?"),
     Exhibit("reports.figures.panels.line_figures", "decode", "paper_column", "decoding-token-time",
             "How long does one new token take?"),
     Exhibit("reports.figures.panels.line_figures", "decode", "paper_column",
@@ -71,7 +71,7 @@ EXHIBITS = (
     Exhibit("peers.section.speed_figure", "peers_linear", "paper_full",
             "peers-speed-step", "How fast are other implementations?"),
     Exhibit("reports.sections.extrapolation.extrapolation_figure", "extrapolate", "paper_full",
-            "extrapolation", "What happens beyond the trained length?"),
+            "extrapolation", "How good are scores beyond the training length?"),
     Exhibit("reports.sections.context.context_figure", "context", "paper_full", "context",
             "How much context does a model use?"),
     Exhibit("reports.sections.spans.span_figure", "span_text8", "paper_full", "span",
