@@ -4,8 +4,8 @@ The loss of a step is one formula, `lra.runners.training.objective`: the weighte
 of the items of the effective batch, plus the penalties. Accumulation over micro-batches divides by
 the weight of the whole batch, so that the gradient is that of the batch.
 
-What a dashboard shows of a step is read after the loss, which has waited for the device: the
-gradient's norm waits for nothing more, and no number of the training depends on it.
+The dashboard's numbers of a step are read after its loss. Reading the loss waits for the device, so
+reading the gradient's norm then takes no extra time. No result of the training depends on them.
 """
 
 import logging
@@ -64,7 +64,20 @@ log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """The state of one training."""
+    """One training: the model, its optimiser, and all that a checkpoint saves.
+
+    Args:
+        model: Is trained in place.
+        task: Prepared.
+        optim: Options of the optimiser, its schedule and its batches.
+        config: Options of the training.
+        hardware: Device and precision.
+        seed: Of batches and of all random draws.
+        checkpoints: Where states and final weights are saved.
+        judge: Is called instead of the model on training batches, as in distillation; None: the
+            model.
+        ranks: The processes that train together; None: this one alone.
+    """
 
     def __init__(
         self,
@@ -115,11 +128,16 @@ class Trainer:
         self.together = None if self.ranks.alone else Together(self.part_loss, self.ranks)
 
     def run(self, stop: threading.Event, earlier: Path | None = None) -> Iterator[Item]:
-        """Train from the last checkpoint, or from that of an earlier training, then evaluate."""
+        """Train the remaining steps, evaluate, and yield all rows, also those of earlier steps.
+
+        Args:
+            stop: Set by a signal: the training saves its state and raises `Interrupted`.
+            earlier: Folder of a shorter training, whose state is continued if this training has
+                no checkpoint yet.
+        """
         check_data(self.model, self.task, self.stages, self.config)
         torch.manual_seed(rank_seed(self.seed, self.ranks.rank))
-        own = self.checkpoints.present()
-        source = self.checkpoints if own else Checkpoints(earlier)
+        source = self.checkpoints if self.checkpoints.present() else Checkpoints(earlier)
         state = resumable_state(source, self.state(), self.updates, self.empty_streams)
         if state is not None:
             self.restore(state)
@@ -165,7 +183,7 @@ class Trainer:
                     return
                 begun = time.perf_counter()
                 self.position, batch = source.next()
-                # Of shared-out weights all ranks count the norm, or none.
+                # The norm of sharded weights needs every rank; ranks are ready at different times.
                 self.updates.watched = not self.ranks.sharded and ready(every_s)
                 requests = stop.is_set(), self.overdue()
                 loss = self.counted_step(batch, requests)
@@ -176,7 +194,8 @@ class Trainer:
                 logging_now = self.step % self.config.log_every_steps == 0 or self.step == stage.end
                 # Reading the sum waits for the device: it belongs to the time of the steps.
                 mean = float(self.running) / self.since if logging_now else 0.0
-                seen = float(loss) if ready(every_s) else None  # waits too, so now and then only
+                # Reading the loss waits, too, so a step is shown at most once in `every_s` seconds.
+                shown_loss = float(loss) if ready(every_s) else None
                 spent = time.perf_counter() - begun
                 self.window_s += spent
                 pace.stepped(self.step, spent)
@@ -188,14 +207,14 @@ class Trainer:
                     self.running.zero_()
                     self.since, self.window_s = 0, 0.0
                     yield self.note(metric="train_loss", value=mean, step=self.step)
-                if seen is not None:
+                if shown_loss is not None:
                     on_clock_s = self.spent_s + self.window_s
                     report_progress(
                         step_progress(
                             batch,
                             step=self.step,
                             steps=self.end,
-                            loss=seen,
+                            loss=shown_loss,
                             pace=pace,
                             left_s=pace.left_s(self.step, self.ahead()),
                             updates=self.updates,
@@ -213,42 +232,52 @@ class Trainer:
                         )
 
     def ahead(self) -> float | None:
-        """Return the remaining steps by their tokens; None: count steps."""
-        early = self.end < self.optim.steps
-        return None if early else self.stages.ahead(self.step, self.task)
+        """Return the remaining steps, counted by their tokens in steps like the last one.
+
+        None if `until_step` ends the training before `optim.steps`: plain steps are counted then.
+        """
+        ends_early = self.end < self.optim.steps
+        return None if ends_early else self.stages.ahead(self.step, self.task)
 
     def overdue(self) -> bool:
         """Tell whether it is time for the next checkpoint."""
         return time.perf_counter() - self.saved_at > self.config.checkpoint_every_s
 
     def begin_epoch(self) -> None:
-        """Skip the rest of an epoch, and clear the state that was carried."""
+        """Skip the rest of an epoch, and clear the recurrent states carried between batches."""
         if self.position.number:
             self.position = BatchPosition(self.position.epoch + 1, 0)
         self.streams.forget()
 
     def empty_streams(self, step: int) -> State:
-        """Return an empty state for a batch like that of `step`."""
+        """Return an empty recurrent state for the batch size and memory of the stage at `step`."""
         stage = self.stages.stage_at(step)
         return self.streams.empty(stage.batch_size, stage.memory)
 
     def counted_step(self, batch: Batch, requests: tuple[bool, bool]) -> Tensor:
-        """Take one step; with several processes, count what is read and sent."""
+        """Take one step; with several processes, also count tokens read and bytes sent.
+
+        Args:
+            batch: Of all ranks.
+            requests: Whether this rank asks to stop, and to save.
+        """
         if self.together is None:
             return self.advance(batch)
         return self.together.counted_step(partial(self.advance, batch, requests), batch)
 
     def advance(self, batch: Batch, requests: tuple[bool, bool] = (False, False)) -> Tensor:
-        """Take one step, which may end without an update; return its loss, detached.
+        """Take one step with a batch; return its loss, a detached scalar, summed over ranks.
+
+        The step updates the weights only if it is the last of `stage.accumulate` batches.
 
         Args:
-            batch: Of all ranks.
-            requests: Of this rank: to stop, and to save.
+            batch: Of all ranks; this one computes its part of the rows.
+            requests: Whether this rank asks to stop, and to save. They are sent with the loss.
         """
         stage = self.stage
         stretch = self.config.stretch(batch.tokens.shape[-1], self.window)
         self.updates.begin(self.step, stage.learning_rate_scale * stretch)
-        every, moves = batch.target.shape[0], stage.moves(self.step)
+        all_rows, updates_now = batch.target.shape[0], stage.moves(self.step)
         total = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
         batch = to_device(self.ranks.part_of(batch), self.device)
         if isinstance(total, Tensor):
@@ -258,29 +287,29 @@ class Trainer:
         loss = torch.zeros((), device=self.device)
         self.streams.begin(batch.reset)
         for first in range(0, rows, micro):
-            some, last = slice(first, first + micro), first + micro >= rows
-            part = batch if micro >= rows else rows_of(batch, some)
+            micro_rows, last = slice(first, first + micro), first + micro >= rows
+            part = batch if micro >= rows else rows_of(batch, micro_rows)
             with ExitStack() as context:
                 if self.together is not None:
-                    context.enter_context(self.together.adding(last=last and moves))
+                    context.enter_context(self.together.adding(last=last and updates_now))
                 with autocast(self.hardware):
-                    share = part.target.shape[0] / every
+                    share = part.target.shape[0] / all_rows
                     call = self.part_loss if self.together is None else self.together.call
-                    part_loss, state = call(part, self.streams.rows_of(some), total, share)
+                    part_loss, state = call(part, self.streams.rows_of(micro_rows), total, share)
                 loss = loss + part_loss.detach()
                 if last and self.together is not None:
-                    enclosed = self.together.enclosed if moves else None
+                    enclosed = self.together.enclosed if updates_now else None
                     self.ranks.send(loss, *requests, enclosed=enclosed)
                 self.updates.backward(part_loss / stage.accumulate)
             self.streams.add(state)
         if self.together is not None:
             loss = self.ranks.received(loss)
         self.streams.end()
-        moved = moves and self.updates.apply()
+        moved = updates_now and self.updates.apply()
         self.step += 1
-        self.examples += every
+        self.examples += all_rows
         with torch.no_grad():
-            for hook in self.hooks if moves else ():
+            for hook in self.hooks if updates_now else ():
                 hook.after_step(self.stages.updates(self.step), self.generator)
         if moved and self.updates.average:
             self.updates.average.update()
@@ -296,16 +325,16 @@ class Trainer:
             )
 
     def due(self) -> bool:
-        """Tell whether validation follows this step and is still to be done."""
-        every = self.config.evaluate_every_steps
-        if not every or self.step == self.validated:
+        """Tell whether to validate after the current step, which was not validated yet."""
+        interval = self.config.evaluate_every_steps
+        if not interval or self.step == self.validated:
             return False
-        return self.step % every == 0 or self.step == self.optim.steps
+        return self.step % interval == 0 or self.step == self.optim.steps
 
     def validate(self, stop: threading.Event) -> Iterator[Item]:
-        """Evaluate the validation split during training, and remember the best weights."""
-        few = self.config.validation_examples
-        scores = self.judge("validation", stop, few, weights=self.updates.evaluated())
+        """Evaluate the validation split during training, yield its rows, save the best weights."""
+        at_most = self.config.validation_examples
+        scores = self.judge("validation", stop, at_most, weights=self.updates.evaluated())
         split_labels = {"split": "validation"}
         for name, value in scores.measured.items():
             yield self.note(metric=name, value=value, step=self.step, labels=split_labels)
@@ -326,16 +355,17 @@ class Trainer:
         *,
         weights: AbstractContextManager[None] | None = None,
     ) -> SplitScores:
-        """Evaluate one split, or its first examples; a stop signal ends it.
+        """Evaluate the model on one split, and return its scores.
 
         Args:
-            split: Of the task.
-            stop: Set by the signal.
-            at_most: So many examples; None = all.
-            weights: Gives the model others meanwhile; None = those that it has.
+            split: Name of the split.
+            stop: Set by a signal: the state is saved, and `Interrupted` raised.
+            at_most: The first `at_most` examples are read; None: all.
+            weights: A context in which the model has other weights, such as their average; None:
+                the weights that are trained.
         """
 
-        def give_way() -> None:
+        def check_stop() -> None:
             if self.ranks.any(stop.is_set()):
                 raise Interrupted(f"stopped while evaluating after step {self.step}")
 
@@ -347,12 +377,12 @@ class Trainer:
                     split,
                     batch_size=self.config.evaluation_batch_size,
                     device=self.device,
-                    before_batch=give_way,
+                    before_batch=check_stop,
                     examples=at_most,
                     ranks=self.ranks,
                 )
         except Interrupted:
-            self.save()  # the weights that are trained, which the model has again
+            self.save()  # outside `weights`: the model has its trained weights again
             raise
         loss = scores.measured["loss"]
         if not math.isfinite(loss):
@@ -377,20 +407,20 @@ class Trainer:
             yield scores.outcomes
         yield from self.bookkeeping()
         if self.end < self.optim.steps:
-            return  # the state stays, from which a longer training goes on
+            return  # the checkpoint stays, so that a longer training can continue from it
         weights = gather_tree(self.model.state_dict(), keep=self.ranks.first)
         if self.ranks.first:
             self.checkpoints.finish(weights)
         self.ranks.wait()
 
     def bookkeeping(self) -> Iterator[Measurement]:
-        """Yield rows of time and counts."""
+        """Yield the rows of `cost_rows`: time, memory and counts."""
         yield from cost_rows(self)
 
     def note(
         self, *, metric: str, value: float, step: int, labels: Mapping[str, str] | None = None
     ) -> Measurement:
-        """Make a row that a resumed training yields again."""
+        """Return a new row, and store it in the state: a resumed training yields it again."""
         row = Measurement(metric=metric, value=value, step=step, labels=dict(labels or {}))
         self.rows.append({key: getattr(row, key) for key in ("metric", "value", "step", "labels")})
         return row
@@ -400,7 +430,7 @@ class Trainer:
         return saved_state(self)
 
     def save(self) -> None:
-        """Write the state, once for all ranks."""
+        """Save the state as a checkpoint. All ranks must call this; the first one writes."""
         state = self.state()
         if self.together is not None:
             state = self.together.whole_state(state)
@@ -410,7 +440,7 @@ class Trainer:
         self.ranks.wait()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a state that `misfit` has accepted."""
+        """Continue from the state of a checkpoint: see the function `restore`."""
         restore(self, state)
 
 
@@ -418,7 +448,7 @@ _CALMER = "lower optim.peak_learning_rate, warm up for longer, or set optim.clip
 
 
 def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
-    """Yield what a training has taken so far."""
+    """Yield rows of the time, memory, examples and tokens that a training has used so far."""
     times = tuple(trainer.step_times)
     spent = trainer.spent_s + trainer.window_s
     count = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
@@ -449,12 +479,12 @@ def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
             yield Measurement(metric="bytes_sent_per_step", value=together.bytes_sent)
 
 
-_PLAIN = ("step", "since", "examples", "validated", "spent_s", "window_s", "waited_s")
-"""Plain numbers in a trainer's state, by name."""
+_SAVED_NUMBERS = ("step", "since", "examples", "validated", "spent_s", "window_s", "waited_s")
+"""Attributes of a trainer that hold a plain number and belong to its saved state."""
 
 
 def identity(trainer: Trainer) -> str:
-    """Return a hash of what must be equal before a checkpoint may be resumed."""
+    """Return a hash of seed, data, options and shapes, which must be equal to resume."""
     shapes = {name: list(value.shape) for name, value in trainer.model.state_dict().items()}
     config = must_agree(trainer.config, but={*trainer.config.incidental, "until_step"})
     options = [must_agree(trainer.optim), config, str(trainer.hardware.precision)]
@@ -477,13 +507,13 @@ def saved_state(trainer: Trainer) -> dict[str, Any]:
         "step_times": trainer.step_times,
         "place": [trainer.position.epoch, trainer.position.number],
         **({"gradients": gradients(trainer)} if trainer.stages.accumulates else {}),
-        **{name: getattr(trainer, name) for name in _PLAIN},
+        **{name: getattr(trainer, name) for name in _SAVED_NUMBERS},
         **({"cuda_random": torch.cuda.get_rng_state()} if cuda else {}),
     }
 
 
 def restore(trainer: Trainer, state: dict[str, Any]) -> None:
-    """Continue from a state that `misfit` has accepted."""
+    """Give a trainer the state of a checkpoint, which `resumable_state` has checked."""
     if trainer.together is not None:
         state = trainer.together.rank_state(state, trainer.model, trainer.updates, trainer.device)
     trainer.model.load_state_dict(state["model"])
@@ -496,7 +526,7 @@ def restore(trainer: Trainer, state: dict[str, Any]) -> None:
         trainer.model.get_parameter(name).grad = gradient.to(trainer.device)
     trainer.best, trainer.rows = state["best"], state["rows"]
     trainer.step_times, trainer.position = state["step_times"], BatchPosition(*state["place"])
-    for name in _PLAIN:
+    for name in _SAVED_NUMBERS:
         setattr(trainer, name, state[name])
 
 
@@ -521,8 +551,20 @@ def step_progress(
     wait_share: float,
     device: torch.device,
 ) -> Progress:
-    """Return what people and dashboards want to know about the last step."""
-    rows, *targets = batch.target.shape
+    """Return the last step's progress, for the terminal and dashboards.
+
+    Args:
+        batch: The step's batch, of all ranks.
+        step: Steps taken.
+        steps: Steps in all.
+        loss: The step's loss.
+        pace: Measures seconds per step.
+        left_s: Estimated seconds to the end; None: unknown.
+        updates: Has the learning rate and the gradient's norm.
+        wait_share: Fraction of the training time spent waiting for data.
+        device: Where the model is.
+    """
+    rows, *targets = batch.target.shape  # one target for each row, or for each of its tokens
     counted = rows * targets[0] if targets else rows
     step_s = pace.step_s or None
     norm = updates.gradient_norm
