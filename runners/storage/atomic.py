@@ -27,20 +27,21 @@ from lra.runners.storage import writers
 from lra.tasks.data.full_disk import causes
 
 STALE_S = 300.0
-"""A file that nobody has touched for so long was left by a process that died."""
+"""Seconds: a temporary file or claim untouched for longer was left by a process that died."""
 
 STORAGE_WORDS = re.compile(
     "|".join(re.escape(os.strerror(number)) for number in STORAGE_ALONE)
     + "|PytorchStreamWriter failed|No usable temporary directory"
 )
-"""How libraries say it that raise no OSError, and Python itself of its temporary folder."""
-_OF_THE_KERNEL = re.compile(r"/(proc|sys|dev(?!/shm/))/")
+"""Words of storage errors that come without an OSError: from libraries such as PyTorch, and from
+Python if it finds no folder for temporary files."""
+_KERNEL_PATH = re.compile(r"/(proc|sys|dev(?!/shm/))/")
 _NO_STORAGE = (ConnectionError, ProcessLookupError, ChildProcessError, InterruptedError)
 _NO_READERS = frozenset({
     "socket", "ssl", "http", "urllib", "urllib3", "asyncio", "selectors", "subprocess",
     "multiprocessing", "threading", "signal",
 })  # fmt: skip
-"""Modules whose errors without a path are of networks and processes."""
+"""Modules whose errors without a path come from networks and processes, not from storage."""
 
 INTACT = "Results written before are intact. Rerun the same command to resume"
 
@@ -73,30 +74,31 @@ def unwritable(path: Path, error: OSError) -> Unwritable:
 
 
 class StorageFault(NamedTuple):
-    """An error that is the storage's fault."""
+    """What a message says about an error that storage caused."""
 
     words: str
-    """What to tell: path, reason and way out."""
+    """The message: path, reason and way out."""
     may_pass: bool
-    """Whether it may be over soon without anybody's doing."""
+    """Whether the problem may end by itself."""
 
 
 def fault_of(error: BaseException) -> StorageFault | None:
-    """Return how an error is the storage's fault, or None for any other.
+    """Return what to say if storage caused `error`, or an error that it wraps; None if not.
 
-    Any error of the system at a path is, whatever its number: nothing is wrong with the work, which
-    succeeds once that is mended. The error may be wrapped in others.
+    Any system error at a path counts, whatever its number: the work itself is right, and succeeds
+    once the storage is repaired.
     """
     for cause in causes(error):
         if isinstance(cause, StorageRefused):
             return StorageFault(str(cause), may_pass(cause))
-        fault = _fault(cause)
+        fault = _storage_fault(cause)
         if fault is not None:
             return fault
     return None
 
 
-def _fault(error: BaseException) -> StorageFault | None:
+def _storage_fault(error: BaseException) -> StorageFault | None:
+    """Return what to say if storage caused exactly this error; None if not."""
     name = getattr(error, "filename", None)
     path = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
     text = legible(text_of(error))
@@ -113,20 +115,21 @@ def _fault(error: BaseException) -> StorageFault | None:
 
 
 def _of_storage(error: OSError, path: str | None) -> bool:
-    """Tell whether a fault of the system is one of storage: it names a path, or read a file."""
+    """Tell whether storage caused a system error: it names a path, or a file was being read."""
     if path is not None:
-        return not _OF_THE_KERNEL.match(path)
+        return not _KERNEL_PATH.match(path)
     if error.errno in STORAGE_ALONE:
         return True
     if error.errno in RIGHTS or error.errno == errno.ENOMEM or isinstance(error, _NO_STORAGE):
-        return False  # of signals, of memory, of networks
+        return False  # missing rights or memory, a network, or a signal
+    # An error without a path, such as EIO while reading, is judged by the module that raised it.
     frames = [*traceback.walk_tb(error.__traceback__)]
     module = str(frames[-1][0].f_globals.get("__name__", "")) if frames else "socket"
     return module.partition(".")[0] not in _NO_READERS
 
 
 def _free_space(path: Path) -> str:
-    """Return, in brackets, how much room is left where `path` is; nothing where nobody can tell."""
+    """Return, in brackets, how much room is left where `path` is; "" if it is unknown."""
     folder = path
     while not os.path.isdir(folder) and folder != folder.parent:  # noqa: PTH112 - never raises
         folder = folder.parent
@@ -137,19 +140,20 @@ def _free_space(path: Path) -> str:
 
 
 def _sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to disk; warn once if its file system cannot do that."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno not in NO_FOLDER_FLUSH:
             raise
-        _say_unflushed(str(error.strerror))
+        _warn_unflushed(str(error.strerror))
     finally:
         os.close(descriptor)
 
 
 @lru_cache(maxsize=1)
-def _say_unflushed(reason: str) -> None:
+def _warn_unflushed(reason: str) -> None:
     log.warning(
         "the file system of the results cannot flush folders (%s): a power cut may lose the "
         "newest results, and their runs are then repeated",
@@ -157,8 +161,11 @@ def _say_unflushed(reason: str) -> None:
     )
 
 
-def _written(path: Path, act: Callable[[], _Result]) -> _Result:
-    """Return what writing at a path returns, tried again as `persistent`. Raises `Unwritable`."""
+def _retry_writing(path: Path, act: Callable[[], _Result]) -> _Result:
+    """Return what `act` returns, which writes at `path` and is retried as by `persistent`.
+
+    Raises `Unwritable`, which names `path`.
+    """
     try:
         return persistent(act)
     except OSError as error:
@@ -166,10 +173,11 @@ def _written(path: Path, act: Callable[[], _Result]) -> _Result:
 
 
 def _make(folder: Path) -> None:
+    """Make a folder and its parents, each flushed to disk. Raises OSError."""
     if folder.is_dir():
         return
     _make(folder.parent)
-    with suppress(FileExistsError):  # another writer was faster; a plain file fails in the next use
+    with suppress(FileExistsError):  # another writer was faster; `make_folder` finds a plain file
         folder.mkdir()
         _sync_folder(folder.parent)
     if leads_nowhere(folder):
@@ -184,7 +192,7 @@ def make_folder(folder: Path) -> Path:
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
-    _written(folder, act)
+    _retry_writing(folder, act)
     return folder
 
 
@@ -199,41 +207,41 @@ def write_by(
     """Put what `write` writes at `path` so that every reader, at any moment, sees all or nothing.
 
     Args:
-        path: of the file.
-        write: writes into an open file, from its beginning; again, into another, where the file
-            system failed.
-        before: where what was at `path` goes once the new content is on the disk. In between
-            nothing is at `path`; None: it is replaced.
+        path: the file.
+        write: writes the content into an open file. If the file system fails for a moment, it is
+            called again with another file.
+        before: where the previous file of `path` is moved once the new content is on the disk. For
+            a moment there is then no file at `path`. None: the previous file is replaced.
 
-    Two writers of one path leave the file of one of them. A writer that is killed leaves at most a
-    file under a temporary name, which a later writer in that folder removes: one of this machine at
-    once, one of another when the file is old.
+    If two processes write one path, the file of one of them remains. A writer that is killed leaves
+    at most a temporary file. A later writer in that folder removes it: at once if it was of this
+    machine, otherwise when the file is `STALE_S` seconds old.
 
     Raises:
         Unwritable: full disk, missing right, read-only file system; no partial file is left.
     """
     make_folder(path.parent)
-    now = _written(path, lambda: _put(path, write, before))
-    with suppress(OSError):  # what stays is for the next writer
-        for left in path.parent.glob(".*.tmp"):
+    now = _retry_writing(path, lambda: _put(path, write, before))
+    with suppress(OSError):  # the next writer tries to remove what stays
+        for temporary in path.parent.glob(".*.tmp"):
             with suppress(OSError):
-                if writers.has_died(left) or left.stat().st_mtime < now - STALE_S:
-                    left.unlink()
+                if writers.has_died(temporary) or temporary.stat().st_mtime < now - STALE_S:
+                    temporary.unlink()
 
 
 def _put(path: Path, write: Callable[[BinaryIO], object], before: Path | None) -> float:
-    """Write a file under a temporary name, rename it, and return the server's time."""
+    """Write a file under a temporary name, rename it, and return the file server's time."""
     temporary = writers.temporary(path)
     try:
         with temporary.open("xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-            # The server's clock, where the folder is on a network: comparable with the
-            # times of other temporary files, which ours need not be.
+            # In a network folder this is the server's clock, which also sets the times of other
+            # temporary files; our clock may differ.
             now = os.fstat(file.fileno()).st_mtime
         if before is not None:
-            with suppress(FileNotFoundError):  # an attempt before this one came so far
+            with suppress(FileNotFoundError):  # there was no file, or an earlier attempt moved it
                 path.replace(before)
         temporary.replace(path)
     except BaseException:
@@ -245,9 +253,9 @@ def _put(path: Path, write: Callable[[BinaryIO], object], before: Path | None) -
 
 
 def refresh(folder: Path) -> None:
-    """Have a network file system look at a folder now, whose content it may remember for a minute.
+    """Make a network file system list a folder afresh; it may have cached the list for a minute.
 
-    Opening it does that wherever files are consistent from one closing to the next opening.
+    Opening the folder is enough on systems with close-to-open consistency, such as NFS.
     """
     with suppress(OSError):
         os.close(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
@@ -255,16 +263,16 @@ def refresh(folder: Path) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file if it is there. Raises `Unwritable`."""
-    _written(path, lambda: path.unlink(missing_ok=True))
+    _retry_writing(path, lambda: path.unlink(missing_ok=True))
 
 
 def rename(path: Path, to: Path) -> None:
     """Rename a file. Raises `Unwritable`."""
-    _written(path, lambda: path.rename(to))
+    _retry_writing(path, lambda: path.rename(to))
 
 
 def record(path: Path, text: str = "") -> None:
-    """Make a file of a few words, which all who make it write alike. Raises `Unwritable`."""
+    """Write a small file without a rename: all writers write the same text. Raises `Unwritable`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 
     def act() -> None:
@@ -275,7 +283,7 @@ def record(path: Path, text: str = "") -> None:
         finally:
             os.close(file)
 
-    _written(path, act)
+    _retry_writing(path, act)
 
 
 def check_writable(folder: Path) -> None:
@@ -292,4 +300,4 @@ def check_writable(folder: Path) -> None:
         finally:
             probe.unlink(missing_ok=True)
 
-    _written(folder, act)
+    _retry_writing(folder, act)

@@ -1,10 +1,10 @@
 """Which code a result depends on: a hash of the sources that some modules reach by imports.
 
-Sources are read, never imported, so that a fingerprint costs milliseconds and needs no torch. Only
-lra's packages, those of these modules, and what these import of packages that have the names of
-lra's are followed; versions of installed packages belong to the environment. Comments and blank
-lines do not count, docstrings do.
-An import by a computed name (`importlib.import_module(name)`) is not seen: name the module.
+Sources are parsed, never imported, so a fingerprint takes milliseconds and needs no torch. Imports
+are followed into lra's packages, into the packages of the given modules, and into packages of the
+user that have the name of one of lra's. Versions of other packages belong to the environment.
+Comments and blank lines do not count, docstrings do.
+An import by a computed name (`importlib.import_module(name)`) is not found: name the module.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from lra.runners.storage.parsed_sources import ParsedSource, Statement, keep_par
 
 FOLLOWED = ("models", "tasks", "runners", "conf")
 THEIRS = "own:"
-"""Begins the name of a package of the user's that has the name of one of lra's."""
+"""Prefix for a user's package that has the name of one of lra's, such as `own:models`."""
 _HERE = Path(__file__).resolve().parents[2]
-"""The folder that holds those of `ROOMS`."""
+"""The folder that contains lra's packages, `ROOMS`."""
 
 
 class Source(NamedTuple):
@@ -30,11 +30,11 @@ class Source(NamedTuple):
     path: Path
     digest: str
     imports: tuple[str, ...]
-    """Dotted names: of modules, and of what is in them."""
+    """Dotted names of imported modules, and of imported names in modules."""
 
 
 Seen = dict[str, Source | None]
-"""Sources by dotted name; None where a name is no module."""
+"""Sources by dotted name; None for a name that is not a module."""
 
 
 def fingerprint(modules: Iterable[str]) -> str:
@@ -54,7 +54,8 @@ def digests(modules: Iterable[str], seen: Seen | None = None) -> dict[str, str]:
 
     Args:
         modules: dotted module names.
-        seen: results of earlier calls, which do not change meanwhile; gains those of this one.
+        seen: a cache of sources that earlier calls have read; this call adds its own. None: every
+            source is read.
 
     Raises:
         ModuleNotFoundError: one of the modules has no source file on the path.
@@ -71,7 +72,7 @@ def summary(hashes: Mapping[str, str]) -> str:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the modules whose sources differ; those that only one side has are marked so."""
+    """Return the modules whose hashes differ; "(new)" or "(gone)" marks those of one side alone."""
     names = [name for name in now if name in before and before[name] != now[name]]
     names += [f"{name} (new)" for name in now if name not in before]
     names += [f"{name} (gone)" for name in before if name not in now]
@@ -88,13 +89,14 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
 
 
 def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
-    """Return every source that `modules` reach; `seen` as in `digests`."""
+    """Return every source that `modules` reach by imports; `seen` as in `digests`."""
     names, seen = list(map(stored_name, modules)), {} if seen is None else seen
     packages = {*FOLLOWED, *(name.partition(".")[0] for name in names)}
     packages |= {f"{THEIRS}{room}" for room in ROOMS} if packages - {*ROOMS} else set()
     tops = {package: _top(package) for package in packages}
 
     def read(name: str) -> Source | None:
+        """Return the source of a dotted name, found through its package; None for no module."""
         if name not in seen:
             above, _, part = name.rpartition(".")
             package = read(above) if above else None
@@ -132,7 +134,7 @@ def source_digest(module: str) -> str | None:
 
 
 def _path(module: str) -> Path | None:
-    """Return a module's source; of a package without `__init__.py`, where that would be."""
+    """Return a module's source file; for a package, its `__init__.py`, which may be absent."""
     top, *rest = stored_name(module).split(".")
     path = _top(top)
     for part in rest:
@@ -145,7 +147,7 @@ def _parsed(path: Path) -> ParsedSource:
 
 
 def _top(package: str) -> Path | None:
-    """Return the source of a package on the path, as `_path`, or of a lone module."""
+    """Return the source file of a top-level package or module, as `_path`; None if not found."""
     if package in ROOMS:
         return _HERE / package / "__init__.py"
     name = package.removeprefix(THEIRS)
@@ -158,7 +160,10 @@ def _top(package: str) -> Path | None:
 
 
 def _inside(path: Path, part: str) -> Path | None:
-    """Return the source, as `_path`, of a part of a package, whose own is given; None for none."""
+    """Return the source file of the module `part` in the package whose `__init__.py` is `path`.
+
+    None if there is no such module, or if `path` is not a package.
+    """
     if path.name != "__init__.py":
         return None
     folder = path.parent / part
@@ -170,7 +175,13 @@ def _inside(path: Path, part: str) -> Path | None:
 
 @lru_cache(maxsize=4096)
 def _imports(statements: tuple[Statement, ...], name: str, is_package: bool) -> tuple[str, ...]:
-    """Return every dotted name that a source imports, anywhere in it, packages included."""
+    """Return every dotted name that a source imports, with the packages from which it does.
+
+    Args:
+        statements: the imports in the source.
+        name: dotted name of its module.
+        is_package: whether the source is an `__init__.py`.
+    """
     package = name if is_package else name.rpartition(".")[0]
     found: list[str] = []
     for level, module, names in statements:
@@ -179,7 +190,7 @@ def _imports(statements: tuple[Statement, ...], name: str, is_package: bool) -> 
             parents = package.split(".")
             start = ".".join(parents[: len(parents) - level + 1])
             base = f"{start}.{module}" if module else start
-        # Ours import `lra.models` alone: what others call `models` is not ours.
+        # Our code writes `lra.models`. If other code imports `models`, that is a user's package.
         foreign = not level and name.partition(".")[0] not in ROOMS
         theirs = THEIRS if foreign and base.partition(".")[0] in ROOMS else ""
         found += [theirs + base, *(f"{theirs}{base}.{imported}" for imported in names)]

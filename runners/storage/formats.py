@@ -1,4 +1,4 @@
-"""What the text files of the store look like inside: rows, cells and other objects. Torch-free."""
+"""Reads and writes the text files of the store: rows, cells and other objects. Torch-free."""
 
 import gc
 import json
@@ -21,11 +21,11 @@ class BadStore(ValueError):
 
 
 class DamagedFile(BadStore):
-    """Its content is torn or foreign: the cell may run again, and the file is set aside."""
+    """A file's content is torn or foreign: the cell may run again, and the file is set aside."""
 
 
 class Unreadable(StorageRefused, BadStore):
-    """The system could not read it, which says nothing of its content."""
+    """The system could not read a file; its content may be sound."""
 
 
 def unreadable(path: Path, error: OSError) -> Unreadable:
@@ -35,9 +35,10 @@ def unreadable(path: Path, error: OSError) -> Unreadable:
 
 
 def rows_text(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return rows as lines of JSON; a line that another one follows ends with a space.
+    """Return rows as lines of JSON; each line except the last ends with a space.
 
-    So a file that was cut at the edge of a line shows it, and any reader of JSON lines reads it.
+    A file that was cut at the end of a line is therefore recognised: its last line ends with a
+    space. Any reader of JSON lines can read the file.
     """
     lines = [
         json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":")) for row in rows
@@ -46,12 +47,15 @@ def rows_text(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def pretty(value: Mapping[str, Any]) -> bytes:
-    """Return JSON for people."""
+    """Return indented JSON, for files that people read."""
     return (json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2) + "\n").encode()
 
 
 def read_bytes(path: Path, most: int = plain_files.MOST_BYTES) -> bytes:
-    """Return what is in a file. Raises `BadStore` where it is none, or cannot be read."""
+    """Return the content of a file of at most `most` bytes.
+
+    Raises `BadStore` if it is larger, is not a file, or cannot be read.
+    """
     try:
         return plain_files.read_bytes(path, most)
     except plain_files.NoFile as error:
@@ -110,11 +114,12 @@ def read_cell(folder: Path) -> dict[str, Any]:
 
 
 def _description_fault(cell: Mapping[str, Any], key: str) -> str | None:
+    """Return what is wrong with the `cell.json` of the cell `key`; None if it is sound."""
     if not all(type(word) is str for word in cell["overrides"]):
         return "overrides contain more than text; wanted a list of texts"
     try:
         owner = digest(cell["identity"])
-    except ValueError as error:  # 1e999 is JSON, and no number
+    except ValueError as error:  # 1e999 is valid JSON, but infinite
         return f"the identity cannot be hashed ({error})"
     if owner != key:
         return f"the identity belongs to run {owner}; wanted {key}"
@@ -126,10 +131,10 @@ def _description_fault(cell: Mapping[str, Any], key: str) -> str | None:
 
 
 def children(folder: Path) -> list[Path]:
-    """Return what lies in a folder, by name, hidden names left out; nothing where there is none.
+    """Return the paths in a folder, sorted, without hidden ones; [] if there is no such folder.
 
     Raises:
-        BadStore: it is no folder, or cannot be read.
+        BadStore: it is not a folder, or cannot be read.
     """
     return [folder / name for name in _names(folder)]
 
@@ -151,7 +156,7 @@ def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Pat
 
     Args:
         root: the results folder.
-        left_out: as for `read_rows`.
+        left_out: a list to which the error of each unreadable folder is added; None: it is raised.
     """
     folders: list[Path] = []
     for group in children(root / "cells"):
@@ -162,7 +167,7 @@ def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Pat
 
 @contextmanager
 def skipping_damaged(left_out: list[BadStore] | None) -> Iterator[None]:
-    """Add what is wrong to a list, where there is one, and go on after the block."""
+    """End the block at a `BadStore`: add that error to `left_out`, or raise it if that is None."""
     try:
         yield
     except BadStore as error:
@@ -178,9 +183,10 @@ def rows_files(folder: Path) -> list[Path]:
 
 
 def read_newest_rows(folder: Path) -> tuple[Path, list[Row]] | None:
-    """Return the rows file that was written last, and its rows; None where there is none.
+    """Return the newest rows file in a cell's folder, and its rows; None if there is none.
 
-    Last by the time inside, because copies keep it. Raises `BadStore` where any of them is bad.
+    The newest is found by the time stored in the rows, because copying changes the time of a file.
+    Raises `BadStore` if any rows file in the folder is damaged.
     """
     files = [(path, read_rows_file(path, folder.name)) for path in rows_files(folder)]
     return max(files, key=time_written, default=None)
@@ -188,21 +194,22 @@ def read_newest_rows(folder: Path) -> tuple[Path, list[Row]] | None:
 
 def time_written(entry: tuple[Path, Sequence[Row]]) -> str:
     """Return when the rows in a pair of file and rows were written: ISO 8601."""
-    return entry[1][0]["created"]
+    _, rows = entry
+    return rows[0]["created"]
 
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """Hold the garbage collector: rows have no cycles, and it would walk over all again and again.
+    """Switch the garbage collector off: rows have no cycles, and it would walk over all repeatedly.
 
-    A quarter of the time for 100,000 rows.
+    This saves time where many rows are read: a quarter of it for 100,000 rows.
     """
-    searched = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if searched:
+        if was_enabled:
             gc.enable()
 
 
@@ -235,7 +242,8 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
         )
     if not lines or lines[-1].endswith(b" "):
         raise DamagedFile(f"{path}, line {len(lines) + 1}: torn, rows are missing; {way_out}")
-    followed = [line.endswith(b" ") for line in lines[:-1]]
+    # Either every line but the last ends with a space, or none does.
+    has_space = [line.endswith(b" ") for line in lines[:-1]]
     owner = key, fingerprint_of(path)
     rows = []
     for number, line in enumerate(lines, start=1):
@@ -253,8 +261,8 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
         if row["schema"] == 1:
             row["model"] = schema_1.model(row)
         rows.append(row)
-    if any(followed) and not all(followed):
-        number = followed.index(False) + 2
+    if any(has_space) and not all(has_space):
+        number = has_space.index(False) + 2
         raise DamagedFile(
             f"{path}, line {number}: follows a row that says it is the last; {way_out}"
         )
@@ -262,7 +270,7 @@ def read_rows_file(path: Path, key: str | None = None) -> list[Row]:
 
 
 def some(names: Sequence[str], at_most: int = 8, between: str = ", ") -> str:
-    """Return names for a message, the first few of many."""
+    """Return the first `at_most` names as text for a message, and how many more there are."""
     if not names:
         return "none"
     rest = len(names) - at_most

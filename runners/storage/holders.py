@@ -12,7 +12,7 @@ from lra.conf.system_errors import persistent
 from lra.runners.storage.homes import Home, boot_id
 
 LONGEST = 100_000
-"""Bytes of a claim that are read; ours have a few hundred."""
+"""Most bytes that are read of a claim, which has a few hundred."""
 
 
 class Holder(NamedTuple):
@@ -23,41 +23,41 @@ class Holder(NamedTuple):
     started: int | None = None
     """When the process was started, in ticks of the kernel since it was booted; None: unknown."""
     place: str = ""
-    """The boot of a kernel and a name space of its processes, in which `pid` means something."""
+    """The boot of a kernel and the PID namespace in which `pid` is valid: see `process_place`."""
     worker: str = ""
     """Name of the worker; "": a sweep without one."""
     title: str = ""
-    """Of the cell."""
+    """Title of the cell."""
     at: float = 0.0
     """When it was claimed: seconds since 1970, by the file server's clock."""
     home: Home | None = None
-    """The folder of the claim; None: an older version."""
+    """The folder for which the claim was written; None: by an older version, which did not say."""
 
 
 class ClaimFile(NamedTuple):
-    """What is in a claim's file."""
+    """The content of a claim's file, and when it was touched."""
 
     text: str
     touched_ns: int
-    """The last sign of life, by the file server's clock."""
+    """When its holder last touched it: nanoseconds since 1970 by the file server's clock."""
     holder: Holder | None = None
-    """None: not written yet, or no claim."""
+    """None: the holder has not filled the file yet, or the file is not a claim."""
 
 
 def read_claim(path: Path) -> ClaimFile | None:
-    """Read a claim; None where there is none. Raises OSError, once it has tried for a while.
+    """Read the claim at `path`; None if there is none. Raises OSError after some retries.
 
-    An open file has the times that the server gives it now, a path on a network file system those
-    that it gave a minute ago.
+    The time is read from the open file: for a path, a network file system may return a time that
+    it cached a minute ago.
     """
     try:
-        text, touched_ns = persistent(_read, path)
+        text, touched_ns = persistent(_read_text_and_time, path)
     except FileNotFoundError:
         return None
-    return ClaimFile(text, touched_ns, _holder(text))
+    return ClaimFile(text, touched_ns, _parse_holder(text))
 
 
-def _read(path: Path) -> tuple[str, int]:
+def _read_text_and_time(path: Path) -> tuple[str, int]:
     descriptor = open_file(path)
     try:
         text = os.read(descriptor, LONGEST).decode(errors="replace")
@@ -66,13 +66,14 @@ def _read(path: Path) -> tuple[str, int]:
         os.close(descriptor)
 
 
-def _holder(text: str) -> Holder | None:
+def _parse_holder(text: str) -> Holder | None:
+    """Return the holder that a claim's text names; None if the text is not a whole claim."""
     try:
         note = typed_object(parse_json(text.encode()), {"host": str, "pid": int})
     except NoJson:
-        return None  # its holder may be between creating and filling it: the age will tell
+        return None  # the holder may have created the file a moment ago, and not filled it yet
     started, at = note.get("started"), note.get("at", 0.0)
-    if note["pid"] < 1:  # which stands for a group of processes
+    if note["pid"] < 1:  # os.kill would take it for a group of processes
         return None
     return Holder(
         host=note["host"],
@@ -87,10 +88,10 @@ def _holder(text: str) -> Holder | None:
 
 
 def alive(holder: Holder) -> bool | None:
-    """Tell whether a holder lives; None where only its signs of life can tell.
+    """Tell whether a holder lives; None if this process cannot see it, and only the age can tell.
 
-    Two containers may have one name of a host, and process numbers are reused: it is the
-    kernel's boot, the name space and the start of the process that make a process the same.
+    Two containers may have the same host name, and process numbers are reused. A process is the
+    same only if the boot of the kernel, the PID namespace, the number and the start time agree.
     """
     if holder.place:
         if holder.place != process_place():
@@ -99,13 +100,14 @@ def alive(holder: Holder) -> bool | None:
         if dead or (started is not None and holder.started is not None):
             return not dead and started == holder.started
         return None
-    # Of a system that does not tell, or of an older version.
-    if holder.host == socket.gethostname() and not _answers(holder.pid):
+    # Without a place (no Linux, or an older version), only a death on this host can be seen.
+    if holder.host == socket.gethostname() and not _process_exists(holder.pid):
         return False
     return None
 
 
-def _answers(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
+    """Tell whether a process of this machine has the number `pid`; it may be a zombie."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -116,24 +118,24 @@ def _answers(pid: int) -> bool:
 
 
 def start_of(pid: int) -> tuple[int | None, bool]:
-    """Return when a process was started, None where nobody says, and whether it is dead."""
+    """Return when a process was started (None: unknown), and whether it is dead."""
     try:
         fields = stat_fields(f"/proc/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
-        return None, not _answers(pid)  # which may be hidden from other users
+        return None, not _process_exists(pid)  # /proc may hide processes of other users
     except OSError:
         return None, False
     return int(fields[19]), fields[0] in ("Z", "X")
 
 
 def stat_fields(path: str | Path) -> list[str]:
-    """Return what a process's `stat` says, from its state on. Raises OSError."""
-    # The name of the program, in brackets, may hold anything.
+    """Return the fields of a process's `stat` file, from its state on. Raises OSError."""
+    # The second field, the name of the program in brackets, may contain spaces and brackets.
     return Path(path).read_text(errors="replace").rpartition(")")[2].split()
 
 
 def process_start() -> int | None:
-    """Return when this process was started, in ticks of the kernel; None where it says nothing."""
+    """Return when this process was started, in ticks of the kernel; None if unknown."""
     return _start_once(os.getpid())
 
 
@@ -144,7 +146,7 @@ def _start_once(pid: int) -> int | None:
 
 @lru_cache(maxsize=1)
 def process_place() -> str:
-    """Return where numbers of processes mean what they mean here; "" where the system is silent."""
+    """Return the boot and PID namespace in which our process numbers are valid; "" if unknown."""
     try:
         return f"{boot_id()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - no path
     except OSError:
@@ -152,7 +154,7 @@ def process_place() -> str:
 
 
 def machine_id() -> str:
-    """Return `boot_id`, or the name of the host where the system is silent."""
+    """Return `boot_id`, or the name of the host if the system has none."""
     try:
         return boot_id()
     except OSError:
@@ -161,8 +163,9 @@ def machine_id() -> str:
 
 @lru_cache(maxsize=1)
 def place_mark() -> str:
-    """Return in twelve letters where numbers of processes mean what they mean here.
+    """Return twelve letters of a hash of `process_place`.
 
-    A host's name tells it only where the system does not: a laptop gets others from networks.
+    The name of the host is used only if the place is unknown, because a laptop's name may change
+    with its network.
     """
     return hashlib.sha256((process_place() or socket.gethostname()).encode()).hexdigest()[:12]

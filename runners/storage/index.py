@@ -1,12 +1,13 @@
-"""What the rows of many cells say in short, kept in a file that may be deleted at any time.
+"""A cache of summaries of rows files, in a file that may be deleted at any time.
 
 To tell whether a cell is complete, its rows are read and checked: a quarter of a millisecond for
-ten of them, and more over a network. For thousands of cells this file answers, where the rows file
-has the size, the time and the inode that it had when it was read; every answer asks the file
-system for these. Anything else in the index counts as not there.
+ten rows, and more over a network. For thousands of cells, this cache is faster. Its entry for a
+rows file is used only if the file still has the size, the time and the inode number that it had
+when it was read; these are asked from the file system each time.
 
-A process that has read many rows files writes the index, whole, by a rename. Of two, the later
-one stays, and the other's files are read once more. Where nothing can be written nothing is.
+A process that has read many rows files writes the whole index by a rename. If two processes do so,
+the later one's index stays, and the other's files are read again. If the index cannot be written,
+it is not written.
 """
 
 import os
@@ -29,37 +30,37 @@ from lra.runners.storage.formats import (
 from lra.runners.storage.seals import NotSealed, read_sealed, seal
 
 FORMAT = 3
-_CELLS = "cells"
 """3: says what was disturbed. 2: with a digest of itself. 1: without."""
+_CELLS = "cells"
 WORTH_WRITING = 50
-"""Rows files read, from which on the index is written."""
+"""The index is written after at least this many rows files were read."""
 
 
 class KeyedRows(Protocol):
-    """What tells the rows file of a cell from others: a cell, or an entry of a plan's index."""
+    """Identifies a rows file by key and fingerprint: a cell, or an entry of a plan's index."""
 
     @property
     def key(self) -> str:
-        """Of the cell."""
+        """Key of the cell."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Of its code."""
+        """Fingerprint of its code."""
         ...
 
 
 class Failure(NamedTuple):
-    """Rows without a value, all of one status and with the same labels."""
+    """A summary of the rows without a value that have the same status and labels."""
 
     status: Status
     reason: str
-    """Of the first of them, shortened."""
+    """The reason of the first of these rows, shortened."""
     labels: Mapping[str, str]
 
 
 class CellSummary(NamedTuple):
-    """What one rows file says of its cell."""
+    """A summary of one rows file."""
 
     fingerprint: str
     created: str
@@ -67,11 +68,11 @@ class CellSummary(NamedTuple):
     statuses: frozenset[Status]
     failures: tuple[Failure, ...] = ()
     disturbed: bool = False
-    """Whether the machine disturbed a measurement of it."""
+    """Whether any row is marked as disturbed."""
 
 
 class RowsIndex:
-    """Answers about the rows files of a store. A context manager that writes what it has learnt.
+    """Summarises the rows files of a store. A context manager that writes the cache at its end.
 
     Args:
         root: the results folder.
@@ -84,7 +85,7 @@ class RowsIndex:
         self._new: set[str] = set()
 
     def summary(self, key: str, fingerprint: str) -> CellSummary | None:
-        """Return what the rows of a cell say; None where there are none, or damaged ones.
+        """Return the summary of a cell's rows file; None if it is absent or damaged.
 
         Raises:
             BadStore: the rows are of a newer schema, or cannot be read.
@@ -92,13 +93,13 @@ class RowsIndex:
         name = f"{key}/{fingerprint}"
         path = f"{self.root}/{_CELLS}/{key[:2]}/{key}/rows-{fingerprint}.jsonl"
         try:
-            status = persistent(os.stat, path)  # a path made of parts takes as long again
+            status = persistent(os.stat, path)  # with a `Path`, this would take twice as long
         except OSError as error:
             if is_fault(error):
                 raise unreadable(Path(path), error) from error
             if not lexists(path):
                 return None
-            mark = [0, 0, 0]
+            mark = [0, 0, 0]  # a link to nothing: `_read_summary` finds it damaged
         else:
             mark = [status.st_size, status.st_mtime_ns, status.st_ino]
         entry = self._summaries.get(name) or self._stored(name, fingerprint)
@@ -119,8 +120,10 @@ class RowsIndex:
 
         Args:
             cell: the cell, with its fingerprint.
-            retry: statuses that count as not done; `DISTURBED`: so does what was disturbed.
-            undone: labels of a row without a value that counts as not done.
+            retry: a cell that has a row with one of these statuses is unfinished. With `DISTURBED`,
+                so is a cell that has a disturbed row.
+            undone: a cell that has a row without a value and with all of these labels is
+                unfinished; None: no labels are looked for.
 
         Raises:
             BadStore: as `summary`.
@@ -135,7 +138,7 @@ class RowsIndex:
         )
 
     def newest(self, key: str) -> CellSummary | None:
-        """Return what the newest sound rows of a cell say; None where it has none.
+        """Return the summary of a cell's newest undamaged rows file; None if it has none.
 
         Raises:
             BadStore: as `summary`, or the folder cannot be read.
@@ -167,7 +170,7 @@ class RowsIndex:
             **_stored_entries(self.path),  # of another who has written since
             **{name: _index_entry(*self._summaries[name]) for name in self._new},
         }
-        with suppress(OSError):  # it is a cache: who may not write, or has no room, reads again
+        with suppress(OSError):  # without a cache, the next process reads the rows files again
             atomic.write_whole(self.path, seal({"format": FORMAT, "files": entries}))
         self._new.clear()
 
@@ -176,16 +179,16 @@ class RowsIndex:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Write what was learnt."""
+        """Write the index, if enough rows files were read."""
         self.write()
 
 
 def statuses(root: Path, keys: Iterable[str] | None = None) -> dict[str, CellSummary]:
-    """Return what the newest rows of cells say, by key; cells without sound rows are left out.
+    """Return summaries of cells' newest rows, by key; cells without undamaged rows are excluded.
 
     Args:
         root: the results folder.
-        keys: of the cells; None: all of the store.
+        keys: keys of the cells; None: all cells of the store.
 
     Raises:
         BadStore: as `RowsIndex.summary`.
@@ -198,14 +201,14 @@ def statuses(root: Path, keys: Iterable[str] | None = None) -> dict[str, CellSum
 
 
 def _read_summary(path: Path, key: str) -> CellSummary:
-    """Return what a rows file says. Raises `BadStore`."""
+    """Read a rows file and return its summary. Raises `BadStore`."""
     rows = read_rows_file(path, key)
     failures: dict[tuple[str, str], Failure] = {}
     for row in rows:
         if row["status"] != Status.ok:
-            what = (row["status"], repr(sorted(row["labels"].items())))
+            kind = (row["status"], repr(sorted(row["labels"].items())))
             reason = row["reason"][:LONGEST_REASON]
-            failures.setdefault(what, Failure(Status(row["status"]), reason, row["labels"]))
+            failures.setdefault(kind, Failure(Status(row["status"]), reason, row["labels"]))
     return CellSummary(
         str(rows[0]["fingerprint"]),
         str(rows[0]["created"]),
@@ -221,7 +224,7 @@ def _index_entry(mark: list[int], summary: CellSummary) -> list[Any]:
 
 
 def _stored_entries(path: Path) -> dict[str, Any]:
-    """Return the entries of an index; none where it is absent, changed or of another form."""
+    """Return the entries of an index file; {} if it is absent, damaged or of another format."""
     try:
         index = read_sealed(path, {"format": int, "files": dict})
     except (OSError, NotSealed):

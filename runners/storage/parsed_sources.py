@@ -1,8 +1,8 @@
-"""What is read out of a Python source: its imports, and a hash without its comments.
+"""Parses a Python source: its imports, and a hash without its comments.
 
-To read all that a cell depends on takes half a second, so both are kept in the cache of this
-machine, under the hash of what the source holds: a source that changed is another one. A file that
-is damaged, or written by another version of this module or of Python, counts for nothing.
+To parse all sources that a cell depends on takes half a second, so results are cached on this
+machine by the hash of each file's bytes. A cache file that is damaged, or was written by another
+version of this module or of Python, is ignored.
 """
 
 import ast
@@ -18,25 +18,25 @@ from typing import Any, NamedTuple
 from lra.conf.cached_texts import data_root, keep, read_kept
 
 MOST = 1024
-"""Sources that are kept."""
+"""Most sources in the cache."""
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Where a node holds statements, or what holds them."""
+"""Attributes of a syntax node that hold statements, or nodes with statements."""
 Version = tuple[int, int]
-"""Of a file: time of its last change in nanoseconds, and bytes."""
+"""A file's version: time of its last change in nanoseconds, and its bytes."""
 
 
 class Statement(NamedTuple):
-    """An import."""
+    """An import statement."""
 
     level: int
-    """Dots in front of a relative one."""
+    """Number of leading dots of a relative import; 0: an absolute one."""
     module: str
     names: tuple[str, ...]
-    """What is imported from it."""
+    """Names that are imported from the module; empty for `import module`."""
 
 
 class ParsedSource(NamedTuple):
-    """What is read out of a source."""
+    """The result of parsing a source."""
 
     digest: str
     """SHA-256 of its text without comments and blank lines."""
@@ -44,13 +44,13 @@ class ParsedSource(NamedTuple):
 
 
 def parse_source(path: Path) -> ParsedSource:
-    """Return what is read out of a source."""
+    """Parse the source file at `path`, or return the cached result."""
     status = path.stat()
     return _parsed(path, (status.st_mtime_ns, status.st_size), data_root() / "hashes")
 
 
 def keep_parsed() -> None:
-    """Write what was read anew to the cache, if it can be written."""
+    """Write newly parsed sources to the cache, if it can be written."""
     for shelf in _shelves.values():
         shelf.write()
 
@@ -68,16 +68,16 @@ class _Shelf:
                 self.sources[name] = ParsedSource(digest, tuple(imports))
 
     def parse(self, path: Path) -> ParsedSource:
-        """Return what a source holds."""
+        """Parse the source file at `path`, unless one with the same bytes is cached."""
         content = path.read_bytes()
         name = _sha256(content)
         if name not in self.sources:
-            self.sources[name] = _read(content, str(path))
+            self.sources[name] = _parse_bytes(content, str(path))
             self.changed = True
         return self.sources[name]
 
     def write(self) -> None:
-        """Write the newest sources, where there are new ones."""
+        """Write the newest `MOST` sources, if any was added."""
         if not self.changed:
             return
         self.changed = False
@@ -95,15 +95,15 @@ def _parsed(path: Path, _version: Version, folder: Path) -> ParsedSource:
     return _shelves[file].parse(path)
 
 
-@lru_cache(maxsize=MOST)  # whatever folders one process keeps it in: tests have many
-def _read(content: bytes, name: str) -> ParsedSource:
+@lru_cache(maxsize=MOST)  # shared by all cache folders of a process: tests have many
+def _parse_bytes(content: bytes, name: str) -> ParsedSource:
     text = io.StringIO(content.decode(), newline=None).read()
     return ParsedSource(_sha256(without_comments(text).encode()), _statements(content, name))
 
 
 @cache
 def _maker() -> str:
-    """Return what names this module and this Python."""
+    """Return the version of this module and of Python, which a cache file must have."""
     return f"{_sha256(Path(__file__).read_bytes())} {sys.version}"
 
 
@@ -112,6 +112,7 @@ def _sha256(content: bytes) -> str:
 
 
 def _statements(content: bytes, name: str) -> tuple[Statement, ...]:
+    """Return all import statements of a source, also those inside functions and branches."""
     statements: list[Statement] = []
     waiting: list[Any] = [ast.parse(content, filename=name)]
     while waiting:
@@ -121,7 +122,7 @@ def _statements(content: bytes, name: str) -> tuple[Statement, ...]:
         elif isinstance(node, ast.ImportFrom):
             names = tuple(alias.name for alias in node.names)
             statements.append(Statement(node.level, node.module or "", names))
-        for block in BLOCKS:  # no expression imports, and most of a source is expressions
+        for block in BLOCKS:  # expressions contain no imports: skipping them saves most of the time
             waiting.extend(getattr(node, block, ()))
     return tuple(statements)
 
@@ -129,10 +130,10 @@ def _statements(content: bytes, name: str) -> tuple[Statement, ...]:
 def without_comments(source: str) -> str:
     """Return a Python source without comments and blank lines.
 
-    Works on positions rather than on tokens: the text between comments stays as it is, whichever
-    version of Python reads it.
+    The text between comments stays as it is; it is not rebuilt from tokens, which differ between
+    versions of Python.
     """
-    source += "\n" * (not source.endswith("\n"))  # with one, no token is behind the last line
+    source += "\n" * (not source.endswith("\n"))  # else a token could stand after the last line
     lines: list[str | None] = [*source.split("\n")]
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         row, column = token.start

@@ -1,7 +1,6 @@
-"""What a row must hold: the one reader and check, of stored and of published rows. Torch-free.
+"""Reads and checks one row, stored or published. Torch-free.
 
-The page "Files and columns of the results" of the documentation says the same in
-words.
+The page "Files and columns of the results" of the documentation explains the columns.
 """
 
 import re
@@ -22,7 +21,7 @@ from lra.runners.records import CELL_COLUMNS, COLUMNS, SCHEMA, Row, Status
 
 _YEARS = (1970, 2200)
 _NAME, _LABEL = 200, 2000
-"""Characters of a name and of a label."""
+"""Most characters of a name and of a label."""
 
 
 def _integer(least: int, most: int) -> Any:
@@ -46,7 +45,7 @@ _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(_TEXTS[:4], Annotated[str, msgspec.Meta(min_length=1, max_length=_NAME)]),
     **dict.fromkeys(_TEXTS[4:], Annotated[str, msgspec.Meta(max_length=_NAME)]),
     **dict.fromkeys(("created", "reason"), str),
-    # Of a choice, all rows get one and the same text.
+    # With a Literal, msgspec gives all rows the same string object.
     **{name: Literal.__getitem__(texts) for name, texts in _CHOICES.items()},
     "task_version": _integer(0, 10**9),
     "length": _integer(1, 10**12),
@@ -71,15 +70,15 @@ _decode_shared = msgspec.json.Decoder(_struct("Shared", COLUMNS[:_REST])).decode
 _decode_rest = msgspec.json.Decoder(_struct("Rest", COLUMNS[_REST:])).decode
 _decode = msgspec.json.Decoder().decode
 _texts = itemgetter(*_TEXTS)
-_NO_ROW = (msgspec.MsgspecError, ValueError, RecursionError)
+_PARSE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class BadRow(ValueError):
-    """No row: the message says column, value seen and value wanted."""
+    """Raised for an invalid row; the message says column, value seen and value wanted."""
 
 
 class ForeignRow(BadRow):
-    """Of a newer schema, or of a frame that pandas saved: sound for all one knows."""
+    """Raised for a row of a newer schema, or one that pandas saved: it may be sound."""
 
 
 _COUNT = re.compile(r"[0-9]{1,15}")
@@ -97,7 +96,7 @@ _LABELS = {
 }
 """Labels that reports read as numbers, and how these are written."""
 _TOGETHER = {"factor": ("tokens", "trained_tokens"), "head": ("layer",)}
-"""Labels that say nothing without others."""
+"""Labels, and the other labels that a row with them must have."""
 _NEEDED = {
     **dict.fromkeys(
         ("loss_by_position", "loss_by_document_position", "loss_by_frequency"), ("part",)
@@ -121,25 +120,25 @@ _NEEDED = {
     "attention_similarity": ("token", "other", "score"),
     "initial_parameters": ("origin",),
 }
-"""Labels without which a value of this metric says nothing."""
+"""Metrics, and the labels that a row with a value of them must have."""
 
 
 def read_row(line: bytes) -> Row:
     """Return the row in a line of JSON, with exactly `COLUMNS`. Raises `BadRow`.
 
-    The columns before `metric`, two thirds of a line, are those of the line before, but where a row
-    is of a baseline: they are parsed and checked once. A line whose columns stand in another order
-    is parsed whole.
+    The columns before `metric`, two thirds of a line, are the same in most lines of a file, so they
+    are parsed and checked once (`_common_columns` caches them). A line whose columns stand in
+    another order is parsed whole.
     """
     begin, metric, end = line.partition(b',"metric":')
     try:
-        # Each part, once closed, is whole JSON: so the line is cut between two columns.
+        # The cut is between two columns only if each part, with a brace added, is valid JSON.
         rest = asdict(_decode_rest(b"{" + metric[1:] + end))
         row = {**_common_columns(begin), **rest}
-    except _NO_ROW:
+    except _PARSE_ERRORS:
         try:
             anything = _decode(line)
-        except _NO_ROW as error:
+        except _PARSE_ERRORS as error:
             raise BadRow(f"torn or damaged, not JSON ({error})") from error
         return checked_row(anything)
     _check_rest(row)
@@ -148,14 +147,14 @@ def read_row(line: bytes) -> Row:
 
 @lru_cache(maxsize=64)
 def _common_columns(begin: bytes) -> dict[str, Any]:
-    """Return the columns before `metric`, in which most rows of a cell are alike."""
+    """Return the columns in the beginning of a line, before `metric`. Raises `BadRow`."""
     shared = asdict(_decode_shared(begin + b"}"))
     _check_shared(shared)
     return shared
 
 
 def checked_row(row: Any) -> Row:
-    """Return what JSON holds as a row with exactly `COLUMNS`. Raises `BadRow`."""
+    """Return parsed JSON as a row with exactly `COLUMNS`. Raises `BadRow`."""
     columns = _typed(row, _Row)
     _check_shared(columns)
     _check_rest(columns)
@@ -163,11 +162,15 @@ def checked_row(row: Any) -> Row:
 
 
 def check_cell_columns(columns: Any) -> None:
-    """Raise `BadRow` for what are no columns that describe a cell."""
+    """Raise `BadRow` unless `columns` is a mapping of exactly `CELL_COLUMNS` with valid values."""
     _check_texts(_typed(columns, _CellColumns))
 
 
 def _typed(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return columns if they have the names and types of `kind`.
+
+    Raises `BadRow`, or `ForeignRow`, which says what differs and what to do.
+    """
     try:
         return asdict(msgspec.convert(columns, kind))
     except msgspec.ValidationError as error:
@@ -203,14 +206,14 @@ def _typed(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _check_shared(row: Mapping[str, Any]) -> None:
-    """Raise `BadRow` for columns before `metric` that have their types and no sense."""
+    """Raise `BadRow` if columns before `metric`, whose types are right, have invalid values."""
     _check_texts(row)
     if not _is_time(row["created"]):
         raise BadRow(f"created {_seen(row['created'])}; wanted a time in ISO 8601 with its zone")
 
 
 def _check_rest(row: Mapping[str, Any]) -> None:
-    """Raise `BadRow` for columns from `metric` on that have their types and no sense."""
+    """Raise `BadRow` if columns from `metric` on, whose types are right, have invalid values."""
     _check_numbers(row)
     needed = () if row["value"] is None else _NEEDED.get(row["metric"], ())
     problem = _labels_problem(needed, tuple(row["labels"].items()))
@@ -232,7 +235,7 @@ def _is_time(text: str) -> bool:
 
 
 def _check_numbers(row: Mapping[str, Any]) -> None:
-    """Compare metric, unit, status, value, reason and samples."""
+    """Raise `BadRow` if metric, unit, status, value, reason and samples contradict each other."""
     name, status, value, samples = row["metric"], row["status"], row["value"], row["samples"]
     metric = METRICS[name]
     if row["unit"] != metric.unit:
@@ -254,7 +257,14 @@ def _check_numbers(row: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=4096)
 def _labels_problem(needed: tuple[str, ...], labels: tuple[tuple[str, str], ...]) -> str | None:
-    """Return what is wrong with the labels of a row: most rows of a store have the same few."""
+    """Return what is wrong with the labels of a row; None if nothing is.
+
+    Results are cached, because most rows of a store have the same few labels.
+
+    Args:
+        needed: labels that the metric of the row needs.
+        labels: names and texts.
+    """
     for name, text in labels:
         if len(text) > _LABEL or not text.isprintable():
             return f"label {_seen(name)} {_seen(text)}; wanted printable text up to {_LABEL}"
@@ -271,7 +281,7 @@ def _labels_problem(needed: tuple[str, ...], labels: tuple[tuple[str, str], ...]
 
 
 def _seen(value: Any) -> str:
-    """Return a value as a message shows it: one line, bounded, whatever it is."""
+    """Return any value as one short line for a message."""
     return _SHORT_REPR.repr(value)
 
 

@@ -118,7 +118,7 @@ def test_one_inode_on_two_devices_is_one_folder_of_a_server_or_a_snapshot(
     home = Home.from_folder(tmp_path)
     seen = tmp_path.stat()
     other = os.stat_result((seen.st_mode, seen.st_ino, seen.st_dev + 1, *[0] * 7))
-    monkeypatch.setattr(homes, "_seen", lambda _: other)
+    monkeypatch.setattr(homes, "_stat", lambda _: other)
     monkeypatch.setattr(homes, "mount_of", lambda _: mounts.Mount(kind, "/"))
     assert home.is_(tmp_path) is same
 
@@ -131,7 +131,7 @@ def test_a_home_that_may_not_be_looked_at_is_told_by_its_inode(
     def refuse(_: str) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(homes, "_seen", refuse)
+    monkeypatch.setattr(homes, "_stat", refuse)
     assert home.is_(tmp_path)
     assert not home._replace(inode=-1).is_(tmp_path)
     assert not Home.from_folder(tmp_path).is_strange(tmp_path / "gone")

@@ -29,7 +29,7 @@ def parses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def again() -> dict[str, str]:
     """What a new process would find."""
     parsed_sources._parsed.cache_clear()
-    parsed_sources._read.cache_clear()
+    parsed_sources._parse_bytes.cache_clear()
     parsed_sources._shelves.clear()
     return digests(MODULES)
 

@@ -186,7 +186,7 @@ def test_a_folder_that_cannot_be_flushed_is_said_once(number, tmp_path, monkeypa
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    atomic._say_unflushed.cache_clear()
+    atomic._warn_unflushed.cache_clear()
     store = Store(tmp_path / "new" / "results")
     with caplog.at_level(logging.WARNING):
         for seed in range(3):
