@@ -119,7 +119,7 @@ class MagnitudePruning(nn.Module):
 
     @torch.no_grad()
     def apply_zeros(self) -> None:
-        """Set to zero what has gone."""
+        """Set the pruned weights to zero."""
         for number, layer in enumerate(self._maps[0].values()):
             layer.weight.masked_fill_(~self.get_buffer(f"kept_{number}"), 0.0)
 

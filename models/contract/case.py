@@ -74,7 +74,7 @@ _OPEN: list[np.random.MT19937] = []
 
 @cache
 def _generator(_depth: int) -> np.random.MT19937:
-    """Return what stands in within so many others: to make one takes long, to seed it does not."""
+    """Return the stand-in generator at this depth of nested contexts, made once and then seeded."""
     return np.random.MT19937()
 
 
@@ -82,9 +82,9 @@ def _generator(_depth: int) -> np.random.MT19937:
 def fix_seed(seed: int) -> Iterator[None]:
     """Seed the global random states of torch, numpy and Python inside, then restore them.
 
-    That of a GPU only where one is in use: to ask for it would take one. Numpy's (with a normal
-    number that it keeps for the next draw) is copied but once where one stands in another, as all
-    do in `check_mixer`.
+    The random state of a GPU is included only if the GPU is in use already. Numpy's state is copied
+    by the outermost `fix_seed` alone, because copying takes long; each nested one draws from a
+    generator of its own.
     """
     python, arrays = random.getstate(), None if _OPEN else np.random.get_state()
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
@@ -120,14 +120,14 @@ def edges(length: int) -> list[int]:
 
 
 def ends(length: int) -> list[int]:
-    """Return a few such places for checks that try one by one: some short ones, and multiples."""
+    """Return a few of the places of `edges`, for checks that try them one by one."""
     tried = {cut for number, cut in enumerate(edges(length)) if cut > FEW or number % 3 == 0}
     return sorted(tried | {*range(BLOCK, length, BLOCK)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One factory in one direction."""
+    """One mixer factory in one direction, with the lengths and inputs of its checks."""
 
     make: MixerFactory
     causal: bool
@@ -141,7 +141,7 @@ class Case:
 
     @property
     def lengths(self) -> list[int]:
-        """Return the awkward lengths that fit, and the longest."""
+        """Return the awkward lengths that fit, and the longest length."""
         short = [length for length in AWKWARD_LENGTHS if length < self.max_length]
         return [*short, self.max_length]
 
@@ -155,7 +155,7 @@ class Case:
         return self.middling if positions == Positions.none else min(SHORT, self.max_length)
 
     def cuts(self) -> list[int]:
-        """Return where to cut the longest sequence: everywhere, or at edges and some places."""
+        """Return where to cut the longest sequence: after every token, or at some places."""
         positions = set(edges(self.max_length))
         spare = TOKENS_OF_CUTS // self.max_length - len(positions)
         others = [cut for cut in range(1, self.max_length) if cut not in positions]
@@ -177,9 +177,9 @@ class Case:
         positions: Positions = Positions.none,
         draw: int | None = None,
     ) -> nn.Module:
-        """Build the mixer with its parameters drawn from the seed, in eval mode.
+        """Build the mixer in eval mode; the case's seed decides its parameters.
 
-        `draw` seeds the site's generator otherwise than the parameters.
+        `draw` is the seed of the site's generator; None: the case's seed.
         """
         site = Site(
             width=self.width,
@@ -216,7 +216,7 @@ class Case:
         return (drawn * scale).to(self.device, self.dtype)
 
     def noise(self, like: Float[Tensor, "b l d"], salt: int = 99) -> Float[Tensor, "b l d"]:
-        """Return outliers that replace tokens without an effect."""
+        """Return outliers for tokens that must have no effect on the result."""
         return self.input(like.shape[1], rows=like.shape[0], salt=salt, scale=OUTLIER)
 
     def keep(self) -> Bool[Tensor, "b l"]:
@@ -224,7 +224,7 @@ class Case:
         return self.before([self.max_length, min(63, self.max_length // 2 + 1), 1])
 
     def before(self, ends: list[int]) -> Bool[Tensor, "b l"]:
-        """Return, for each of `ends`, which tokens of the longest sequence precede it."""
+        """Return, for each of `ends`, a mask of the tokens before it in the longest sequence."""
         ahead = torch.arange(self.max_length)[None] < torch.tensor(ends)[:, None]
         return ahead.to(self.device)
 
@@ -249,7 +249,7 @@ class Case:
     def agree(
         self, what: str, seen: Tensor, wanted: Tensor, tolerance: float | None = None
     ) -> Result:
-        """Compare two tensors with the tolerance of their dtype."""
+        """Compare the tensor `seen` with `wanted`, by default with the tolerance of their dtype."""
         tolerance = AGREEMENT[self.dtype] if tolerance is None else tolerance
         if seen.shape != wanted.shape:
             return Result(False, f"{what}: shape {tuple(seen.shape)}, wanted {tuple(wanted.shape)}")
@@ -281,14 +281,14 @@ def call(
     keep: Bool[Tensor, "b l"] | None = None,
     **facts: Bool[Tensor, "b l"] | Int[Tensor, "b ..."] | None,
 ) -> Tensor:
-    """Run one pass with these facts of the layout."""
+    """Run one forward pass of `mixer` with these facts of the layout."""
     return cast(Tensor, mixer(x, Layout(keep=keep, **cast(Any, facts))))
 
 
 def worst(seen: Iterable[Result]) -> Result:
-    """Return the first failure, or the last success among the results that apply.
+    """Return the first failure among results, or else the last success that applies.
 
-    Behind a failure nothing more is tried, where results come one by one.
+    Results are consumed one by one, so nothing runs after a failure.
     """
     last = inapplicable("nothing was tried")
     for one in seen:

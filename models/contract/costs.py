@@ -80,7 +80,10 @@ class EvaluationCost(NamedTuple):
 
 
 def counting_context(case: Case, length: int) -> AbstractContextManager[object]:
-    """Return the context in which mixers of this length are counted: the counts are the same."""
+    """Return the context in which mixers of this length are counted.
+
+    Without real numbers where this changes no count.
+    """
     if length <= LENGTHS[0]:
         return nullcontext()
     if length > FURTHER_LENGTHS[-1]:
@@ -124,7 +127,7 @@ def count_evaluation(case: Case, length: int) -> EvaluationCost:
 
 
 class GrowthFit(NamedTuple):
-    """How well counts fit multiples of a growth and of slower terms."""
+    """How well counts are fitted by multiples of a growth and of slower terms."""
 
     error: float
     """Largest, relative to each count."""
@@ -133,17 +136,17 @@ class GrowthFit(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether the counts are that, to the last digit, and the growth is among it."""
+        """Whether the fit has no error and the growth has a positive multiple."""
         return self.error <= EXACT and self.share > SHARE
 
     @property
     def possible(self) -> bool:
-        """Whether the counts are that but for steps."""
+        """Whether the fit is exact but for steps, such as rounding up to blocks."""
         return self.error <= STEPS and self.share > SOME * self.error
 
 
 def terms(growth: Growth, beside: tuple[Growth, ...]) -> list[Growth]:
-    """Return a growth, and what of `beside` is slower."""
+    """Return `growth`, and those of `beside` that are slower."""
     return [growth, *(each for each in beside if each < growth)]
 
 
@@ -191,10 +194,10 @@ def stepped_growth(counts: Mapping[int, int], declared: Growth) -> tuple[Growth 
 def judge_growth(
     case: Case, what: str, field: str, declared: Growth, *, at_most: bool = False
 ) -> Result:
-    """Compare the growth of one count in training with the declared one.
+    """Compare the growth of one count in training with the `declared` growth.
 
-    What does not grow, or grows as n at most, is fitted beside it, and so moves nothing. With
-    `at_most` slower growth passes, too.
+    Terms that are constant or grow as n at most are fitted together with it. With `at_most`, slower
+    growth passes, too.
     """
     counts: dict[int, int] = {}
 
@@ -230,7 +233,7 @@ def judge_growth(
 
 
 def written_growth(counts: Mapping[int, int]) -> Growth:
-    """Return how the written numbers grow: as n, or faster than steps can explain."""
+    """Return how the number of written elements grows: as n, or faster if that is certain."""
     found, _ = stepped_growth(counts, LINEAR)
     faster = found is not None and found > LINEAR and fit_growth(counts, found).share >= HALF
     return found if faster and found is not None else LINEAR
@@ -283,7 +286,7 @@ def check_operations(case: Case) -> Result:
 
 
 def beyond(passes: Mapping[int, EvaluationCost], field: str, declared: Growth) -> float | None:
-    """Return the power of the length with which a count grows, if it is more than declared."""
+    """Return the power of n with which a count grows, if this is more than declared; else None."""
     (short, first), (long, last) = ((n, getattr(each, field)) for n, each in passes.items())
     room = (long / short) ** ROOM_BESIDE * declared.at(long) / declared.at(short)
     return (

@@ -49,7 +49,7 @@ def _sizes(x: Any) -> tuple[int, ...]:
 
 
 def _recurrent(x: Any, weights: Any, *_: Any, **__: Any) -> int:
-    """Every token meets every weight once; biases are no products."""
+    """Return operations of a recurrent layer: every token times every weight, without biases."""
     tokens = math.prod(_sizes(x)[:-1])
     return 2 * tokens * sum(math.prod(each) for each in map(_sizes, weights) if len(each) > 1)
 
@@ -63,7 +63,7 @@ def _product(a: Any, b: Any, *_: Any, **__: Any) -> int:
 
 
 def _twice(forward: Callable[..., int]) -> Callable[..., int]:
-    """Return what a backward pass costs: gradients of inputs, and of weights."""
+    """Return a formula for a backward pass: gradients of inputs and of weights."""
     return lambda *args, **kwargs: 2 * forward(*args, **kwargs)
 
 
@@ -100,7 +100,7 @@ def operations_of(func: Any, args: Any, kwargs: Any, made: Any) -> int:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Is called as it is: to keep the compiler off each call takes as long as an operator."""
+    """A dispatch mode that PyTorch calls without its compiler's guard, which takes as long."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -121,7 +121,7 @@ class OperationCounter(_Counter):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
-        """Run one operator, and count it."""
+        """Run one operator, and add its operations."""
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             return args[0].fake_device
         kwargs = kwargs or {}
@@ -165,7 +165,7 @@ class ElementCounter(_Counter):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
-        """Run one operator, and count what it wrote."""
+        """Run one operator, and add the number of elements that it writes."""
         made = func(*args, **(kwargs or {}))
         if isinstance(made, Tensor):
             self.written += 0 if func.is_view else made.numel()

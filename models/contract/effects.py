@@ -129,7 +129,10 @@ def check_random_draws(case: Case) -> Result:
 
 
 def random_states() -> dict[str, bytes]:
-    """Return global random states by name; not Python's, from which type checkers draw."""
+    """Return the global random states of torch, CUDA and numpy by name.
+
+    Python's is not included, because type checkers draw from it.
+    """
     in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "torch": torch.get_rng_state().numpy().tobytes(),
@@ -201,13 +204,13 @@ def check_dropout(case: Case) -> Result:
 
 
 def _drawing(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:
-    """Run one pass with the same draws each time."""
+    """Run one pass after seeding, so that each call draws the same numbers."""
     with fix_seed(16):
         return call(mixer, x, keep)
 
 
 def _apart(case: Case, mixer: nn.Module, how: str) -> Result:
-    """Compare passes of equal draws, other examples, padding or later tokens being replaced."""
+    """Compare passes with equal draws after other examples, padding or later tokens change."""
     traits, x = traits_of(mixer), case.input()
     loud, wanted = case.noise(x), _drawing(mixer, x)
     beside = _drawing(mixer, torch.cat((x[:1], loud[1:])))

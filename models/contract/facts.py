@@ -21,7 +21,7 @@ RANKS = (-(2**24) - 1, -(2**24), -1, 0, 3, 2**32)
 
 
 def layouts(case: Case, traits: Traits, length: int) -> dict[str, Facts]:
-    """Return every combination of the facts that a mixer claims to respect, by name."""
+    """Return every combination of the facts that a mixer supports, each with its name."""
     every = _facts(case, length)
     claimed = [name for name in every if name in traits.supports]
     if not traits.causal:
@@ -34,14 +34,14 @@ def layouts(case: Case, traits: Traits, length: int) -> dict[str, Facts]:
 
 
 def few_layouts(case: Case, traits: Traits, length: int) -> dict[str, Facts]:
-    """Return no facts, each alone and all together, for checks that are repeated often."""
+    """Return the layout without facts, with each fact alone, and with all facts together."""
     kinds = layouts(case, traits, length)
     *_, together = kinds
     return {name: facts for name, facts in kinds.items() if len(facts) < 2 or name == together}
 
 
 def _facts(case: Case, length: int) -> dict[str, Tensor]:
-    """Return one value of each fact, every row another."""
+    """Return an example of each fact, with different values in each row."""
     generator = torch.Generator().manual_seed(case.seed + 8)
     place = torch.arange(length)
     keep = torch.rand(ROWS, length, generator=generator) < 0.6
@@ -68,9 +68,9 @@ def layout_of(facts: Facts) -> Layout:
 
 
 def visible(facts: Facts, length: int, *, causal: bool) -> Bool[Tensor, "b l l"]:
-    """Return which token may attend to which, [b query key].
+    """Return which query may attend to which key under these facts, [b query key].
 
-    Global tokens, and those within a reach, see no more than this.
+    Global tokens, and tokens within a limited reach, attend to no more than this.
     """
     device = next((fact.device for fact in facts.values()), None)
     place = torch.arange(length, device=device)

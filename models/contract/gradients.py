@@ -32,7 +32,7 @@ allowed for besides."""
 
 
 def situations(case: Case, traits: Traits) -> dict[str, dict[str, Any]]:
-    """Return the layouts in which a parameter may be used."""
+    """Return the layouts in which a parameter may be used, by name."""
     facts: dict[str, dict[str, Any]] = {"": {}}
     if "keep" in traits.supports:
         facts[", under a mask"] = {"keep": case.holes()}
@@ -91,7 +91,7 @@ def check_gradients(case: Case) -> Result:
 
 
 def learns_in_stream(case: Case, mixer: Any, parameter: Tensor) -> bool:
-    """Tell whether a parameter gets a gradient in a stream that is longer than its memory."""
+    """Tell whether `parameter` gets a gradient in a stream that is longer than its memory."""
     state = mixer.initial_state(ROWS, MEMORY)
     total = torch.zeros((), dtype=case.dtype, device=case.device)
     for piece in torch.split(case.input(4 * MEMORY), MEMORY, dim=1):
@@ -126,7 +126,10 @@ def check_slopes(case: Case) -> Result:
 
 
 def _slope(case: Case, mixer: nn.Module, name: str, facts: dict[str, Any]) -> Result:
-    """Compare the slope of all tensors at once; without facts, a failure names one of them."""
+    """Compare the directional derivative of all tensors at once with finite differences.
+
+    Without facts, each tensor is then tried alone, so that a failure names it.
+    """
     x, direction = case.input().double().requires_grad_(), case.input(salt=3).double()
     moved = {"the input": x, **{n: p for n, p in mixer.named_parameters() if p.requires_grad}}
     if "keep" in facts:  # outputs of padding mean nothing
@@ -157,7 +160,7 @@ def _difference(
     scalar: Callable[[], Tensor],
     step: float,
 ) -> tuple[float, float]:
-    """Return a central difference quotient, and how large the function is."""
+    """Return the central difference quotient along `toward`, and the size of the function."""
     values = []
     for sign in (1, -1):
         for (tensor, _), start, direction in zip(parts, starts, toward, strict=True):

@@ -32,7 +32,7 @@ def check_start(case: Case) -> Result:
 
 
 def _shifted(case: Case, positions: Positions) -> Result:
-    """Compare one pass of shifted rows with each row alone, and with rows that are not shifted."""
+    """Compare one pass over shifted rows with each row alone, and with rows that start at 0."""
     mixer = case.mixer(positions=positions)
     length = max(1, case.max_length // 2)
     x = case.input(length)
@@ -57,8 +57,8 @@ def _shifted(case: Case, positions: Positions) -> Result:
 def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Result:
     """Compare shifted rows with the end of a longer sequence.
 
-    Their projections are those of the longer one. Where there are none to look at, what lies before
-    is padding: as much as fits into the first half, in a power of two, so that blocks stay aligned.
+    If the mixer has projections, these are compared. Otherwise the tokens before the rows are
+    padding: a power of two that fits into the first half, so that blocks stay aligned.
     """
     shift = 1 << (case.max_length.bit_length() - 2) if case.max_length > 1 else 0
     x = case.input(case.max_length - shift)
@@ -82,7 +82,7 @@ def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Result:
 
 
 def _behind_prompts(case: Case, positions: Positions) -> Result:
-    """Continue rows that stand at different places in one batch, and compare with one pass."""
+    """Continue rows after prompts of different lengths in one batch; compare with one pass."""
     mixer = streaming_mixer(case, positions)
     if isinstance(mixer, str):
         return inapplicable(mixer)
@@ -146,7 +146,7 @@ def check_document(case: Case) -> Result:
 
 
 def _shifts_freely(case: Case, mixer: nn.Module, x: Float[Tensor, "b l d"]) -> bool:
-    """Say whether only differences of positions count, so that a document may stand later."""
+    """Tell whether only differences of positions matter, so that documents may be moved."""
     if "start" not in traits_of(mixer).supports:
         return False
     try:
@@ -247,7 +247,10 @@ def check_ranks(case: Case) -> Result:
 def _queries(
     case: Case, mixer: nn.Module, x: Float[Tensor, "b l d"], order: Int[Tensor, "b l"]
 ) -> Result:
-    """Compare queries at the keys' ranks with a pass, and look what those of lower ranks see."""
+    """Compare a second stream of queries at the ranks of the keys with one pass.
+
+    The check then tries queries of lower rank, which must not depend on higher ranks.
+    """
     at, keys = At(Spacing(), Spacing()), Layout(order=order)
     attend = cast(MultiHead, mixer).attend
     seen = [
@@ -265,7 +268,7 @@ def _queries(
 
 
 def _twin(case: Case, mixer: nn.Module, *, causal: bool) -> nn.Module | None:
-    """Return the mixer in its other direction with these weights; None where there is none."""
+    """Return a mixer of the other direction with the same weights, or None if there is none."""
     try:
         twin = replace(case, causal=causal).mixer()
     except Unsupported:
@@ -278,9 +281,10 @@ def _twin(case: Case, mixer: nn.Module, *, causal: bool) -> nn.Module | None:
 
 
 def _bidirectional(case: Case, mixer: nn.Module) -> nn.Module | None:
-    """Return the mixer without causality, where it can be built with these weights.
+    """Return the mixer without causality, with the same weights, or None if there is none.
 
-    None where its first token does not see the last: a prefix then gives more sight than it has.
+    It is also None if its first token does not depend on the last: a prefix would then attend to
+    more than the mixer does.
     """
     twin = _twin(case, mixer, causal=False)
     if twin is None:
@@ -328,7 +332,7 @@ def check_is_global(case: Case) -> Result:
 def _unseeing(
     case: Case, mixer: nn.Module, flags: Bool[Tensor, "b l"], row: int, token: int
 ) -> str | None:
-    """Say which token a global one does not see, or is not seen by; None where there is none."""
+    """Return a token that global token `token` does not reach or is not reached by, or None."""
     own = flags[row : row + 1]
     x = case.input()[row : row + 1].requires_grad_()
     y = call(mixer, x, is_global=own)

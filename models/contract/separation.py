@@ -101,7 +101,7 @@ def check_heads(case: Case) -> Result:
 
 
 def _with_heads(case: Case) -> nn.Module:
-    """Build with more than two heads where the mixer allows it."""
+    """Build the mixer with more than two heads where the case allows it."""
     if case.width % HEADS == 0:
         try:
             return replace(case, heads=HEADS).mixer()
@@ -168,9 +168,9 @@ def check_padding(case: Case) -> Result:
 
 
 def _padded(case: Case, mixer: nn.Module) -> list[Result]:
-    """Compare sequences with themselves, padded: of every length at which blocks may end.
+    """Compare sequences with the same sequences padded, at every length at which a block may end.
 
-    Causal mixers are cut there without padding.
+    Causal mixers are cut at these lengths, without padding.
     """
     causal, x = traits_of(mixer).causal, case.input(rows=1)
     tried = [1, case.max_length] if causal else [*ends(case.max_length), case.max_length]
@@ -182,10 +182,10 @@ def _padded(case: Case, mixer: nn.Module) -> list[Result]:
 
 
 def _lone_token(case: Case, mixer: nn.Module) -> Result:
-    """Compare one token that has but padding beside it with itself at other positions.
+    """Compare a token that has only padding around it with the same token at other positions.
 
-    When causal, only padding comes before it. Where length is limited, tables may know
-    the position. The first is left out: a vector that a classifier reads may stand there.
+    In causal mixers, the padding comes before it. In mixers of limited length, tables may depend on
+    the position. The first position is excluded, because a classifier may read it.
     """
     traits, positions = traits_of(mixer), edges(case.max_length)[::3]
     if traits.max_length is not None or len(positions) < 2:
@@ -231,7 +231,7 @@ def check_cross(case: Case) -> Result:
 
 
 def _crossed(case: Case, mixer: nn.Module) -> Result:
-    """Compare cross attention with self-attention, and padding of the source with outliers."""
+    """Compare cross attention with self-attention, with outliers as padding of the source."""
     traits, attend = traits_of(mixer), cast(Any, mixer).attend
     x, source = case.input(), case.input(case.lengths[-2], salt=4)
     keep = case.keep()[:, : source.shape[1]]

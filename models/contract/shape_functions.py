@@ -23,7 +23,7 @@ MARK = "__dynamo_disable"
 
 @contextmanager
 def compiler_left_out() -> Iterator[None]:
-    """Call shape functions as they are, unless the compiler is here already."""
+    """Call PyTorch's shape functions directly, unless the compiler is imported already."""
     functions = () if COMPILER in sys.modules else _marked()
     for function in functions:
         setattr(function, MARK, function)
@@ -36,7 +36,7 @@ def compiler_left_out() -> Iterator[None]:
 
 @cache
 def _marked() -> tuple[FunctionType, ...]:
-    """Return the functions that PyTorch would mark: they lie in the closures of others."""
+    """Return the functions that PyTorch would mark, found in the closures of other functions."""
     whole: Any = torch
     tables: list[Mapping[Any, Any]] = [
         *(global_decomposition_table[kind] for kind in ("meta", "post_autograd")),

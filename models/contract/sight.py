@@ -36,7 +36,7 @@ subtracted, or another order of sums, rounds otherwise."""
 
 
 class HiddenTokens(NamedTuple):
-    """One copy of a row for each of some tokens."""
+    """Copies of rows, each for one chosen token, with the tokens hidden from it."""
 
     facts: Facts
     """Of each copy."""
@@ -48,12 +48,12 @@ class HiddenTokens(NamedTuple):
     """Tokens that may see no more."""
 
     def copies(self, x: Tensor) -> Tensor:
-        """Return the row of each copy."""
+        """Return the row of `x` that each copy repeats."""
         return x[self.row]
 
 
 def hide(facts: Facts, length: int, *, causal: bool, queries: int = QUERIES) -> HiddenTokens:
-    """Choose real tokens of each row, the first and the last among them."""
+    """Choose real tokens of each row, including the first and the last, and find what is hidden."""
     may = visible(facts, length, causal=causal)
     real = facts.get("keep", torch.ones_like(may[:, 0]))
     chosen = []
@@ -78,7 +78,7 @@ def check_sight(case: Case) -> Result:
 
 
 def _seen(case: Case) -> Iterator[Result]:
-    """Yield what each comparison says."""
+    """Yield the result of each comparison."""
     traits = traits_of(case.build())
     for positions in (Positions.none, *case.inside(traits)):
         mixer = case.mixer(positions=positions)
@@ -98,7 +98,7 @@ def _seen(case: Case) -> Iterator[Result]:
 def _in_full(
     case: Case, mixer: nn.Module, length: int, kinds: Mapping[str, Facts], how: str
 ) -> Iterator[Result]:
-    """Compare values and gradients in the kit's own dtype under these combinations of facts."""
+    """Compare values and gradients in the kit's dtype, for each combination of facts in `kinds`."""
     traits, x = traits_of(mixer), case.input(length)
     sees_all = False
 
@@ -137,7 +137,7 @@ def _in_full(
 
 
 def _longest(case: Case) -> Result:
-    """Compare values of the longest input under all facts at once."""
+    """Compare values of the longest input, with all facts together."""
     mixer, length = case.mixer(), case.max_length
     traits = traits_of(mixer)
     *_, (name, facts) = layouts(case, traits, length).items()
@@ -185,7 +185,7 @@ def compare_values(
 def _gradient(
     case: Case, run: Run, x: Float[Tensor, "b l d"], hidden: HiddenTokens
 ) -> Float[Tensor, "n l d"]:
-    """Return the gradient of each copy's chosen token by all of its tokens."""
+    """Return the gradient of each copy's chosen token with respect to all of its tokens."""
     copies = hidden.copies(x).requires_grad_()
     y = run(copies, hidden.facts)
     own = y[torch.arange(len(y), device=y.device), hidden.query] * case.input(1, salt=3)[0]
@@ -201,7 +201,7 @@ def _at_worst(
     *,
     tolerance: float | None = None,
 ) -> Result:
-    """Compare all copies, and name the one that differs most."""
+    """Compare all copies, and name the copy with the largest difference."""
     copy = int((seen - wanted).detach().abs().amax((1, 2)).argmax())
     where = f"hidden from token {int(hidden.query[copy])} of row {int(hidden.row[copy])}"
     return case.agree(f"{what}, {where}", seen, wanted, tolerance).because(
@@ -210,7 +210,7 @@ def _at_worst(
 
 
 def _in_precisions(case: Case) -> Iterator[Result]:
-    """Compare values in lower precisions: as a stack trains, and under all facts as it answers."""
+    """Compare values in lower precisions, as a stack runs in training and in evaluation."""
     mixer = case.mixer()
     traits = traits_of(mixer)
     if traits.selection_leak:
@@ -237,7 +237,7 @@ def _in_precisions(case: Case) -> Iterator[Result]:
 
 
 def _rounded(mixer: nn.Module, auto: bool, x: Tensor, facts: Facts) -> Tensor:
-    """Run one pass: as a stack trains, by `extend` where it is offered; else by `forward`."""
+    """Run one pass as a stack does: with `extend` if the mixer has it, else with `forward`."""
     with fix_seed(41), torch.autocast(x.device.type, torch.bfloat16, enabled=auto):
         if mixer.training and isinstance(mixer, Extends):
             return mixer.extend(Flow(x), layout_of(facts)).x.float()
@@ -245,7 +245,7 @@ def _rounded(mixer: nn.Module, auto: bool, x: Tensor, facts: Facts) -> Tensor:
 
 
 def _left_out(case: Case) -> Result:
-    """Say which token reaches no other's output at some length, where each does at another."""
+    """Return a failure that names a token that reaches no other token's output, or None."""
     mixer = case.mixer()
 
     def unread(length: int) -> Bool[Tensor, " l"]:

@@ -33,7 +33,7 @@ REMEMBERED = 32
 def streaming_mixer(
     case: Case, positions: Positions = Positions.none, max_length: int | None = None
 ) -> nn.Module | str:
-    """Return the mixer, or the reason why it has no state along time."""
+    """Return the mixer, or the reason why it has no state along time, as a string."""
     mixer = case.mixer(positions=positions, max_length=max_length)
     if not traits_of(mixer).causal:
         return "it is not causal"
@@ -49,7 +49,7 @@ def streaming_mixer(
 def stream(
     mixer: nn.Module, pieces: list[Tensor], state: State, *, first: int | list[int] = 0
 ) -> tuple[Tensor, State]:
-    """Extend piece by piece from `first`; return outputs and the last state."""
+    """Extend piece by piece from position `first`; return the outputs and the last state."""
     position, out = torch.tensor(first, device=pieces[0].device).expand(pieces[0].shape[0]), []
     for piece in pieces:
         start = position if "start" in traits_of(mixer).supports else None
@@ -60,12 +60,12 @@ def stream(
 
 
 def initial_state(mixer: nn.Module, case: Case, memory: int | None = None) -> State:
-    """Return the state of `ROWS` streams with room for `memory` tokens, or those of a stream."""
+    """Return the empty state of `ROWS` streams that remember `memory` tokens."""
     return cast(Remembers, mixer).initial_state(ROWS, memory or case.middling)
 
 
 def partitions(length: int) -> dict[str, list[int]]:
-    """Return ways to cut a stream, or its beginning."""
+    """Return ways to cut a stream of this length, or the beginning of it, into pieces."""
     third = length // 3
     return {
         "all at once": [length],
@@ -75,7 +75,7 @@ def partitions(length: int) -> dict[str, list[int]]:
 
 
 def mixed_cut(length: int) -> list[int]:
-    """Return a cut in which chunks and single tokens follow each other and themselves."""
+    """Return piece lengths that alternate and repeat chunks and single tokens."""
     third = length // 3
     singles = min(2, length - third)
     return [part for part in (third, *[1] * singles, length - third - singles) if part > 0]
@@ -101,7 +101,7 @@ def check_flow(case: Case) -> Result:
 
 
 def _flowing(case: Case, mixer: Extends, pieces: list[Tensor], memory: int | None) -> list[Result]:
-    """Pass segments on, each beside penalties that are there already; without a state for None."""
+    """Pass segments on with penalties that exist already; with `memory` None, without a state."""
     supports = traits_of(cast(nn.Module, mixer)).supports
     state: State = None if memory is None else initial_state(cast(nn.Module, mixer), case, memory)
     one, place, seen = torch.ones((), dtype=case.dtype, device=case.device), 0, []
@@ -293,7 +293,7 @@ def check_forgetting(case: Case) -> Result:
 
 
 def _never_full(case: Case, mixer: nn.Module, pieces: list[int]) -> str | None:
-    """Say why no stream outgrows the memory, as its size shows; None where one does."""
+    """Return a reason why no stream outgrows the memory, judged by the state's size, or None."""
     sizes = [
         shapes_of(initial_state(mixer, case, memory)) for memory in (REMEMBERED, 2 * REMEMBERED)
     ]

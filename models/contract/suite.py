@@ -123,7 +123,7 @@ Watch = Callable[[Sequence[str]], Iterable[str]]
 
 
 def direction(causal: bool) -> str:
-    """Return the word for a direction."""
+    """Return the word for a direction, causal or bidirectional."""
     return "causal" if causal else "bidirectional"
 
 
@@ -215,7 +215,7 @@ def verify(
 
 @contextmanager
 def _exact_convolutions() -> Iterator[None]:
-    """Keep convolutions and recurrences in float32 from TensorFloat-32, which a GPU takes."""
+    """Keep convolutions and recurrences in float32, because a GPU would use TensorFloat-32."""
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
@@ -225,6 +225,7 @@ def _exact_convolutions() -> Iterator[None]:
 
 
 def _name(make: MixerFactory) -> str:
+    """Return the name of what a factory makes, for messages."""
     return getattr(make, "__name__", repr(make))
 
 

@@ -66,7 +66,7 @@ class Trace(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """What an operator makes of some shapes."""
+    """The outputs that an operator makes of some shapes."""
 
     operator: Operator
     like: tuple[tuple[Any, ...] | None, ...] = ()
@@ -110,6 +110,8 @@ class Tracer:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that records each operator and its outputs' shapes."""
+
     def __init__(self, seen: dict[Any, _Made], until: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen, self.until = seen, until
@@ -148,7 +150,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return new[0] if made.kind is Tensor else made.kind(new)
 
     def _first(self, func: Any, args: Any, kwargs: Any, key: Any) -> object:
-        """Ask PyTorch what an operator makes, and remember it where that is sound."""
+        """Ask PyTorch for the outputs of an operator; remember them where this is safe."""
         changed = _changed(func)
         before = [tensor.shape for tensor in _tensors((args, kwargs))]
         out = func(*args, **kwargs)
@@ -228,7 +230,7 @@ def _fused(  # noqa: PLR0917 - PyTorch's own signature
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor | None:
-    """Return the output of the fused operator, or None where no kernel takes this."""
+    """Return the output of the fused operator, or None if no kernel accepts these arguments."""
     same = q.dim() == 4 and q.shape[:2] == k.shape[:2] and q.shape[-1] == v.shape[-1]
     learned = attn_mask is not None and attn_mask.requires_grad
     dropping = dropout_p > 0 and device_kind(q.device) == "cpu"  # whose kernel knows none
@@ -242,7 +244,7 @@ def _fused(  # noqa: PLR0917 - PyTorch's own signature
 
 
 def _described(value: Any) -> Any:
-    """Return what of an argument decides what an operator makes."""
+    """Return the parts of an argument that decide the outputs of an operator."""
     if isinstance(value, Tensor):
         conjugate = value.dtype.is_complex and value.is_conj()
         return value.shape, value.stride(), value.dtype, conjugate
@@ -262,7 +264,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """Return the bytes of what a tensor shows, each once where it is expanded."""
+    """Return the bytes of the elements of a tensor, counting expanded elements once."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
@@ -282,7 +284,7 @@ def _is_causal(func: Any, args: Sequence[Any]) -> bool:
 
 @cache
 def _is_new(func: Any) -> bool:
-    """Tell whether an operator makes tensors in memory of their own."""
+    """Tell whether an operator returns tensors with new memory."""
     return not func._schema.is_mutable and all(
         each.alias_info is None for each in func._schema.returns
     )
@@ -311,7 +313,7 @@ def _changed(func: Any) -> tuple[int | str, ...] | None:
 
 
 def _those(places: tuple[int | str, ...], args: Any, kwargs: Any) -> object:
-    """Return the arguments at these places, as an operator returns them."""
+    """Return the arguments at these places, in the form in which an operator returns them."""
     found = [kwargs[p] if isinstance(p, str) else args[p] for p in places]
     if not found:
         return None

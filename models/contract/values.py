@@ -58,7 +58,7 @@ def check_precisions(case: Case) -> Result:
 def _gradients_near(case: Case, single: nn.Module, exact: nn.Module) -> Result:
     """Compare the gradient of the input in float32 with that in float64.
 
-    Not of parameters: that of a bias which changes nothing is rounding alone.
+    Gradients of parameters are excluded: that of a bias without effect consists of rounding alone.
     """
     found = []
     for mixer, dtype in ((single, torch.float32), (exact, torch.float64)):
@@ -70,10 +70,10 @@ def _gradients_near(case: Case, single: nn.Module, exact: nn.Module) -> Result:
 
 
 def _responds(case: Case) -> bool:
-    """Say whether twice a small step changes the output twice as much, in one of a few tries.
+    """Tell whether twice a small step changes the output twice as much, in one of a few tries.
 
-    Rounding to float32 inside moves values by more than the step does. A try in which a choice
-    changes, such as that of a hash, says nothing.
+    Rounding to float32 inside the mixer would move values by more than the step. A try is
+    inconclusive if a choice changes, such as that of a hash.
     """
     mixer, x = case.mixer(), case.input(case.middling)
     with torch.no_grad():
@@ -156,7 +156,7 @@ def _means(case: Case, mixer: nn.Module, scale: float) -> Result:
 
 
 def attention(mixer: nn.Module) -> tuple[Any, Any] | None:
-    """Return the core and the projections of a mixer that has both under these names."""
+    """Return the core and the projections of a mixer that has both under these names, or None."""
     core, project = getattr(mixer, "core", None), getattr(mixer, "project", None)
     return (core, project) if callable(core) and callable(project) else None
 

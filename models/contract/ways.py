@@ -32,9 +32,9 @@ DROPPED = 0.4
 """Share of weights that are dropped in training, and in training alone."""
 DROPS_NOTHING = 1e-12
 """A share so small that no weight of a check is ever dropped, while the path is that of dropout."""
-TYPICAL = 0.05
-"""Largest relative difference of half precision, for the token in the middle: by rounding any one
-token may choose otherwise, but not most of them."""
+MEDIAN_DIFFERENCE = 0.05
+"""Largest relative difference in half precision, for the median over tokens. After rounding, single
+tokens may choose otherwise (for example another bucket), but most of them must not."""
 
 
 def check_ways(case: Case) -> Result:
@@ -54,9 +54,10 @@ def check_ways(case: Case) -> Result:
 def ways(
     mixer: nn.Module, *, evaluation: bool = True, every: bool = True
 ) -> Iterator[tuple[str, Callable[[Tensor, Facts], Tensor]]]:
-    """Yield the ways of one pass, the mixer being in evaluation, unless not, and in training.
+    """Yield the name and the function of each way to run one pass, in evaluation and in training.
 
-    With `every` False, in training none but what a stack calls: `extend` where it is offered.
+    The mixer is set to that mode first. `evaluation=False` skips evaluation. With `every=False`,
+    training uses only the way that a stack uses: `extend` if the mixer has it, else `forward`.
     """
 
     def forward(x: Tensor, facts: Facts) -> Tensor:
@@ -75,24 +76,26 @@ def ways(
 
 
 def with_dropout(case: Case, share: float) -> list[nn.Module]:
-    """Return the mixer with dropout, if it declares any."""
+    """Return a list of the mixer with dropout `share`; an empty list if it drops no weights."""
     mixer = case.mixer(attention_dropout=share)
     return [mixer] if traits_of(mixer).weight_dropout else []
 
 
 def _passes(case: Case, positions: Positions) -> Iterator[Result]:
-    """Compare every way with `forward` in evaluation; where training is noisy, in training.
+    """Compare every way with `forward` in evaluation, or in training where training is noisy.
 
-    Under some of several masks, values alone. Under none and all of them, in training by `forward`
-    too, in evaluation without gradient and in training with a dropout that drops nothing. At an
-    encoding that the mixer applies itself, under all.
+    Without masks and with all masks together, the check also compares `forward` in training, passes
+    without gradient, and training with a dropout that drops nothing. Under other masks, it compares
+    values, and gradients under `few_layouts`. At an encoding that the mixer applies itself, it uses
+    all masks together.
     """
     mixer = case.mixer(positions=positions)
     traits, length = traits_of(mixer), case.length(positions)
     learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
     named = ["the input", *(name for name, each in mixer.named_parameters() if each.requires_grad)]
     given = case.input(length, salt=3)
-    kinds, few = layouts(case, traits, length), few_layouts(case, traits, length)
+    kinds = layouts(case, traits, length)
+    with_gradients = few_layouts(case, traits, length)
     *_, together = kinds
     silent = with_dropout(case, DROPS_NOTHING) if positions == Positions.none else []
     if positions != Positions.none:
@@ -106,7 +109,7 @@ def _passes(case: Case, positions: Positions) -> Iterator[Result]:
                 label = f"{what}, positions={positions.value}"
                 x = case.input(length).requires_grad_()
                 y = run(x, facts)
-                derived = each is mixer and what in few and (each.training or not wanted)
+                derived = each is mixer and what in with_gradients and (each.training or not wanted)
                 slopes: tuple[Tensor, ...] = ()
                 if derived:
                     total = (y * given)[real].sum()
@@ -123,7 +126,7 @@ def _passes(case: Case, positions: Positions) -> Iterator[Result]:
 
 
 def _longest(case: Case) -> Iterator[Result]:
-    """Compare every way, of the longest input under all facts at once."""
+    """Compare every way on the longest input, with all masks together."""
     mixer = case.mixer()
     traits, x = traits_of(mixer), case.input()
     *_, (what, facts) = layouts(case, traits, case.max_length).items()
@@ -141,7 +144,10 @@ def _longest(case: Case) -> Iterator[Result]:
 
 
 def _passes_rounded(case: Case) -> Iterator[Result]:
-    """Compare ways in lower precisions with the kit's own, under no fact and all together."""
+    """Compare ways in lower precisions with one pass in the kit's precision.
+
+    Without masks, and with all masks together.
+    """
     mixer, length = case.mixer(), min(SHORT, case.max_length)
     traits = traits_of(mixer)
     if traits.selection_leak:
@@ -163,24 +169,32 @@ def _passes_rounded(case: Case) -> Iterator[Result]:
                     stack.enter_context(torch.set_grad_enabled(mixer.training))
                     y = run(case.input(length).to(dtype), facts)
                 label = f"{name}, {what}, in {precision}"
-                yield _near(case, label, y[real], wanted[what][real], precision)
+                yield _compare_rounded(case, label, y[real], wanted[what][real], precision)
 
 
-def _near(case: Case, what: str, y: Tensor, wanted: Tensor, precision: str) -> Result:
-    """Compare a lower precision with another pass: all of float32, most tokens of a half."""
+def _compare_rounded(case: Case, label: str, y: Tensor, wanted: Tensor, precision: str) -> Result:
+    """Compare `y`, computed in `precision`, with the output `wanted` of another pass.
+
+    In float32 every number must agree. In half precision (also under autocast) the median token
+    must: see `MEDIAN_DIFFERENCE`. `label` names the comparison in the message.
+    """
     y, wanted = (each.detach().to(case.dtype).flatten(0, -2) for each in (y, wanted))
     if precision == "float32":
-        return case.agree(what, y, wanted, SINGLE_PRECISION)
-    differs = (y - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp(min=1e-3)
-    typical = differs.median().item()
+        return case.agree(label, y, wanted, SINGLE_PRECISION)
+    differences = (y - wanted).norm(dim=-1) / wanted.norm(dim=-1).clamp(min=1e-3)
+    median = differences.median().item()
     return Result(
-        typical <= TYPICAL,
-        f"{what}: relative difference of the median token {typical:.1e}, wanted {TYPICAL:.0e}",
+        median <= MEDIAN_DIFFERENCE,
+        f"{label}: relative difference of the median token {median:.1e}, "
+        f"wanted {MEDIAN_DIFFERENCE:.0e}",
     )
 
 
 def _streams(case: Case, positions: Positions) -> Iterator[Result]:
-    """Compare streams with one pass: without positions in lower precisions and with dropout too."""
+    """Compare streams with one pass.
+
+    Without positions, the check also compares lower precisions and training with dropout.
+    """
     mixer = streaming_mixer(case, positions)
     if isinstance(mixer, str):
         return
@@ -215,4 +229,4 @@ def _streams(case: Case, positions: Positions) -> Iterator[Result]:
             whole = wanted if precision == "float32" else call(mixer, rounded)
         if precision != "float32" or not traits.selection_leak:
             label = f"a stream in {precision}, positions={positions.value}"
-            yield _near(case, label, y, whole, precision)
+            yield _compare_rounded(case, label, y, whole, precision)

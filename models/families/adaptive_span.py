@@ -54,7 +54,7 @@ class SpanTable(Roles):
 
 
 class SpanCore(nn.Module):
-    """Spans, their mask and what all heads see besides."""
+    """The spans of all heads, the attention within them, and the persistent keys and values."""
 
     def __init__(
         self,
@@ -93,7 +93,10 @@ class SpanCore(nn.Module):
         return self.limit * self.spans
 
     def window(self) -> int:
-        """Return how many tokens back anything is looked at; without numbers, as it begins."""
+        """Return how many tokens back the longest span reaches, a multiple of 64 or `limit`.
+
+        Parameters without contents (the meta device) count as their initial values.
+        """
         if self.spans.device.type == "meta" or isinstance(self.spans, FakeTensor):
             return window_of(self.limit * self.initial, self.ramp, self.limit)
         with _disable_current_modes():  # where operations are counted without numbers, these exist
@@ -106,10 +109,14 @@ class SpanCore(nn.Module):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend to what lies before each query, the last l of s tokens; `keep` is of all keys."""
+        """Let each query attend to the keys within the span of its head.
+
+        The l queries belong to the last l of the s keys. `layout.keep`, [b s], is False for keys to
+        hide.
+        """
         window = min(self.window(), k.shape[2])
         columns = window if self.traits.causal else 2 * window + 1
-        first = self.limit - window
+        first = self.limit - window  # the table is of the longest window
         persistent = None
         if self.keys is not None and self.values is not None:
             persistent = (self.keys.to(q.dtype), self.values.to(v.dtype))
@@ -164,12 +171,12 @@ class AdaptiveSpan(SegmentRecurrence):
         self.penalty = penalty
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty memory; no token beyond the longest window is remembered."""
+        """Return an empty memory of at most `span` tokens, because no head reaches further."""
         return super().initial_state(batch_size, min(memory, self.span_core.limit))
 
     @property
     def span_core(self) -> SpanCore:
-        """The attention."""
+        """The core, with its type."""
         return cast(SpanCore, self.core)
 
     def read(
@@ -179,12 +186,12 @@ class AdaptiveSpan(SegmentRecurrence):
         v: Float[Tensor, "b h s v"],
         segment: Segment,
     ) -> Float[Tensor, "b h l v"]:
-        """Let the new tokens attend to what of memory and segment their spans hold."""
-        seen = empty_slots(segment.empty, k.shape[2], k.device)
-        return cast(Tensor, self.core(q, k, v, Layout(keep=seen)))
+        """Let the new tokens attend to the memory and the segment, within their spans."""
+        filled = empty_slots(segment.empty, k.shape[2], k.device)
+        return cast(Tensor, self.core(q, k, v, Layout(keep=filled)))
 
     def penalties(self) -> Mapping[str, Float[Tensor, ""]]:
-        """Return what the spans cost."""
+        """Return the penalty of this layer: `penalty` times the mean span in tokens."""
         return {"span": self.penalty * self.span_core.reach.mean()}
 
     def learned_spans(self) -> Float[Tensor, " h"]:
@@ -193,7 +200,7 @@ class AdaptiveSpan(SegmentRecurrence):
 
     @contextmanager
     def widest(self) -> Iterator[None]:
-        """Give every head its longest window meanwhile."""
+        """Set every span to its maximum inside the context; restore the learned spans after it."""
         spans = self.span_core.spans.detach()
         learned = spans.clone()
         try:
@@ -203,10 +210,10 @@ class AdaptiveSpan(SegmentRecurrence):
             spans.copy_(learned)
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Clamp z'."""
+        """Clamp the learned fractions z' to the range from 0 to 1."""
         del step, generator
         self.span_core.spans.clamp_(0, 1)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Keep spans out of weight decay."""
+        """Exclude the spans from weight decay."""
         return {"core.spans": Tuning(weight_decay=0.0)}

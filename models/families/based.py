@@ -40,7 +40,7 @@ def pairs(width: int, device: torch.device) -> Int[Tensor, "2 p"]:
 
 
 class TaylorFeatures:
-    """phi of the module's docstring."""
+    """The feature map phi of the module's docstring."""
 
     def __call__(self, x: Float[Tensor, "*r f"]) -> tuple[Float[Tensor, "*r m"], None]:
         """Return the features."""
@@ -58,7 +58,7 @@ class TaylorFeatures:
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r f"]
     ) -> Float[Tensor, "*r f"]:
-        """Return the gradient."""
+        """Return the gradient of `x` from that of its features `phi`."""
         del phi
         width = x.shape[-1]
         first, second = pairs(width, x.device)
@@ -78,7 +78,7 @@ def taylor_weights(s: Float[Tensor, "*r s"]) -> tuple[Float[Tensor, "*r s"], Flo
 
 
 class BasedCore(FeatureCore):
-    """Attention by Taylor features, and its sums along time when causal."""
+    """Linear attention by Taylor features; when causal, with running sums as its state."""
 
     def __init__(self, site: Site, chunk: int) -> None:
         traits = Traits(

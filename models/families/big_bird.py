@@ -86,7 +86,7 @@ def _report(length: int, blocks: int, least: int) -> None:
 
 
 class BigBirdCore(nn.Module):
-    """Draws, pattern and attention."""
+    """The random blocks that were drawn, the pattern, and attention within it."""
 
     draws: Int[Tensor, "h m t"]
     slopes: Float[Tensor, " h"] | None
@@ -135,7 +135,7 @@ class BigBirdCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Let each query attend to the keys that the pattern lists for its block."""
         if self.longest is not None:
             return self.filled(q, k, v, layout.keep, self.longest)
         length, pattern, keep = q.shape[2], self.pattern, layout.keep
@@ -181,7 +181,7 @@ class BigBirdCore(nn.Module):
         keep: Bool[Tensor, "b l"] | None,
         longest: int,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend as the released code, filled up to the longest sequence and one block more."""
+        """Attend as the released code does, on sequences padded to `longest` plus one block."""
         length, block = q.shape[2], self.pattern.block
         if length > longest:
             raise ValueError(
@@ -213,7 +213,7 @@ class BigBirdCore(nn.Module):
         *,
         causal: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend from the tokens at `position` to all keys that are visible."""
+        """Let the tokens at `position` attend to all keys that are visible, without the pattern."""
         bias = None
         if self.slopes is not None:
             keys = torch.arange(k.shape[2], device=q.device)
@@ -231,7 +231,7 @@ class BigBirdCore(nn.Module):
         start: int,
         stop: int,
     ) -> Float[Tensor, "b h m v"]:
-        """Attend from blocks `start` ... `stop` - 1 to the blocks of the plan."""
+        """Let queries of blocks `start` to `stop - 1` attend to the blocks on the plan's lists."""
         rows, block = torch.arange(start, stop, device=q.device), self.pattern.block
         lists = self.pattern.lists(self.draws, counts, rows)
         remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
@@ -242,7 +242,7 @@ class BigBirdCore(nn.Module):
         return o
 
     def rate(self) -> float:
-        """Return the dropout probability of this moment."""
+        """Return the current dropout probability: 0 in evaluation."""
         return self.dropout if self.training else 0.0
 
 
@@ -266,7 +266,7 @@ class BigBird(MultiHead):
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes."""
+        """Return the options that `variant=lra` fixes."""
         return {"plan": "lra"} if options.variant == Variant.lra else {}
 
     def __init__(

@@ -67,7 +67,7 @@ def shared_key_attention(
 
 
 class CollaborativeCore(ExactCore):
-    """Shared keys, and what positions add behind the scale."""
+    """Attention with shared keys; content biases enter the scores after the scale."""
 
     def __init__(self, site: Site, key_width: int) -> None:
         attend = partial(shared_key_attention, scale=(site.heads / key_width) ** 0.5)
@@ -112,7 +112,7 @@ class CollaborativeAttention(MultiHead):
             nn.init.zeros_(self.content.weight)
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
-        """Return what each head makes of the shared queries, and where its content biases stand."""
+        """Return the queries of all heads: shared columns, weighted by each head."""
         shared: Tensor = self.q_proj(placed)
         q = shared[:, None] * self.mixing[:, None].to(shared.dtype)
         if self.rotary:
@@ -123,21 +123,21 @@ class CollaborativeAttention(MultiHead):
         return torch.cat((q, one_hot.expand(*q.shape[:3], -1)), dim=-1)
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b 1 l k"]:
-        """Return the shared keys, and behind them the content biases of all heads."""
+        """Return the shared keys, followed by the content biases of all heads."""
         k = super().keys(placed, place)
         if self.content is None:
             return k
         return torch.cat((k, self.content(placed)[:, None]), dim=-1)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty memory: of one key for each token, and of the values of each head."""
+        """Return an empty memory: one shared key per token, and one value per token and head."""
         width = self.key_width + (0 if self.content is None else self.heads)
         like, core = self.q_proj.weight.new_empty(0), cast(CollaborativeCore, self.core)
         return core.initial_state((batch_size, 1, memory, width, self.head_width), like)
 
 
 def initial_mixing(heads: int, width: int, mixing: MixingStart) -> nn.Parameter:
-    """Return the weights of the shared columns as they begin."""
+    """Return the initial weights of the shared columns in each head, [heads width]."""
     if mixing == MixingStart.normal:
         return nn.Parameter(nn.init.normal_(torch.empty(heads, width), std=0.2))
     if mixing == MixingStart.ones:

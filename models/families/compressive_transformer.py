@@ -45,7 +45,7 @@ from lra.models.ops.segment_recurrence import SegmentRecurrence, attend
 
 
 class Reconstruction(StrEnum):
-    """What compression is taught by."""
+    """Loss that trains the compression."""
 
     attention = auto()
     autoencoding = auto()
@@ -171,7 +171,9 @@ class CompressiveTransformer(SegmentRecurrence):
         memory: int,
         length: int,
     ) -> tuple[Float[Tensor, "b o d"], Float[Tensor, "b g d"], Bool[Tensor, "b g"]]:
-        """Return what a segment pushes out in whole groups, what becomes of it, and which are real.
+        """Return the inputs that leave the memory, their compressed rows, and which rows are real.
+
+        Inputs leave in whole groups of `rate`.
 
         Args:
             every: Inputs that wait, those of the memory, then the segment's.
@@ -198,7 +200,7 @@ class CompressiveTransformer(SegmentRecurrence):
     def received(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], segment: Segment
     ) -> Float[Tensor, "b s"]:
-        """Return the attention that each row of the context gets, mean of heads and queries."""
+        """Return the attention that each row of the context gets, a mean of heads and queries."""
         with torch.no_grad():
             # values that are the rows of an identity give the weights
             keys = k.shape[2]
@@ -208,7 +210,7 @@ class CompressiveTransformer(SegmentRecurrence):
     def penalty(
         self, x: Float[Tensor, "b l d"], old: Float[Tensor, "b o d"], groups: Bool[Tensor, "b g"]
     ) -> Float[Tensor, ""]:
-        """Return the loss that teaches compression, and nothing else."""
+        """Return the loss that trains the compression; it has no gradient to other weights."""
         old, chosen = old.detach().to(x.dtype), groups.any(1)
         new = cast(Compressor, self.compressor)(old)
         real = groups.repeat_interleave(self.rate, dim=1)
@@ -226,6 +228,6 @@ class CompressiveTransformer(SegmentRecurrence):
         return masked_error(reads[0], reads[1], chosen)
 
     def untaught(self, layer: nn.Linear, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b h s k"]:
-        """Project by weights that do not learn from it."""
+        """Apply `layer` to `x` with detached weights, so that they get no gradient from it."""
         bias = None if layer.bias is None else layer.bias.detach()
         return self.split(F.linear(x, layer.weight.detach(), bias))

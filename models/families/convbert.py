@@ -69,23 +69,28 @@ class MixedAttention(Family):
         self, site: Site, *, kernel: int = KERNEL, head_ratio: Count = 2, bias: bool = True
     ) -> None:
         reach = site.max_length if site.causal else 2 * site.max_length - 1
-        if kernel < 1 or kernel % 2 == 0 or (kernel > reach and kernel != KERNEL):
+        # The default is allowed for any length, so that short inputs need no option.
+        too_wide = kernel > reach and kernel != KERNEL
+        if kernel < 1 or kernel % 2 == 0 or too_wide:
             raise ValueError(
                 "kernel is the number of positions that a convolution reads, odd and at most "
                 f"{reach} for inputs of up to {site.max_length} tokens: got {kernel}"
             )
         super().__init__()
-        few = replace(site, heads=max(1, site.heads // head_ratio), own_head_width=site.head_width)
-        self.attention = MultiHead(few, ExactCore(few, sdpa, memory=Growth(1.0)), bias=bias)
-        self.heads, self.kernel = few.heads, kernel
+        # Each half has fewer heads than the model, of the same width as those of the model.
+        heads = max(1, site.heads // head_ratio)
+        half_site = replace(site, heads=heads, own_head_width=site.head_width)
+        core = ExactCore(half_site, sdpa, memory=Growth(1.0))
+        self.attention = MultiHead(half_site, core, bias=bias)
+        self.heads, self.kernel = heads, kernel
         self.margins = (kernel - 1, 0) if site.causal else (kernel // 2, kernel // 2)
         self.normalise = TapSoftmax(self.margins[0])
-        width, inner, has = site.width, few.inner_width, biases(site, bias).qkv
+        width, inner, with_bias = site.width, half_site.inner_width, biases(site, bias).qkv
         self.span = nn.Parameter(torch.empty(width, 1, kernel))
         nn.init.normal_(self.span, std=1 / kernel)
-        self.span_proj = projection(width, inner, bias=has)
-        self.kernel_proj = projection(inner, few.heads * kernel, bias=has)
-        self.values_proj = projection(width, inner, bias=has)
+        self.span_proj = projection(width, inner, bias=with_bias)
+        self.kernel_proj = projection(inner, heads * kernel, bias=with_bias)
+        self.values_proj = projection(width, inner, bias=with_bias)
         self.convolved_proj = projection(inner, width, bias=False)
         traits = self.attention.traits
         self.traits = Traits(
@@ -98,42 +103,51 @@ class MixedAttention(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`: that of attention, and what both convolutions still see."""
-        before, tokens, values = cast(
+        """Continue from `flow.state`; with state None, from zeros.
+
+        The state has that of attention, and the last `kernel - 1` tokens of x and of c.
+        """
+        memory, old_x, old_c = cast(
             tuple[State, Tensor | None, Tensor | None], flow.state or (None, None, None)
         )
-        attended = self.attention.extend(Flow(flow.x, before), layout)
+        attended = self.attention.extend(Flow(flow.x, memory), layout)
         x = blanked(flow.x, layout, self.traits)
         c = blanked(self.values_proj(x), layout, self.traits)
-        x_seen, c_seen = (self._behind(before, part) for before, part in ((tokens, x), (values, c)))
-        span = F.conv1d(x_seen.mT, self.span, groups=x.shape[-1]).mT
+        x_context, c_context = (
+            self._with_context(before, part) for before, part in ((old_x, x), (old_c, c))
+        )
+        span = F.conv1d(x_context.mT, self.span, groups=x.shape[-1]).mT
         logits = self.kernel_proj(self.attention.q_proj(x) * self.span_proj(span))
         taps = self.normalise(torch.unflatten(logits, -1, (self.heads, -1)).transpose(1, 2))
-        taps = F.pad(taps, (0, 0, *self.margins))  # those of the margins are not read
-        heads = torch.unflatten(c_seen, -1, (self.heads, -1)).transpose(1, 2)
+        taps = F.pad(taps, (0, 0, *self.margins))  # outputs at the margins are cut off below
+        heads = torch.unflatten(c_context, -1, (self.heads, -1)).transpose(1, 2)
         first = self.margins[0]
         y = dynamic_convolution(heads, taps, first)[:, :, first : first + x.shape[1]]
         y = self.convolved_proj(y.transpose(1, 2).flatten(2).to(c.dtype))
         state = flow.state
-        if tokens is not None and values is not None:
-            few = len(x_seen[0]) - self.kernel + 1  # cloned: a view would hold the whole segment
+        if old_x is not None and old_c is not None:
+            begin = x_context.shape[1] - (self.kernel - 1)
+            # Cloned, because a view would keep the whole segment in memory.
             state = (
                 attended.state,
-                x_seen[:, few:].to(tokens.dtype).clone(),
-                c_seen[:, few:].to(values.dtype).clone(),
+                x_context[:, begin:].to(old_x.dtype).clone(),
+                c_context[:, begin:].to(old_c.dtype).clone(),
             )
         return flow._replace(x=attended.x + y, state=state)
 
-    def _behind(
+    def _with_context(
         self, before: Float[Tensor, "b m w"] | None, x: Float[Tensor, "b l w"]
     ) -> Float[Tensor, "b n w"]:
-        """Return `x` with what kernels see around it: zeros, or a stream's last tokens."""
+        """Return `x` together with the tokens around it that the kernels read.
+
+        These are zeros on both sides, or `before`, the last tokens of a stream.
+        """
         if before is None:
             return F.pad(x, (0, 0, *self.margins))
         return torch.cat((before.to(x.dtype), x), dim=1)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty memory, and zeros in place of the last `kernel - 1` tokens."""
+        """Return an empty memory for attention, and zeros for the last `kernel - 1` tokens."""
         attended = self.attention.initial_state(batch_size, memory)
         widths = self.values_proj.in_features, self.values_proj.out_features
         like = self.values_proj.weight

@@ -49,11 +49,11 @@ class CosineFeatures:
         self.cos, self.sin = cos, sin
 
     def at_rows(self, rows: slice) -> "CosineFeatures":
-        """Return the map of some of the positions."""
+        """Return the feature map at the positions `rows`."""
         return CosineFeatures(self.cos[:, rows], self.sin[:, rows])
 
     def shaped(self, x: Float[Tensor, "b h *r k"]) -> tuple[Tensor, Tensor]:
-        """Return both tables against the rows of x, which may be folded into chunks."""
+        """Return the tables of cosines and sines in the shape of `x`, which may be in chunks."""
         shape = (-1, 1, *x.shape[2:-1], 1)
         return self.cos.reshape(shape), self.sin.reshape(shape)
 
@@ -69,7 +69,7 @@ class CosineFeatures:
         phi: Float[Tensor, "b h *r m"],
         x: Float[Tensor, "b h *r k"],
     ) -> Float[Tensor, "b h *r k"]:
-        """Return the gradient."""
+        """Return the gradient of `x` from that of its features `phi`."""
         del phi
         cos, sin = self.shaped(x)
         g_cos, g_sin = gradient.chunk(2, dim=-1)
@@ -80,7 +80,7 @@ class PlacedMaps(FeatureMaps):
     """Feature maps that depend on the position."""
 
     def at_rows(self, rows: slice) -> FeatureMaps:
-        """Return the maps of these positions."""
+        """Return the feature maps of queries and keys at the positions `rows`."""
         return self._replace(query=self.query.at_rows(rows), key=self.key.at_rows(rows))  # type: ignore[attr-defined]
 
 
@@ -99,7 +99,7 @@ def cosine_maps(
 
 
 class CosformerCore(FeatureCore):
-    """Cosine features with their horizon, and a state along time when causal."""
+    """Linear attention by cosine features; when causal, with running sums as its state."""
 
     def __init__(self, site: Site, *, horizon: Horizon, chunk: int) -> None:
         self.horizon = site.max_length if horizon == Horizon.max_length else None
@@ -117,7 +117,7 @@ class CosformerCore(FeatureCore):
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:
-        """Return the maps at the positions of these queries and keys."""
+        """Return the feature maps at the positions of these queries and keys."""
         longest = max(q.shape[2], k.shape[2])
         if self.horizon is not None:
             check_positions(longest, layout.start, self.horizon)
@@ -130,7 +130,7 @@ class CosformerCore(FeatureCore):
         )
 
     def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
-        """Return the empty sums, and the position of the next token."""
+        """Return sums of zeros, and 0 as the position of the next token."""
         memory = cast(Memory, super().initial_state(shape, like))
         return (*memory, like.new_zeros(shape[0], dtype=torch.int64))
 
@@ -142,7 +142,7 @@ class CosformerCore(FeatureCore):
         layout: Layout,
         state: tuple[Tensor, ...],
     ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
-        """Continue after what `state` has seen, at `layout.start` or where the state ended."""
+        """Continue from `state`, at `layout.start` or at the next position of the state."""
         *memory, position = state
         start = position if layout.start is None else layout.start
         o, after = super().extend(q, k, v, layout._replace(start=start), tuple(memory))

@@ -59,14 +59,18 @@ class GateStart(StrEnum):
 
 
 def levels(g: Float[Tensor, "b h s"], token: int) -> Float[Tensor, "b h s"]:
-    """Return F less that of one token, summed from that token outwards."""
+    """Return the running sums F of `g` minus F at `token`, summed outwards from that token."""
     before = g[..., 1 : token + 1].flip(-1).cumsum(-1).flip(-1)
     after = g[..., token + 1 :].cumsum(-1)
     return torch.cat((-before, torch.zeros_like(g[..., :1]), after), -1)
 
 
 class _Fades(torch.autograd.Function):
-    """`apply(g, first, rows, ahead)`: F_i - F_j of some queries, -inf ahead; or -|F_i - F_j|."""
+    """`apply(g, first, rows, ahead)`: what is added to the scores of `rows` queries from `first`.
+
+    That is F_i - F_j for query i and key j, and -inf for later keys; with `ahead`, -|F_i - F_j| for
+    all keys.
+    """
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, first: int, rows: int, ahead: bool) -> Tensor:
@@ -102,9 +106,10 @@ def fading_attention(
     visible: Bool[Tensor, "#b 1 #l s"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend, some queries at a time, whose scores are computed again in backward.
+    """Return attention with scores lowered by forget gates; with `g`, the gates' logarithms.
 
-    Where pairs are few, all queries attend at once, and scores stay.
+    The work is done for some queries at a time, whose scores are computed again in backward. If
+    there are few pairs of query and key, all queries attend at once and their scores are stored.
 
     Args:
         q: Queries of the last l tokens.
@@ -112,19 +117,19 @@ def fading_attention(
         v: Values.
         g: Logarithms of the gates.
         causal: Keys ahead are hidden. With `visible`, that mask decides alone.
-        visible: True where query i may see key j.
+        visible: True where query i may attend to key j.
         dropout: Probability that a weight is set to 0.
     """
     offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
-    few = math.prod(q.shape[:3]) * k.shape[2] <= FEW and k.shape[2] < SHORT
-    for rows in row_slices(q.shape[2], q.shape[2] if few else block_rows(q, k.shape[2])):
-        seen = slice(0, offset + rows.stop if plain else None)
+    is_small = math.prod(q.shape[:3]) * k.shape[2] <= FEW and k.shape[2] < SHORT
+    for rows in row_slices(q.shape[2], q.shape[2] if is_small else block_rows(q, k.shape[2])):
+        keys = slice(0, offset + rows.stop if plain else None)
         mask = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]
         attend = partial(_attend, first=offset + rows.start, plain=plain, dropout=dropout)
-        part = q[:, :, rows], k[:, :, seen], v[:, :, seen], g[..., seen], mask
+        part = q[:, :, rows], k[:, :, keys], v[:, :, keys], g[..., keys], mask
         parts.append(
             checkpoint(attend, *part, use_reentrant=False, preserve_rng_state=dropout > 0)
-            if torch.is_grad_enabled() and not few
+            if torch.is_grad_enabled() and not is_small
             else attend(*part)
         )
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
@@ -141,7 +146,10 @@ def _attend(
     plain: bool,
     dropout: float,
 ) -> Float[Tensor, "b h r v"]:
-    """Let the queries of tokens `first` and following attend."""
+    """Let r queries attend, of which the first is token `first` of the s keys.
+
+    `plain`: causality alone decides which keys are visible, and `visible` is None.
+    """
     fade: Tensor = _Fades.apply(g, first, q.shape[2], not plain)  # type: ignore[no-untyped-call]
     if plain:
         scores = fade.add_((q * q.shape[-1] ** -0.5) @ k.mT)
@@ -176,7 +184,7 @@ class ForgettingCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend over the sequence."""
+        """Attend over the whole sequence, within documents where the layout has them."""
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
         if layout.document is None or visible is None:
@@ -202,7 +210,7 @@ class ForgettingCore(nn.Module):
         return fading_attention(q, keys, v, g, causal=causal, visible=visible, dropout=dropout)
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-        """Return an empty memory of the last tokens; gates keep their precision."""
+        """Return an empty memory of the last tokens; the logarithms of gates stay in float32."""
         batch, heads, memory, width, value_width = shape
         if memory < 1:
             raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")
@@ -281,7 +289,7 @@ class Forgetting(MultiHead):
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l wider"], Float[Tensor, "b h l v"]]:
-        """Return queries, keys with the logarithms of gates behind them, and values."""
+        """Return queries, keys with the logarithm of the gate as last channel, and values."""
         x = blanked(x, layout, self.traits)
         q, k, v = super().project(x, layout)
         with full_precision(x):
@@ -293,5 +301,5 @@ class Forgetting(MultiHead):
     def gated(
         self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"], layout: Layout
     ) -> Float[Tensor, "b h l v"]:
-        """Norm what the heads read, and multiply it by their gates."""
+        """Apply the output norm and the output gate, where the layer has them."""
         return super().gated(o if self.norm is None else self.norm(o), x, layout)

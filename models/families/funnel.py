@@ -36,7 +36,7 @@ from lra.models.relative import SinusoidScores, normal_parameter
 
 
 class FunnelScores(SinusoidScores):
-    """Scores of sinusoids and of the kind of tokens, but to and from the CLS vector."""
+    """Scores by distance and by the kind of two tokens; 0 for pairs that include the CLS vector."""
 
     no_matrices = ("kind_bias", "kind_vector")
     kind_bias: nn.Parameter | None
@@ -52,13 +52,13 @@ class FunnelScores(SinusoidScores):
     def in_order(
         self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool
     ) -> Float[Tensor, "b h i j"]:
-        """Return what is added where queries and keys follow one another alike."""
+        """Return what is added to the scores if queries and keys have the same positions."""
         return self.zero_at_cls(q, super().in_order(q, keys, step, later=later))
 
     def between(
         self, q: Float[Tensor, "b h i k"], keys: int, at: At, *, later: bool
     ) -> Float[Tensor, "b h i j"]:
-        """Return what is added where they stand `at` steps of their own."""
+        """Return what is added to the scores if queries and keys have the positions `at`."""
         if at.queries == at.keys and q.shape[2] == keys:
             return self.in_order(q, keys, at.keys.step, later=later)
         return self.zero_at_cls(q, super().between(q, keys, at, later=later))
@@ -66,7 +66,7 @@ class FunnelScores(SinusoidScores):
     def zero_at_cls(
         self, q: Float[Tensor, "b h i k"], scores: Float[Tensor, "b h i j"]
     ) -> Float[Tensor, "b h i j"]:
-        """Add what tokens of one kind add, and nothing to and from the CLS vector."""
+        """Add the score for tokens of the same kind; set the CLS row and column to 0."""
         if self.kind_bias is None:
             return scores
         w, t = (part[:, None].to(q.dtype) for part in (self.kind_bias, self.kind_vector))
@@ -75,7 +75,7 @@ class FunnelScores(SinusoidScores):
 
 
 def by_distance(site: Site) -> bool:
-    """Say whether distances are turned into sinusoids."""
+    """Tell whether scores depend on sinusoids of distances: with positions=transformer_xl."""
     return site.positions == Positions.transformer_xl
 
 

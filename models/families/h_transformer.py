@@ -39,7 +39,7 @@ from lra.models.ops.numerics import sum_dtype
 
 
 class HTransformerCore(Roles):
-    """Hierarchical attention, and its relative bias where wanted."""
+    """Hierarchical attention, optionally with a relative bias."""
 
     no_matrices = ("relative",)
 
@@ -60,7 +60,7 @@ class HTransformerCore(Roles):
         )
 
     def bias(self, dtype: torch.dtype) -> Float[Tensor, "h c s"] | None:
-        """Return the bias of each cluster of a block with those of its neighbours and itself."""
+        """Return the bias of each cluster of a block for itself and the neighbouring clusters."""
         if self.relative is None:
             return None
         key = torch.arange(3 * self.block, device=self.relative.device)
@@ -74,7 +74,7 @@ class HTransformerCore(Roles):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Attend over the whole sequence."""
         return hierarchical_attention(
             q,
             k,
@@ -98,7 +98,7 @@ class HTransformerCore(Roles):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Continue; ValueError for more tokens than the state has levels for."""
+        """Continue from `state`; ValueError for more tokens than its levels can hold."""
         here = ClusterState(*cast(tuple[Tensor, ...], state))
         most = 0 if here.seen.device.type == "meta" else int(here.seen.max())
         if most + q.shape[2] > here.capacity:

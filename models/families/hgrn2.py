@@ -46,7 +46,7 @@ class LowerBounds(Roles):
         self.table = nn.Parameter(torch.zeros(depth, width))
 
     def forward(self, layer: int, dtype: torch.dtype) -> Float[Tensor, " e"]:
-        """Return the bounds of a layer behind the first."""
+        """Return the lower bounds of the decays of `layer`, which is not the first."""
         return self.table.to(dtype).softmax(0)[1 : layer + 1].sum(0)
 
 
@@ -88,7 +88,7 @@ class HGRN2(Recurrence):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return what tokens read, and the states behind the last."""
+        """Return the output of each token, and the states after the last token."""
         with full_precision(x):
             g, k = (by_head(each, self.heads) for each in self.gates(x))
             g = borders.after_borders(g)

@@ -128,7 +128,7 @@ class Hyena(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue behind the inputs in `flow.state`; with state None, behind nothing.
+        """Continue after the inputs in `flow.state`; with state None, start from nothing.
 
         Raises:
             ValueError: Without a state, the input is longer than the kernels.
@@ -144,9 +144,9 @@ class Hyena(Family):
     def _read(
         self, u: Float[Tensor, "b l e"], layout: Layout, state: State
     ) -> tuple[Float[Tensor, "b l d"], State]:
-        """Return v x_1 of every token, and the last inputs where there are some before.
+        """Return v x_1 of every token, and the last inputs if `state` is given.
 
-        Padding stands behind the real tokens.
+        Padding is moved behind the real tokens for the convolutions.
         """
         tokens, *inputs = (None,) if state is None else cast(tuple[Tensor, ...], state)
         u, tokens = short_convolution(u, self.taps, self.taps_bias, tokens)
@@ -170,14 +170,14 @@ class Hyena(Family):
         return (v * gates[0]).mT, None if state is None else tuple(after)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return zeros in place of what a token remembers besides its own inputs."""
+        """Return zeros for the earlier inputs that a token can read."""
         check_length(memory, self.traits.max_length)
         dtype, (inner, taps) = sum_dtype(self.taps), self.taps.shape
         shapes = [(taps - 1, inner), *[(self.skip.shape[1], memory - 1)] * len(self.skip)]
         return tuple(self.taps.new_zeros(batch_size, *shape, dtype=dtype) for shape in shapes)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Let the network learn without decay, and its table slowly; taps are no matrices."""
+        """Exclude the networks from weight decay, and lower the learning rate of their tables."""
         names = dict(self.named_parameters())
         network = Tuning(learning_rate_scale=self.rate, weight_decay=0.0)
         special = {name: network for name in names if name.startswith("kernel.")}

@@ -28,20 +28,20 @@ class Identity(Family):
             row_stochastic=True,
             sees_order=False,
         )
-        has = biases(site, bias)
-        self.v_proj = projection(site.width, site.inner_width, bias=has.qkv)
-        self.out_proj = projection(site.inner_width, site.width, bias=has.output)
+        with_biases = biases(site, bias)
+        self.v_proj = projection(site.width, site.inner_width, bias=with_biases.qkv)
+        self.out_proj = projection(site.inner_width, site.width, bias=with_biases.output)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Project twice: no token sees another."""
+        """Apply both projections; no token depends on another."""
         x = blanked(x, layout, self.traits)
         y: Tensor = self.out_proj(self.v_proj(x))
         return y
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue: there is nothing to remember."""
+        """Continue; nothing is remembered."""
         return flow.with_x(self.forward(flow.x, layout))
 
     def initial_state(self, batch_size: int, memory: int) -> State:  # noqa: ARG002
-        """Return the state of a mixer that needs none: an empty tuple, of any memory."""
+        """Return an empty tuple, because the mixer remembers nothing."""
         return ()

@@ -63,7 +63,10 @@ def content_lambda(
     v: Float[Tensor, "b u l v"],
     keep: Bool[Tensor, "b l"] | None,
 ) -> Float[Tensor, "b h l v"]:
-    """Apply the map of the whole content; values at padding are 0."""
+    """Apply the map that the whole content makes of `logits` and `v` to the queries.
+
+    Values at padding must be 0.
+    """
     if keep is not None:
         logits = logits.masked_fill(~keep[:, None, :, None], NEVER)
     content = (logits.softmax(2).mT @ v).sum(1)
@@ -76,7 +79,10 @@ def local_lambda(
     offsets: Float[Tensor, "u r k"],
     left: int,
 ) -> Float[Tensor, "b h l v"]:
-    """Apply the maps of the positions around each query; the last values are the queries' own."""
+    """Apply the maps of the positions around each query; `left` of them precede the query.
+
+    The l queries are those of the last l of s values.
+    """
     past, heads = v.shape[2] - q.shape[2], q.shape[1]
     taps = F.pad(q[:, None] @ offsets[:, None].mT, (0, 0, past, 0))
     values = v[:, :, None].expand(-1, -1, heads, -1, -1)
@@ -91,7 +97,11 @@ def global_lambda(
     *,
     causal: bool,
 ) -> Float[Tensor, "b h l v"]:
-    """Apply the maps of all positions; of `offsets` the last is 0, or the middle one."""
+    """Apply the maps of all positions.
+
+    `offsets` has one vector per distance; distance 0 is the last one if causal, else the middle
+    one.
+    """
     length, middle = q.shape[2], offsets.shape[1] - 1 if causal else offsets.shape[1] // 2
     near = offsets[:, middle + 1 - length : (middle + length if not causal else None)]
     scores = q[:, None] @ F.pad(near, (0, 0, 1, 0))[:, None].mT
@@ -104,7 +114,7 @@ def global_lambda(
 
 
 class LambdaNorm(StrEnum):
-    """What queries and values pass before they are used."""
+    """Norm of queries and values."""
 
     layer = auto()
     """LayerNorm over the channels of all heads."""
@@ -166,7 +176,7 @@ class LambdaLayer(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue behind the map of the content so far and the values that a window still sees."""
+        """Continue from `flow.state`: sums of the content so far, and values within the window."""
         x, dtype = blanked(flow.x, layout, self.traits), sum_dtype(flow.x)
         q = self._split(self.q_norm(self.q_proj(x)), self.heads)
         logits = self._split(self.k_proj(x), self.depth)
@@ -196,7 +206,7 @@ class LambdaLayer(Family):
         return torch.unflatten(x, -1, (parts, -1)).transpose(1, 2)
 
     def _empty(self, batch_size: int, like: Tensor) -> State:
-        """Return no content, and zeros in place of the values that a window sees before."""
+        """Return sums without content, and zeros for the values before the first token."""
         values = self.v_proj.out_features // self.depth
         shape = (batch_size, self.depth, self.key_width)
         past = CausalContent(
@@ -206,7 +216,7 @@ class LambdaLayer(Family):
         return tuple(past), like.new_zeros(batch_size, self.depth, earlier, values)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the empty map and window, whatever the memory.
+        """Return empty sums and an empty window, of one size for any `memory`.
 
         Raises:
             Unsupported: It sees later tokens, or positions of all tokens.
@@ -222,7 +232,7 @@ class LambdaLayer(Family):
 
 
 def check_window(window: int | None, reach: int, *, causal: bool) -> None:
-    """Raise ValueError for a window that is none, has no middle, or reaches beyond all tokens."""
+    """Raise ValueError for a window below 1, of even size if bidirectional, or beyond `reach`."""
     if window is None:
         return
     if window < 1 or (window > reach and window != WINDOW):

@@ -55,7 +55,7 @@ NORM_EPSILON = 1e-6
 
 
 class LatentCore(ExactCore):
-    """Attention whose keys are wider than its values, and what positions add to the scores."""
+    """Exact attention with keys that are wider than the values."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site, padded_sdpa, memory=Growth(1.0))
@@ -67,7 +67,7 @@ class LatentCore(ExactCore):
 
 
 def norm_latents(x: Float[Tensor, "*l c"], norm: nn.RMSNorm) -> Float[Tensor, "*l c"]:
-    """Norm in the precision of the norm's weights, whatever autocast made of the vectors."""
+    """Apply `norm` to `x` in the precision of its weights, also under autocast."""
     return cast(Tensor, norm(x.to(norm.weight.dtype)))
 
 
@@ -103,7 +103,8 @@ class LatentAttention(Family):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        width, heads, has = site.head_width, site.heads, biases(site, bias, default=False)
+        width, heads = site.head_width, site.heads
+        with_biases = biases(site, bias, default=False)
         self.heads, self.head_width = heads, width
         self.kv_width = 4 * width if kv_width is None else kv_width
         rotary = 2 * -(-width // 4) if rotary_width is None else rotary_width
@@ -112,28 +113,30 @@ class LatentAttention(Family):
         self.rotary_width = rotary if site.positions == Positions.rotary else 0
         of_queries = heads * (width + self.rotary_width)
         self.q_proj = projection(
-            site.width, of_queries if query_width is None else query_width, bias=has.qkv
+            site.width, of_queries if query_width is None else query_width, bias=with_biases.qkv
         )
         self.q_norm: nn.RMSNorm | None = None
         self.q_up: nn.Linear | None = None
         if query_width is not None:
             self.q_norm = nn.RMSNorm(query_width, NORM_EPSILON)
             self.q_up = projection(query_width, of_queries, bias=False)
-        self.kv_proj = projection(site.width, self.kv_width + self.rotary_width, bias=has.qkv)
+        self.kv_proj = projection(
+            site.width, self.kv_width + self.rotary_width, bias=with_biases.qkv
+        )
         self.kv_norm = nn.RMSNorm(self.kv_width, NORM_EPSILON)
         self.k_up = projection(self.kv_width, heads * width, bias=False)
         self.v_up = projection(self.kv_width, heads * width, bias=False)
-        self.out_proj = projection(heads * width, site.width, bias=has.output)
+        self.out_proj = projection(heads * width, site.width, bias=with_biases.output)
         self.core = LatentCore(site)
         self.traits = self.core.traits
 
     @property
     def attends_at(self) -> bool:
-        """Whether `attend` takes queries and keys at positions of their own."""
+        """Whether `attend` accepts separate positions for queries and keys (`at`)."""
         return self.traits.cross
 
     def attention_core(self) -> Core:
-        """Return what stands between the projections, to be measured by itself."""
+        """Return the attention between the projections, to be measured by itself."""
         return self.core
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
@@ -141,7 +144,7 @@ class LatentAttention(Family):
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def placed(self, x: Float[Tensor, "b l d"], place: Int[Tensor, " b"] | None) -> Place:
-        """Return the rotation that queries and keys of one place share, where there is one."""
+        """Return the rotation at `place`; without rotary positions, return `place` itself."""
         return rotation(x, self.rotary_width, place) if self.rotary_width else place
 
     def queries(self, x: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
@@ -158,7 +161,7 @@ class LatentAttention(Family):
     def latents(
         self, x: Float[Tensor, "b l d"], place: Place
     ) -> tuple[Float[Tensor, "b 1 l r"], Float[Tensor, "b 1 l c"]]:
-        """Return what a state holds: the rotary part of the keys, and the compressed vectors."""
+        """Return what a state stores for each token: the rotary part of its key, and its latent."""
         content, rotary = torch.split(
             self.kv_proj(x)[:, None], [self.kv_width, self.rotary_width], -1
         )
@@ -168,21 +171,21 @@ class LatentAttention(Family):
     def heads_of(
         self, rotary: Float[Tensor, "b 1 s r"], latent: Float[Tensor, "b 1 s c"]
     ) -> tuple[Float[Tensor, "b h s k"], Float[Tensor, "b h s v"]]:
-        """Make the keys and values of all heads."""
+        """Return the keys and values of all heads, computed from the latents."""
         k, v = self.split(self.k_up(latent[:, 0])), self.split(self.v_up(latent[:, 0]))
         return torch.cat((k, rotary.expand(-1, self.heads, -1, -1)), -1), v
 
     def by_head(self, dtype: torch.dtype) -> tuple[Float[Tensor, "h k c"], Float[Tensor, "h v c"]]:
-        """Return the maps from compressed vectors to keys and to values."""
+        """Return the matrices of each head that map latents to keys and to values."""
         shape = (self.heads, self.head_width, self.kv_width)
         return self.k_up.weight.view(shape).to(dtype), self.v_up.weight.view(shape).to(dtype)
 
     def merge(self, o: Float[Tensor, "b h l v"]) -> Float[Tensor, "b l d"]:
-        """Join the heads and project."""
+        """Join the heads, and apply the output projection."""
         return cast(Tensor, self.out_proj(o.transpose(1, 2).flatten(-2)))
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
+        """Attend over the whole sequence."""
         x = blanked(x, layout, self.traits)
         place = self.placed(x, layout.start)
         k, v = self.heads_of(*self.latents(x, place))

@@ -89,7 +89,7 @@ def log_shares(
 
 
 def check_direction(feature_map: FeatureChoice, causal: bool) -> None:
-    """Raise `Unsupported` for features that see the whole length where that is not allowed."""
+    """Raise `Unsupported` for features of the whole length in a causal mixer."""
     if causal and feature_map == FeatureChoice.softmax_dims:
         raise Unsupported(
             "softmax_dims takes a softmax over the whole length: it cannot be causal; choose "
@@ -117,7 +117,7 @@ def linear_attention(
     causal: bool = False,
     chunk: int = 64,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend over all kept keys or, when causal, over those up to each query's own position."""
+    """Let each query attend to all keys that `keep` allows; if causal, to those up to itself."""
     check_direction(feature_map, causal)
     maps = linear_maps(feature_map, q.shape[-1])
     if causal:
@@ -128,7 +128,7 @@ def linear_attention(
 
 
 class LinearCore(FeatureCore):
-    """`linear_attention` with its options, and its state along time when causal."""
+    """`linear_attention` with its options; when causal, with running sums as its state."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class LinearCore(FeatureCore):
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:
-        """Return the feature maps."""
+        """Return the feature maps, which are the same for all tokens."""
         del k, layout
         maps = linear_maps(self.feature_map, q.shape[-1], self.variant)
         return maps._replace(normalise=not self.by_length)
@@ -180,7 +180,7 @@ class LinearCore(FeatureCore):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Attend over the whole sequence."""
         if self.feature_map == FeatureChoice.softmax_dims:
             k = log_shares(k, layout.keep)
         o = super().forward(q, k, v, layout)

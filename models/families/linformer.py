@@ -42,7 +42,7 @@ from lra.models.ops.low_rank.length_map import MATRIX, POOL, LengthMap, Projecti
 
 
 class LinformerCore(nn.Module):
-    """Softmax attention to slots."""
+    """Softmax attention of the queries to slots, which are projections of keys and values."""
 
     def __init__(self, site: Site, length_map: LengthMap, *, masked: bool) -> None:
         super().__init__()
@@ -66,12 +66,12 @@ class LinformerCore(nn.Module):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Map keys and values to slots, and attend to them."""
         keep = self.checked_keep(layout, k.shape[2])
         return self.attend(q, self.reduced(k, 0, keep), self.reduced(v, 1, keep), keep)
 
     def checked_keep(self, layout: Layout, length: int) -> Bool[Tensor, "b n"] | None:
-        """Return the mask of padding, if any; refuse more tokens than the maps have columns."""
+        """Return the mask of padding or None; ValueError for more tokens than the maps take."""
         if length > self.length_map.max_length:
             raise ValueError(
                 f"Linformer maps at most max_length={self.length_map.max_length} tokens: got "
@@ -82,7 +82,7 @@ class LinformerCore(nn.Module):
     def reduced(
         self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
     ) -> Float[Tensor, "b h s c"]:
-        """Map the tokens of every head to slots."""
+        """Map the tokens of every head to slots, with map `number` (keys or values)."""
         if not self.length_map.joined:
             return cast(Tensor, self.length_map(x, number, keep))
         side_by_side = x.transpose(1, 2).flatten(-2)[:, None]
@@ -96,7 +96,7 @@ class LinformerCore(nn.Module):
         v: Float[Tensor, "b h s v"],
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend to slots; pooling windows of padding alone are hidden."""
+        """Let queries attend to slots; slots that pool padding alone are hidden."""
         visible = None
         if keep is not None and self.length_map.projection not in MATRIX:
             visible = self.length_map.tokens_held(keep.float())[:, None, None] > 0
@@ -179,9 +179,10 @@ class Linformer(MultiHead):
         self.early = linear and not self.positions_inside and 2 * site.width >= slots
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length; `early`: slots are made of x, and keys and values of slots.
+        """Mix along the length.
 
-        Where there are more slots than tokens, it is the tokens that are projected.
+        With `early`, slots are made of `x` first, and then keys and values of the slots. With more
+        slots than tokens, keys and values are projected first, which is cheaper.
         """
         if not self.early or x.shape[1] < self.core.length_map.slots:
             return super().forward(x, layout)

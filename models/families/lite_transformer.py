@@ -93,7 +93,7 @@ class LongShortRangeAttention(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue both branches; with state None, from nothing."""
+        """Continue both branches from `flow.state`; with state None, start both from nothing."""
         attended, convolved = torch.split(flow.x, self.widths, dim=-1)
         before, behind = cast(tuple[State, State], flow.state or (None, None))
         one = self.attention.extend(Flow(attended, before), layout)
@@ -102,6 +102,6 @@ class LongShortRangeAttention(Family):
         return flow._replace(x=torch.cat((one.x, other.x), dim=-1), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return those of both branches."""
+        """Return the empty states of both branches."""
         attention = self.attention.initial_state(batch_size, memory)
         return attention, self.convolution.initial_state(batch_size, memory)

@@ -69,9 +69,9 @@ def local_attention(
         look_back: Blocks before its own that a token sees.
         look_forward: Blocks behind its own that a token sees.
         causal: Whether later tokens are hidden.
-        keep: False for keys that nobody sees. A query left without a key gives 0.
+        keep: False for keys to hide. A query left without a key returns 0.
         slopes: How fast the scores of each head fall with distance (ALiBi).
-        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
     """
     length = q.shape[2]
     others = -(-length // block) - 1
@@ -125,7 +125,7 @@ def comb_attention(
 
 
 class LocalCore(nn.Module):
-    """The pattern, ALiBi and the state along time."""
+    """Attention within blocks, with ALiBi and a state along time."""
 
     slopes: Float[Tensor, " h"] | None
 
@@ -179,7 +179,7 @@ class LocalCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend within the block and those it looks at."""
+        """Let each query attend to its block and to the neighbouring blocks in reach."""
         dropout = self.dropout if self.training else 0.0
         if self.longest is None:
             return local_attention(
@@ -232,7 +232,7 @@ class LocalCore(nn.Module):
         pieces = -(-length // size)
 
         def cut(x: Tensor, width: int) -> Tensor:
-            """Return what each piece sees, one piece after another in the batch."""
+            """Return windows of `width` keys, one piece after another along the batch."""
             x = F.pad(x, (0, 0, 0, pieces * size - length))
             return x.unfold(2, width, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
 

@@ -58,7 +58,7 @@ STARTS: Mapping[str, str] = {
 
 
 class LongformerCore(nn.Module):
-    """The windows of the undilated heads, and those of the dilated ones."""
+    """One window core for undilated heads, and one for dilated heads."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class LongformerCore(nn.Module):
         layout: Layout,
         beyond: GlobalKeys | None = None,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend within the windows, and to `beyond`."""
+        """Attend within the windows, and to the keys `beyond` that all queries read."""
         if len(self.parts) == 1:
             return cast(Tensor, self.parts[0](q, k, v, layout, beyond))
         outputs: list[Tensor] = []
@@ -126,7 +126,7 @@ class LongformerCore(nn.Module):
         return zip(*(torch.split(x, self.counts, 1) for x in tensors), strict=True)
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-        """Return the empty state of every part."""
+        """Return the empty states of both cores."""
         if self.sees_cls:
             raise Unsupported(
                 "every later token would attend to a global CLS vector, which the state of fixed "
@@ -158,7 +158,7 @@ class LongformerCore(nn.Module):
 
 
 def _join(parts: list[Float[Tensor, "b _ l v"]]) -> Float[Tensor, "b h l v"]:
-    """Put heads together, those of a token side by side: merging them later copies nothing."""
+    """Concatenate heads along axis 1, stored so that merging heads later needs no copy."""
     return torch.cat([part.transpose(1, 2) for part in parts], dim=2).transpose(1, 2)
 
 
@@ -247,9 +247,9 @@ class Longformer(MultiHead):
         return super().forward(x, layout)
 
     def _with_cls(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b h l k"]:
-        """Let the first token see all and be seen by all.
+        """Let the first token attend to all tokens, and all tokens to it.
 
-        The others have their windows among themselves, so that no mask is needed.
+        The other tokens attend within windows that exclude it, so no mask is needed.
         """
         first = x.new_zeros(x.shape[0], 1, dtype=torch.int64)
         reach = 1 if self.traits.causal else x.shape[1]
@@ -267,7 +267,7 @@ class Longformer(MultiHead):
     def _with_mask(
         self, x: Float[Tensor, "b l d"], is_global: Bool[Tensor, "b l"], layout: Layout
     ) -> Float[Tensor, "b h l k"]:
-        """Let any tokens see all and be seen by all."""
+        """Let the tokens marked in `is_global` attend to all, and all to them."""
         q, k, v = self.project(x, layout)
         keep = torch.ones_like(is_global) if layout.keep is None else layout.keep
         most = int(is_global.sum(1).max())
@@ -290,7 +290,10 @@ class Longformer(MultiHead):
         x: Float[Tensor, "b l d"],
         layout: Layout,
     ) -> Float[Tensor, "b h g k"]:
-        """Let the global `tokens`, which stand at `positions`, attend to all of `x`."""
+        """Return the outputs of the global `tokens`, which attend to all of `x`.
+
+        They are at `positions`.
+        """
         q = self.split(self.query_global(tokens))
         weigh = partial(
             global_weights,
@@ -314,7 +317,7 @@ class Longformer(MultiHead):
 def _start_from_ordinary(
     module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object
 ) -> None:
-    """Let weights without global projections be loaded: they start as copies."""
+    """Load weights that lack global projections: these start as copies of the others."""
     del module
     for name, start in STARTS.items():
         for kind in ("weight", "bias"):

@@ -131,7 +131,7 @@ class LRU(StateSpace):
         before: Complex[Tensor, "b n"] | None,
         keep: Bool[Tensor, "b l"] | None,
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b n"] | None]:
-        """Return what tokens read from each end, and the states behind the last one."""
+        """Return what tokens read from each end, and the states after the last one."""
         return read_shared(self.recurrence, self.readout.to(u.dtype), u, before, keep)
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:

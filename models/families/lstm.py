@@ -58,7 +58,7 @@ class LSTMCells(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l d"], state: State
     ) -> tuple[Float[Tensor, "b l h"], State]:
-        """Return h of every token, and (h, c) behind the last."""
+        """Return h of every token, and (h, c) after the last."""
         weights: dict[str, Tensor] = dict(self.lstm.named_parameters())
         if self.weight_drop and self.training:
             dropped = nn.functional.dropout(weights["weight_hh_l0"], self.weight_drop)
@@ -98,7 +98,7 @@ class LSTMCells(nn.Module):
 def _cudnn_for(training: bool) -> Iterator[None]:
     """Let cuDNN run but where gradients are taken in evaluation, which it refuses.
 
-    It warns of weights that do not lie behind each other, as after weight_drop.
+    It warns of weights that do not lie one after the other, as after weight_drop.
     """
     cudnn: Any = torch.backends.cudnn
     settings = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32")}

@@ -65,7 +65,7 @@ class Activation(StrEnum):
 
 
 class LunaState(NamedTuple):
-    """The causal form's state along time; zeros at first."""
+    """The state along time of the causal form; all zeros before the first token."""
 
     packed: Float[Tensor, "b h k s"]
     """Sum of k_i^T A_i."""
@@ -86,7 +86,10 @@ def causal_luna(
     dropout: float = 0.0,
     state: LunaState | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], LunaState]:
-    """Pack and unpack with what has come so far, `packing` being A, and the queries scaled."""
+    """Pack and unpack the tokens so far: `packing` is A of the module's docstring, `q` is scaled.
+
+    Return the outputs, and the state after the last token.
+    """
     if state is None:
         zeros, slots = packing.new_zeros, packing.shape[-1]
         shape, seen = q.shape[:2], torch.zeros(q.shape[0], dtype=torch.long, device=q.device)
@@ -106,7 +109,7 @@ def causal_luna(
 
 
 class Slots(Roles):
-    """The slots that the first layer begins with, N(0, 1 / width)."""
+    """The slots that enter the first layer, drawn from N(0, 1 / width)."""
 
     no_matrices = ("weight",)
 
@@ -160,9 +163,9 @@ class Luna(Family):
         self.norm_residual = norm_residual
         content = ["kv_proj"] if tie_kv else ["k_proj", "v_proj"]
         packed = ["pack_k_proj"] if site.causal else [f"pack_{name}" for name in content]
-        has = biases(site, bias)
+        with_biases = biases(site, bias)
         for name in ("q_proj", "pack_q_proj", *content, *packed, "out_proj"):
-            has_bias = has.output if name == "out_proj" else has.qkv
+            has_bias = with_biases.output if name == "out_proj" else with_biases.qkv
             projection = nn.Linear(site.width, site.width, bias=has_bias)
             nn.init.xavier_uniform_(projection.weight, 1.0 if name == "out_proj" else 2**-0.5)
             if has_bias:
@@ -185,24 +188,24 @@ class Luna(Family):
         )
 
     def project(self, name: str, x: Float[Tensor, "b l d"], heads: int) -> Float[Tensor, "b h l k"]:
-        """Return one projection by head."""
+        """Apply the projection `name` to `x`, and fold its width into heads."""
         return torch.unflatten(self.get_submodule(name)(x), -1, (heads, -1)).transpose(1, 2)
 
     def content(
         self, prefix: str, x: Float[Tensor, "b l d"], heads: int
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"]]:
-        """Return keys and values: one projection if tied."""
+        """Return keys and values of `x`; one projection serves as both if `tie_kv`."""
         if self.tied:
             both = self.project(f"{prefix}kv_proj", x, heads)
             return both, both
         return self.project(f"{prefix}k_proj", x, heads), self.project(f"{prefix}v_proj", x, heads)
 
     def rate(self) -> float:
-        """Return the dropout probability of this moment."""
+        """Return the current dropout probability: 0 in evaluation."""
         return self.dropout if self.training else 0.0
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Take the slots from `flow.stream` and hand them on; causal: continue from the state."""
+        """Read the slots from `flow.stream` and pass them on; if causal, continue from a state."""
         flow = flow.with_x(blanked(flow.x, layout, self.traits))
         if self.traits.causal:
             return self.continued(flow, layout)
@@ -222,7 +225,7 @@ class Luna(Family):
         x: Float[Tensor, "b l d"],
         keep: Bool[Tensor, "b l"] | None,
     ) -> Float[Tensor, "b s d"]:
-        """Let every slot, normed, look at the real tokens."""
+        """Let every slot of `p`, already normed, attend to the real tokens."""
         q = self.project("pack_q_proj", p, self.pack_heads)
         k, v = self.content("pack_", x, self.pack_heads)
         visible = None if keep is None else keep[:, None, None]
@@ -234,7 +237,10 @@ class Luna(Family):
         packed: Float[Tensor, "b s d"],
         keep: Bool[Tensor, "b l"] | None,
     ) -> Float[Tensor, "b l d"]:
-        """Let every token look at the packed slots, at most as many as there are real tokens."""
+        """Let every token attend to the packed slots.
+
+        With `dynamic_projection`, a row uses at most as many slots as it has real tokens.
+        """
         visible = None
         if self.dynamic and keep is not None:
             slot = torch.arange(packed.shape[1], device=x.device)
@@ -248,7 +254,7 @@ class Luna(Family):
         return y
 
     def packing(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l s"]:
-        """Return A: how much each token gives to each slot when causal."""
+        """Return A, how much each token adds to each slot in the causal form."""
         pq = self.project("pack_q_proj", self.slots.weight[None], self.heads)
         pk = self.project("pack_k_proj", x, self.heads)
         precise = sum_dtype(x)
@@ -262,7 +268,7 @@ class Luna(Family):
             return F.dropout(positive, self.rate())
 
     def continued(self, flow: Flow, layout: Layout) -> Flow:
-        """Mix along the length, the past being in the state."""
+        """Mix along the length in the causal form, after the tokens in `flow.state`."""
         x = flow.x
         packing = self.packing(x)
         q = self.project("q_proj", x, self.heads)
@@ -283,7 +289,7 @@ class Luna(Family):
         return flow._replace(x=y, state=None if flow.state is None else tuple(state))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the empty sums: their size does not depend on the memory requested."""
+        """Return sums of zeros, of one size for any `memory`."""
         del memory
         like, slots = self.slots.weight, len(self.slots.weight)
         dtype, shape = sum_dtype(like), (batch_size, self.heads)

@@ -68,7 +68,7 @@ class Mamba(Recurrence):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return what tokens read, and the states and inputs of the convolution behind the last."""
+        """Return the output of each token, and the states and convolution inputs after the last."""
         state, *inputs = before
         (u,), tails = self.convolutions([self.input_proj(x)], inputs, borders, silu=True)
         chosen = self.choice_map(u)
@@ -87,5 +87,5 @@ class Mamba(Recurrence):
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Gate and project what tokens read."""
+        """Gate the outputs by `x`, and project them."""
         return cast(Tensor, self.out_proj(o * F.silu(self.gate_proj(x))))

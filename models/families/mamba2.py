@@ -128,7 +128,7 @@ class Mamba2(LogLinearMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return what tokens read, and the states and inputs of convolutions behind the last."""
+        """Return the output of each token, and the states and convolution inputs after the last."""
         held, inputs = self.held(before)
         streams = (self.input_proj(x), self.write_proj(x), self.read_proj(x))
         centred = self.sides == 2
@@ -160,14 +160,14 @@ class Mamba2(LogLinearMixer):
         return o.transpose(1, 2).flatten(2), (*after, *tails)
 
     def _shared(self, x: Float[Tensor, "b l e"], side: int) -> Float[Tensor, "b h l n"]:
-        """Hand B or C of one end to all heads of each group."""
+        """Copy B or C of direction `side` to all heads of each group."""
         parts = x.view(*x.shape[:2], self.sides, self.groups, self.states)[:, :, side]
         return parts.transpose(1, 2).repeat_interleave(self.heads // self.groups, 1)
 
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Gate, norm and project; or norm first."""
+        """Gate, norm and project the outputs; or norm before the gate."""
         gate = F.silu(self.gate_proj(x))
         y = self.norm(o) * gate if self.sides == 2 else self.norm(o * gate)
         return cast(Tensor, self.out_proj(y))

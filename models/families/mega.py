@@ -80,12 +80,12 @@ class Relative(StrEnum):
 
 
 def laplace(scores: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """Return the share of a normal distribution that lies below: close to relu(x)^2 around 1."""
+    """Return the probability that a normal variable is below each score: about relu(x)^2 near 1."""
     return (1 + torch.erf((scores - LAPLACE_MEAN) / (LAPLACE_DEVIATION * 2**0.5))) / 2
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
-    """Return a linear map, N(0, 0.02), with a bias of zeros."""
+    """Return a linear map with weights from N(0, 0.02) and a bias of zeros."""
     layer = nn.Linear(inputs, outputs)
     nn.init.normal_(layer.weight, std=0.02)
     nn.init.zeros_(layer.bias)
@@ -107,7 +107,7 @@ class DistanceTable(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, distances: Spacing, number: int) -> Float[Tensor, " t"]:
-        """Look them up; those of keys out of sight may be any."""
+        """Return the learned numbers of `number` distances; any number for hidden keys."""
         row = distances.ids(number, self.weight.device) - self.least
         return self.weight[row.clamp(0, len(self.weight) - 1)]
 
@@ -126,7 +126,7 @@ class RotaryScores(nn.Module):
             nn.init.normal_(vector, std=0.02)
 
     def forward(self, distances: Spacing, number: int) -> Float[Tensor, " t"]:
-        """Turn and multiply."""
+        """Return the scores of `number` distances: rotated first vector times second vector."""
         return rotate(self.query.expand(1, 1, number, -1), distances)[0, 0] @ self.key
 
 
@@ -205,7 +205,7 @@ class Mega(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, from an empty one."""
+        """Continue from `flow.state`; with state None, start from an empty state."""
         return self.gated_extend(flow, layout, flow.x, nn.Identity())
 
     def gated_extend(
@@ -215,7 +215,7 @@ class Mega(Family):
         residual: Float[Tensor, "b l d"],
         dropout: Callable[[Tensor], Tensor],
     ) -> Flow:
-        """Return u (g - residual); `dropout` falls on mx and on g."""
+        """Return u (g - residual), as in the module's docstring; mx and g pass `dropout`."""
         x = blanked(flow.x, layout, self.traits)
         before, window = (
             (None, None) if flow.state is None else cast(tuple[Tensor, State], flow.state)
@@ -240,10 +240,10 @@ class Mega(Family):
         keep: Bool[Tensor, "b l"] | None,
         state: State,
     ) -> tuple[Float[Tensor, "b 1 l e"], State]:
-        """Return the weighted values of each token, and what is remembered behind the last.
+        """Return the weighted values of each token, and the keys and values to remember.
 
-        Pieces of the length are worked on with all that any position in a chunk could see: without
-        a state they are the chunks.
+        The length is cut into pieces, each with all keys that any of its queries may attend to.
+        Without a state, the pieces are the chunks.
         """
         length, chunk = q.shape[2], self.chunk_length
         if self.limited and state is None and length > self.longest:
@@ -277,7 +277,7 @@ class Mega(Family):
             visible = visible.flatten(0, 1)[:, None]
 
         def cut(x: Tensor, width: int) -> Tensor:
-            """Return what each piece sees, one piece after another in the batch."""
+            """Return windows of `width` tokens, one piece after another along the batch."""
             x = F.pad(x, (0, 0, 0, spare))
             return x.unfold(2, width, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
 
@@ -292,7 +292,10 @@ class Mega(Family):
         v: Float[Tensor, "b 1 s e"],
         visible: Bool[Tensor, "#b 1 #l s"] | None,
     ) -> Float[Tensor, "b 1 l e"]:
-        """Attend, the last key being that of the last query; of many queries, some at a time."""
+        """Attend; the last key belongs to the last query.
+
+        With `query_block`, that many queries are computed at once, and again in backward.
+        """
         length, keys = q.shape[2], k.shape[2]
         # From the first key's distance of the last query down to the last key's of the first.
         bias = None if self.relative is None else self.relative(
@@ -322,7 +325,11 @@ class Mega(Family):
         distances: Float[Tensor, " t"] | None,
         visible: Bool[Tensor, "#b 1 #r s"] | None,
     ) -> Float[Tensor, "b 1 r e"]:
-        """Attend; `distances` are what is added to the scores of t = r + s - 1 distances."""
+        """Attend with r queries to s keys.
+
+        `distances` is added to the scores: one number for each of the t = r + s - 1 distances, from
+        the largest down.
+        """
         keys = k.shape[2]
         dropout = self.attention_dropout if self.training else 0.0
         scaled = self.attention == Weighting.softmax
@@ -342,9 +349,9 @@ class Mega(Family):
         return F.dropout(weights, dropout).to(v.dtype) @ v
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty average, and no keys and values of the open chunk.
+        """Return an empty moving average, and empty keys and values of the open chunk.
 
-        Without chunks they are those of the last `memory` tokens, the newest included.
+        Without chunks these hold the last `memory` tokens, including the newest.
         """
         if memory < 1:
             raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")

@@ -50,7 +50,7 @@ def least_squares(
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], Parts]:
-    """Return o, in the dtype of `v`, and H and G behind the last token, of keys by root Lambda.
+    """Return o, in the dtype of `v`, and H and G after the last token, of keys by root Lambda.
 
     Args:
         q: Queries.
@@ -105,7 +105,7 @@ class MesaNet(CausalRecurrence):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return what tokens read, and H, G and inputs of convolutions behind the last."""
+        """Return the output of each token, and H, G and convolution inputs after the last token."""
         of_keys, of_values, *inputs = before
         projected, tails = self.convolutions((self.q_proj(x), self.k_proj(x)), inputs, borders)
         v = by_head(self.v_proj(x), self.heads)
@@ -122,6 +122,6 @@ class MesaNet(CausalRecurrence):
         return o.transpose(1, 2).flatten(2), (*after, *tails)
 
     def empty(self, batch_size: int) -> Parts:
-        """Return zeros for H, G and inputs of convolutions."""
+        """Return zeros for H, G and the inputs of the convolutions."""
         of_keys, *tails = super().empty(batch_size)
         return of_keys, of_keys, *tails

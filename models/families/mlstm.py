@@ -83,7 +83,7 @@ class MLSTM(Recurrence):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the normed heads with the skip, and what is remembered behind the last token."""
+        """Return normed heads plus the skip, and the state after the last token."""
         state, level, *inputs = before
         u = self.input_proj(x)
         (c,), tails = self.convolutions([u], inputs, borders, silu=True)
@@ -117,6 +117,6 @@ class MLSTM(Recurrence):
         return cast(Tensor, self.out_proj(y))
 
     def empty(self, batch_size: int) -> Parts:
-        """Return zeros for the states and their levels, and for inputs of the convolution."""
+        """Return zeros for the states, their logarithmic levels, and the convolution's inputs."""
         state, *tails = super().empty(batch_size)
         return state, state.new_zeros(batch_size, self.heads), *tails

@@ -31,7 +31,7 @@ from lra.models.ops.sparse.chosen_blocks import chosen_attention
 
 
 class MobaCore(nn.Module):
-    """The choice, attention to what is chosen, and the state along time."""
+    """The choice of blocks, attention to the chosen blocks, and the state along time."""
 
     def __init__(self, site: Site, *, block: int, top: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class MobaCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Choose blocks for each query, and attend to them."""
         length, causal = q.shape[2], self.traits.causal
         if self.top * self.block >= length:
             visible = visibility(layout, length, causal=causal, device=q.device)
@@ -69,13 +69,13 @@ class MobaCore(nn.Module):
         values: Float[Tensor, "b h s v"],
         table: BlockTable,
     ) -> Float[Tensor, "b h l v"]:
-        """Choose blocks, and attend to them; keys and values stand in slots."""
+        """Choose blocks by `keys`, and attend to them; keys and values are in slots of `table`."""
         causal = self.traits.causal
         chosen = chosen_by_mean(q, keys, table, self.top, causal=causal)
         return chosen_attention(q, keys, values, chosen, table, causal=causal, dropout=self.rate())
 
     def rate(self) -> float:
-        """Return the dropout probability of this moment."""
+        """Return the current dropout probability: 0 in evaluation."""
         return self.dropout if self.training else 0.0
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
@@ -90,7 +90,7 @@ class MobaCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Attend to remembered blocks and to the new ones up to each query."""
+        """Let each new query attend to remembered and new blocks up to itself."""
         refuse_in_stream(layout)
         then = block_table.append_blocks(state, k, v, self.block)
         keys, values = then.keys.to(q.dtype), then.values.to(v.dtype)

@@ -49,9 +49,9 @@ from lra.models.ops.recurrent.layer import Reading, locked_dropout, reading_orde
 
 
 def together(layout: Layout) -> tuple[Reading, Int[Tensor, "b l"] | None]:
-    """Return the order of documents behind each other, then padding, and its documents.
+    """Return an order of tokens: by document, padding last; and the documents in that order.
 
-    Else distances would count what lies between.
+    Without it, distances within a document would count tokens of other documents between.
     """
     key, keep = layout.document, layout.keep
     if key is None:
@@ -114,7 +114,7 @@ class MultiresConv(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue behind the inputs in `flow.state`; with state None, behind nothing."""
+        """Continue after the inputs in `flow.state`; with state None, start from nothing."""
         if flow.state is not None and layout.document is not None:
             raise ValueError(
                 "a state continues one document: begin with an empty state for each document, and "
@@ -138,7 +138,7 @@ class MultiresConv(Family):
         return flow._replace(x=y, state=None if before is None else after)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return zeros in place of the inputs that the taps of each level reach."""
+        """Return zeros for the earlier inputs that the taps of each level read."""
         del memory
         dtype, (width, taps) = sum_dtype(self.low), self.low.shape
         levels = self.weights.shape[1] - 2

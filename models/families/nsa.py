@@ -127,13 +127,13 @@ class NativeSparseAttention(Family):
         self.heads, self.groups, self.branches = site.heads, key_value_heads, 3 if own_keys else 1
         self.block, self.window, self.dropout = block, window, site.attention_dropout
         self.numbers, self.compressed_block, self.stride = (top, first, local), size, step
-        has = biases(site, bias, default=False)
-        self.q_proj = projection(site.width, site.inner_width, bias=has.qkv)
+        with_biases = biases(site, bias, default=False)
+        self.q_proj = projection(site.width, site.inner_width, bias=with_biases.qkv)
         self.key_value_proj = projection(
-            site.width, 2 * self.branches * key_value_heads * width, bias=has.qkv
+            site.width, 2 * self.branches * key_value_heads * width, bias=with_biases.qkv
         )
         self.gates = projection(site.width, 3 * site.heads, bias=False)
-        self.out_proj = projection(site.inner_width, site.width, bias=has.output)
+        self.out_proj = projection(site.inner_width, site.width, bias=with_biases.output)
         network = compression == BlockCompression.network
         self.compress_keys, self.compress_values = (
             BlockNetwork(key_value_heads, size, width) if network else BlockMean() for _ in range(2)
@@ -153,13 +153,13 @@ class NativeSparseAttention(Family):
         )
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
-        """Fold the width into heads."""
+        """Fold the width of all heads into heads."""
         return x.view(*x.shape[:2], -1, self.width).transpose(1, 2)
 
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b g l k"]]:
-        """Return queries, and keys and values of all branches, one branch behind the other."""
+        """Return queries, and keys and values with the branches concatenated along the heads."""
         q, (k, v) = self.split(self.q_proj(x)), self.split(self.key_value_proj(x)).chunk(2, dim=1)
         if self.rotary:
             q, k = rotate(q, layout.start), rotate(k, layout.start)
@@ -184,7 +184,7 @@ class NativeSparseAttention(Family):
         compressed: tuple[Float[Tensor, "b c m k"], Float[Tensor, "b c m k"]],
         table: BlockTable,
     ) -> list[Float[Tensor, "b h l k"]]:
-        """Return what each branch gives; keys and values of all branches stand in slots."""
+        """Return the output of each branch; keys and values of all branches are in slots."""
         causal, rate = self.traits.causal, self.dropout if self.training else 0.0
         choice = Choice(table, causal, *self.numbers, self.compressed_block, self.stride)
         by_block, chosen = compressed_attention(q, *compressed, choice, dropout=rate)
@@ -205,7 +205,7 @@ class NativeSparseAttention(Family):
     def merge(
         self, x: Float[Tensor, "b l d"], outputs: list[Float[Tensor, "b h l k"]]
     ) -> Float[Tensor, "b l d"]:
-        """Return the sum of the branches, gated by the tokens, projected."""
+        """Gate the branches by the tokens `x`, add them up, and project the sum."""
         gates = self.gates(x).sigmoid().view(*x.shape[:2], 3, self.heads).permute(2, 0, 3, 1)
         o = sum(gate[..., None] * each for gate, each in zip(gates, outputs, strict=True))
         mixed: Tensor = self.out_proj(cast(Tensor, o).transpose(1, 2).flatten(-2))
@@ -221,7 +221,7 @@ class NativeSparseAttention(Family):
         return self.merge(x, self.outputs(q, keys, values, compressed, table))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty memory of the last blocks: tokens, their count, and compressed ones."""
+        """Return an empty memory: last blocks, number of tokens, compressed blocks."""
         like, heads = self.q_proj.weight.new_empty(0), self.branches * self.groups
         shape = (batch_size, heads, memory, self.width, self.width)
         count = block_table.blocks_in_memory(memory, self.block) * (self.block // self.stride)

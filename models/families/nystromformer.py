@@ -112,7 +112,7 @@ def nystrom_attention(
 
 
 class NystromCore(nn.Module):
-    """`nystrom_attention` with its options, and the convolution of values."""
+    """`nystrom_attention` with its options, plus the convolution of values."""
 
     conv: ValueConvolution | None
 
@@ -147,7 +147,7 @@ class NystromCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Attend through landmarks, and add the convolution of values."""
         o = nystrom_attention(
             q, k, v,
             landmarks=self.landmarks, inverse=self.inverse,

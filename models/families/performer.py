@@ -73,7 +73,7 @@ from lra.models.ops.numerics import sum_dtype
 
 
 class Stabiliser(StrEnum):
-    """What is subtracted from exponents to avoid overflow."""
+    """Number that is subtracted from exponents, to avoid overflow."""
 
     full = auto()
     """Subtract the maximum of the full exponent."""
@@ -93,7 +93,7 @@ EVEN = frozenset({Kernel.hyperbolic, Kernel.trigonometric, Kernel.abs, Kernel.co
 
 @dataclass(frozen=True, kw_only=True)
 class PerformerOptions:
-    """What decides the function besides the projection."""
+    """The options that decide the function, together with the projection."""
 
     variant: Variant
     kernel: Kernel
@@ -109,17 +109,17 @@ class PerformerOptions:
 
     @property
     def by_projection(self) -> bool:
-        """Whether exponentials refer to the maximum of W x."""
+        """Whether exponents are taken relative to the maximum of W x."""
         return self.stabiliser != Stabiliser.full
 
     @property
     def unscaled(self) -> bool:
-        """Whether d^(-1/4) is left out."""
+        """Whether queries and keys are used without the factor d^(-1/4)."""
         return self.variant == Variant.lra and self.kernel.generalised
 
     @property
     def epsilon(self) -> float:
-        """What is added to every feature."""
+        """The number that is added to every feature."""
         if self.feature_epsilon is not None:
             return self.feature_epsilon
         if self.kernel.generalised:
@@ -128,7 +128,7 @@ class PerformerOptions:
         return epsilons.get(self.stabiliser, 0.0)
 
     def check(self, causal: bool) -> None:
-        """Refuse what contradicts itself."""
+        """Raise for options that contradict each other."""
         if self.redraw_every < 0:
             raise ValueError(f"redraw_every counts steps: got {self.redraw_every}; use 0 for never")
         if self.epsilon < 0:
@@ -166,7 +166,7 @@ class PerformerOptions:
             )
 
     def traits(self, causal: bool) -> Traits:
-        """Return what an instance with these options guarantees."""
+        """Return the traits of a core with these options."""
         standard = Traits().supports
         if self.kernel.generalised:
             positive = NONLINEARITIES[self.kernel].lowest + self.epsilon > 0
@@ -190,7 +190,7 @@ class PerformerOptions:
 
 
 class PerformerCore(FeatureCore):
-    """Attention through random features of a projection that is a buffer, or of none."""
+    """Attention through random features; `projection` is a buffer, or None without random draws."""
 
     projection: Float[Tensor, "m k"] | None
 
@@ -209,7 +209,7 @@ class PerformerCore(FeatureCore):
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:
-        """Return the feature maps in the dtype of the sums, with what they need of all keys."""
+        """Return the feature maps for these queries and keys, in the dtype of the sums."""
         options = self.options
         scale = q.shape[-1] ** (-0.5 if options.scaled_twice else -0.25)
         if self.projection is None:
@@ -240,7 +240,7 @@ class PerformerCore(FeatureCore):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Attend over the whole sequence."""
         if self.traits.hides_others and layout.keep is not None:
             k, v = (x.masked_fill(~layout.keep[:, None, :, None], 0.0) for x in (k, v))
         return super().forward(q, k, v, layout)
@@ -336,7 +336,7 @@ class Performer(MultiHead):
         self.draw, self.redraw_every = draw, options.redraw_every
 
     def attention_core(self) -> Core:
-        """Return the core. Raises `Unsupported` for a kernel that estimates no softmax."""
+        """Return the core; raise `Unsupported` for a kernel that does not estimate softmax."""
         kernel = cast(PerformerCore, self.core).options.kernel
         if kernel.generalised:
             raise Unsupported(
@@ -346,7 +346,7 @@ class Performer(MultiHead):
         return super().attention_core()
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Draw the projection again when its time has come."""
+        """Draw a new projection every `redraw_every` steps."""
         projection = cast(PerformerCore, self.core).projection
         if projection is not None and self.redraw_every and step % self.redraw_every == 0:
             projection.copy_(self.draw(generator))

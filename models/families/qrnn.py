@@ -56,7 +56,7 @@ def gated_pooling(
 def last_tokens(
     x: Float[Tensor, "b l d"], before: Float[Tensor, "b m d"]
 ) -> Float[Tensor, "b l kd"]:
-    """Return each token behind the m ones before it, side by side, the oldest first."""
+    """Return each token with the m tokens before it, concatenated along the width, oldest first."""
     whole = torch.cat((before, x), dim=1)
     kernel, length = before.shape[1] + 1, x.shape[1]
     return torch.cat([whole[:, shift : shift + length] for shift in range(kernel)], dim=-1)
@@ -85,11 +85,11 @@ class QRNNCells(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l d"], state: State
     ) -> tuple[Float[Tensor, "b l h"], State]:
-        """Return h of every token, and behind the last c and the tokens that gates still see."""
+        """Return h of every token; then the last c and the last tokens, which later gates read."""
         c, before = cast(tuple[Tensor, Tensor], self.empty(len(x)) if state is None else state)
         before = before.to(x.dtype)
-        seen = x if self.kernel == 1 else last_tokens(x, before)
-        z, f, *others = self.gates(seen).chunk(self.maps, dim=-1)
+        inputs = x if self.kernel == 1 else last_tokens(x, before)
+        z, f, *others = self.gates(inputs).chunk(self.maps, dim=-1)
         z, f = z.tanh(), f.sigmoid()
         if self.pooling == PoolingGates.ifo:
             taken = others[1].sigmoid()
@@ -100,12 +100,15 @@ class QRNNCells(nn.Module):
         h = cells.to(z.dtype)
         if others:
             h = others[0].sigmoid() * h
-        few = self.kernel - 1
-        tail = torch.cat((before, x[:, -few:]), dim=1)[:, -few:] if few else before
+        past = self.kernel - 1
+        tail = torch.cat((before, x[:, -past:]), dim=1)[:, -past:] if past else before
         return h, (cells[:, -1], tail)
 
     def _zoned_out(self, taken: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
-        """Return what is taken in, 0 where a cell stays as it was; its mean in evaluation."""
+        """Return the input weights `taken`, 0 where zoneout leaves a cell unchanged.
+
+        In evaluation, return their mean over such draws.
+        """
         if not self.zoneout:
             return taken
         if not self.training:
@@ -113,7 +116,7 @@ class QRNNCells(nn.Module):
         return taken * (torch.rand_like(taken) >= self.zoneout)
 
     def empty(self, batch_size: int) -> State:
-        """Return zeros for c, and for tokens before the first."""
+        """Return zeros for c and for the tokens before the first."""
         like = self.gates.weight
         cells = like.new_zeros(batch_size, self.hidden, dtype=sum_dtype(like))
         return cells, like.new_zeros(batch_size, self.kernel - 1, self.width)

@@ -100,7 +100,7 @@ def draw_rotations(
 
 
 class ReformerCore(nn.Module):
-    """Attention by hashing with queries that are keys as well: `k` is not looked at."""
+    """Attention by hashing. Queries are also the keys: `k` is ignored."""
 
     def __init__(
         self, rules: Rules, factors: list[int], rotations: Float[Tensor, "r #h k f"], traits: Traits
@@ -116,7 +116,7 @@ class ReformerCore(nn.Module):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Hash the queries, and attend within the chunks of sorted buckets."""
         del k
         buckets = hash_buckets(q, self.rotations.expand(-1, q.shape[1], -1, -1), self.factors)
         return lsh_attention(q, v, buckets, self.rules, keep=layout.keep)
@@ -229,15 +229,15 @@ class Reformer(Family):
         self.register_buffer(
             "slopes", alibi_slopes(site.heads) if sloped else None, persistent=False
         )
-        has = biases(site, bias, default=False)
+        with_biases = biases(site, bias, default=False)
         for name in ("qk_proj", "v_proj") if self.lra else ("qk_proj", "v_proj", "out_proj"):
-            ends, has_bias = (site.width, site.inner_width), has.qkv
+            ends, has_bias = (site.width, site.inner_width), with_biases.qkv
             if name == "out_proj":
-                ends, has_bias = (site.inner_width, site.width), has.output
+                ends, has_bias = (site.inner_width, site.width), with_biases.output
             self.add_module(name, projection(*ends, bias=has_bias))
 
     def _sees_order(self, site: Site, rounds: int) -> bool:
-        """Return whether some chunk is out of sight, or something else tells the order."""
+        """Tell whether outputs depend on the order of tokens, for example through chunks."""
         chunks = -(-site.max_length // self.rules.chunk)
         ring = chunks * (rounds if self.rules.joint else 1)
         behind = self.rules.before + 1
@@ -256,7 +256,7 @@ class Reformer(Family):
         )
 
     def attention_core(self) -> ReformerCore:
-        """Return the attention among hashed tokens. Raises `Unsupported` for variant=lra."""
+        """Return the attention between the projections; raise `Unsupported` for variant=lra."""
         if self.lra:
             raise Unsupported(
                 "variant=lra of Reformer computes another function at every length: choose "
@@ -294,13 +294,13 @@ class Reformer(Family):
         return mixed
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Do as `forward`: there is no state to continue."""
+        """Return the same as `forward`; a state is refused."""
         if flow.state is not None:
             self.initial_state(flow.x.shape[0], 0)
         return flow.with_x(self.forward(flow.x, layout))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Refuse."""
+        """Raise `Unsupported`, because hashing has no state along time."""
         del batch_size, memory
         raise Unsupported(
             "Reformer has no state that continues from token to token, because a new token can "
@@ -308,7 +308,7 @@ class Reformer(Family):
         )
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Draw the rotations again every `redraw_every` steps; the variant `lra` never does."""
+        """Draw new rotations every `redraw_every` steps; `variant=lra` never does."""
         if self.lra or not self.redraw_every or step % self.redraw_every:
             return
         rounds, heads, width, columns = self.rotations.shape

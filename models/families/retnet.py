@@ -78,12 +78,12 @@ class HeadNorm(StrEnum):
 
 
 def layer_factor(site: Site) -> float:
-    """Return what ALiBi's slopes are multiplied by in a layer, from 1 down to nearly 0."""
+    """Return the factor of ALiBi's slopes in this layer, from 1 (first) to nearly 0 (last)."""
     return 1 - site.layer / (site.depth - 1 + SLOWEST) + SLOWEST
 
 
 def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Float[Tensor, " h"]:
-    """Return log gamma of each head; recomputed, as a buffer is cast with a model.
+    """Return log gamma of each head, computed in each call, because casting a model rounds buffers.
 
     Args:
         q: Of which the shape is read.
@@ -139,16 +139,16 @@ class RetNet(Family):
         self.heads, self.head_width = site.heads, site.head_width
         self.scale = site.head_width**-0.5
         self.factor = layer_factor(site) if self.decay == HeadDecay.slopes else None
-        has, width = biases(site, self.bias, default=False), site.inner_width
+        with_biases, width = biases(site, self.bias, default=False), site.inner_width
         values = self.value_expansion * width
-        self.q_proj = projection(site.width, width, bias=has.qkv)
-        self.k_proj = projection(site.width, width, bias=has.qkv)
-        self.v_proj = projection(site.width, values, bias=has.qkv)
+        self.q_proj = projection(site.width, width, bias=with_biases.qkv)
+        self.k_proj = projection(site.width, width, bias=with_biases.qkv)
+        self.v_proj = projection(site.width, values, bias=with_biases.qkv)
         if self.gate != Gate.none:
-            self.gate_proj = projection(site.width, values, bias=has.qkv)
+            self.gate_proj = projection(site.width, values, bias=with_biases.qkv)
         joint = self.norm == HeadNorm.joint
         self.joint_norm = GatedHeadNorm(values, gate=self.gate, epsilon=EPSILON) if joint else None
-        self.out_proj = projection(values, site.width, bias=has.output)
+        self.out_proj = projection(values, site.width, bias=with_biases.output)
         self.traits = Traits(causal=site.causal or not self.bidirectional, options=APPLIED)
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
@@ -158,7 +158,7 @@ class RetNet(Family):
     def project(
         self, x: Float[Tensor, "b l d"], place: Int[Tensor, "b l"] | Int[Tensor, " b"] | None
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l v"]]:
-        """Return queries, keys and values, rotated where they are to be."""
+        """Return queries, keys and values by head; positions rotate queries and keys, if used."""
         act = ACTIVATIONS.get(self.activation, nn.Identity())
         q, k, v = (self.split(act(f(x))) for f in (self.q_proj, self.k_proj, self.v_proj))
         if self.rotary:
@@ -169,7 +169,7 @@ class RetNet(Family):
     def merge(
         self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Norm and gate what heads read, join and project it."""
+        """Norm and gate the output of the heads, join them and project."""
         gate = None if self.gate == Gate.none else self.gate_proj(x)
         if self.joint_norm is not None:
             return cast(Tensor, self.out_proj(self.joint_norm(o.transpose(1, 2).flatten(-2), gate)))
@@ -202,7 +202,10 @@ class RetNet(Family):
         *,
         backwards: bool = False,
     ) -> Float[Tensor, "b h l v"]:
-        """Read from the first token to the last; or from the last, without the token itself."""
+        """Return the retention of each token over itself and earlier tokens.
+
+        With `backwards`, it is over later tokens, without the token itself.
+        """
         reads = Reads.after
         if backwards:
             q, k, v = q.flip(2), k.flip(2), v.flip(2)
@@ -212,7 +215,7 @@ class RetNet(Family):
         return o.flip(2) if backwards else o
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`, at `layout.start` or where the state ended."""
+        """Continue from `flow.state`, at `layout.start` or at the state's next position."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
         before, position = cast(tuple[Tensor, Tensor], flow.state)
@@ -223,7 +226,7 @@ class RetNet(Family):
         return flow._replace(x=self.merge(o, flow.x), state=(after, start + q.shape[2]))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return zeros, and the position of the next token: of one size for any memory."""
+        """Return zeros and the position of the next token, of one size for any `memory`."""
         del memory
         like = self.q_proj.weight
         value_width = self.value_expansion * self.head_width

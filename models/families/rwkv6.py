@@ -59,8 +59,8 @@ def bonus_product(
         g: Logarithms of decays, at most 0.
         bonus: What a token's own key is multiplied by, for itself, in all heads.
         borders: Padding and documents.
-        state: What earlier tokens left; None: nothing.
-        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
+        state: The state after earlier tokens; None: there are none.
+        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
     """
     dtype = sum_dtype(q)
     with full_precision(q):
@@ -115,7 +115,7 @@ class RWKV6(ShiftedMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the gated heads, and the states and the last real token."""
+        """Return gated heads, and the states and the last real token after the sequence."""
         state, token = before
         previous, token = previous_tokens(x, token, borders)
         change = previous - x

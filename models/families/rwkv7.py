@@ -105,7 +105,7 @@ class RWKV7(ShiftedMixer):
         self.traits = replace(self.traits, reversible=not self.value_residual)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; values of the first layer are the stream along depth.
+        """Continue from `flow.state`; the values of the first layer are in `flow.stream`.
 
         They pass through the frame behind the channels of the tokens: those of each direction.
         """
@@ -165,7 +165,7 @@ class RWKV7(ShiftedMixer):
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l m"]
     ) -> Float[Tensor, "b l o"]:
-        """Project the gated heads, and let values pass."""
+        """Project the gated heads, and pass the values on unchanged."""
         width = self.out_proj.in_features
         y = super().merged(o[..., :width], x)
         return torch.cat((y, o[..., width:]), -1) if o.shape[-1] > width else y

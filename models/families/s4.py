@@ -146,7 +146,7 @@ class S4(StateSpace):
         before: Complex[Tensor, "b d p"] | None,
         keep: Bool[Tensor, "b l"] | None,
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b d p"] | None]:
-        """Return what tokens read, both sides in one, and the states behind the last one."""
+        """Return the output of each token, both directions added, and the states after the last."""
         # Padding goes behind the real tokens: else distances would count what lies between.
         order = reading_order(keep, backwards=False)
         readout = torch.view_as_complex(self.readout.to(u.dtype))
@@ -154,12 +154,12 @@ class S4(StateSpace):
         return [order.back(y.mT)], after
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return what the map over channels makes of each token."""
+        """Apply the map over channels to each token."""
         y = F.gelu(F.dropout(y, self.convolution_dropout, self.training))
         return apply_channel_gate(self.out_proj(self.dropped(y)), self.mixing)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Let A, B and dt learn slowly and without decay, and C at its rate."""
+        """Lower the learning rates of A, B and dt, without weight decay; C has its own rate."""
         rates = self.dynamics.learning_rates(self.rate, self.rate_of_step)
         return {
             "readout": Tuning(learning_rate_scale=self.rate_of_readout),

@@ -114,7 +114,7 @@ class SharedDynamics(Float32Parameters):
     def forward(
         self, u: Float[Tensor, "b l d"], before: Complex[Tensor, "b p"] | None
     ) -> Complex[Tensor, "b l p"]:
-        """Return the states at every token."""
+        """Return the states at every token, from the inputs `u` and the states `before` them."""
         real, frequency, entry, log_step = (
             part.to(u.dtype) for part in (self.real, self.frequency, self.entry, self.log_step)
         )
@@ -127,7 +127,7 @@ class SharedDynamics(Float32Parameters):
 
 
 def readout(output: Output, sides: int, width: int, states: int, blocks: int) -> nn.Parameter:
-    """Return real and imaginary part of each C, drawn: [s 2 d p]."""
+    """Draw C for each of `sides` directions: real and imaginary parts, [s 2 d p]."""
     if output == Output.complex:
         return nn.Parameter(torch.empty(sides, 2, width, states // 2).normal_(std=0.5**0.5))
     variance = 1 / states if output == Output.truncated else 1 / (width * states)
@@ -199,11 +199,11 @@ class S5(StateSpace):
         before: Complex[Tensor, "b p"] | None,
         keep: Bool[Tensor, "b l"] | None,
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b p"] | None]:
-        """Return what tokens read from each end, and the states behind the last one."""
+        """Return the output of each token from each end, and the states after the last token."""
         return read_shared(self.dynamics, 2 * self.readout.to(u.dtype), u, before, keep)
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return what the map makes of each token; GELU is the released code's, by tanh."""
+        """Apply the gated map to each token, with GELU by tanh as in the released code."""
         g: Tensor = self.dropped(F.gelu(y, approximate="tanh"))
         if self.mixing == GatedMixing.none:
             return g
@@ -213,7 +213,7 @@ class S5(StateSpace):
         return (y if self.mixing == GatedMixing.half_glu2 else g) * gates.sigmoid()
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Let A, dt and B learn slowly and without decay, but for what options say."""
+        """Lower the learning rates of A, dt and B, without weight decay, unless options differ."""
         slow = Tuning(learning_rate_scale=self.rate, weight_decay=0.0, matrix=False)
         tunings = {"real": slow, "frequency": slow}
         if not self.fast_step:

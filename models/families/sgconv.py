@@ -73,7 +73,7 @@ class KernelForm(StrEnum):
 
 
 def decays(site: Site, chosen: Any) -> bool:
-    """Return whether something is weighted: lags, or a second piece."""
+    """Tell whether the option `decay` has something to weight: lags, or a second piece."""
     if chosen.kernel == KernelForm.free:
         return False
     several: bool = chosen.smallest * chosen.stretch < site.max_length
@@ -158,7 +158,7 @@ class SGConv(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue behind the inputs in `flow.state`; with state None, behind nothing.
+        """Continue after the inputs in `flow.state`; with state None, start from nothing.
 
         Raises:
             ValueError: Without a state, the input is longer than the kernel.
@@ -176,7 +176,7 @@ class SGConv(Family):
     def _read(
         self, u: Float[Tensor, "b d l"], state: State
     ) -> tuple[Float[Tensor, "b cd l"], State]:
-        """Return y of every token, and the last inputs where there are some before."""
+        """Return y of every token, and the last inputs if `state` is given."""
         skipped = (self.skip.to(u.dtype)[..., None] * u[:, None]).flatten(1, 2)
         read = list[Tensor]()
         if state is None:
@@ -191,13 +191,13 @@ class SGConv(Family):
         return skipped + torch.cat(read, dim=1), state
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return zeros in place of the inputs that a token remembers besides its own."""
+        """Return zeros for the earlier inputs that a token reads."""
         check_length(memory, self.traits.max_length)
         width = self.skip.shape[1]
         return self.skip.new_zeros(batch_size, width, memory - 1, dtype=sum_dtype(self.skip))
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Let kernels learn slowly; distances, not vectors, choose their numbers."""
+        """Lower the learning rate of the kernels, which are no matrices for the optimiser."""
         free = isinstance(self.kernel, FreeKernel)
         return {
             name: Tuning(

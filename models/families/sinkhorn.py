@@ -85,7 +85,7 @@ class SortNet(StrEnum):
 
 
 class Sort(StrEnum):
-    """How scores become a (soft) permutation of blocks."""
+    """How scores become a permutation of blocks, hard or soft."""
 
     sinkhorn = auto()
     softmax = auto()
@@ -97,7 +97,7 @@ SORTING = ("sort_net", "sort", "iterations", "temperature", "gumbel", "top_block
 
 
 class SinkhornOptions(NamedTuple):
-    """What `Sinkhorn` takes, checked against its site."""
+    """The options of `Sinkhorn`, which `check` compares with the site."""
 
     block: int | None
     sort_net: SortNet
@@ -131,7 +131,7 @@ def balanced_block(length: int) -> int:
 
 
 class SinkhornCore(nn.Module):
-    """Sorting and attention; the scores of the blocks may come from outside."""
+    """Sorting of blocks, and attention to them; a sort net may provide the scores."""
 
     def __init__(self, site: Site, options: SinkhornOptions) -> None:
         super().__init__()
@@ -162,7 +162,10 @@ class SinkhornCore(nn.Module):
         )
 
     def sees_alike(self, length: int) -> bool:
-        """Return whether, looking both ways, blocks are all tokens, or tokens without an order."""
+        """Tell whether the order of tokens is lost when looking both ways.
+
+        This is so if one block holds them all, or if blocks of one token are sorted by content.
+        """
         options, block = self.options, self.block
         if self.lra:
             return block == 1 or block >= length
@@ -172,14 +175,14 @@ class SinkhornCore(nn.Module):
         return block >= length or (block == 1 and by_content and not options.local_heads)
 
     def growth(self) -> Growth:
-        """Return how operations grow: sorting as (n / C)^2, attention as n C, both of all heads."""
+        """Return the growth of operations: (n / C)^2 for sorting and n C for attention."""
         balanced = self.options.block is None  # C grows with the square root
         if self.options.mixture or (self.sorted_heads and not balanced):
             return Growth(2.0)
         return Growth(1.5 if balanced else 1.0)
 
     def memory(self) -> Growth:
-        """Return how kept numbers grow: (n / C)^2 for sorting, n C for the weights of a window."""
+        """Return the growth of saved numbers: (n / C)^2 for sorting and n C for weights."""
         if self.options.block is None:
             return Growth(1.5 if self.options.local_heads else 1.0)
         return Growth(2.0 if self.sorted_heads else 1.0)
@@ -192,7 +195,10 @@ class SinkhornCore(nn.Module):
         layout: Layout,
         scores: Float[Tensor, "b g n j"] | None = None,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend; `scores` are those of the sorted heads' blocks, None: mean query by mean key."""
+        """Attend; `scores`, [b h m m], rank blocks for the heads that sort.
+
+        With None, they are products of mean queries and mean keys.
+        """
         dropout = self.dropout if self.training else 0.0
         if self.lra:
             return sorting.strided_attention(q, k, v, self.block, keep=layout.keep, dropout=dropout)
@@ -225,7 +231,7 @@ class SinkhornCore(nn.Module):
         scores: Float[Tensor, "b g n j"] | None,
         dropout: float,
     ) -> Float[Tensor, "b g l v"]:
-        """Sort keys and values, and attend."""
+        """Sort keys and values by `scores`, and attend to the block itself and the sorted one."""
         length, real = q.shape[2], None
         if keep is not None or not self.causal:  # causal: nothing looks behind the last token
             real = sorting.real_tokens(keep, length, self.block, q.device)
@@ -255,7 +261,7 @@ class SinkhornCore(nn.Module):
         real: Bool[Tensor, "#b n c"] | None,
         scores: Float[Tensor, "b g n j"],
     ) -> sorting.Sorted:
-        """Return the sorted keys and values of each block, of the first ones with SortCut."""
+        """Return sorted keys and values for each block; with SortCut, those of the first blocks."""
         options, causal = self.options, self.causal
         free = sorting.choices(real, k.shape[2], causal=causal, device=k.device)
         if self.training and options.gumbel:
@@ -318,7 +324,7 @@ class Sinkhorn(MultiHead):
         return {**dict.fromkeys(SORTING), "local_heads": 0, "mixture": False}
 
     def build(self, site: Site) -> None:
-        """Make the core, and the sort net where there is one."""
+        """Make the core, and the sort net if the options need one."""
         chosen = SinkhornOptions(*(getattr(self, name) for name in SinkhornOptions._fields))
         core = SinkhornCore(site, chosen)
         super().__init__(site, core, bias=self.bias)
@@ -340,9 +346,9 @@ class Sinkhorn(MultiHead):
         return self.merge(self.core(q, k, v, layout, self.block_scores(x)))
 
     def block_scores(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b g n j"] | None:
-        """Return the scores of the sort net; None where they are those of queries and keys.
+        """Return the scores of the sort net, or None if queries and keys give them.
 
-        Padding in `x` is zeros.
+        Padding in `x` must be zeros.
 
         Raises:
             ValueError: The sequence has more blocks than the sort net has outputs.

@@ -59,14 +59,14 @@ class LandmarkSampling(StrEnum):
 
 
 def draw(landmarks: int, generator: torch.Generator) -> Int[Tensor, "2 m"]:
-    """Draw uniform numbers for queries and for keys, as integers below 2^31: exact everywhere."""
+    """Draw uniform integers below 2^31 for queries and for keys: exact on every machine."""
     return torch.randint(2**DRAW_BITS, (2, landmarks // 2), generator=generator, device="cpu")
 
 
 def choose(
     draws: Int[Tensor, "2 m"], total: Int[Tensor, "b 1"], sampling: LandmarkSampling
 ) -> tuple[Int[Tensor, "2 b m"], Bool[Tensor, "b m"]]:
-    """Return which real tokens of each row are landmarks, and which landmarks there are."""
+    """Return which real tokens of each row are landmarks, and which landmarks exist."""
     slot = torch.arange(draws.shape[1], device=total.device)
     if sampling == LandmarkSampling.independent:
         chosen = draws[:, None] * total >> DRAW_BITS
@@ -81,7 +81,7 @@ def choose(
 def take_tokens(
     x: Float[Tensor, "b h l k"], chosen: Int[Tensor, "b m"], keep: Bool[Tensor, "b l"] | None
 ) -> Float[Tensor, "b h m k"]:
-    """Return the chosen tokens, counted among the kept ones."""
+    """Return the `chosen` tokens of `x`, numbered among those that `keep` allows."""
     chosen = chosen.clamp(max=x.shape[2] - 1)
     if keep is not None:
         index = torch.searchsorted(keep.cumsum(1), chosen + 1)
@@ -130,7 +130,7 @@ def skyformer_attention(
 
 
 class GaussianCore(nn.Module):
-    """Kernelised attention, every pair of tokens."""
+    """Attention with a Gaussian kernel, over every pair of tokens."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -146,14 +146,14 @@ class GaussianCore(nn.Module):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Attend over all pairs of tokens."""
         if self.training and self.dropout:
             return dropped_product(q, k, v, layout.keep, self.dropout).to(v.dtype)
         return gaussian_product(q, k, v, layout.keep).to(v.dtype)
 
 
 class SkyformerCore(nn.Module):
-    """`skyformer_attention` with its options and its draws."""
+    """`skyformer_attention` with its options and its random draws."""
 
     draws: Int[Tensor, "2 m"]
 
@@ -185,7 +185,7 @@ class SkyformerCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Attend through landmarks."""
         return skyformer_attention(
             q, k, v, self.draws,
             inverse=self.inverse, gamma=self.gamma, sampling=self.sampling,
@@ -251,7 +251,7 @@ class Skyformer(MultiHead):
         self.landmarks, self.redraw_every = landmarks, redraw_every
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Choose other landmarks when their time has come."""
+        """Draw new landmarks every `redraw_every` steps."""
         core = cast(GaussianCore | SkyformerCore, self.core)
         due = self.redraw_every and step % self.redraw_every == 0
         if isinstance(core, SkyformerCore) and due:

@@ -102,7 +102,7 @@ class SLSTM(GatedMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l d"], Parts]:
-        """Return the heads, and what is remembered behind the last token."""
+        """Return the heads, and what is remembered after the last token."""
         state, *inputs = before
         (c,), tails = self.convolutions([x], inputs, borders, silu=True)
         mapped = (self.input_map(c), self.forget_map(c), self.cell_map(x), self.output_map(x))

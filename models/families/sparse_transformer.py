@@ -201,7 +201,7 @@ class SparseCore(nn.Module):
         return o[0] if len(o) == 1 else torch.cat(o, dim=2)
 
     def rate(self) -> float:
-        """Return the dropout probability of this moment."""
+        """Return the current dropout probability: 0 in evaluation."""
         return self.dropout if self.training else 0.0
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
@@ -233,7 +233,7 @@ class SparseCore(nn.Module):
     def sees(
         self, i: Int[Tensor, "b 1 l 1"], j: Int[Tensor, "b 1 l s"]
     ) -> Bool[Tensor, "b #h l s"]:
-        """Say which keys the patterns let each head see."""
+        """Return which keys the patterns let each head see."""
         sparsity, near = self.sparsity, self.sparsity.sees_near(i, j)
         if self.head_use == HeadUse.merged:
             return near | sparsity.sees_far(i, j, 0)

@@ -125,17 +125,17 @@ class Synthesizer(Family):
         variant: Variant = Variant.faithful,
     ) -> None:
         super().__init__()
-        has, self.lra = set(components), variant == Variant.lra
+        chosen, self.lra = set(components), variant == Variant.lra
         if (
-            not has
-            or len(has) < len(components)
-            or {Component.random, Component.fixed_random} <= has
+            not chosen
+            or len(chosen) < len(components)
+            or {Component.random, Component.fixed_random} <= chosen
         ):
             raise ValueError(
                 "components must name one or several, each once, random or fixed_random but not "
                 f"both: got {[*map(str, components)]}; choose among {[*map(str, Component)]}"
             )
-        if self.lra and site.causal and Component.dense in has:
+        if self.lra and site.causal and Component.dense in chosen:
             raise Unsupported(
                 "variant=lra with dense mixes positions, and this model is causal: choose "
                 "variant=faithful, or components without dense"
@@ -155,22 +155,22 @@ class Synthesizer(Family):
             self.alpha = nn.Parameter(torch.zeros(len(components), site.heads, 1, 1))
         # inner products with keys of each example or of all: a fused kernel takes them
         products = {Component.dot, Component.dense, Component.factorised_random}
-        self.fused = has <= products and has != {Component.factorised_random} and not alibi
-        exact = not self.lra or (Component.dot in has and Component.dense not in has)
+        self.fused = chosen <= products and chosen != {Component.factorised_random} and not alibi
+        exact = not self.lra or (Component.dot in chosen and Component.dense not in chosen)
         supports = {"keep": exact, "start": site.causal}  # a start comes with a state alone
         self.traits = Traits(
             supports=frozenset(fact for fact, is_supported in supports.items() if is_supported),
             options=APPLIED,
-            positions=frozenset({"alibi"} | ({"rotary"} if Component.dot in has else set())),
+            positions=frozenset({"alibi"} | ({"rotary"} if Component.dot in chosen else set())),
             causal=site.causal,
             max_length=site.max_length,
             operations=Growth(2.0),
             # a factorised row keeps a + b logits for a token, and a b is the length
-            memory=Growth(1.5 if Component.factorised_dense in has else 1.0),
+            memory=Growth(1.5 if Component.factorised_dense in chosen else 1.0),
             row_stochastic=True,
             weight_dropout=True,
-            random_draws=Component.fixed_random in has,
-            sees_order=site.causal or site.positions != Positions.none or has != {Component.dot},
+            random_draws=Component.fixed_random in chosen,
+            sees_order=site.causal or site.positions != Positions.none or chosen != {Component.dot},
         )
 
     def _add(self, component: Component, site: Site, rank: int, bias: bool) -> None:

@@ -40,7 +40,7 @@ class SameLength(StrEnum):
 
 
 def by_distance(site: Site) -> bool:
-    """Say whether distances are turned into sinusoids."""
+    """Tell whether distances are turned into sinusoids."""
     return site.positions == Positions.transformer_xl
 
 

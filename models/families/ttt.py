@@ -77,11 +77,14 @@ class TTT(GatedMixer):
                 f"rotary positions turn pairs of channels: got heads of {site.head_width} "
                 "channels; change heads or head_width, so that the number is even"
             )
-        has, width, key_width = biases(site, bias, default=False), site.inner_width, site.head_width
+        with_biases = biases(site, bias, default=False)
+        width, key_width = site.inner_width, site.head_width
         self.heads, self.rate = site.heads, rate
-        self.q_proj = projection(site.width, width, bias=has.qkv)
-        self.k_proj = None if share_query_key else projection(site.width, width, bias=has.qkv)
-        self.value_map = projection(site.width, width, bias=has.qkv)
+        self.q_proj = projection(site.width, width, bias=with_biases.qkv)
+        self.k_proj = (
+            None if share_query_key else projection(site.width, width, bias=with_biases.qkv)
+        )
+        self.value_map = projection(site.width, width, bias=with_biases.qkv)
         self.convolutions = ShortConvolutions(
             (width, width), TAPS if share_query_key else None, bias=True
         )
@@ -94,9 +97,9 @@ class TTT(GatedMixer):
         self.bias = nn.Parameter(torch.zeros(site.heads, 1, key_width))
         self.norm_weight = nn.Parameter(torch.ones(site.heads, 1, key_width))
         self.norm_bias = nn.Parameter(torch.zeros(site.heads, 1, key_width))
-        self.gate_proj = projection(site.width, width, bias=has.qkv) if gate else None
+        self.gate_proj = projection(site.width, width, bias=with_biases.qkv) if gate else None
         self.post_norm = nn.LayerNorm(width, eps=EPSILON)
-        self.out_proj = projection(width, site.width, bias=has.output)
+        self.out_proj = projection(width, site.width, bias=with_biases.output)
         state = site.heads, key_width + 1, key_width
         self.complete(site, state=state, bidirectional=bidirectional)
         # Blocks are counted from the first token of a row, not from that of a document.

@@ -32,7 +32,7 @@ def scan(
     *,
     backwards: bool = False,
 ) -> tuple[Float[Tensor, "b h n m w"], Float[Tensor, "b h m w"]]:
-    """Return x_i, from which chunk i starts, and x_n behind the last.
+    """Return x_i, from which chunk i starts, and x_n after the last.
 
     x_0 = first and x_(i+1) = decay_i x_i + gained_i; backwards, the last chunk starts from `first`.
     """

@@ -76,8 +76,8 @@ def softmax_attention(
         k: Keys.
         v: Values.
         causal: Key j is hidden from query i < j. With `visible`, that mask decides alone.
-        visible: True where query i may see key j.
-        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        visible: True where query i may attend to key j.
+        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
         bias: Added to the scores.
         hidden: `hidden_pairs(visible)`, where it has been made.
     """
@@ -134,7 +134,7 @@ def visibility(
     device: torch.device,
     ranks: Int[Tensor, "b l"] | None = None,
 ) -> Bool[Tensor, "#b 1 #l s"] | None:
-    """Say which key each query may see; None when `causal` alone decides.
+    """Return which key each query may see; None when `causal` alone decides.
 
     `ranks` are those of queries that are no keys, whose own are `layout.order`.
     """
@@ -300,7 +300,7 @@ class ExactCore(nn.Module):
         return q, distance_bias(self.slopes, distance[None, None])
 
     def rate(self) -> float:
-        """Return the dropout probability of this moment."""
+        """Return the current dropout probability: 0 in evaluation."""
         return self.dropout if self.training else 0.0
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
@@ -351,7 +351,7 @@ def sdpa(
 ) -> Float[Tensor, "b h l v"]:
     """Attend; arguments as `lra.models.ops.exact.softmax_attention`.
 
-    A row that may see no key gives 0.
+    A row that may see no key returns 0.
     """
     if bias is not None:
         return _biased(q, k, v, bias, causal=causal, visible=visible, dropout=dropout)

@@ -38,7 +38,7 @@ class CacheView(NamedTuple):
 
     @property
     def visible(self) -> Bool[Tensor, "b 1 l s"]:
-        """True where a query may see a key."""
+        """True where a query may attend to a key."""
         distance, (keys, *_) = self.distance, cast(tuple[Tensor, ...], self.state)
         held = (self.key_position >= 0)[:, None, None]
         return held & (distance >= 0) & (distance < keys.shape[2])
@@ -70,13 +70,13 @@ def empty_cache(
 
 
 def fits(state: State, length: int) -> bool:
-    """Say whether so many tokens more leave all that came before in the memory of each row."""
+    """Tell whether so many tokens more leave all that came before in the memory of each row."""
     keys, _, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     return seen.device.type == "meta" or int(seen.max()) + length <= keys.shape[2]
 
 
 def begins(state: State, length: int) -> bool:
-    """Say whether no row remembers any token, and so many, more than one, fit into the memory.
+    """Tell whether no row remembers any token, and so many, more than one, fit into the memory.
 
     The state may be that of `window_cache`.
     """

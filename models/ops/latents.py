@@ -53,7 +53,7 @@ def absorbed_attention(
         latent: The compressed vectors c.
         keys_map: U of each head.
         values_map: W of each head.
-        visible: True where a query may see a key.
+        visible: True where a query may attend to a key.
         dropout: Of the weights.
         bias: Added to the scaled scores.
     """

@@ -83,7 +83,7 @@ def visibility(
     same_length: bool,
     device: torch.device,
 ) -> Bool[Tensor, "#b 1 l s"]:
-    """Say which of memory and segment each new token sees: all that came, or as many for each.
+    """Return which of memory and segment each new token sees: all that came, or as many for each.
 
     Args:
         length: New tokens.

@@ -25,7 +25,7 @@ Sorted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def split_blocks(x: Float[Tensor, "*r l w"], block: int) -> Float[Tensor, "*r n c w"]:
-    """Cut the length into blocks, with zeros behind the last token."""
+    """Cut the length into blocks, with zeros after the last token."""
     missing = -x.shape[-2] % block
     if missing:
         x = F.pad(x, (0, 0, 0, missing))
@@ -269,7 +269,7 @@ def _visible(  # noqa: PLR0917  six plain facts
     causal: bool,
     device: torch.device,
 ) -> Bool[Tensor, "#m #h #c t"] | None:
-    """Say which of its own and of the sorted keys each query may see; None: all."""
+    """Return which of its own and of the sorted keys each query may see; None: all."""
     if real is None and seen is None and not causal:
         return None
     in_block = torch.ones(1, 1, 1, size if causal else 1, size, dtype=torch.bool, device=device)

@@ -44,10 +44,10 @@ def span_attention(
         table: What the keys of a band gain.
         ramp: What each of these weighs, before it is cut to 0 and 1.
         behind: Keys of the band before the query itself.
-        visible: False for keys that nobody sees.
-        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        visible: False for keys to hide.
+        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
         persistent: Keys and values that all queries see besides, in the same softmax.
-        block: Queries worked on together; None: as many as the band holds, at least 64.
+        block: Queries computed together; None: as many as the band holds, at least 64.
     """
     batch, heads, length, width = q.shape
     columns = len(table)
@@ -115,5 +115,5 @@ def window_of(longest: float, ramp: int, limit: int) -> int:
 def empty_slots(
     empty: Int[Tensor, " b"] | None, keys: int, device: torch.device
 ) -> Bool[Tensor, "b s"] | None:
-    """Say which keys hold something, where the first `empty` do not."""
+    """Return which keys hold something, where the first `empty` do not."""
     return None if empty is None else torch.arange(keys, device=device) >= empty[:, None]

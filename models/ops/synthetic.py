@@ -234,7 +234,7 @@ def synthetic_attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Mix the values with the softmax of logits; a row that may see no token gives 0.
+    """Mix the values with the softmax of logits; a row that may see no token returns 0.
 
     Sums run in float32 (float64 input: float64); the result has the dtype of v.
     """

@@ -38,7 +38,7 @@ class BandedAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend. `remember`: whether a backward pass will come."""
+        """Attend. `remember`: whether to save what a backward pass needs."""
         fold = scores.fold
         ctx.scores, ctx.dropout, ctx.scale = scores, dropout, q.shape[-1] ** -0.5
         ctx.dtypes = q.dtype, k.dtype, v.dtype

@@ -176,7 +176,7 @@ class Fold(NamedTuple):
         return self.keys((1 - self.lay_out(real, keys=True)) * NEVER).mT
 
     def sees_any(self, keep: Bool[Tensor, "b s"]) -> Bool[Tensor, "b l"]:
-        """Say which queries find a key in their band."""
+        """Return which queries find a key in their band."""
         step = self.dilation
         padded = F.pad(keep, (0, -keep.shape[1] % step)).view(len(keep), -1, step)
         before = F.pad(padded.cumsum(1), (0, 0, 1, 0))

@@ -29,7 +29,7 @@ class GlobalKeys(NamedTuple):
         return self._replace(keys=self.keys[:, heads], values=self.values[:, heads])
 
     def sight(self, length: int, *, causal: bool) -> Bool[Tensor, "b #l g"] | None:
-        """Say which query sees which; None where all see all."""
+        """Return which query sees which; None where all see all."""
         seen = None if self.keep is None else self.keep[:, None]
         if causal:
             queries = torch.arange(length, device=self.positions.device)

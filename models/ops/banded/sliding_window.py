@@ -38,10 +38,10 @@ def window_attention(
             of `dilation`.
         v: Values.
         window: Largest number of steps that is seen.
-        block: Queries worked on together; changes the cost alone.
+        block: Queries computed together; affects speed and memory, not results.
         causal: Whether later tokens are hidden.
-        keep: False for keys that nobody sees. A query left without a key gives 0.
-        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        keep: False for keys to hide. A query left without a key returns 0.
+        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
         dilation: Tokens to a step.
         behind: Window towards the past where it is smaller.
         slopes: ALiBi: the score loses a head's slope for every token of distance.

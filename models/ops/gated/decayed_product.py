@@ -147,7 +147,7 @@ def decayed_product(
     keep: Bool[Tensor, "b l"] | None = None,
     reads: Reads = Reads.after,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
-    """Return what queries read, in the dtype of `v`, and the state behind the last token.
+    """Return the output of each query, in the dtype of `v`, and the state after the last token.
 
     Any cut of a sequence into calls, each with the state of the one before, gives the same result.
 
@@ -155,10 +155,10 @@ def decayed_product(
         q: Queries, scaled as the family wants them.
         k: Keys.
         v: Values.
-        g: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf. Those
+        g: Logarithms of the factor by which a token decays the state; at most 0, or -inf. Those
             of heads are alike for all tokens, finite, and constants: they get no gradient.
-        state: What earlier tokens left; None: nothing. It is float32 at least.
-        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
+        state: The state after earlier tokens; None: there are none. It is float32 at least.
+        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
         keep: False for padding, which leaves the state as it was.
         reads: Which state a token reads.
     """

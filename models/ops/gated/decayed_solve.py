@@ -104,7 +104,7 @@ def decayed_solve(
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h k k"]]:
-    """Return x, in the dtype of `k`, and H behind the last token.
+    """Return x, in the dtype of `k`, and H after the last token.
 
     Any cut of a sequence into calls, each with the state of the one before, gives the same result.
 
@@ -112,7 +112,7 @@ def decayed_solve(
         q: Right sides.
         k: Keys, float32 at least.
         beta: How strongly a key enters, 0 or more.
-        g: Logarithms of what a token leaves of the matrix that it finds; at most 0, or -inf.
+        g: Logarithms of the factor by which a token decays the matrix; at most 0, or -inf.
         state: H before the first token; None: 0. It is float32 at least.
         steps: Of conjugate gradients.
         chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.

@@ -209,7 +209,7 @@ def delta_product(
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
-    """Return what queries read, in the dtype of `v`, and the state behind the last token.
+    """Return the output of each query, in the dtype of `v`, and the state after the last token.
 
     Any cut of a sequence into calls, each with the state of the one before, gives the same result.
 
@@ -219,10 +219,10 @@ def delta_product(
             grow from token to token: keys should have length 1.
         w: Where it writes the error.
         v: What it wants to be there; with `u`, what it adds.
-        g: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf.
+        g: Logarithms of the factor by which a token decays the state; at most 0, or -inf.
         u: Where it adds `v`, and w then writes what k reads, negative; None: w writes v less that.
-        state: What earlier tokens left; None: nothing. It is float32 at least.
-        chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
+        state: The state after earlier tokens; None: there are none. It is float32 at least.
+        chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
         keep: False for padding, which leaves the state as it was.
     """
     state = first_state(q, v, state)

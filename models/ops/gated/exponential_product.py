@@ -34,13 +34,13 @@ def exponential_product(
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], tuple[Float[Tensor, "b h k v1"], Float[Tensor, "b h"]]]:
-    """Return what queries read, in the dtype of `v`, and [S z] and m behind the last token.
+    """Return the output of each query, in the dtype of `v`, and [S z] and m after the last token.
 
     Args:
         q: Queries.
         k: Keys, scaled as the family wants them.
         v: Values.
-        forget: Logarithms of what a token leaves of the state that it finds; at most 0, or -inf.
+        forget: Logarithms of the factor by which a token decays the state; at most 0, or -inf.
         enter: Logarithms of how strongly it enters.
         state: What earlier tokens left; zeros are nothing.
         chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.

@@ -71,7 +71,7 @@ class GatedHeadNorm(nn.Module):
     def forward(
         self, o: Float[Tensor, "*r e"], gate: Float[Tensor, "*r e"] | None = None
     ) -> Float[Tensor, "*r e"]:
-        """Return the normed channels of all heads, which lie behind each other, gated."""
+        """Return the normed channels of all heads, which lie one after the other, gated."""
         heads = o.view(*o.shape[:-1], -1, len(self.weight))
         normed = normed_heads(heads, self.epsilon, centred=False)
         y = (normed * self.weight.to(normed.dtype)).to(o.dtype).flatten(-2)

@@ -54,7 +54,7 @@ class Borders(NamedTuple):
     """Whether nothing stands before it, and what is left behind it is not asked for."""
 
     def begins(self) -> Bool[Tensor, "b l"] | None:
-        """Say which tokens are the first of a document behind another."""
+        """Return which tokens are the first of a document behind another."""
         if self.document is None:
             return None
         return F.pad(self.document[:, 1:] != self.document[:, :-1], (1, 0))
@@ -111,7 +111,7 @@ class GatedMixer(Family):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return what tokens read, and what is remembered behind the last one.
+        """Return the output of each token, and what is remembered after the last one.
 
         Whoever asks for the latter has no padding.
         """
@@ -172,8 +172,8 @@ class CausalRecurrence(GatedMixer):
 
     def projections(self, site: Site, *widths: int) -> list[nn.Linear]:
         """Return maps of the model's channels to so many, with biases where these are asked for."""
-        has = biases(site, self.bias, default=False)
-        return [projection(site.width, width, bias=has.qkv) for width in widths]
+        with_biases = biases(site, self.bias, default=False)
+        return [projection(site.width, width, bias=with_biases.qkv) for width in widths]
 
     def projection_back(self, site: Site, width: int) -> nn.Linear:
         """Return the map from so many channels to those of the model."""

@@ -166,7 +166,7 @@ def log_linear_steps(
     w: Float[Tensor, "b h l k"] | None = None,
     chunk: int = 64,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h s k v"], Int[Tensor, " b"]]:
-    """Return the same behind a state, the state behind the last token, and the next place.
+    """Return the same behind a state, the state after the last token, and the next place.
 
     Args:
         q: As those of `log_linear_product`, and so are the others.

@@ -86,7 +86,7 @@ def paired_product(
     scale: float,
     causal: bool,
 ) -> Float[Tensor, "b h l v"]:
-    """Return what queries read, in the dtype of `v`.
+    """Return the output of each query, in the dtype of `v`.
 
     Args:
         q: Queries.

@@ -237,7 +237,7 @@ class _Vector:
         self.to_end = right[:, : self.length].exp()
 
     def _padded(self, x: Float[Tensor, "m c k"]) -> Float[Tensor, "m s k"]:
-        """Put zeros behind the last token, up to a power of two."""
+        """Put zeros after the last token, up to a power of two."""
         behind = self.size - self.length
         return F.pad(x, (0, 0, 0, behind)) if behind else x
 

@@ -59,7 +59,7 @@ class ShiftedMixer(Recurrence):
         self.convolutions = ShortConvolutions((), None)
 
     def normed(self, o: Float[Tensor, "b h l k"], epsilon: float) -> Float[Tensor, "b l e"]:
-        """Norm each head, and put the heads of a token behind each other."""
+        """Norm each head, and put the heads of a token one after the other."""
         y = normed_heads(o, epsilon).transpose(1, 2).flatten(2)
         return y * self.norm_weight.to(y.dtype) + self.norm_bias.to(y.dtype)
 

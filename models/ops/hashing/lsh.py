@@ -232,7 +232,7 @@ class LshAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend. `remember`: whether a backward pass will come."""
+        """Attend. `remember`: whether to save what a backward pass needs."""
         ctx.frame, ctx.dropout = frame, dropout
         count = None if keep is None else keep.sum(1)
         dropout_masks: list[Tensor] = []
@@ -339,9 +339,9 @@ def lsh_attention(
         v: Values.
         buckets: Of every token in each round.
         rules: Who sees whom.
-        keep: False for tokens that nobody sees, and whose own output is 0.
+        keep: False for tokens to hide, and whose own output is 0.
         slopes: By how much scores fall per position of distance, by head.
-        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
     """
     batch, heads, rounds, length = buckets.shape
     frame = Frame(batch, heads, rounds, length, rules)

@@ -200,7 +200,7 @@ def hierarchical_attention(
         v: Values.
         block: Clusters of one block, an even number.
         causal: Whether later tokens are hidden.
-        keep: False for tokens that nobody sees. A query left without a key gives 0.
+        keep: False for tokens to hide. A query left without a key returns 0.
         bias: Added to the scores of the `block` clusters of a block with the 3 `block` of its left
             neighbour, itself and its right neighbour, at every level.
         dropout: Probability that the weight of a pair of clusters is set to 0; the others grow by

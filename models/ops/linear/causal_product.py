@@ -103,8 +103,8 @@ class _Rows(NamedTuple):
 
 def _cuts(q: Float[Tensor, "b h l k"], maps: FeatureMaps, chunk: int) -> list[tuple[slice, int]]:
     """Return the blocks of a sequence: one where calls cost more than the numbers in it."""
-    few = SMALL if device_kind(q.device) == "cpu" else CPU_BLOCK
-    uncut = math.prod(q.shape[:3]) * maps.width <= few
+    most = SMALL if device_kind(q.device) == "cpu" else CPU_BLOCK
+    uncut = math.prod(q.shape[:3]) * maps.width <= most
     return spans(q.shape[2], chunk, block_rows(q, maps.width), uncut=uncut)
 
 

@@ -304,7 +304,7 @@ def again(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def faint(inverse: Float[Tensor, "b h l"], seen: Bool[Tensor, "#b #l"] | None) -> bool:
-    """Say whether a row that sees a key found so little weight that much may be lost.
+    """Tell whether a row that sees a key found so little weight that much may be lost.
 
     On a GPU this waits for the sums. Where nobody can wait or look, in what is compiled, captured
     as a graph or made without values, the answer is no.

@@ -36,7 +36,7 @@ def exponential_lstm(
     keep: Bool[Tensor, "b l"] | None = None,
     begins: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b l h k"], Float[Tensor, "b 4 h k"]]:
-    """Return every h, in the dtype of the gates, and h, c, n and m behind the last real token.
+    """Return every h, in the dtype of the gates, and h, c, n and m after the last real token.
 
     Args:
         gates: What the input adds to i, f, z and o.

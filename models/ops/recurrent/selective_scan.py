@@ -33,7 +33,7 @@ def selective_scan(
     state: Float[Tensor, "b e n"] | None = None,
     begins: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b l e"], Float[Tensor, "b e n"]]:
-    """Return y in the dtype of `u`, and the state behind the last token.
+    """Return y in the dtype of `u`, and the state after the last token.
 
     Args:
         u: Inputs.
@@ -41,7 +41,7 @@ def selective_scan(
         rates: A, negative: how fast each state of a channel decays.
         write: B, how each state takes the inputs up.
         read: C, how it is read.
-        state: What earlier tokens left; None: nothing. It is float32 at least.
+        state: The state after earlier tokens; None: there are none. It is float32 at least.
         begins: Tokens that find an empty state.
     """
     dtype = sum_dtype(u)

@@ -39,12 +39,12 @@ def block_attention(
 def _is_short(blocks: Blocks, device: torch.device) -> bool:
     """Say whether all is seen, or all scores are few: as a mask, and beside those of the blocks."""
     most = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
-    few = blocks.length <= 2 * blocks.reach and blocks.length**2 <= most
-    return few or _all_seen(blocks)
+    all_as_mask = blocks.length <= 2 * blocks.reach and blocks.length**2 <= most
+    return all_as_mask or _all_seen(blocks)
 
 
 def _all_seen(blocks: Blocks) -> bool:
-    """Say whether each block sees all others, but for causality."""
+    """Tell whether each block sees all others, but for causality."""
     others = -(-blocks.length // blocks.block) - 1
     return blocks.look_back >= others and (blocks.causal or blocks.look_forward >= others)
 

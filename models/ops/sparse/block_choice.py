@@ -58,7 +58,7 @@ def chosen_by_mean(
         q: Queries, by token.
         keys: Keys, by slot.
         table: Where they stand.
-        top: Blocks to choose, the own one included.
+        top: Blocks to choose, including the query's block.
         causal: Whether later blocks are hidden.
     """
     with full_precision(q):

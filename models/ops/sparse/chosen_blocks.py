@@ -200,7 +200,7 @@ class ChosenBlockAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend. `remember`: a backward pass will come."""
+        """Attend. `remember`: whether to save what a backward pass needs."""
         kept = None
         with full_precision(q):
             laid = _PairsLaid(q, keys, values, chosen, sight)
@@ -283,7 +283,7 @@ def chosen_attention(
     reach: int | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend to the chosen blocks. A query that sees no key gives 0.
+    """Attend to the chosen blocks. A query without a visible key returns 0.
 
     Args:
         q: Queries, by token; heads that share keys lie side by side.
@@ -293,7 +293,7 @@ def chosen_attention(
         table: Where tokens stand.
         causal: Whether keys behind a query are hidden.
         reach: Keys so many tokens away, and more, are hidden; None: none.
-        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
     """
     remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, keys, values))
     o: Tensor = ChosenBlockAttention.apply(  # type: ignore[no-untyped-call]

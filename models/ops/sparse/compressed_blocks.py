@@ -107,7 +107,7 @@ class CompressedAttention(torch.autograd.Function):
         dropout: float,
         remember: bool,
     ) -> tuple[Float[Tensor, "b h l v"], Int[Tensor, "b g l t"]]:
-        """Attend and choose. `remember`: a backward pass will come."""
+        """Attend and choose. `remember`: whether to save what a backward pass needs."""
         with full_precision(q):
             here = _ByGroup.arrange(q, keys, values)
             o = here.q.new_empty(*here.q.shape[:-1], values.shape[-1])
@@ -178,7 +178,7 @@ def compressed_attention(
         keys: One for each window.
         values: The same.
         choice: Where tokens stand, what windows are, and how many blocks are chosen.
-        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
             Choices are made before.
     """
     remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, keys, values))

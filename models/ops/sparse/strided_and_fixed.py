@@ -89,13 +89,13 @@ class Sparsity:
         return near, self.far(rows, length, alone=False, first=first)
 
     def sees_near(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"]) -> Bool[Tensor, "*a"]:
-        """Say whether key j is in the near set of query i, later keys aside."""
+        """Tell whether key j is in the near set of query i, later keys aside."""
         if self.pattern == SparsePattern.fixed:
             return i // self.stride == j // self.stride
         return (i - j).abs() <= self.stride
 
     def sees_far(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"], part: int) -> Bool[Tensor, "*a"]:
-        """Say whether key j is in the far set of query i, later keys aside."""
+        """Tell whether key j is in the far set of query i, later keys aside."""
         if self.pattern == SparsePattern.strided:
             return (i - j) % self.stride == 0
         columns = torch.tensor(self.remainders(part), device=j.device)

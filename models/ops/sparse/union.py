@@ -137,7 +137,7 @@ class UnionAttention(torch.autograd.Function):
         remember: bool,
         sets: tuple[KeySet, ...],
     ) -> Float[Tensor, "b h l v"]:
-        """Attend. `remember`: whether a backward pass will come."""
+        """Attend. `remember`: whether to save what a backward pass needs."""
         dropout_masks: list[Tensor] = []
         with full_precision(q):
             parts = [
@@ -254,9 +254,9 @@ def union_attention(
         k: Keys.
         v: Values.
         sets: Sets of keys without a key in common.
-        keep: False for keys that nobody sees. A query left without a key gives 0.
+        keep: False for keys to hide. A query left without a key returns 0.
         slopes: How fast the scores of each head fall with distance (ALiBi); None: not at all.
-        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
     """
     remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     o: Tensor = UnionAttention.apply(  # type: ignore[no-untyped-call]

@@ -27,7 +27,7 @@ def state_space(
     readout: Complex[Tensor, "s d p"],
     before: Complex[Tensor, "b d p"] | None = None,
 ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
-    """Return what each token reads, and the states behind the last where those before are given.
+    """Return what each token reads, and the states after the last where those before are given.
 
     Args:
         u: Inputs, 0 at padding.

@@ -77,7 +77,7 @@ class StateSpace(Family):
         before: Complex[Tensor, "b *n"] | None,
         keep: Bool[Tensor, "b l"] | None,
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b *n"] | None]:
-        """Return what tokens read from each end, and the states behind the last one.
+        """Return what tokens read from each end, and the states after the last one.
 
         Args:
             u: Inputs, 0 at padding.
@@ -124,7 +124,7 @@ def read_shared(
     before: Complex[Tensor, "b n"] | None,
     keep: Bool[Tensor, "b l"] | None,
 ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b n"] | None]:
-    """Return Re(C x) from each end, and the states behind the last token.
+    """Return Re(C x) from each end, and the states after the last token.
 
     Args:
         recurrence: Returns the states at every token from inputs and from the states before them.

@@ -82,7 +82,7 @@ def low_rank_state_space(
     readout: Complex[Tensor, "s d p"],
     before: Complex[Tensor, "b d p"] | None = None,
 ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
-    """Return what each token reads, and the states behind the last where those before are given.
+    """Return what each token reads, and the states after the last where those before are given.
 
     Args:
         u: Inputs, 0 at padding.
@@ -119,7 +119,7 @@ def _continued(
     u: Float[Tensor, "b d l"],
     before: Complex[Tensor, "b d p"],
 ) -> tuple[Float[Tensor, "d l"], Float[Tensor, "b d l"], Float[Tensor, "b d n"]]:
-    """Return the kernel, what is read of the states before, and those behind the last token."""
+    """Return the kernel, what is read of the states before, and those after the last token."""
     length = u.shape[-1]
     change, driven = bilinear(system)
     powers, states = squares(change, length), as_states(before)
@@ -163,7 +163,7 @@ def responses(
 def last_states(
     u: Float[Tensor, "b d l"], powers: list[Float[Tensor, "d n n"]], entry: Float[Tensor, "d n"]
 ) -> Float[Tensor, "b d n"]:
-    """Return sum_t A_^(l-1-t) B_ u_t, the states behind the last token from empty ones."""
+    """Return sum_t A_^(l-1-t) B_ u_t, the states after the last token from empty ones."""
     length = u.shape[-1]
     bits = min(ROWS_BITS, (length - 1).bit_length())
     columns, number = entry.unsqueeze(1), -(-length >> bits)
