@@ -1,7 +1,7 @@
 """The one place where names and YAML become typed objects.
 
-Nothing is read with a fallback, and every error names the key, the value seen, what was wanted and
-the way out. How options are typed: `lra.composition.binding`.
+No missing key is replaced by a guess, and every error names the key, the value that was found, the
+values that are allowed and what to do. How options are typed: `lra.composition.binding`.
 """
 
 import copy
@@ -43,7 +43,10 @@ TASK = ("spec", "prepare", "batches", "tally", "incidental")
 
 
 def group_file(group: str, name: str, config_dirs: Sequence[Path] = ()) -> dict[str, Any]:
-    """Read GROUP/NAME.yaml, the user's own or ours; an unknown name answers with near matches."""
+    """Return the content of GROUP/NAME.yaml, from one of `config_dirs` or else from lra itself.
+
+    Raises ConfigError for an unknown name, with similar names.
+    """
     return copy.deepcopy(_group_file(group, name, tuple(config_dirs)))
 
 
@@ -56,8 +59,8 @@ def _group_file(group: str, name: str, config_dirs: tuple[Path, ...]) -> dict[st
     return load(next(file for file in files if file.exists()))
 
 
-def _split(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
-    """Return the class path of a node and its options."""
+def _class_and_options(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
+    """Return the class path of a node, and its options without those that `drop` names."""
     options = {k: v for k, v in node.items() if k not in {"class_path", "name", "about", *drop}}
     if "class_path" not in node:
         raise ConfigError(f"a class_path is missing: got only {sorted(map(str, node))}")
@@ -67,8 +70,14 @@ def _split(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
 def mixer_factory(
     node: Mapping[str, Any], plugins: Sequence[str], where: str = "model.mixer"
 ) -> "tuple[MixerFactory, dict[str, Any]]":
-    """Return a mixer's class with its options bound, and these options in plain JSON."""
-    class_path, options = _split(node)
+    """Return a mixer's class with its options bound, and its class path and options as plain JSON.
+
+    Args:
+        node: The `mixer` or `stack` of a model's configuration.
+        plugins: Packages of the user that may hold the class.
+        where: The key of the node, for messages.
+    """
+    class_path, options = _class_and_options(node)
     family = locate(class_path, plugins)
     factory, bound = bound_mixer(family, options, where, f"{where}.class_path: {class_path}")
     return factory, {"class_path": class_path, **bound}
@@ -98,10 +107,11 @@ def bound_mixer(
 def core_of(
     model: Mapping[str, Any], plugins: Sequence[str], where: str = "model"
 ) -> "tuple[list[MixerFactory], StackFactory | None, dict[str, Any]]":
-    """Return a model's mixers, or its own stack, with options bound, and the options.
+    """Return what makes the layers of a model: (mixers, stack, options as plain JSON).
 
-    `layers` names a family for each layer, the model's own or another, whose options are its
-    defaults but for what `layer_options` says under its name.
+    One mixer serves all layers, or there is one for each layer; a model with a `stack` has no
+    mixers. The key `layers` names a family for each layer: the model itself or another family.
+    Another family has its default options, except for those that `layer_options` gives it.
     """
     if "stack" in model:
         if model.get("layers"):
@@ -133,10 +143,10 @@ def core_of(
 
 
 def bundled_family(name: str, where: str) -> dict[str, Any]:
-    """Read the file of one of lra's own families. Raises ConfigError for any other.
+    """Return the content of the file of one of lra's own families. Raises ConfigError for others.
 
-    A reference is a part of a cell's key by its name alone, and what a file of the user's own says
-    may change while its name stays.
+    The key of a cell holds only the name of a reference. A file of the user can change while its
+    name stays the same, so that the key would then stand for two different models.
     """
     if name not in (existing := our_names("model")):
         way_out = (
@@ -161,9 +171,10 @@ def other_family(
 
 def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
     """Build the task that a resolved `task` node describes."""
-    class_path, options = _split(node)
+    class_path, options = _class_and_options(node)
     kind = locate(class_path, plugins)
-    if class_path.partition(".")[0] in ROOMS:  # before a call: a stored cell may name anything
+    # A stored cell may name any class of lra. One that is no task is refused before it is called.
+    if class_path.partition(".")[0] in ROOMS:
         _check_task(kind, class_path)
     task: Task = make(kind, options, "task")
     _check_task(type(task), class_path)
@@ -171,6 +182,7 @@ def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
 
 
 def _check_task(kind: Any, class_path: str) -> None:
+    """Raise ConfigError if a class lacks an attribute that every task has."""
     if missing := [name for name in TASK if not hasattr(kind, name)]:
         raise ConfigError(
             f"task.class_path: {class_path} does not make a task: {', '.join(missing)} is "
@@ -179,10 +191,13 @@ def _check_task(kind: Any, class_path: str) -> None:
         )
 
 
-def _runner(
+def _control_and_runner(
     node: Mapping[str, Any], model: Mapping[str, Any], plugins: Sequence[str]
 ) -> tuple[Control, Runner]:
-    """Return what steers the sweep, and the runner's options for one model."""
+    """Return the two parts of a `runner` node: what steers the sweep, and the runner itself.
+
+    The runner may change its options for a model, by what the model's file says under `about`.
+    """
     options = runner_class(node, plugins)
     steering = {f.name for f in fields(Control)}
     if node.get("section"):
@@ -207,18 +222,18 @@ def typed(
 
     Args:
         config: The tree; nothing may change it where there is a memo.
-        tasks: Those built before, by their configuration, and where a new one is kept.
-        memo: Of the sweep: what its runs share is made once.
+        tasks: Tasks that were built before, by their configuration; a new one is added.
+        memo: Objects that the runs of the sweep share, each of which is made once.
     """
     from lra.models.backbone.model import BackboneConfig
 
     tasks, memo = {} if tasks is None else tasks, memo or Memo()
     check(config, memo)
     plugins, named = list(config["plugins"]), config["plugins"]
-    model, task_node, steering = config["model"], config["task"], config["runner"]
+    model, task_node, runner_node = config["model"], config["task"], config["runner"]
 
     def from_node(kind: Callable[..., Any], node: Any, where: str, *drop: str) -> Any:
-        return memo.of(where, (node,), lambda: make(kind, _without(node, *drop), where))
+        return memo.of(where, (node,), lambda: make(kind, _without_keys(node, *drop), where))
 
     mixers, stack, mixer_options = memo.of("core", (model, named), partial(core_of, model, plugins))
     backbone = from_node(BackboneConfig, model.get("backbone"), "model.backbone")
@@ -229,16 +244,18 @@ def typed(
             f"model.backbone.depth is {backbone.depth}"
         )
     task, task_options = memo.of(
-        "task", (task_node, named), partial(_task, task_node, plugins, tasks)
+        "task", (task_node, named), partial(_task_and_options, task_node, plugins, tasks)
     )
     check_name(config, task)
     control, runner = memo.of(
-        "runner", (steering, model, named), partial(_runner, steering, model, plugins)
+        "runner",
+        (runner_node, model, named),
+        partial(_control_and_runner, runner_node, model, plugins),
     )
     optim = from_node(OptimConfig, config["optim"], "optim", "name", "about")
     hardware = from_node(HardwareProfile, config["hardware"], "hardware", "about")
     parts = (hardware, runner, optim, backbone)
-    memo.of("processes", parts[:3], partial(check_processes, *parts[:3], steering["name"]))
+    memo.of("processes", parts[:3], partial(check_processes, *parts[:3], runner_node["name"]))
     memo.of("training", (*parts, task), partial(_check_training, *parts[1:], task))
     return Run(
         config=config,
@@ -260,11 +277,11 @@ def typed(
     )
 
 
-def _task(
+def _task_and_options(
     node: Mapping[str, Any], plugins: Sequence[str], tasks: "dict[str, Task]"
 ) -> "tuple[Task, dict[str, Any]]":
-    """Return a task and its options that are more than incidental, in plain JSON."""
-    class_path, options = _split(node)
+    """Return a task, and those of its options that can change a result, as plain JSON."""
+    class_path, options = _class_and_options(node)
     remaining = plain(bind(locate(class_path, plugins), options, "task"))
     if (task_key := repr((node, plugins))) not in tasks:
         tasks[task_key] = build_task(node, plugins)
@@ -291,20 +308,21 @@ def _check_training(
             raise ConfigError(f"optim: {error}") from error
 
 
-def _without(node: Mapping[str, Any] | None, *drop: str) -> Mapping[str, Any] | None:
+def _without_keys(node: Mapping[str, Any] | None, *drop: str) -> Mapping[str, Any] | None:
     return node and {key: value for key, value in node.items() if key not in drop}
 
 
 def are_bundled(mixers: "Sequence[MixerFactory]", stack: "StackFactory | None") -> bool:
-    """Return whether every class of a model is one of ours."""
+    """Return whether every class of a model comes with lra, and none from the user."""
     parts: list[Any] = [*mixers, *([stack] if stack else [])]
     return all(part.func.__module__.startswith("lra.models.") for part in parts)
 
 
 def idle_options(run: Run, task_facts: "TaskFacts") -> dict[str, str]:
-    """Return options of the backbone that no task of a run reads, each with a sentence.
+    """Return options of the backbone that have no effect in this run: a sentence for each name.
 
-    A training that it starts from may have another objective, and so read more.
+    The run may start from a training with another objective. An option that this training reads
+    has an effect, so it is not among them.
     """
     from lra.models.backbone.assembly import idle_for_task
 
@@ -323,13 +341,14 @@ def build_model(
     name: str = "model",
     given_facts: "TaskFacts | None" = None,
 ) -> "Backbone":
-    """Build the run's model, or the reference `name` in the same backbone, whose length stays.
+    """Build the run's model, or the reference family `name` in the same backbone.
 
     Args:
         run: The run.
-        max_length: Longest input of a cost measurement; None: the task's.
-        name: Of the reference.
-        given_facts: In place of what `facts` returns.
+        max_length: Longest input of a cost measurement; None: the longest of the task.
+        name: "model" for the run's model, or the name of a reference. A reference reads the input
+            at its full length, without the backbone's shortening of it.
+        given_facts: Used in place of what `facts` returns.
 
     Raises:
         Unsupported: An option of the model has a value that it refuses, the model cannot serve the
@@ -362,7 +381,8 @@ def build_model(
             TrainingStages(getattr(run.runner, "stages", ()), run.optim),
             run.hardware.processes,
         )
-    if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
+    # A measurement that chooses its direction itself reads no option that depends on the task.
+    if run.runner.facing is Direction.task:
         for option, sentence in idle_options(run, task_facts).items():
             raise Idle(f"model.backbone.{sentence}", f"backbone.{option}")
         if name == "model" and max_length is None:  # costs are the same without an order
@@ -371,18 +391,22 @@ def build_model(
 
 
 PIXEL_VALUES = 256
-"""Vocabulary of a language model that is measured on a task of real numbers."""
+"""Size of the vocabulary of a language model that is measured on a task of real numbers."""
 MEASURED = {
     "sequence_to_sequence": "language_modelling",
     "permutation_modelling": "masked_modelling",
 }
-"""Heads that a measurement of cost, which has neither sources nor ranks, has in place of others."""
+"""The head that a measurement of cost uses in place of another: its inputs have no source sequence
+and no ranks."""
 
 
 def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
-    """Return what the task tells the model; with `max_length`, what a cost measurement does.
+    """Return what a model has to know of its task: head, vocabulary, lengths and masks.
 
-    A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
+    Args:
+        run: The run.
+        max_length: None for the task itself. A number for a measurement of cost, whose rows all
+            have one length (so there is no padding), and which may choose causal or bidirectional.
     """
     from lra.models.backbone.config import TaskFacts
 
@@ -415,15 +439,15 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
 def decoder_stack(
     mixers: "Sequence[MixerFactory]", task_facts: "TaskFacts", exact: "MixerFactory"
 ) -> "StackFactory":
-    """Return what makes an encoder-decoder of an encoder's mixers.
+    """Return a function that builds an encoder-decoder model.
 
     Args:
-        mixers: Of the encoder.
-        task_facts: What the task tells the model.
-        exact: A family of exact attention.
+        mixers: Those of the encoder's layers.
+        task_facts: What the model has to know of its task.
+        exact: Exact attention, with which the decoder attends to the encoder's output.
 
     Raises:
-        Unsupported: The model answers something else.
+        Unsupported: The task is not one of sequence to sequence.
     """
     from lra.models.backbone.encoder_decoder import encoder_decoder
     from lra.models.mixer import Unsupported

@@ -1,21 +1,22 @@
-"""Words to a configuration: Hydra says which files there are and in what order; merged here.
+"""From the arguments of a command to a configuration.
 
-What wins over what, the weaker first:
+Hydra says which files are read and in what order, and this module merges them. Later entries of
+this list win over earlier ones:
 
 1. the files of the groups, in the order of conf/config.yaml;
 2. the protocol: its settings for all, then `for_task`, `for_model`, `for_runner`, then those that
    stand in one another (`lra.composition.own_options`);
 3. the experiment, likewise;
 4. the scale, likewise;
-5. `size=` and `optim=` on the command line, which stand for the words in their files;
-6. the other words of the command line, first those about these tables.
+5. `size=` and `optim=` on the command line, which count like the options in their files;
+6. the other arguments, first those about these tables.
 
-A preset may choose the protocol that it is made for. One that is named by hand takes its place.
+A preset may choose the protocol that it is made for. One that the user names takes its place.
 
-Hydra takes a tenth of a second for a configuration, and a sweep has ten thousand. So it is asked
-once for its own part, and once for the order of files for each choice of those that bring others
-along; a file that only sets values takes another's place there. Files and words are merged as plain
-dictionaries, and by OmegaConf where they refer to one another.
+Hydra takes a tenth of a second for a configuration, and a sweep may have ten thousand. So Hydra is
+asked once for its own part, and once for the order of files for each choice of files that bring
+others along. A file that only sets values is then put in the place of another one. Files and
+arguments are merged as plain dictionaries, and by OmegaConf where they refer to one another.
 """
 
 import copy
@@ -53,7 +54,7 @@ from lra.errors import ConfigError, unknown
 from lra.runners.records import Memo
 
 BUNDLES = ("size", "optim")
-"""Groups whose files are nothing but values: named by hand, they win over presets."""
+"""Groups whose files hold only values: where the user names one, it wins over presets."""
 OWN_FILES = "For your YAML files, add --config-dir DIR."
 
 
@@ -61,15 +62,15 @@ class Composer:
     """Composes the runs of one command.
 
     Args:
-        files: That words choose from. Hydra is started on them.
-        of_hydra: Words for Hydra itself.
+        files: The files that arguments choose from. Hydra is started on them.
+        of_hydra: Arguments for Hydra itself.
     """
 
     def __init__(self, files: Files, of_hydra: Sequence[str] = ()) -> None:
         files.start_hydra()
         self.files, self.of_hydra = files, tuple(of_hydra)
         self.notes: dict[str, None] = {}
-        """What somebody at a keyboard should hear of the configurations composed so far."""
+        """Sentences to print about the configurations composed so far, each once and in order."""
         self.memo = Memo()
         """Equal parts of configurations are one object: later work is done once for each."""
         self._parser = OverridesParser.create(GlobalHydra.instance().config_loader())
@@ -78,16 +79,16 @@ class Composer:
         self._bases: dict[tuple[str, ...], Tree] = {}
 
     def parse(self, word: str) -> Override:
-        """Return a word as Hydra reads it."""
+        """Return an argument as Hydra parses it."""
         if word not in self._words:
             (self._words[word],) = self._parser.parse_overrides([word])
         return self._words[word]
 
     def own_part(self, words: Sequence[str]) -> DictConfig:
-        """Return Hydra's own part of a run, or of a sweep with all words."""
+        """Return the part `hydra` of a configuration: of one run, or of a sweep with all values."""
         parsed = [self.parse(word) for word in self.in_place(words)]
         single = [word for word in parsed if not word.is_sweep_override()]
-        asked, plain = self._split([word for word in single if self._chooses(word)])
+        asked, plain = self._split_choices([word for word in single if self._chooses_file(word)])
         key = (*self.of_hydra, *asked)
         if key not in self.files.own_parts:
             config = compose("config", [*key], return_hydra_config=True)
@@ -105,23 +106,30 @@ class Composer:
         return config
 
     def compose(self, words: Sequence[str]) -> Tree:
-        """Return the configuration of one run, references unresolved. Its parts may be shared.
+        """Return the configuration of one run, with references `${...}` as they are.
+
+        Other configurations may share its parts: nothing may change them.
 
         Args:
-            words: Those of the run without Hydra's own; no sweep among them.
+            words: The arguments of the run without those for Hydra; each has a single value.
         """
         words = self.in_place(words)
         early, values = list[Override](), list[Override]()
         for word in map(self.parse, words):
-            is_value = not self._chooses(word) and not _of_a_table(word)
+            is_value = not self._chooses_file(word) and not _is_about_table(word)
             (values if is_value else early).append(word)
         base = tuple(str(word.input_line) for word in early)
         if base not in self._bases:
             self._bases[base] = self._of_files(early)
-        return self._settled(reduce(partial(put, self.memo), values, self._bases[base]), words)
+        return self._settle(reduce(partial(put, self.memo), values, self._bases[base]), words)
 
     def resolved(self, words: Sequence[str], number: int) -> Tree:
-        """Return the configuration of one run, the number of which in its sweep is given."""
+        """Return the configuration of one run with all references `${...}` resolved.
+
+        Args:
+            words: The arguments of the run.
+            number: Its place in the sweep, for `${hydra:job.num}`.
+        """
         tree = self.compose(words)
         if is_plain(tree):
             return tree
@@ -133,20 +141,23 @@ class Composer:
         return cast(Tree, OmegaConf.to_container(OmegaConf.create(tree), resolve=True))
 
     def whole(self, words: Sequence[str], tree: Tree) -> DictConfig:
-        """Return a configuration with Hydra's own part, to which `${hydra:...}` refers."""
+        """Return a configuration together with its part `hydra`, which `${hydra:...}` refers to."""
         config = self.own_part(words)
         config.hydra.mode = config.hydra.mode or RunMode.RUN
         with open_dict(config):
             config.merge_with(tree)
         return config
 
-    def _chooses(self, word: Override) -> bool:
-        """Return whether a word chooses a file."""
+    def _chooses_file(self, word: Override) -> bool:
+        """Return whether an argument chooses a file of a group, as model=linear does."""
         is_group = bool(self.files.names(word.key_or_group)) or word.package is not None
         return is_group and not isinstance(word.value(), dict)
 
     def in_place(self, words: Sequence[str]) -> Sequence[str]:
-        """Return the words, of which `+protocol=` replaces the protocol that a preset chooses."""
+        """Return the arguments, with `protocol=` for `+protocol=` where a preset chooses one.
+
+        Hydra refuses `+` for a group that has a choice already.
+        """
         if not any(word.startswith("+protocol=") for word in words):
             return words
         presets = [word for word in map(self.parse, words) if word.key_or_group == "experiment"]
@@ -165,29 +176,31 @@ class Composer:
         return False
 
     def sources(self, words: Sequence[str]) -> list[str]:
-        """Return the files of a run, the weaker first, as one would choose them."""
+        """Return the files of a run as the arguments that choose them; later ones win."""
         parsed = [self.parse(word) for word in self.in_place(words)]
-        return [source_of(file) for file in self._files([w for w in parsed if self._chooses(w)])]
+        chosen = [word for word in parsed if self._chooses_file(word)]
+        return [source_of(file) for file in self._ordered_files(chosen)]
 
-    def _files(self, words: Sequence[Override]) -> list[ResultDefault]:
-        """Return our files, the weaker first.
+    def _ordered_files(self, words: Sequence[Override]) -> list[ResultDefault]:
+        """Return all files of a configuration but Hydra's; later ones win.
 
         Args:
-            words: Those that choose files.
+            words: The arguments that choose files.
         """
-        asked, plain = self._split(words)
-        files = [file for file in self._listed(asked).files if group_of(file) != "hydra"]
+        asked, plain = self._split_choices(words)
+        files = [file for file in self._hydra_list(asked).files if group_of(file) != "hydra"]
         return [
             replace(file, config_path=f"{group}/{plain[group]}") if group in plain else file
-            for file in _ordered(files, words)
-            for group in (_folder(file),)
+            for file in _in_order(files, words)
+            for group in (_folder_of(file),)
         ]
 
-    def _split(self, words: Sequence[Override]) -> tuple[list[str], dict[str, str]]:
-        """Return the choices to ask Hydra with, and names of files that take others' places.
+    def _split_choices(self, words: Sequence[Override]) -> tuple[list[str], dict[str, str]]:
+        """Split arguments that choose files: (those for Hydra, the other names by group).
 
-        A file of values alone takes the place of another one of values alone that Hydra has for
-        its group; what else a choice does, Hydra has to tell.
+        Where a file that only sets values is chosen in place of another such file, only its name
+        changes in Hydra's list, so that Hydra need not be asked again. Every other choice may
+        bring further files along, and goes to Hydra.
         """
         for word in words:
             group, name = word.key_or_group, word.value()
@@ -197,34 +210,35 @@ class Composer:
                 elif self.files.find(f"{group}/{name}"):
                     continue
                 raise ConfigError(unknown(group, name, existing, way_out=OWN_FILES))
-        plain = {word.key_or_group: str(word.value()) for word in words if self._names(word)}
+        swaps = [word for word in words if self._only_sets_values(word)]
+        plain = {word.key_or_group: str(word.value()) for word in swaps}
         everything = [str(word.input_line) for word in words]
-        asked = [str(word.input_line) for word in words if not self._names(word)]
-        if len(asked) + len(plain) < len(everything):  # two of one group
+        asked = [str(word.input_line) for word in words if word not in swaps]
+        if len(asked) + len(plain) < len(everything):  # two choices of one group: Hydra decides
             return everything, {}
-        packages = self._listed(asked).packages
+        packages = self._hydra_list(asked).packages
         for group, name in plain.items():
             file = self.files.find(f"{group}/{name}")
             if file is None or packages.get(group, "none") != file.header["package"]:
                 return everything, {}
         return asked, plain
 
-    def _names(self, word: Override) -> bool:
-        """Return whether a word only names a file, of values alone."""
+    def _only_sets_values(self, word: Override) -> bool:
+        """Return whether an argument chooses a file that only sets values and brings no others."""
         simple = word.type is OverrideType.CHANGE and word.package is None
         if not simple or not isinstance(word.value(), str) or word.is_sweep_override():
             return False
         file = self.files.find(f"{word.key_or_group}/{word.value()}")
         return file is not None and file.alone
 
-    def _listed(self, words: Sequence[str]) -> Listed:
-        """Return what Hydra says of choices."""
+    def _hydra_list(self, words: Sequence[str]) -> Listed:
+        """Return Hydra's list of files for these choices, and which of them can be swapped."""
         key = (*self.of_hydra, *words)
         if key not in self.files.lists:
             loader = GlobalHydra.instance().config_loader()
             files = loader.compute_defaults_list("config", [*key], RunMode.RUN).defaults
-            folders = Counter(map(_folder, files))
-            found = {_folder(file): self.files.find(str(file.config_path)) for file in files}
+            folders = Counter(map(_folder_of, files))
+            found = {_folder_of(file): self.files.find(str(file.config_path)) for file in files}
             named = any("${" in repr(file.brings) for file in found.values() if file)
             packages = {
                 folder: file.header["package"]
@@ -235,52 +249,60 @@ class Composer:
         return self.files.lists[key]
 
     def _of_files(self, words: Sequence[Override]) -> Tree:
-        """Return what files and words about tables set."""
-        of_tables = [word for word in words if _of_a_table(word)]
-        gone = [word.key_or_group.split(".") for word in of_tables if word.is_delete()]
-        files = self._files([word for word in words if word not in of_tables])
-        layers = [(source_of(file), reduce(without, gone, self._layer(file))) for file in files]
+        """Return the configuration that files give, before arguments set single values.
+
+        Args:
+            words: The arguments that choose files, and those about tables such as `for_task`.
+        """
+        of_tables = [word for word in words if _is_about_table(word)]
+        deleted = [word.key_or_group.split(".") for word in of_tables if word.is_delete()]
+        files = self._ordered_files([word for word in words if word not in of_tables])
+        layers = [(source_of(file), reduce(without, deleted, self._layer(file))) for file in files]
         chosen = chosen_names([layer for _, layer in layers])
         tree = self._merged(
-            [merge_trees(layer, self._refined(layer, chosen, s)) for s, layer in layers]
+            [merge_trees(layer, self._from_tables(layer, chosen, s)) for s, layer in layers]
         )
         if of_tables:
             before = self._merged([self._layer(file) for file in files])
-            reduce(partial(put, self.memo), of_tables, before)  # refuses what has no place
+            reduce(partial(put, self.memo), of_tables, before)  # only to refuse unknown keys
             added = OmegaConf.create({})
             for word in of_tables:
                 if not word.is_delete():
                     key, value = word.key_or_group, word.value()
                     OmegaConf.update(added, key, value, merge=True, force_add=True)
             options = cast(Tree, OmegaConf.to_container(added, resolve=False))
-            tree = self._merged([tree, self._refined(options, chosen, "")])
+            tree = self._merged([tree, self._from_tables(options, chosen, "")])
         tables = {word.key_or_group.partition(".")[0] for word in of_tables} | tree.keys()
         return {**tree, **{table: {} for table in TABLES if table in tables}}
 
-    def _refined(self, layer: Tree, chosen: Mapping[str, str], source: str) -> Tree:
+    def _from_tables(self, layer: Tree, chosen: Mapping[str, str], source: str) -> Tree:
+        """Return what the tables of a layer set for the chosen task, model and runner."""
         return matching_options(layer, chosen, self.files.names, source)
 
     def _layer(self, file: ResultDefault) -> Tree:
-        """Return what a file sets, in its place, without Hydra's own part."""
+        """Return what a file sets, at its place in the configuration, without the part `hydra`."""
         place = (file.config_path, file.package)
         if place not in self._layers:
             read = self.files.find(str(file.config_path))
-            # Of each command its own: who asked may change what it got.
+            # The text of a file is shared by all commands of a process, and callers may change
+            # the configuration that they get: hence a copy.
             values = {} if read is None else copy.deepcopy(read.values)
             layer = tree_at(file.package, values) if file.package else values
             self._layers[place] = {key: node for key, node in layer.items() if key != "hydra"}
         return self._layers[place]
 
     def _merged(self, layers: Sequence[Tree]) -> Tree:
-        """Return layers merged as OmegaConf does it, each over those before it."""
+        """Return layers merged into one as OmegaConf does it; later ones win."""
         if all(map(is_plain, layers)):
             return reduce(merge_trees, layers, {})
         return cast(Tree, OmegaConf.to_container(OmegaConf.merge(*layers)))
 
-    def _settled(self, tree: Tree, words: Sequence[str]) -> Tree:
-        """Return a configuration with its sentences chosen, and with its warm-ups cut.
+    def _settle(self, tree: Tree, words: Sequence[str]) -> Tree:
+        """Return a configuration after the two steps that depend on all values.
 
-        See `lra.composition.own_options` and `lra.composition.warm_up`.
+        Each deviation of a protocol becomes the sentence for the chosen options (see
+        `lra.composition.own_options`), and a warm-up ends with the last step at the latest (see
+        `lra.composition.warm_up`).
         """
         if isinstance(sentences := tree.get("deviations"), dict):
             chosen = {name: by_option(tree, entry) for name, entry in sentences.items()}
@@ -294,8 +316,8 @@ class Composer:
         if not is_plain(parts):
             config = OmegaConf.create(tree)
             try:
-                parts = {path: _resolved(config, path) for path in parts}
-            except OmegaConfBaseException:  # which resolving the whole will name
+                parts = {path: _resolve_part(config, path) for path in parts}
+            except OmegaConfBaseException:  # resolving the whole reports it, with its key
                 return tree
         above = parts["optim"] if isinstance(parts["optim"], dict) else {}
         for path, optim in parts.items():
@@ -307,13 +329,16 @@ class Composer:
             if path == "optim":
                 above = {**above, "warmup_steps": warmup}
             head, _, rest = f"{path}.warmup_steps".partition(".")
-            layed = partial(merge_trees, tree[head], tree_at(rest, warmup))
-            tree = {**tree, head: self.memo.of((path, warmup), (tree[head],), layed)}
+            with_warmup = partial(merge_trees, tree[head], tree_at(rest, warmup))
+            tree = {**tree, head: self.memo.of((path, warmup), (tree[head],), with_warmup)}
         return tree
 
 
-def _ordered(files: Sequence[ResultDefault], words: Sequence[Override]) -> list[ResultDefault]:
-    """Put protocols before experiments, the scale and bundles named by hand behind all."""
+def _in_order(files: Sequence[ResultDefault], words: Sequence[Override]) -> list[ResultDefault]:
+    """Return files in the order of this module's list: later ones win.
+
+    Protocols come before experiments. The scale comes last, with the `BUNDLES` that `words` name.
+    """
     named = {word.key_or_group for word in words if not isinstance(word.value(), dict)}
     behind = {"scale", *named.intersection(BUNDLES)}
     order = [file for file in files if group_of(file) not in behind]
@@ -327,16 +352,17 @@ def _ordered(files: Sequence[ResultDefault], words: Sequence[Override]) -> list[
     return [*order, *late]
 
 
-def _of_a_table(word: Override) -> bool:
+def _is_about_table(word: Override) -> bool:
+    """Return whether an argument sets something in `for_task`, `for_model` or `for_runner`."""
     return word.key_or_group.partition(".")[0] in TABLES
 
 
-def _resolved(config: DictConfig, path: str) -> Any:
+def _resolve_part(config: DictConfig, path: str) -> Any:
     node = OmegaConf.select(config, path)
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
 
 
-def _folder(file: ResultDefault) -> str:
+def _folder_of(file: ResultDefault) -> str:
     return str(file.config_path).rpartition("/")[0]
 
 
@@ -346,7 +372,7 @@ def group_of(file: ResultDefault) -> str:
 
 
 def source_of(file: ResultDefault) -> str:
-    """Return a file as one would choose it on the command line."""
+    """Return the argument that chooses a file, such as model=linear."""
     group, _, name = str(file.config_path).partition("/")
     if not name:
         return f"{group}.yaml"
@@ -354,7 +380,10 @@ def source_of(file: ResultDefault) -> str:
 
 
 def chosen_names(layers: Sequence[Tree]) -> dict[str, str]:
-    """Return the names that entries of tables are looked up by: the last that a layer gives."""
+    """Return the chosen task, model and runner, which pick the entries of tables.
+
+    Of several layers that give a name, the last one counts.
+    """
     return {
         group: node["name"]
         for layer in layers

@@ -1,4 +1,4 @@
-"""One word put into a configuration, as Hydra puts it; what cannot be put is refused."""
+"""Sets in a configuration what one argument of the command line says, as Hydra does it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ OF_KINDS = "wanted a mapping where the files have one, and a list where they hav
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value stands for itself: no reference, nothing missing."""
+    """Return whether a value holds no reference `${...}` and no missing value `???`."""
     if isinstance(value, dict):
         return all(map(is_plain, value.values()))
     if isinstance(value, list):
@@ -25,40 +25,55 @@ def is_plain(value: Any) -> bool:
 
 
 def put(memo: Memo, tree: Tree, word: Override) -> Tree:
-    """Return a configuration with what a word sets; equal values in one place give one object.
+    """Return a configuration in which the argument `word` has set its value.
+
+    Configurations in which equal arguments change the same part share the changed part through
+    `memo`: it is one object.
 
     Raises:
-        ConfigError: It has no place for them.
+        ConfigError: The configuration has no such key, or a value of another kind there.
     """
     head, *rest = word.key_or_group.split(".")
     value = word.value()
     plain = word.type is OverrideType.CHANGE and not isinstance(value, dict)
-    if plain and not rest and (changed := _changed(tree, [head], value)):
+    if plain and not rest and (changed := _with_value(tree, [head], value)):
         return changed
     if word.is_delete() or head not in tree or not is_plain(tree[head]):
         return by_omegaconf(tree, word, tree)
 
-    def within() -> Any:  # of this part alone: every other would take its time
-        changed = _changed(tree[head], rest, value) if plain and rest else None
+    def changed_part() -> Any:  # only the part below `head`, as OmegaConf is slow on a whole tree
+        changed = _with_value(tree[head], rest, value) if plain and rest else None
         return by_omegaconf({head: tree[head]}, word, tree)[head] if changed is None else changed
 
-    what = (word.type, word.key_or_group, type(value), repr(value))
-    return {**tree, head: memo.of(what, (tree[head],), within)}
+    change = (word.type, word.key_or_group, type(value), repr(value))
+    return {**tree, head: memo.of(change, (tree[head],), changed_part)}
 
 
-def _changed(tree: Any, path: Sequence[str], value: Any) -> Tree | None:
-    """Return a mapping with another value in a place; None where only OmegaConf can tell."""
+def _with_value(tree: Any, path: Sequence[str], value: Any) -> Tree | None:
+    """Return a copy of a mapping with another value at `path`.
+
+    Returns None where no plain value lies there: OmegaConf then decides what may be set.
+    """
     head, *rest = path
     if not isinstance(tree, dict) or head not in tree:
         return None
     if rest:
-        inner = _changed(tree[head], rest, value)
+        inner = _with_value(tree[head], rest, value)
         return None if inner is None else {**tree, head: inner}
     return None if isinstance(tree[head], dict) else {**tree, head: value}
 
 
 def by_omegaconf(tree: Tree, word: Override, whole: Tree) -> Tree:
-    """Return a part of the whole configuration with what a word says. Raises ConfigError."""
+    """Let OmegaConf set, add or delete what the argument `word` says.
+
+    Args:
+        tree: The configuration, or the part of it that the argument is about.
+        word: As Hydra has parsed it.
+        whole: The whole configuration, whose keys a message proposes.
+
+    Raises:
+        ConfigError: OmegaConf refuses it.
+    """
     key, value = word.key_or_group, word.value()
     config = OmegaConf.create(tree)
     OmegaConf.set_struct(config, True)
@@ -105,12 +120,14 @@ def keys_of(tree: Tree, above: str = "") -> Iterator[str]:
 
 
 def unknown_key(key: str, value: str, keys: Sequence[str]) -> str:
-    """Return the answer to a key that is none: our word for it, and matches of its own group first.
+    """Return the message for an unknown key, with at most three keys that may have been meant.
+
+    First come the names that lra has for options of other programs, and keys of the same group.
 
     Args:
-        key: With dots.
-        value: As typed.
-        keys: Every key of the chosen files.
+        key: The unknown key, with dots.
+        value: Its value as typed.
+        keys: Every key of the configuration.
     """
     above, _, leaf = key.rpartition(".")
     group, dot, _ = key.partition(".")

@@ -1,4 +1,4 @@
-"""From a typed run to its cells, and from a cell back to rows in a process of its own."""
+"""From a typed run to its cells, and from a cell to its rows, in a separate process."""
 
 import os
 import platform
@@ -34,7 +34,7 @@ from lra.version import lra_version
 
 @dataclass(slots=True)
 class Lookups:
-    """What the runs of one sweep share, looked up once; it is as old as the sweep's plan."""
+    """What the runs of one sweep share: each is found once, when the sweep is planned."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
     """By configuration: see `lra.composition.compose.typed`."""
@@ -45,17 +45,18 @@ class Lookups:
     place: Mapping[str, str] = field(default_factory=dict)
     """See `lra.runners.records.Cell`."""
     elsewhere: bool = False
-    """Whether the cells are meant for a device that need not be here: they are planned, not run."""
+    """Whether the cells are only planned here, and run on another machine with its device."""
     rates: dict[str, Rate] = field(default_factory=dict)
     """Dropout of attention weights, by model: see `lra.sweep.identity.attention_dropout`."""
     memo: Memo = field(default_factory=Memo)
     """What runs share: see `lra.composition.compose.typed`."""
 
     def device_of(self, hardware: HardwareProfile) -> str:
-        """Return the name of the device that a profile means. Raises ValueError for one not here.
+        """Return the name of the device that a hardware profile means.
 
-        Not where the cells are planned for elsewhere: then it is a name that no device has, and a
-        cell whose key has it, one that reads the clock, is not among those of another machine.
+        Raises ValueError if the profile needs a GPU and this machine has none. Where the cells are
+        planned for another machine (`elsewhere`), a name that no device has is returned in its
+        place, so that a timed cell never has the same key as one of a real device.
         """
         if hardware.device is not Device.cuda:
             return device_name(hardware.device)
@@ -66,7 +67,7 @@ class Lookups:
         return f"{hardware.name}, not here"
 
     def sources_of(self, modules: set[str]) -> Mapping[str, str]:
-        """Return the hash of every source that `modules` reach."""
+        """Return the hash of every source file that `modules` import, directly or not."""
         key = frozenset(modules)
         if key not in self.sources:
             self.sources[key] = digests(key, self.read)
@@ -74,7 +75,13 @@ class Lookups:
 
 
 def plan(run: Run, overrides: tuple[str, ...] = (), lookups: Lookups | None = None) -> list[Cell]:
-    """Return the cells of a run, in order: one, or one for each of the runner's places."""
+    """Return the cells of a run, in order: one for each mode and length that the runner measures.
+
+    Args:
+        run: The run.
+        overrides: The arguments that it was composed of.
+        lookups: What the runs of the sweep share; None: shared with no other run.
+    """
     lookups = lookups or Lookups()
     runner = str(run.config["runner"]["name"])
     pairs = run.runner.cells(runner, run.task.spec.max_length)
@@ -104,14 +111,14 @@ def _cell(
     shared: Mapping[str, Any],
     lookups: Lookups,
 ) -> Cell:
-    """Return the cell of a mode and a length.
+    """Return the cell of one mode at one length.
 
     Args:
         run: the run.
-        pair: mode and length.
-        started: keys of its trainings.
-        shared: the rest of its fields.
-        lookups: of the sweep.
+        pair: mode, and length in tokens.
+        started: keys of the trainings that it starts from, by name.
+        shared: the fields that all cells of the run have in common.
+        lookups: what the runs of the sweep share.
     """
     mode, length = pair
     runner = str(run.config["runner"]["name"])
@@ -146,12 +153,13 @@ def _threads(run: Run) -> int:
 
 
 def _modules(run: Run, memo: Memo) -> list[str]:
-    """Return the modules whose sources decide the cell's numbers."""
+    """Return the modules whose sources decide the cell's numbers, found once for equal runs."""
     parts = (run.runner, run.task_options, run.mixer_options)
-    return memo.of("modules", parts, partial(_named, run))
+    return memo.of("modules", parts, partial(_module_names, run))
 
 
-def _named(run: Run) -> list[str]:
+def _module_names(run: Run) -> list[str]:
+    """Return the modules of the runner, the task, the mixers and the references."""
     named = [type(run.runner).__module__, str(run.task_options["class_path"]).rpartition(".")[0]]
     if run.runner.models:
         families = [run.mixer_options, *run.mixer_options.get("others", {}).values()]
@@ -163,7 +171,7 @@ def _named(run: Run) -> list[str]:
 
 
 def marks(run: Run) -> dict[str, str]:
-    """Return the labels that every row of a run carries: what departs from the plain family."""
+    """Return the labels of every row of a run: each names a difference from the plain family."""
     labels = run.hardware.labels()
     if run.task.spec.regime:
         labels["regime"] = run.task.spec.regime
@@ -189,7 +197,7 @@ def marks(run: Run) -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Return what a reader needs to judge a number: versions and the machine."""
+    """Return the versions of packages and the properties of this machine, stored with each cell."""
     names = ("torch", "numpy", "hydra-core")
     return {
         "python": platform.python_version(),
@@ -202,23 +210,27 @@ def environment() -> dict[str, str]:
 
 
 def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
-    """Do one cell's work in this process, or `probe` it, and send what it yields.
+    """Run one cell in this process, or only its `probe`, and send its rows and its progress.
 
     Called by `lra.runners.isolation.isolate`.
 
+    Args:
+        argument: What the process has to know of the cell: see `lra.execution.executor`.
+        send: Sends an object to the process that started this one.
+
     Raises:
-        Unsupported: The model cannot be built like this.
+        Unsupported: The model refuses these options.
     """
     with (
         logging_cell(argument["logged"], send) as tell,
-        listen(tell, log=sys.stderr),  # which goes to the cell's log
+        listen(tell, log=sys.stderr),  # standard error of this process is the cell's log
     ):
-        for item in _items(argument):
+        for item in _results(argument):
             tell(item)
 
 
 def compare_cells(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
-    """Do the work of probed cells that is done together; send rows, each with the key of its cell.
+    """Measure several probed cells together; send pairs of a cell's key and one of its rows.
 
     Called by `lra.runners.isolation.isolate`.
     """
@@ -230,17 +242,18 @@ def compare_cells(argument: Mapping[str, Any], send: Callable[[object], None]) -
             send(item)
 
 
-def _items(argument: Mapping[str, Any]) -> Iterator[object]:
+def _results(argument: Mapping[str, Any]) -> Iterator[object]:
+    """Yield the rows of a cell, or what its probe found."""
     phase("building")
     work = _work(argument)
-    if work.run.runner.models:  # so that a refusal costs nothing and comes first
+    if work.run.runner.models:  # a model that refuses its options does so here, before any work
         without_weights(work.run, int(argument["length"]))
     runner = work.run.runner
     yield from runner.probe(work) if argument.get("probed") else runner.run(work)
 
 
 def _work(argument: Mapping[str, Any]) -> CellWork:
-    """Return a cell, and set what its hardware profile says of this process."""
+    """Return the work of a cell, after setting precision and GPU memory limit of this process."""
     name_plugins(argument["plugins"])
     run = typed(argument["config"])
     set_matmul_precision(run.hardware.matmul_precision)

@@ -1,8 +1,9 @@
-"""What decides a cell's numbers, as plain JSON: its hash is the key under which rows are stored.
+"""Everything that decides a cell's numbers, as plain JSON: its hash is the cell's key.
 
-An option stands in it where it differs from its default in the code, so that a new option changes
-no key; a default that is changed raises the version of what has it. No Python path of what has a
-configuration file, no interval of logs or checkpoints, no place of a file.
+The identity lists an option only where it differs from its default in the code, so that a new
+option changes no key. Whoever changes a default has to raise the version of the class. The identity
+has no Python path of a class that has a configuration file, no interval of logs or checkpoints, and
+no place of a file.
 
 `described` is the same with every option spelled out as it really runs: what reports compare.
 """
@@ -29,17 +30,17 @@ Rate = float | list[float]
 
 
 class CellIdentity(NamedTuple):
-    """What decides a cell's numbers: without defaults, for its key, and in full."""
+    """Everything that decides a cell's numbers, in two forms."""
 
     decisive: dict[str, Any]
-    """What differs from the defaults."""
+    """With only the options that differ from their defaults: the key is made of it."""
     described: dict[str, Any]
-    """Everything spelled out."""
+    """With every option."""
 
 
 @lru_cache
 def version(package: str) -> str:
-    """Return the version of an installed package, which stays while a process lives."""
+    """Return the version of an installed package, as it was when first asked for."""
     return metadata.version(package)
 
 
@@ -54,26 +55,28 @@ def identity(
     rates: dict[str, Rate],
     memo: Memo | None = None,
 ) -> CellIdentity:
-    """Return what decides one cell of a run. Its parts may be those of other cells.
+    """Return what decides the numbers of one cell of a run.
+
+    Cells share equal parts of it, which `memo` holds: nothing may change them.
 
     Args:
         run: the run.
         mode: of the cell.
-        length: of the cell.
-        started: keys of the trainings that it starts from, by their names.
-        place: where files of the user's own were found: see `lra.runners.records.Cell`.
+        length: of the cell, in tokens.
+        started: keys of the trainings that the cell starts from, by their names.
+        place: the folder of the user's own files: see `lra.runners.records.Cell`.
         device: name of the CPU or GPU.
-        rates: see `attention_dropout`.
-        memo: of the sweep.
+        rates: dropout rates found so far: see `attention_dropout`.
+        memo: objects that the cells of the sweep share; None: shared with no other cell.
     """
     memo = memo or Memo()
-    runner, plugins = str(run.config["runner"]["name"]), list(run.config["plugins"])
+    name, plugins = str(run.config["runner"]["name"]), list(run.config["plugins"])
     hardware, kind = run.hardware, run.runner
-    options, options_set = memo.of(runner, (kind,), partial(_runner, runner, kind))
+    options, options_set = memo.of(name, (kind,), partial(_runner_parts, name, kind))
     task, task_set = memo.of(
         ("task", run.task_name, kind.data),
         (run.task, run.task_options, place),
-        partial(_task, run, plugins, place),
+        partial(_task_parts, run, plugins, place),
     )
     places = {"mode": mode, "length": length}
     whole: dict[str, Any] = {"schema": SCHEMA, "runner": options, **places, "task": task}
@@ -88,7 +91,9 @@ def identity(
             "compile": hardware.compile,
         }
         mixer, mixer_set = memo.of(
-            ("mixer", run.model), (run.mixer_options, place), partial(_mixers, run, plugins, place)
+            ("mixer", run.model),
+            (run.mixer_options, place),
+            partial(_mixer_parts, run, plugins, place),
         )
         rate = memo.of(
             ("rate", run.model, length),
@@ -96,7 +101,7 @@ def identity(
             partial(attention_dropout, run, length, rates),
         )
         backbone, backbone_set = memo.of(
-            ("backbone", repr(rate)), (run.backbone,), partial(_backbone, run.backbone, rate)
+            ("backbone", repr(rate)), (run.backbone,), partial(_backbone_parts, run.backbone, rate)
         )
         whole |= {**shared, "mixer": mixer, "backbone": backbone}
         less |= {**shared, "mixer": mixer_set, "backbone": backbone_set}
@@ -111,52 +116,56 @@ def identity(
             if hardware.processes > 1:
                 whole["processes"] = less["processes"] = hardware.labels()
     elif hardware.device is Device.cpu and kind.models:
-        # More threads add in another order. One is the default.
+        # Numbers are added in another order with more threads, so that sums differ by rounding.
+        # The key has the count only where it is not 1, the default.
         whole["threads"] = hardware.training_threads
         if hardware.training_threads != 1:
             less["threads"] = hardware.training_threads
     if kind.trains:
         if hardware.processes > 1:  # the numbers are those of one process, but for rounding
             whole["processes"] = hardware.labels()
-        whole["optim"], less["optim"] = memo.of("optim", (run.optim,), partial(_optim, run.optim))
+        whole["optim"], less["optim"] = memo.of(
+            "optim", (run.optim,), partial(_optim_parts, run.optim)
+        )
     if started:
         whole["trainings"] = less["trainings"] = dict(started)
     return CellIdentity(less, whole)
 
 
 Parts = tuple[dict[str, Any], dict[str, Any]]
-"""A part of an identity, spelled out and without defaults."""
+"""The same part of an identity twice: with every option, and with only the changed ones."""
 
 
-def _runner(name: str, options: Any) -> Parts:
+def _runner_parts(name: str, options: Any) -> Parts:
     described = _runner_options(options)
-    return {"name": name, **described}, {"name": name, **_set(type(options), described)}
+    return {"name": name, **described}, {"name": name, **_changed_options(type(options), described)}
 
 
-def _backbone(backbone: Any, rate: Rate) -> Parts:
+def _backbone_parts(backbone: Any, rate: Rate) -> Parts:
     described = plain(backbone)
-    return {**described, "attention_dropout": rate}, _set(type(backbone), described)
+    return {**described, "attention_dropout": rate}, _changed_options(type(backbone), described)
 
 
-def _optim(optim: Any) -> Parts:
+def _optim_parts(optim: Any) -> Parts:
     described = plain(optim)
-    return described, _set(type(optim), described)
+    return described, _changed_options(type(optim), described)
 
 
-def _task(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts:
+def _task_parts(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts:
+    """Return the task; for a runner that reads no data, only the sizes that shape the model."""
     spec = run.task.spec
     task = {"name": run.task_name, "version": spec.version, "source": spec.source}
     if not run.runner.data:
         task |= {"vocabulary": spec.vocabulary, "classes": spec.classes}
         return task, task
     options = dict(run.task_options)
-    registered = _registered("task", run.task_name, options.pop("class_path"), place)
+    registered = _unregistered_class("task", run.task_name, options.pop("class_path"), place)
     target = locate(str(run.task_options["class_path"]), plugins)
     task |= {"data": spec.data_hash, **registered}
     return {**task, "options": options}, {**task, "options": decisive(target, options)}
 
 
-def _mixers(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts:
+def _mixer_parts(run: Run, plugins: list[str], place: Mapping[str, str]) -> Parts:
     return _mixer(run, plugins, place, as_run), _mixer(run, plugins, place, decisive)
 
 
@@ -170,22 +179,23 @@ def _machine(hardware: HardwareProfile, device: str) -> dict[str, Any]:
 
 
 def _runner_options(options: Any) -> dict[str, Any]:
-    """Return the options of a runner that may decide a number."""
+    """Return the options of a runner that may change a number; files as hashes of their content."""
     described = plain(options)
     named = {
         name for name in options.files if described[name] not in (None, options.stored_weights)
     }
-    for name in named:  # what is in a file decides, not where it lies
+    for name in named:  # the content of a file changes numbers, its path does not
         try:
             files = files_of(Path(described[name]))
         except ValueError as error:
             raise ConfigError(f"runner.{error}") from error
         described[name] = " ".join(map(remembered_sha256, files))
-    left_out = {"lengths", "modes", *options.incidental} - named
-    return {name: value for name, value in described.items() if name not in left_out}
+    excluded = {"lengths", "modes", *options.incidental} - named
+    return {name: value for name, value in described.items() if name not in excluded}
 
 
 Choice = Callable[[Callable[..., Any], Mapping[str, Any]], dict[str, Any]]
+"""Picks options of a class: `as_run` returns all of them, `decisive` the changed ones."""
 
 
 def _mixer(
@@ -212,10 +222,11 @@ def _family(
 ) -> dict[str, Any]:
     class_path = str(options["class_path"])
     family = locate(class_path, plugins)
+    # A class counts changes of its variant `lra` apart, so that other variants keep their keys.
     of_variant = getattr(family, "lra_version", 0) if options.get("variant") == "lra" else 0
     return {
         "version": getattr(family, "version", 1) + of_variant,
-        **_registered("model", name, class_path, place),
+        **_unregistered_class("model", name, class_path, place),
         **choice(family, {k: v for k, v in options.items() if k != "class_path"}),
     }
 
@@ -229,8 +240,13 @@ def _references(names: Iterable[str]) -> dict[str, int]:
     return {name: version for name, version in versions.items() if version != 1}
 
 
-def _registered(group: str, name: str, class_path: str, place: Mapping[str, str]) -> dict[str, str]:
-    """Return nothing where a configuration file gives the name this class; else the class."""
+def _unregistered_class(
+    group: str, name: str, class_path: str, place: Mapping[str, str]
+) -> dict[str, str]:
+    """Return {"class": class_path}, or {} if a configuration file has this class under `name`.
+
+    With such a file, the name is enough for the identity, and the class may move.
+    """
     folders = [Path(place["folder"], place["config_dir"])] if "config_dir" in place else []
     try:
         node = group_file(group, name, folders)
@@ -241,14 +257,14 @@ def _registered(group: str, name: str, class_path: str, place: Mapping[str, str]
     return {} if node.get("class_path") == class_path else {"class": class_path}
 
 
-def _set(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `decisive` options; with the version of their kind, once a default has moved."""
+def _changed_options(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `decisive` options of a class; also its version where that is above 1."""
     version = getattr(kind, "version", 1)
     return {**({} if version == 1 else {"version": version}), **decisive(kind, options)}
 
 
 def as_run(family: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every option of a family, those that its variant fixes as they run."""
+    """Return every option of a family; those that its variant fixes have the fixed value."""
     typed = bind(family, options, "model.mixer")
     return {**options, **plain(fixed_in(family, typed))}
 
@@ -262,14 +278,15 @@ def is_reference(run: Run, name: str) -> bool:
 
 
 def attention_dropout(run: Run, length: int, rates: dict[str, Rate]) -> Rate:
-    """Return the rate at which attention weights are dropped: 0 where a mixer has none to drop.
+    """Return the dropout rate of attention weights: 0 for a mixer that has no such weights.
 
-    A model that cannot be built has rows that say so, and what was asked for.
+    For a model that cannot be built, returns the rate of the configuration: the cell's rows will
+    give the reason.
 
     Args:
         run: the run.
-        length: of the cell.
-        rates: those of models that were built before; seeds and optimisers share one.
+        length: of the cell, in tokens.
+        rates: found so far, by model; gains this one. Runs that differ in seed share an entry.
     """
     if not run.backbone.attention_dropout:
         return 0.0
@@ -281,12 +298,13 @@ def attention_dropout(run: Run, length: int, rates: dict[str, Rate]) -> Rate:
 
 
 def _built_rate(run: Run, max_length: int | None) -> Rate:
+    """Build the model without contents, and ask it for the rate of each layer."""
     import torch
 
     try:
         with torch.device("meta"):
             model = build_model(run, max_length=max_length)
-    except Exception:  # noqa: BLE001 - refused, or read its weights: the cell itself says which
+    except Exception:  # noqa: BLE001 - refused, or needs contents: the cell itself reports it
         return run.backbone.attention_dropout
     layer_rates = model.effective_attention_dropout
     return layer_rates[0] if len({*layer_rates}) == 1 else [*layer_rates]
@@ -297,7 +315,7 @@ def decisive(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
 
     Args:
         target: the class or function whose options they are.
-        options: as plain JSON, each by its name; those of other names are left out.
+        options: as plain JSON, by name; names that `target` does not have are ignored.
     """
     usual = defaults(target)
     changed = {}
@@ -305,6 +323,7 @@ def decisive(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
         if name not in options:
             continue
         value = options[name]
+        # 1 == 1.0 == True in Python, and the three are different options: types count, too.
         if name not in usual or value != usual[name] or type(value) is not type(usual[name]):
             changed[name] = value
     return changed
