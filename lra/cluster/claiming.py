@@ -1,4 +1,7 @@
-"""Which cells of a plan a worker can take now, and the claims on them."""
+"""Finds the cells of a plan that a worker can run now, and claims them.
+
+A place is the number of a cell in the plan's list of cells.
+"""
 
 import random
 import time
@@ -29,8 +32,8 @@ class Claiming:
         plan: the plan.
         store: the results.
         worker: name of the worker.
-        group: its kind of workers; None: no limits.
-        until: by `time.time()`, when its scheduler ends it; None: never.
+        group: the kind of workers that it is one of, with their resources; None: no limits.
+        until: time at which its scheduler ends it, as of `time.time()`; None: never.
     """
 
     def __init__(
@@ -43,10 +46,11 @@ class Claiming:
     ) -> None:
         self.plan, self.store, self.worker = plan, store, worker
         self.retry = plan.control.retry
-        """What any run of the sweep repeats: a cell that is taken says itself whether it is."""
+        """The statuses that some run of the sweep has repeated. This is only a first sieve: before
+        a cell is claimed, its own options decide (`is_done`)."""
         self.planned_ns = plan.mark[0]
         self.index = RowsIndex(store.root)
-        """Only read: a hundred workers would write it again and again."""
+        """Only read here, as a hundred workers would write it again and again."""
         self.over: set[int] = set()
         """Places of cells that are known to be complete."""
         self.set_aside: dict[int, str] = {}
@@ -56,7 +60,7 @@ class Claiming:
         self.unnamed: NotNamed | None = None
         """What package a cell needs that was set aside for want of it."""
         self.busy: set[str] = set()
-        """Keys of cells that others hold, when that was last looked at."""
+        """Keys of cells that other workers had claimed at the last `look`."""
         self.tasks: dict[str, Task] = {}
         fitting = range(len(plan.entries))
         if group is not None:
@@ -67,15 +71,19 @@ class Claiming:
                     self.set_aside[place] = "is timed, and other workers use this machine"
         self.until, self.whole_s = until, None if until is None else until - time.time()
         self.short_of_time = False
-        """Whether a cell that cannot be saved half-way was left for want of time."""
+        """Whether a timed cell, which cannot be interrupted, was not taken for lack of time."""
         self.order = _order(plan.entries, fitting, plan.groups, random.Random(worker))
 
     def look(self) -> None:
-        """See who holds what now."""
+        """Read which cells are claimed now."""
         self.busy = {*self.store.claims()}
 
     def is_over(self, place: int) -> bool:
-        """Tell whether a cell is complete: also where its rows, of this plan, are to be retried."""
+        """Return whether a cell needs no more work.
+
+        A failure that is to be repeated counts as complete once its rows are newer than the plan:
+        then it has been repeated already.
+        """
         if place in self.over:
             return True
         entry = self.plan.entries[place]
@@ -85,9 +93,9 @@ class Claiming:
             rows = self.store.rows_file(entry.key, entry.fingerprint)
             try:
                 if persistent(rows.stat).st_mtime_ns < self.planned_ns:
-                    return False  # written before somebody asked for another attempt
+                    return False  # the rows are older than the command that asks to repeat them
             except FileNotFoundError:
-                return False  # moved away just now
+                return False  # another process has just moved them away
         self.over.add(place)
         return True
 
@@ -102,7 +110,11 @@ class Claiming:
         return Counter(Status.ok if bad is None else bad.status for bad in failures)
 
     def possible(self, runner: str | None = None) -> Iterator[int]:
-        """Yield the places of the cells that could be tried, of one kind or of any."""
+        """Yield the places of the cells that this worker could claim now.
+
+        Args:
+            runner: only cells of this runner; None: of all.
+        """
         for place in self.order:
             entry = self.plan.entries[place]
             if runner is not None and entry.runner != runner:
@@ -118,62 +130,75 @@ class Claiming:
                     self.short_of_time = True
 
     def _ends_in_time(self, entry: PlanEntry) -> bool:
-        """Tell whether a cell can end here; trainings go on elsewhere from a checkpoint."""
+        """Return whether a cell can end before this worker is ended.
+
+        Only a timed cell has to: a training continues elsewhere from its checkpoint.
+        """
         seconds = entry.needs.seconds
         if not entry.timed or seconds is None or self.until is None or self.whole_s is None:
             return True
-        # What no job has the time for is tried: an estimate may be wrong.
+        # A cell longer than a whole job is tried all the same, as its estimate may be wrong.
         return seconds <= self.until - time.time() or seconds > self.whole_s
 
     def take(self, place: int) -> ClaimedCell | None:
-        """Claim a cell, or a training of it whose weights are gone; None where another has it.
+        """Claim the cell at a place; None if another worker has it, or it cannot be read here.
+
+        Where the weights of a training that it starts from are gone, that training is claimed.
 
         Raises:
             OSError: the store cannot be written.
         """
         try:
             for source in self.plan.entries[place].trainings:
-                if self._gone(source):
-                    return self._taken(source, again=True)
-            return self._taken(place)
-        except TornPart as error:  # the others go on
+                if self._lost_weights(source):
+                    return self._claim(source, again=True)
+            return self._claim(place)
+        except TornPart as error:  # this cell is set aside, and the worker takes other ones
             self.torn, self.set_aside[place] = error, str(error)
         except NotNamed as error:
             self.unnamed, self.set_aside[place] = error, str(error)
         return None
 
-    def _gone(self, place: int) -> bool:
-        """Tell whether a training is complete, and its weights are not there."""
+    def _lost_weights(self, place: int) -> bool:
+        """Return whether a training has succeeded, and its weights have been removed since."""
         cell, store = self.plan.cell(place), self.store
         return missing_weights(cell, store) is not None and store.statuses(cell) == {Status.ok}
 
-    def _taken(self, place: int, *, again: bool = False) -> ClaimedCell | None:
+    def _claim(self, place: int, *, again: bool = False) -> ClaimedCell | None:
+        """Claim a cell and check under the claim that it is still to be run.
+
+        Args:
+            place: of the cell.
+            again: whether it is a complete training that is run again for its weights.
+        """
         entry, title = self.plan.entries[place], self.plan.title(place)
         check_named(self.plan.record(place)["config"]["plugins"])
         claim = self.store.claim(entry.key, title=title, worker=self.worker)
         if claim is None:
             self.busy.add(entry.key)
             return None
-        with ExitStack() as held:
-            held.callback(claim.release)
+        with ExitStack() as on_return:
+            on_return.callback(claim.release)
             self.store.see_anew(entry.key)
-            if self._gone(place) if again else not self.is_over(place):
+            if self._lost_weights(place) if again else not self.is_over(place):
                 planned = self._planned(place)
                 planned.again = again
                 if again or not is_done(planned, self.store):
                     taken = ClaimedCell(planned, claim, self._shorter(place))
-                    held.pop_all()
+                    on_return.pop_all()  # the claim stays with the cell
                     return taken
                 self.over.add(place)
         return None
 
     def _planned(self, place: int) -> PlannedCell:
+        """Return a cell of the plan with its typed run and the trainings that it starts from."""
         plan, cell = self.plan, self.plan.cell(place)
         names, sources = plan.record(place)["starts_from"], plan.entries[place].trainings
         trainings = {name: plan.cell(source) for name, source in zip(names, sources, strict=True)}
         return PlannedCell(cell, typed(cell.config, self.tasks), trainings)
 
     def _shorter(self, place: int) -> list[Cell]:
+        """Return the cells of the same curve at shorter lengths, the longest first."""
         shorter: list[Cell] = []
         before = self.plan.entries[place].shorter
         while before is not None:
@@ -188,10 +213,11 @@ def _order(
     groups: Sequence[WorkerGroup],
     chance: random.Random,
 ) -> list[int]:
-    """Return the order in which a worker tries cells.
+    """Return the places of cells in the order in which a worker tries them.
 
-    The largest class first, then the turns of the sweep; within a turn each worker begins somewhere
-    else, so that a hundred of them do not want the same cell.
+    Cells that need the most resources come first, then the order of the sweep counts. Within one
+    step of that order each worker begins at another cell (by `chance`), so that a hundred workers
+    do not all try to claim the same one.
     """
     sizes = [group.resources for group in groups]
 

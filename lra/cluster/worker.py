@@ -1,4 +1,4 @@
-"""A worker: takes cells of a plan, one after the other, until there are no more to take."""
+"""A worker: runs cells of a plan, one after the other, until none is left that it can take."""
 
 import logging
 import os
@@ -31,13 +31,14 @@ from lra.terminal.board import UNENDED, ProgressBoard, ending_words
 from lra.terminal.wording import time_words
 
 FIRST_S, LONGEST_S = 0.2, 5.0
-"""Waits between two looks while others hold what is left."""
+"""Shortest and longest wait before looking again, while other workers run what is left."""
 PAUSES_S = system_errors.WAITS_S[5:]
-"""Before the work is tried again whose storage failed, in spite of the attempts of each call."""
+"""Pauses after a fault of the storage, before the work is tried again. Each single call of the
+system has been repeated before that."""
 
 
 class _ToLog(logging.Handler):
-    """Hands what is tried again to the log of a worker."""
+    """Writes into the log of a worker which calls of the system are repeated."""
 
     def __init__(self, worker: "Worker") -> None:
         super().__init__()
@@ -54,7 +55,7 @@ def default_name() -> str:
 
 
 class Worker:
-    """One worker and its plan, which it reads again where somebody has submitted more cells."""
+    """One worker and its plan, which it reads again when more cells have been submitted."""
 
     def __init__(self, plan: StoredPlan, options: WorkerOptions) -> None:
         self.options, self.folder = options, plan.folder
@@ -63,19 +64,19 @@ class Worker:
         self.state = WorkerState(plan.folder, options.name, options.group or "")
         self.begun, self.why = time.monotonic(), ""
         self.since: float | None = None
-        """Since when there is nothing to take, by the monotonic clock."""
+        """Since when it has found no cell to take, by the monotonic clock; None: it has work."""
         self.waits = FIRST_S
         self.checked = self.failed = False
         self.ended, self.pauses = 0, iter(PAUSES_S)
         self.growth = PlanGrowth(plan.folder)
         self.data: dict[str, str] = {"": ""}
-        """Data that were tried, and why they cannot be had; "": they can."""
+        """By the data that it has tried to prepare: why that failed; "" if it has not."""
         self.board = ProgressBoard([], {}, out=self.log, err=self.log)
         self.logger = SweepLogger(plan.listed())
         self.use(plan)
 
     def use(self, plan: StoredPlan) -> None:
-        """Work on a plan from now on."""
+        """Take the cells of this plan from now on."""
         self.plan, self.seen = plan, plan.mark
         until = None if (text := os.environ.get(UNTIL)) is None else float(text)
         self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
@@ -143,6 +144,7 @@ class Worker:
         return at_work(self.plan.root, self.plan.sweep, data=data, worker=self.options.name)
 
     def _run(self) -> int:
+        """Take turns until one of them returns an exit code."""
         while True:
             try:
                 ended = self._turn()
@@ -155,7 +157,10 @@ class Worker:
                 return ended
 
     def _turn(self) -> int | None:
-        """Run what can be taken now, and return the exit code where that was all."""
+        """Run the cells that can be taken now.
+
+        Returns the exit code if the worker has to end, and None if another turn follows.
+        """
         if not self.checked:
             code.check(self.plan)
             self.store.check_writable()
@@ -189,10 +194,14 @@ class Worker:
         return None
 
     def _refused(self, fault: StorageFault) -> int | None:
-        """Wait until the storage may work again, up to a minute; return how to end after it."""
+        """Wait after a fault of the storage; return None to go on, or the exit code.
+
+        Each fault in a row has a longer pause, until `PAUSES_S` has no more.
+        """
         ended = sum(n for how, n in self.board.endings.items() if how not in UNENDED)
         if ended > self.ended:
-            self.ended, self.pauses = ended, iter(PAUSES_S)  # it has worked meanwhile
+            # A run has ended since the last fault, so that the storage did work: begin again.
+            self.ended, self.pauses = ended, iter(PAUSES_S)
         pause = next(self.pauses, None) if fault.may_pass else None
         if pause is None:
             self.why = fault.words
@@ -206,7 +215,7 @@ class Worker:
         return None
 
     def _extended(self) -> bool:
-        """Tell whether the plan is of a search, and has more cells by now."""
+        """Return whether the plan belongs to a search that has just got more cells."""
         try:
             return self.growth.extend(self.plan, self.claiming.left(), self.say)
         except NotNamed as error:
@@ -215,14 +224,15 @@ class Worker:
             return False
 
     def changed(self) -> bool:
-        """Tell whether somebody has submitted the sweep again."""
+        """Return whether the file of the plan is another one than this worker has read."""
         try:
             return mark_of((self.folder / HEAD).stat()) != self.seen
         except OSError:
-            return False  # a folder that hiccups, or is gone: what is open goes on
+            return False  # the folder cannot be read now: go on with the plan that is open
 
     def _reload(self) -> None:
-        with suppress(OSError):  # gone again: it is looked at once more
+        """Read the plan again; where it is damaged, go on with the one that was read before."""
+        with suppress(OSError):  # gone again: the next turn looks once more
             self.seen = mark_of((self.folder / HEAD).stat())
         try:
             before, plan = self.plan, StoredPlan(self.folder)
@@ -238,7 +248,11 @@ class Worker:
         before.close()
 
     def _reason_to_end(self, idle_s: float) -> str | None:
-        """Return why there is nothing more to do here, or None where it pays to stay."""
+        """Return why this worker should end, or None if it should wait for other workers.
+
+        Args:
+            idle_s: Seconds for which it has found no cell to take.
+        """
         left, claiming = self.claiming.left(), self.claiming
         total = len(self.plan.entries)
         if not left:

@@ -1,6 +1,6 @@
-"""The executor of cells: runs what a plan gives in processes of their own, and stores the ends.
+"""The executor of cells: runs each cell of a plan in a separate process, and stores its rows.
 
-`lra run` has a plan in memory, `lra work` one that is stored and that other workers share.
+The plan of `lra run` is in memory. That of `lra work` is stored, and other workers share it.
 """
 
 import math
@@ -43,35 +43,37 @@ class ClaimedCell(NamedTuple):
     planned: PlannedCell
     claim: Claim
     curve: Sequence[Cell] = ()
-    """Cells on its line over lengths, of which shorter ones may rule it out."""
+    """The cells of the same model at shorter lengths. If one of them ran out of memory or time,
+    this one is skipped."""
 
 
 class CellGroup(NamedTuple):
-    """Cells of one kind, which share places."""
+    """Cells that run side by side on the same places, such as the GPUs of a machine."""
 
     lanes: Mapping[int, Iterator[Sequence[ClaimedCell]]]
-    """By the processes of a cell, those that are compared together (`Runner.compares`), any other
-    alone. A cell is claimed as it is taken out: when a place is free."""
+    """By number of processes of a cell: an iterator over the next cells to run. It yields cells
+    that are compared with one another (`Runner.compares`) together, any other cell alone, and it
+    claims a cell only when it yields it, that is when a place is free."""
     places: Places
     sharers: int = 1
     """How many groups like this one may share the machine's memory."""
     crowd: str = ""
-    """What may disturb its clocks, which marks its rows; "" for nothing."""
+    """What may disturb its timings, as its rows will say; "" for nothing."""
 
 
 class CellPlan(Protocol):
     """Cells to run, as the executor sees them."""
 
     def groups(self) -> Generator[CellGroup]:
-        """Yield cells that can be run now, group after group: the next, once one is through."""
+        """Yield the groups of cells that can run now; the next when all cells of one have ended."""
         ...
 
     def advance(self, key: str, message: Progress) -> None:
-        """Note how far a cell is."""
+        """Take note of a cell's progress, a report of its process."""
         ...
 
     def ended(self, key: str, status: str) -> None:
-        """Note how a cell ended: with one of `Status`, STOPPED or SAVED."""
+        """Take note of how a cell ended: one of `Status`, STOPPED or SAVED."""
         ...
 
 
@@ -82,16 +84,16 @@ class Running:
     claimed: ClaimedCell
     devices: Taken = ()
     begun: float = 0.0
-    """When its process was started, by the monotonic clock."""
+    """When its present process was started, by the monotonic clock; 0: not yet."""
     took_s: float | None = 0.0
-    """Of its processes that have ended, and its share of those that it had with others; None: it
-    went on in the middle."""
+    """Seconds that its ended processes took, with its share of those that it had together with
+    other cells; None: it was resumed from a checkpoint, so that its whole time is not known."""
     rows: list[Measurement] = field(default_factory=list)
     outcomes: list[Outcomes] = field(default_factory=list)
     probed: Probe | None = None
-    """What its comparison with others wants; None: there is none, or not yet."""
+    """What its probe found, which its comparison with other cells needs; None: not probed."""
     shares: dict[str, float] = field(default_factory=dict)
-    """Parts of references in `took_s`, where others were timed with it."""
+    """By reference: which part of its timing is in `took_s`, where cells were timed together."""
 
     @property
     def cell(self) -> Cell:
@@ -110,16 +112,16 @@ class Executor:
         logger: SweepLogger,
         until: float = math.inf,
     ) -> None:
-        """Take a plan; `until`: by the monotonic clock, nothing is run any more."""
+        """Take the plan to run; at the time `until` of the monotonic clock all work is stopped."""
         self.plan, self.store, self.board, self.logger = plan, store, board, logger
         self.until = until
         self.outcome = SweepOutcome()
         self.crowd = ""
-        """Of the group that runs."""
+        """What may disturb the timings of the group that runs now: see `CellGroup.crowd`."""
         self.running: dict[str, Running] = {}
-        """By key, from the claim to the end."""
+        """The claimed cells that have not ended, by key."""
         self.together: dict[str, list[Running]] = {}
-        """Cells by the name of their comparison."""
+        """The cells of each comparison that runs now, by the name of its job."""
 
     def run(self) -> SweepOutcome:
         """Run what the plan gives until there is no more, a signal comes or the storage refuses."""
@@ -155,33 +157,35 @@ class Executor:
                 stopped = self.outcome.stopped_by
                 why = self.outcome.refused or self._cause()
                 why = why if stopped is None else f"interrupted by {stopped.name}"
-                self._left(running.cell, why)
+                self._leave(running.cell, why)
         finally:
             while self.running:
                 self.running.popitem()[1].claimed.claim.release()
 
     def _jobs(self, lane: Iterator[Sequence[ClaimedCell]], sharers: int) -> Iterator[isolate.Job]:
-        while (taken := self._next(lane)) is not None:
+        """Yield the jobs of the cells of a lane; those whose end is known already need no job."""
+        while (taken := self._take_next(lane)) is not None:
             several = [Running(claimed) for claimed in taken]
             self.running.update({running.cell.key: running for running in several})
             for running in several:
                 try:
                     end = self._end_untried(running.claimed)
                 except OSError as error:
-                    self._left(running.cell, self._refuse(error))
+                    self._leave(running.cell, self._refuse(error))
                     return
                 if end is not None:
                     self._conclude(running, failure_row(running.cell, *end))
-            left = [running for running in several if running.cell.key in self.running]
-            if len(left) > 1:
-                yield from self._compared(left, sharers)
-            elif left:
-                yield self._job(left[0], sharers)
+            to_run = [running for running in several if running.cell.key in self.running]
+            if len(to_run) > 1:
+                yield from self._comparison_jobs(to_run, sharers)
+            elif to_run:
+                yield self._job(to_run[0], sharers)
 
-    def _compared(self, several: Sequence[Running], sharers: int) -> Iterator[isolate.Job]:
-        """Probe cells one after the other, then compare them; one that fails ends by itself.
+    def _comparison_jobs(self, several: Sequence[Running], sharers: int) -> Iterator[isolate.Job]:
+        """Yield the jobs that probe cells one by one, then the job that measures them together.
 
-        Where their comparison fails, whatever the reason, each is measured alone.
+        A cell whose probe fails ends with that failure, and the others go on. Where measuring them
+        together fails, whatever the reason, each is then measured alone.
         """
         for running in several:
             yield self._job(running, sharers, probed=True)
@@ -198,7 +202,7 @@ class Executor:
                 yield self._job(running, sharers)
 
     def _job(self, running: Running, sharers: int, *, probed: bool = False) -> isolate.Job:
-        """Return the job of a cell, or the part of it that needs no other cell."""
+        """Return the job of a cell; with `probed`, the job of its probe alone."""
         planned = running.claimed.planned
         logged = self.logger.of_cell(planned.cell, self._resumes)
         return isolate.Job(
@@ -210,7 +214,8 @@ class Executor:
             **_limits(planned, self.store, sharers),
         )
 
-    def _next(self, lane: Iterator[Sequence[ClaimedCell]]) -> Sequence[ClaimedCell] | None:
+    def _take_next(self, lane: Iterator[Sequence[ClaimedCell]]) -> Sequence[ClaimedCell] | None:
+        """Claim and return the next cells; None where there are no more, or the storage refuses."""
         try:
             return next(lane, None)
         except OSError as error:
@@ -218,7 +223,7 @@ class Executor:
             return None
 
     def _end_untried(self, claimed: ClaimedCell) -> tuple[Status, str, Mapping[str, str]] | None:
-        """Return how a cell ends without being tried, with labels, where that is known."""
+        """Return status, reason and labels of a cell that need not be tried; None for any other."""
         planned = claimed.planned
         end = known_ending(planned, claimed.curve, self.store)
         if end is None and planned.run.runner.trains:
@@ -228,19 +233,20 @@ class Executor:
                 return Status.unsupported, str(error), {}
         return end
 
-    def _of(self, job: isolate.Job) -> list[Running]:
-        """Return the cells of a job."""
+    def _cells_of(self, job: isolate.Job) -> list[Running]:
+        """Return the cells that a job runs: one, or all of a comparison."""
         return self.together.get(job.name) or [self.running[job.name]]
 
     def _on_start(self, job: isolate.Job, taken: Taken) -> None:
-        for running in self._of(job):
+        for running in self._cells_of(job):
             running.devices = taken
-            if not running.begun:
+            if not running.begun:  # the first of its jobs
                 self.board.start(running.cell, _details(job), words(taken))
                 running.took_s = None if self._resumes(running.cell) else 0.0
             running.begun = time.monotonic()
 
     def _resumes(self, cell: Cell) -> bool:
+        """Return whether a cell has a checkpoint from which it will continue."""
         try:
             return Checkpoints(self.store.checkpoint_folder(cell)).present()
         except OSError:  # the cell itself says what is wrong
@@ -251,7 +257,7 @@ class Executor:
             key, row = message
             self.running[key].rows.append(row)
             return
-        for running in self._of(job):
+        for running in self._cells_of(job):
             if isinstance(message, Progress | Event):
                 self.board.advance(running.cell, message)
             elif isinstance(message, Outcomes):
@@ -264,7 +270,7 @@ class Executor:
                 self.plan.advance(running.cell.key, message)
 
     def _on_end(self, job: isolate.Job, ending: isolate.Ending) -> None:
-        cells = self._of(job)
+        cells = self._cells_of(job)
         for running in cells:
             if running.took_s is not None:
                 running.took_s += (time.monotonic() - running.begun) / len(cells)
@@ -294,10 +300,15 @@ class Executor:
             self._note(StorageFault(ending.reason, ending.may_pass))
         elif outcome.refused is None:
             outcome.stopped[job.name] = ending.reason
-        self._left(cell, ending.reason)
+        self._leave(cell, ending.reason)
 
     def _conclude(self, running: Running, ended: Measurement | None) -> None:
-        """Store a cell; `ended` is the row by which it failed, None where it did not."""
+        """Store the rows of a cell and end it.
+
+        Args:
+            running: The cell.
+            ended: The row that gives the reason of its failure; None: it has not failed.
+        """
         cell = running.cell
         rows, results = remains(running.rows, running.outcomes, ended)
         try:
@@ -305,11 +316,11 @@ class Executor:
                 stays = self._write(running, rows, results)
             except OSError:
                 raise
-            except (TypeError, ValueError) as error:  # a fault of what yielded them
+            except (TypeError, ValueError) as error:  # a runner has yielded what JSON cannot hold
                 rows = [failure_row(cell, Status.crashed, f"its results cannot be stored: {error}")]
                 stays = self._write(running, rows, [])
         except OSError as error:
-            self._left(running.cell, self._refuse(error))
+            self._leave(running.cell, self._refuse(error))
         else:
             row = failure(rows)
             status = self.outcome.endings[cell.key] = Status.ok if row is None else row.status
@@ -317,21 +328,21 @@ class Executor:
             outcome += "; the earlier numbers stay" if stays else ""
             self._end(cell, outcome, status)
 
-    def _left(self, cell: Cell, why: str | None) -> None:
-        """Leave a cell without rows, and say whether a checkpoint of it goes on."""
+    def _leave(self, cell: Cell, why: str | None) -> None:
+        """End a cell without rows; its status says whether a checkpoint of it can be resumed."""
         status = SAVED if self._resumes(cell) else STOPPED
         self._end(cell, f"{status}: {why}", status)
 
     def _end(self, cell: Cell, outcome: str, status: str) -> None:
-        """Give the claim back, and say how the cell ended."""
+        """Release the claim of a cell, and tell board and plan how it ended."""
         self.running.pop(cell.key).claimed.claim.release()
         self.board.finish(cell, outcome, status)
         self.plan.ended(cell.key, status)
 
     def _refuse(self, error: OSError) -> str:
-        """Note that the storage refused, which ends the work, and return how.
+        """Take note that the storage refuses to write, which stops all work; return its message.
 
-        Every other error is raised again.
+        An error that is no fault of the storage is raised again.
         """
         fault = fault_of(error)
         if fault is None:
@@ -340,12 +351,13 @@ class Executor:
         return fault.words
 
     def _note(self, fault: StorageFault) -> None:
+        """Keep the first fault of the storage for the outcome."""
         if self.outcome.refused is None:
             self.outcome.refused, self.outcome.may_pass = fault
 
     def _write(self, running: Running, rows: list[Measurement], outcomes: list[Outcomes]) -> bool:
-        """Store a cell, or return True where what is stored is better."""
-        if self._worse(running.claimed.planned, rows):
+        """Store the rows of a cell and return False; or return True if better rows stay stored."""
+        if self._is_worse_than_stored(running.claimed.planned, rows):
             return True
         took: dict[str, Any] = {}
         if running.took_s:
@@ -353,17 +365,16 @@ class Executor:
         if running.shares:
             took["reference_shares"] = running.shares
         about = {**environment(), **place_facts(running.devices), **took}
-        marked = _marked(rows, {**self._trust(), **marks(running.claimed.planned.run)})
-        self.store.write(running.cell, marked, outcomes, about)
+        disturbed = {DISTURBED: self.crowd} if self.crowd else {}
+        labelled = _with_labels(rows, {**disturbed, **marks(running.claimed.planned.run)})
+        self.store.write(running.cell, labelled, outcomes, about)
         return False
 
-    def _trust(self) -> dict[str, str]:
-        return {DISTURBED: self.crowd} if self.crowd else {}
+    def _is_worse_than_stored(self, planned: PlannedCell, rows: list[Measurement]) -> bool:
+        """Return whether these rows are those of a failure, and the stored ones are not.
 
-    def _worse(self, planned: PlannedCell, rows: list[Measurement]) -> bool:
-        """Tell whether an attempt failed at a cell that has numbers: it was disturbed before.
-
-        The weights of a training that is done again are gone: its failure is what there is to say.
+        That happens when a cell that was disturbed is repeated. A training that is repeated because
+        its weights are gone (`again`) is different: its failure is stored.
         """
         if failure(rows) is None or planned.again:
             return False
@@ -374,7 +385,7 @@ class Executor:
 
 
 def prepare_task(task: Task, board: ProgressBoard) -> NotPrepared | BadData | None:
-    """Make the data of a task ready before any child needs them; return why they cannot be had."""
+    """Prepare the data of a task before any cell needs them; return the error if that fails."""
     name = task.spec.name
     try:
         with board.preparing(name):
@@ -386,13 +397,16 @@ def prepare_task(task: Task, board: ProgressBoard) -> NotPrepared | BadData | No
     return None
 
 
-def _marked(rows: list[Measurement], labels: Mapping[str, str]) -> list[Measurement]:
-    """Return the rows with labels that every row of the run carries."""
+def _with_labels(rows: list[Measurement], labels: Mapping[str, str]) -> list[Measurement]:
+    """Return the rows with these labels added; a label that a row has itself stays."""
     return [replace(row, labels={**labels, **row.labels}) for row in rows] if labels else rows
 
 
 def _comparison(together: Sequence[Running], store: Store, sharers: int) -> isolate.Job:
-    """Return the job in which cells are compared: it has the time of all, no part more than one."""
+    """Return the job that measures cells together.
+
+    Its time limit is the sum of those of the cells, and it must not be silent for longer than one.
+    """
     first, seconds = together[0].claimed.planned, together[0].claimed.planned.run.control.timeout_s
     return isolate.Job(
         name=f"comparison of {first.cell.key}",
@@ -408,7 +422,7 @@ def _comparison(together: Sequence[Running], store: Store, sharers: int) -> isol
 
 
 def _limits(planned: PlannedCell, store: Store, sharers: int) -> dict[str, Any]:
-    """Return what a process may use, and where it writes its log."""
+    """Return memory limit, threads and log file of a cell's process, as arguments of a Job."""
     return {
         "memory_bytes": _memory_limit(planned.run.hardware, sharers),
         "threads": int(planned.cell.columns["threads"]),
@@ -417,7 +431,7 @@ def _limits(planned: PlannedCell, store: Store, sharers: int) -> dict[str, Any]:
 
 
 def _argument(planned: PlannedCell, store: Store) -> dict[str, Any]:
-    """Return what the process of a cell has to know of it."""
+    """Return what the process of a cell has to know of it, as plain JSON: see `CellWork`."""
     cell, stored = planned.cell, stored_training(planned.run)
     return {
         "config": cell.config,
@@ -443,10 +457,10 @@ def _details(job: isolate.Job) -> list[str]:
 
 
 def _memory_limit(hardware: HardwareProfile, sharers: int) -> int | None:
-    """Return the bytes that a process may use on a CPU; a GPU's limit is set in the cell.
+    """Return the bytes that a process may use on a CPU; None: no limit, or it runs on a GPU.
 
-    Without a limit of the profile, a share of what is available: a cell that wants more fails by
-    itself, before the system looks for a victim.
+    Without a limit in the hardware profile, this is an equal share of 90 % of the free memory. A
+    cell that wants more then fails alone, before the system kills any process that it chooses.
     """
     if hardware.device is not Device.cpu:
         return None

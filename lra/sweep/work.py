@@ -1,4 +1,4 @@
-"""What a runner gets of one cell, in the cell's own process: `lra.runners.runner.Work`."""
+"""What a runner works with in the process of one cell: implements `lra.runners.runner.Work`."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -34,7 +34,7 @@ from lra.sweep.trainings import trainings
 from lra.tasks.task import Stretches, Task
 
 LENGTH = "length"
-"""Stands for the number of tokens among the options of a target."""
+"""As the value of an option of `target`: the number of tokens is put in its place."""
 
 
 class FamilyCores:
@@ -59,16 +59,19 @@ class FamilyCores:
         self.causal = facts(run, length).head in CAUSAL_HEADS
 
     def approximation(self, budget: int, *, draw: int, layer: int) -> Core:
-        """Return the run's family with this budget and this draw."""
-        return self._core({**self.node, **self._listed({self.option: budget})}, layer, draw)
+        """Return the core of the run's family with this budget, as a layer draws it."""
+        return self._core({**self.node, **self._as_lists({self.option: budget})}, layer, draw)
 
     def exact(self, *, layer: int) -> Core:
-        """Return what the family approximates: itself with other options, or softmax attention."""
+        """Return the core that the family approximates.
+
+        It is the family itself with the options of the runner's `target`, or softmax attention.
+        """
         target = self.config.target
         if not target:
             return self._core(group_file("model", "softmax")["mixer"], layer)
         options = {k: self.length if v == LENGTH else v for k, v in target.items()}
-        return self._core({**self.node, **self._listed(options)}, layer)
+        return self._core({**self.node, **self._as_lists(options)}, layer)
 
     def reference(self) -> Core:
         """Return exact attention through SDPA."""
@@ -83,8 +86,8 @@ class FamilyCores:
             if name in options
         }
 
-    def _listed(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Wrap what a per-layer option takes as a list."""
+    def _as_lists(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return options; the value of one that takes a list, one per layer, becomes [value]."""
         family = locate(str(self.node["class_path"]), list(self.run.config["plugins"]))
         lists = {
             name
@@ -97,11 +100,11 @@ class FamilyCores:
         }
 
     def _core(self, node: dict[str, Any], layer: int, draw: int = 0) -> Core:
-        """Build the mixer around a core, and return the core.
+        """Build a mixer, and return the core inside it.
 
-        What the options of a target, or a budget, leave without effect stays at its default. The
-        draws of a layer come from the run's seed, its place and their number alone, so that
-        budgets are compared on nested draws where a family draws one after the other.
+        Options of `node` that have no effect together with the others are put to their defaults.
+        The random numbers depend only on the run's seed, on `layer` and on `draw`. A family that
+        draws its features one after the other so has the same first features at every budget.
         """
         plugins = list(self.run.config["plugins"])
         factory, _ = mixer_factory(node, plugins)
@@ -127,7 +130,7 @@ class FamilyCores:
 
 
 class CellWork:
-    """One cell of a run; `argument` is what `lra.execution.executor` says about it."""
+    """One cell of a run; `argument` is the description that `lra.execution.executor` sends."""
 
     def __init__(self, run: Run, argument: Mapping[str, Any]) -> None:
         self.run, self._trainings, self._stored = run, argument["trainings"], argument["stored"]
@@ -139,12 +142,12 @@ class CellWork:
 
     @classmethod
     def planned(cls, run: Run, columns: Mapping[str, Any]) -> "CellWork":
-        """Return a cell that is looked at and not run: it has no files."""
+        """Return the work of a cell that is only counted or built, without files of its own."""
         files: dict[str, Any] = {"trainings": {}, "stored": None, "checkpoints": None}
         return cls(run, {**columns, **files})
 
     def facts(self, max_length: int | None = None) -> TaskFacts:
-        """Return what the task tells the model; with a length, what a cost measurement does."""
+        """Return the task's facts for the model, or those of a cost measurement at a length."""
         return facts(self.run, max_length)
 
     def build(
@@ -158,7 +161,7 @@ class CellWork:
         return is_reference(self.run, name)
 
     def trained(self, name: str = OWN) -> Backbone:
-        """Return a model that the sweep trained before, with its weights."""
+        """Return the model of the training `name`, which the sweep ran before, with its weights."""
         model = build_model(trainings(self.run)[name])
         model.load_state_dict(dict(self.weights(name)))
         return model
@@ -171,15 +174,15 @@ class CellWork:
         return model
 
     def stored_task(self) -> str:
-        """Return the name of the task that it was trained on."""
+        """Return the name of the task that the model of `stored` was trained on."""
         return StoredTraining(**self._stored).run().task.spec.name
 
     def weights(self, name: str = OWN) -> Mapping[str, Tensor]:
-        """Return its weights alone."""
+        """Return only the weights of the training `name`."""
         return Checkpoints(Path(self._trainings[name])).weights()
 
     def source_task(self, name: str) -> Task:
-        """Return the task that it was trained on."""
+        """Return the task that the training `name` was on."""
         return trainings(self.run)[name].task
 
     def stretched(self, options: Mapping[str, object]) -> Stretches:
