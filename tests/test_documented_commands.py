@@ -37,7 +37,7 @@ STANDS_FOR = {
     "SWEEP": "quickstart",
     "tutorial": "quickstart",  # the sweep that the folder has
     "task=…": "task=listops",
-    "CELL": "{key}",
+    "RUN": "{key}",
     "KEY": "{key}",
     "3fa9": "{key}",
     "hardware=h100": "hardware=cpu",

@@ -188,7 +188,7 @@ def test_strangers_do_not_matter_however_lra_is_called(
 WRONG = {
     "plugins=[acme_mixr]": ["no package 'acme_mixr'", "did you mean 'acme_mixer'"],
     "plugins=[models]": [
-        "'models' always means lra's own",
+        "'models' always means the package of lra",
         "export your module again under another",
     ],
     "model.mixer.class_path=acme_mixer.mixer.Emma": ["unknown class 'Emma'", "'Ema'"],

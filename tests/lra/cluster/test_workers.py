@@ -156,7 +156,7 @@ def test_a_worker_told_by_sigusr1_saves_and_gives_its_cell_back(
     ("damage", "wanted"),
     [
         (lambda head: {**head, "schema": 99}, "has schema 99, and this lra reads 2"),
-        (lambda head: {**head, "bytes": head["bytes"] + 1}, "is torn"),
+        (lambda head: {**head, "bytes": head["bytes"] + 1}, "is damaged"),
         (
             lambda head: {**head, "sources": {**head["sources"], "models.mixer": "0" * 64}},
             r"code [0-9a-f]{12}, and this is .* code [0-9a-f]{12}: models\.mixer\. This worker "

@@ -425,7 +425,7 @@ def test_scores_of_papers_and_of_language(monkeypatch: pytest.MonkeyPatch) -> No
         ("length=16 task=recall", "unknown task 'recall': it is called 'mqar' here."),
         ("length=16 hardware=laptop", "unknown hardware 'laptop': it is called 'cpu' here."),
         ("length=16 --by tim", "unknown rank 'tim': did you mean 'time'?"),
-        ("length=16 model=linear size=tiny,base", "2 forms of linear: Give each key one value"),
+        ("length=16 model=linear size=tiny,base", "2 forms of linear. Give each key one value"),
     ],
 )
 def test_bad_words_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

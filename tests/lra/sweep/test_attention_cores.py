@@ -130,7 +130,7 @@ def test_draws_differ_and_repeat() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("model=fnet",), "fnet approximates no attention on given queries"),
+        (("model=fnet",), "fnet does not approximate attention on given queries"),
         (("model=tlb",), "is not a single family"),
         (
             ("model=performer", "model.backbone.positions=alibi"),
@@ -163,7 +163,7 @@ def test_a_models_file_says_option_budgets_and_target() -> None:
     [
         ("+model.about.approximation.rounds=2", "got {'option': 'features', 'rounds': 2}; wanted"),
         ("model.about.approximation.option=2", "runner.option: got 2"),
-        ("+model.about.approximation.budgets=[0]", "budgets are one or more different positive"),
+        ("+model.about.approximation.budgets=[0]", "wanted different positive"),
     ],
 )
 def test_a_models_file_that_says_what_cannot_be(word: str, reason: str) -> None:

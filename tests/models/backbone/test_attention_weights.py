@@ -43,7 +43,7 @@ def test_weights_of_every_family_that_has_them(name, causal) -> None:
     except Unsupported:
         return
     if not hasattr(model.stack, "blocks"):
-        with pytest.raises(Unsupported, match="a stack of its own"):
+        with pytest.raises(Unsupported, match="replaces the ordinary stack"):
             readable(model.stack)
         return
     found, calls, reasons = read(model)

@@ -132,7 +132,7 @@ def test_every_parameter_learns_and_gradients_stop_where_asked() -> None:
 def test_what_it_cannot_do_is_refused_with_the_way_out() -> None:
     facts = TaskFacts(head=Head.language_modelling, vocabulary=9, classes=0, max_length=23)
     make = partial(TemporalLatentBottleneck, chunk=5)
-    with pytest.raises(Unsupported, match="no language model"):
+    with pytest.raises(Unsupported, match="cannot be a language model"):
         Backbone(FRAME, facts, [], stack=make, seed=0)
     with pytest.raises(Unsupported, match="pooling=mean"):
         make(replace(site(), cls=True), BackboneConfig(width=16, positions=Positions.none))

@@ -84,7 +84,7 @@ def test_more_devices_than_there_are_is_an_error_that_says_the_way_out(monkeypat
     assert places_of(CUDA, timed=False, processes=2).most == 2
     with pytest.raises(ValueError, match=r"hardware.processes: got 4; .* 2 GPUs .*at most 2"):
         places_of(CUDA, timed=False, processes=4)
-    with pytest.raises(ValueError, match=r"hardware.processes: got 2 of .*=2 each; .* 3 cores"):
+    with pytest.raises(ValueError, match=r"hardware.processes: got 2, with .*=2 each; .* 3 cores"):
         places_of(replace(CPU, training_threads=2), timed=False, processes=2)
     shared = places_of(replace(CPU, training_processes=1), timed=False, processes=4)
     assert shared.all == seats(4)
