@@ -179,7 +179,7 @@ class FNet(Family):
         if site.causal:
             raise Unsupported(
                 "FNet mixes every token with every other and has no causal form: choose a causal "
-                "family, or a task that reads the whole sequence"
+                "family, or a task whose model reads the whole sequence"
             )
         square = self.form != MixingForm.fourier
         if self.form == MixingForm.linear:

@@ -101,8 +101,8 @@ class Funnel(MultiHead):
     def __init__(self, site: Site, *, position_dropout: Share = 0.0, bias: bool = True) -> None:
         if site.causal:
             raise Unsupported(
-                "Funnel-Transformer pools each token with the next, and has no causal form: "
-                "choose a task that reads the whole sequence, or model=transformer_xl"
+                "Funnel-Transformer pools each token with the next, and has no causal form: choose "
+                "a task whose model reads the whole sequence, or model=transformer_xl"
             )
         relative = FunnelScores(site, dropout=position_dropout) if by_distance(site) else None
         memory = Growth(2.0 if site.positions in SCORED else 1.0)

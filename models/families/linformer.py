@@ -144,8 +144,8 @@ class Linformer(MultiHead):
     ) -> None:
         if site.causal:
             raise Unsupported(
-                "Linformer mixes all positions before it attends, so a mask cannot hide later "
-                "tokens: got a task that needs a causal model; choose a causal family"
+                "Linformer mixes all positions in every slot, so no mask can hide later tokens: "
+                "got a causal model; choose a causal family"
             )
         lra = variant == Variant.lra
         projected_length = projected_length or [16 if lra else 128]

@@ -84,7 +84,7 @@ def test_a_family_on_one_screen_and_in_full(capsys: pytest.CaptureFixture[str]) 
     assert main(["list", "performer", "--all"]) == 0
     text = capsys.readouterr().out
     assert "model.mixer.features=256   (whole number, or null)" in text
-    assert "faithful: The function of the paper" in text
+    assert "faithful: The paper's function" in text
     assert "model.backbone.depth=2" in text
 
 
