@@ -9,8 +9,8 @@ A network with sine activations maps each lag to the value of the kernel K
 
 Cost       For each sequence of a batch, the convolutions take O(N d n log n) operations and the
            maps (N + 2) d^2 n. The kernels take O(n w (w + N d)), once for the whole batch.
-State      the last inputs of the short convolution and the last `memory` of each long one. A step
-           takes O(N d n).
+State      The state stores the last inputs of the short convolution and the last
+           `model.backbone.memory` inputs of each long one. A decoding step takes O(N d n).
 Source     Poli et al. 2023, arXiv:2302.10866. Code: HazyResearch/safari, standalone_hyena.py.
 Notation   N is `order`, filter_order `filter_width`, w `frequency` (1 in the standalone file, 10 in
            configured models), emb_dim 1 + 2 `bands`, l_max the longest input.

@@ -11,11 +11,11 @@ Cost       Each head takes 4 d^2 operations per token, or 4 d (C + d) in the cau
            for other features).
 Source     Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs", arXiv:2006.16236.
 Notation   the paper's N, D, M are l, k, v; its Q, K, V are q, k, v; its S_i, Z_i are [S z] at i.
-Undivided  `denominator=root_length` divides by the square root of the length (padding included)
-           instead of by the sum of the weights, as in the code of the Nystromformer experiments.
-Differs    The denominator has no epsilon. A row without any key to attend to is 0, and every other
-           row is an exact weighted mean. elu1 is computed as exp(min(x, 0)) + max(x, 0), which
-           stays positive far below 0, where elu(x) + 1 rounds to 0.
+Undivided  As in the code of the Nystromformer experiments, `denominator=root_length` divides by the
+           square root of the length (padding included) instead of by the sum of the weights.
+Differs    The denominator has no epsilon. A query without any key gives 0, and every other query an
+           exact weighted mean. elu1 is computed as exp(min(x, 0)) + max(x, 0), which stays positive
+           far below 0, where elu(x) + 1 rounds to 0.
 Variant    `lra` is the Long Range Arena code: elu1, 1e-6 added to the denominator, padding attended
            to like any token, and no causal mask.
 """

@@ -10,7 +10,7 @@ itself.
 
 Cost       The layer takes O(n (d N + d^2)) operations, in about 3 sqrt(n) steps one after the
            other, and memory O(n N).
-State      x: N complex numbers in float32, at every length.
+State      The state is x, N complex numbers in float32, at every length.
 Source     Orvieto et al. 2023, arXiv:2303.06349, sections 3 and 4; sizes and rates of appendix D.
 Notation   N is `states`; r_min, r_max and max_phase are `radius_min`, `radius_max`, `phase_max`.
 Published  The paper's blocks have batch norm and no feed-forward network (feed_forward=none).

@@ -13,8 +13,9 @@ Cost       The tree takes O(n d k J) operations, without Fourier transforms, and
 State      The state stores the last inputs of each level, d (k - 1) (2^J - 1) numbers. Its size
            does not depend on `model.backbone.memory`.
 Source     Shi et al. 2023, arXiv:2305.01638. Code: thjashin/multires-conv.
-Notation   kernel_size is `taps`, indep_res_init `wide_skip`; tree_select is fading. In the released
-           code, the weights w have the order w_{J+1}, w_J, ... w_1, w_{J+2}.
+Notation   kernel_size of the released code is `taps` and indep_res_init `wide_skip`; its
+           tree_select is always `fading`. In the released code, the weights w have the order
+           w_{J+1}, w_J, ... w_1, w_{J+2}.
 Published  The paper's models have 10 blocks without a feed-forward network (feed_forward=none),
            with the norm after the residual. On ListOps they have taps=4, wide_skip=true and batch
            norm.

@@ -16,7 +16,7 @@ kernel of later tokens, from lag 1 on, with the same A, B and dt.
 Cost       The kernel takes O(n N d) operations, and O(d N^3 log n) more with dplr. For each
            sequence, the convolution takes O(d n log n) and the output map 4 n d^2. A decoding step
            takes O(N d), or O(N^2 d) with dplr.
-State      x: N real numbers a channel.
+State      The state is x, N real numbers for each channel.
 Source     Gu et al. 2021, arXiv:2111.00396 (S4); Gu et al. 2022, arXiv:2206.11893 (S4D); Gupta et
            al. 2022, arXiv:2203.14343 (DSS, without its softmax form). Code: state-spaces/s4.
 Notation   n_ssm is `independent`, dt_min and dt_max are `step_min` and `step_max`, disc is

@@ -13,7 +13,7 @@ itself.
 
 Cost       The layer takes O(n (d P + d^2)) operations, in about 3 sqrt(n) steps one after the
            other.
-State      x: P real numbers, at every width.
+State      The state is x, P real numbers, at every width of the model.
 Source     Smith et al. 2023, arXiv:2208.04933; code: lindermanlab/S5.
 Notation   P is `states`, J is `blocks`, C_init is `output`, clip_eigs is `clip_eigenvalues`,
            dt_global is `fast_step`; of its sets for the optimiser, standard is the default,

@@ -15,7 +15,7 @@ LongConv (kernel=free) learns every lag: K = sign(V) max(|V| - threshold, 0). In
 Cost       For each sequence, the convolution takes O(d n log n) operations and the output map 4 c n
            d^2; the kernel takes O(c d n). The number of parameters grows as log n, or as n with
            LongConv.
-State      the last `memory` inputs; a step takes O(d n).
+State      The state stores the last `model.backbone.memory` inputs; a decoding step takes O(d n).
 Source     Li et al. 2022, arXiv:2210.09298, code: ctlllll/SGConv, branch preview. LongConv: Fu et
            al. 2023, arXiv:2302.06646, code: HazyResearch/safari.
 Notation   kernel_dim is `smallest`, l_max the longest input, init_scale the logarithm of `stretch`
