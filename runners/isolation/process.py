@@ -1,4 +1,4 @@
-"""A running job as its parent sees it: one process or several, their pipe, limits and end."""
+"""The parent's side of a running job: its processes, their pipes, limits and end."""
 
 import multiprocessing
 import os
@@ -25,20 +25,21 @@ from lra.tasks.data.caller import caller_left_out
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _LINGER_S = 10.0
-"""How long a child may take to exit after its last word."""
+"""Seconds that a child may take to exit after its last message."""
 _PATIENCE_S = 0.5
-"""After one rank failed: how long to look for another that failed first."""
+"""Seconds to wait after a rank failed, because another one that failed first may be the cause."""
 _FAULTS = frozenset(
     {
         signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, signal.SIGTRAP,
         signal.SIGSYS, signal.SIGPIPE, signal.SIGXCPU, signal.SIGXFSZ,
     }
 )  # fmt: skip
-"""Signals by which a process ends through what it did; any other one somebody else has sent."""
+"""Signals that a process causes by its own fault; any other signal was sent from outside."""
 _HEAD_START_S = 0.3
-"""A death is noticed later than the complaints of the peers whose connections it tore."""
+"""Seconds by which a death is dated back: the errors of other ranks, whose connections to the dead
+rank broke, are noticed before it."""
 _HELD_S = 1.0
-"""How long a pipe may stay open after its process died, held by a process that fled the group."""
+"""Seconds that a pipe may stay open after its process died, held by a process outside its group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,14 +55,14 @@ class Job:
     seconds: float | None = None
     """Wall clock from the start of the process."""
     silent_s: float | None = None
-    """Wall clock without a message, after which the work hangs: of several parts of which each has
-    so long, and says when it begins, the one that hangs does not have the time of all."""
+    """Seconds without a message after which the work counts as hanging. Work of several parts sends
+    a message as each begins, so a part that hangs is stopped before the time of all has passed."""
     memory_bytes: int | None = None
     """Address space beyond what imports have mapped. For the CPU only: CUDA maps far more."""
     threads: int | None = None
-    """Of torch, OpenMP and the BLAS; None leaves them alone."""
+    """Threads of torch, OpenMP and the BLAS; None: their defaults."""
     processes: int = 1
-    """More than one: each has RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT."""
+    """If more than one, each gets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT."""
     statuses: Mapping[str, Status] = field(default_factory=lambda: dict(STATUSES))
     """What an exception means, by name of its class or a base class."""
     grace_seconds: float = 30.0
@@ -71,16 +72,20 @@ class Job:
 
 
 class _Rank:
-    """One process of a child."""
+    """One process of a job, and what the parent knows about it; times are monotonic seconds."""
 
     def __init__(self, job: Job, rank: int, place: DevicePlace, extra: Mapping[str, str]) -> None:
         self.rank = rank
         self.ending: Ending | None = None
+        """How its work ended, by its last message; None: it has not sent that."""
         self.ended_at: float | None = None
         self.failed_at: float | None = None
+        """When it failed, if it did before the parent stopped the job."""
         self.died_at: float | None = None
         self.noticed = False
+        """Whether the last `Child.poll` has seen that it is dead."""
         self.open = True
+        """Whether its pipe is open."""
         self.mark = uuid4().hex
         reader, writer = CONTEXT.Pipe(duplex=False)
         setting = ProcessSettings(
@@ -109,7 +114,7 @@ class _Rank:
         """Also the number of its process group."""
 
     def receive(self, at_most: int) -> list[object]:
-        """Return the messages that have come, without waiting."""
+        """Return at most `at_most` messages that have arrived, without waiting."""
         messages: list[object] = []
         while self.open and len(messages) < at_most and self.connection.poll():
             try:
@@ -131,20 +136,20 @@ class _Rank:
 
     @property
     def dead(self) -> bool:
-        """Whether the process is gone.
+        """Whether the process has ended.
 
-        Exit code 255 also stands for a fork server that died first; then the pipe tells.
+        Exit code 255 is also returned if the fork server died first; then a closed pipe tells.
         """
         code = self.process.exitcode
         return code is not None and (code != 255 or not self.open)
 
     @property
     def half_dead(self) -> bool:
-        """Whether the process is gone and something that it started still holds its pipe."""
+        """Whether the process has ended, but one that it started still holds its pipe."""
         return self.open and self.dead
 
     def terminate(self) -> None:
-        """Ask the process to stop; it ends what it started."""
+        """Ask the process to stop (SIGTERM); it ends the processes that it started."""
         if not self.dead:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -165,7 +170,7 @@ class _Rank:
             descendants.kill_found(lambda: descendants.holders(pipe))
 
     def close(self) -> None:
-        """Give the process and its pipe back."""
+        """Wait for the process, and free it and its pipe."""
         self.connection.close()
         self.process.join()
         self.process.close()
@@ -181,7 +186,9 @@ class Child:
         self._victims = oom_kills()
         self.ending: Ending | None = None
         self._cause: str | None = None
+        """Why the parent has stopped the job; None: it has not."""
         self._kill_at: float | None = None
+        """When processes that still run are killed, by the monotonic clock; None: not planned."""
         self._log = None if job.log is None else Log(job.log)
         self._ranks: list[_Rank] = []
         try:
@@ -208,9 +215,9 @@ class Child:
         now = time.monotonic()
         times = [now + (0.02 if any(rank.half_dead for rank in self._ranks) else 60.0)]
         if any(rank.dead and not rank.noticed for rank in self._ranks):
-            times.append(now)  # it died after the last look, and nothing of it can be waited for
+            times.append(now)  # it died after the last `poll`, and no waitable will tell
         limit = self._deadline() if self._kill_at is None else self._kill_at
-        if limit is not None:  # a deadline that is past counts no more, or whoever waits would spin
+        if limit is not None:  # once the job is stopped, its past deadline would cause a busy loop
             times.append(limit)
         if self._log is not None:
             times.append(now + self._log.wait_s)
@@ -228,14 +235,14 @@ class Child:
         messages: list[object] = []
         for rank in self._ranks:
             was_dead = rank.noticed = rank.dead
-            # A chatterbox must not keep us from looking at the clock.
+            # At most 1,000 messages, so that a job that sends many cannot keep us from the clock.
             received = rank.receive(at_most=sys.maxsize if was_dead else 1000)
             messages.extend(received)
             failed = was_dead if rank.ending is None else rank.ending != Ending(Status.ok)
             if failed and self._cause is None:
                 rank.failed_at = rank.failed_at or rank.ended_at or now - _HEAD_START_S
             if was_dead and rank.open:
-                rank.kill()  # what the work left behind; that closes the pipe, too
+                rank.kill()  # the processes that it left behind, which also closes the pipe
                 rank.died_at = rank.died_at or now
                 rank.open = now < rank.died_at + _HELD_S
         self._heard = now if messages else self._heard
@@ -257,7 +264,7 @@ class Child:
             self._stop(f"interrupted by {name}", self.job.grace_seconds)
 
     def kill(self) -> None:
-        """Kill every process, wait until it is gone, and give it back."""
+        """Kill every process, wait for it, and free it."""
         if self.ending is not None:
             return
         for rank in self._ranks:
@@ -267,17 +274,19 @@ class Child:
         self.ending = Ending(Status.skipped, "killed by the parent", interrupted=True)
 
     def _deadline(self) -> float | None:
-        """Return when the work has taken too long, or said nothing for too long."""
+        """Return when the work will have run, or been silent, for too long; None: no limit."""
         limits = (self._begun, self.job.seconds), (self._heard, self.job.silent_s)
         return min((since + limit for since, limit in limits if limit is not None), default=None)
 
     def _stop(self, cause: str, grace_seconds: float) -> None:
+        """Ask every process to stop; those that still run `grace_seconds` later are killed."""
         self._cause = cause
         self._kill_at = time.monotonic() + grace_seconds
         for rank in self._ranks:
             rank.terminate()
 
     def _enforce(self, now: float) -> None:
+        """Stop the job at its limits or after a failure, and kill what is due."""
         ended = all(rank.ending for rank in self._ranks)
         if self._cause is None and not ended:
             failures = [rank.failed_at for rank in self._ranks if rank.failed_at is not None]
@@ -295,16 +304,17 @@ class Child:
             self._kill_at = now + 1.0
 
     def _conclude(self) -> Ending:
+        """Return how the job ended, once every process has: the first failure decides."""
         if self._cause == "timeout":
             return Ending(Status.timeout, f"took longer than {self.job.seconds:g} s")
         if self._cause is not None and self._cause != "failure":
-            # One that could not save itself says why.
+            # A rank that storage kept from saving its state says why.
             refused = [rank.ending for rank in self._ranks if rank.ending and rank.ending.storage]
             return (refused or [Ending(Status.skipped, self._cause, interrupted=True)])[0]
         wrong = [rank for rank in self._ranks if rank.ending != Ending(Status.ok)]
         if not wrong:
             return Ending(Status.ok)
-        # Those without a time were ended by us, or fell silent in this very moment.
+        # A rank without `failed_at` was stopped by us, or has died just now.
         failed = [rank for rank in wrong if rank.failed_at is not None] or wrong
         first = min(failed, key=lambda rank: rank.failed_at or 0.0)
         ending = first.ending or _judge_death(
@@ -321,17 +331,17 @@ class Child:
 
 
 def _devices(taken: Taken) -> dict[str, str]:
-    """Return the variables by which processes see their GPUs.
+    """Return the environment variables that show processes their GPUs.
 
-    Each rank sees those of all, and takes the one at LOCAL_RANK, as under torchrun: libraries that
-    copy from GPU to GPU need to see both.
+    Each rank is shown the GPUs of all ranks, and uses the one at LOCAL_RANK, as under torchrun:
+    libraries that copy from GPU to GPU need access to both.
     """
     gpus = [place.gpu for place in taken if place.gpu is not None]
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
 
 
 def _meeting(processes: int) -> list[dict[str, str]]:
-    """Return the variables by which the ranks find each other."""
+    """Return, for each rank, the environment variables by which the ranks find each other."""
     if processes == 1:
         return [{}]
     with socket.socket() as probe:
@@ -350,7 +360,7 @@ def _meeting(processes: int) -> list[dict[str, str]]:
 
 
 def oom_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory; 0: it does not say."""
+    """Return how many processes the kernel has killed for lack of memory; 0 if unknown."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             name, _, count = line.partition(" ")
@@ -360,6 +370,14 @@ def oom_kills() -> int:
 
 
 def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) -> Ending:
+    """Return how a process ended that sent no last message.
+
+    Args:
+        code: its exit code; negative: the signal that killed it.
+        job: its job.
+        log: its output, whose last line may name the cause.
+        starved: whether the kernel killed processes for lack of memory during the job.
+    """
     lines = [] if log is None else log.last_words().splitlines()
     detail = f"; last line of {job.log}: {lines[-1]}" if lines else ""
     if (fault := fault_of(RuntimeError(detail))) is not None:

@@ -1,9 +1,10 @@
 """Whether a sample was disturbed, by what the machine did meanwhile, and whether samples agree.
 
-Two witnesses. The machine's: between two readings of its counters
-(`lra.runners.measurement.witnesses`) lie shares of the wall clock, each with a limit. The samples:
-they may lie far apart where no counter explains it. A sample is never dropped because it was slow,
-only for what the machine did: dropping by time would choose the answer. Torch-free.
+A sample is disturbed if the machine's counters (`lra.runners.measurement.witnesses`), read before
+and after it, show that it lost more than a limit of its time, for example to waiting for a
+processor. Samples may also differ widely although no counter explains it (`scatter_reason`). A
+sample is dropped only for what the counters show, never because it was slow: that would bias the
+result. Torch-free.
 """
 
 from collections.abc import Sequence
@@ -15,25 +16,25 @@ from lra.conf.processors import cpu_quota
 from lra.runners.measurement.witnesses import Machine, ProcessTimes
 
 LIMIT = 0.1
-"""Share of the wall clock that one sample may lose to any one cause."""
+"""Fraction of the wall clock that one sample may lose to any one cause."""
 MEDIAN_LIMIT = 0.05
-"""The same of the median over the samples that are kept: by so much a time may be too long."""
+"""The same for the median over the retained samples: by this a reported time may be too long."""
 TURN_S = 50e-6
-"""A thread that is woken waits about so long at most on a machine that does nothing else."""
+"""Seconds that a woken thread waits for a processor, at most, on an idle machine."""
 OTHERS = 0.05
-"""Share of all processors that other processes may use: services and the parent of the sweep."""
+"""Fraction of all processors that other processes may use: services, the parent of the sweep."""
 TICKS = 2
 """Ticks by which `/proc/stat` and the clock of a process may disagree, at the ends of a stretch."""
 THROTTLED, WAITED = "slowed down by the container's limit", "waited for a processor"
-"""Either is what a quota below the threads looks like."""
+"""Reasons that a processor quota below the number of threads may cause: see `with_quota`."""
 SPREAD = 2.0
-"""Upper / lower quartile of samples of one call. Quiet ones differ by a few hundredths, but for
-calls below a millisecond that use several threads."""
+"""Largest ratio of upper to lower quartile for samples of one call. Undisturbed samples differ by a
+few hundredths, except for calls below a millisecond that use several threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What the machine did during one stretch, as shares of its wall clock; None: not watched."""
+    """What happened during one stretch of time, as fractions of its wall clock; None: unknown."""
 
     seconds: float
     processor: float
@@ -58,15 +59,16 @@ class Shares:
 
 
 def shares_between(first: ProcessTimes, last: ProcessTimes) -> Shares:
-    """Return what this process had between two readings.
+    """Return the shares of this process between two readings.
 
-    Waits as short as a wake-up are left out: many short parallel regions make many of them.
+    `TURN_S` seconds are subtracted from `waiting` for each wake-up of a thread: many short parallel
+    regions cause many such waits on an undisturbed machine, too.
     """
     seconds = max(last.at - first.at, 1e-9)
-    waited = _less(last.waited, first.waited)
+    waited = _difference(last.waited, first.waited)
     if waited is not None and first.slices is not None and last.slices is not None:
         waited = max(0.0, waited - TURN_S * max(0, last.slices - first.slices))
-    thread_waited, absent = _less(last.thread_waited, first.thread_waited), None
+    thread_waited, absent = _difference(last.thread_waited, first.thread_waited), None
     if thread_waited is not None:
         absent = max(0.0, 1 - (last.thread - first.thread + thread_waited) / seconds)
 
@@ -79,32 +81,40 @@ def shares_between(first: ProcessTimes, last: ProcessTimes) -> Shares:
         thread=max(0.0, last.thread - first.thread) / seconds,
         waiting=share(waited),
         absent=absent,
-        throttled=share(_less(last.throttled, first.throttled)),
-        memory_stall=share(_less(last.memory_stall, first.memory_stall)),
+        throttled=share(_difference(last.throttled, first.throttled)),
+        memory_stall=share(_difference(last.memory_stall, first.memory_stall)),
         faults=max(0, last.faults - first.faults),
     )
 
 
 class Load(NamedTuple):
-    """What others had of all processors."""
+    """Fractions of all processors that others used."""
 
     steal: float
+    """By other virtual machines."""
     others: float
+    """By other processes of this machine."""
     unsure: float
+    """By how much either may be too high."""
 
 
 def load(first: Machine, last: Machine, tick: float) -> Load | None:
-    """Return what others had between two readings; None where the file does not add up.
+    """Return what others used between two readings; None if the readings are inconsistent.
 
-    The time of other processes is what was neither idle nor ours. Idle time is counted exactly and
-    rounded to ticks, so bursts that fall between ticks are seen as well.
+    The time of other processes is the time that was neither idle, nor stolen, nor ours. Idle time
+    is counted exactly and rounded to ticks, so bursts between two ticks are included.
+
+    Args:
+        first: the earlier reading.
+        last: the later reading.
+        tick: seconds of a tick.
     """
     wall = last.at - first.at
     processors = last.processors
     if wall <= 0 or first.processors != processors:
         return None
     whole = wall * processors
-    # a container may replace the file, or show that of another number of processors
+    # a container may show a file of its own, or one for another number of processors
     if abs(last.total - first.total - whole) > 0.2 * whole + TICKS * processors * tick:
         return None
     idle, steal = max(0.0, last.idle - first.idle), max(0.0, last.steal - first.steal)
@@ -112,7 +122,7 @@ def load(first: Machine, last: Machine, tick: float) -> Load | None:
     return Load(min(1.0, steal / whole), others / whole, TICKS * tick / wall)
 
 
-def _less(last: float | None, first: float | None) -> float | None:
+def _difference(last: float | None, first: float | None) -> float | None:
     return None if last is None or first is None else last - first
 
 
@@ -120,20 +130,22 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
     """Say in a few words what disturbed a stretch; "" if no counter shows anything.
 
     Args:
-        shares: what the machine did.
-        alone: as many threads as processors, or fewer: more wait for one another.
-        on_gpu: the work is the GPU's, and the measuring thread may well sleep.
+        shares: what happened during the stretch.
+        alone: whether there are no more threads than processors; otherwise threads wait for one
+            another, so `waiting` is ignored.
+        on_gpu: whether the GPU does the work; then the measuring thread may sleep, so its absence
+            and the load of other processes are ignored.
     """
-    used = OTHERS + shares.unsure
-    stolen = LIMIT + shares.unsure
+    others_limit = OTHERS + shares.unsure
+    steal_limit = LIMIT + shares.unsure
     causes = (
         (THROTTLED, shares.throttled, LIMIT),
         ("memory ran short", shares.memory_stall, LIMIT),
         ("pages read from disk", float(shares.faults), 0.0),
         (WAITED, shares.waiting if alone else None, LIMIT),
         ("its processor was taken away", None if on_gpu else shares.absent, LIMIT),
-        ("processor taken by another virtual machine", shares.steal, stolen),
-        ("load of other processes", None if on_gpu else shares.other_load, used),
+        ("processor taken by another virtual machine", shares.steal, steal_limit),
+        ("load of other processes", None if on_gpu else shares.other_load, others_limit),
     )
     for words, share, limit in causes:
         if share is not None and share > limit:
@@ -142,7 +154,7 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
 
 
 def with_quota(words: str, threads: int) -> str:
-    """Return a reason of `reason`, which names the quota where that is below the threads."""
+    """Add the processor quota to the words of `reason`, if it is lower than `threads`."""
     quota = cpu_quota()
     if words not in (THROTTLED, WAITED) or quota is None or quota >= threads:
         return words
@@ -150,7 +162,7 @@ def with_quota(words: str, threads: int) -> str:
 
 
 def largest_loss(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:
-    """Return the largest share of the clock that a stretch has lost by any counter."""
+    """Return the largest fraction of its time that a stretch lost; arguments as for `reason`."""
     losses = (
         shares.waiting if alone else None,
         None if on_gpu else shares.absent,
@@ -167,7 +179,7 @@ def quartile_ratio(samples: Sequence[float]) -> float:
 
 
 def scatter_reason(samples: Sequence[float]) -> str:
-    """Say that samples of one call differ too much for their median to mean much; or ""."""
+    """Say that samples of one call differ so much that their median is unreliable; "" if not."""
     ratio = quartile_ratio(samples)
     return f"quartiles differ by a factor of {ratio:.1f}" if ratio > SPREAD else ""
 

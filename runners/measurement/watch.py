@@ -37,28 +37,29 @@ HELD_BACK = {
 
 
 class GpuWatch:
-    """One GPU. Which numbers it does not give is up to its driver: those are None or empty.
+    """Reads the state of one GPU. Numbers that its driver does not give are None or empty.
 
     Args:
         nvml: the module `pynvml`, initialised.
-        handle: of the device.
+        handle: NVML's handle of the device.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
 
-    def _asked(self, name: str, *arguments: Any) -> Any:
+    def _query(self, name: str, *arguments: Any) -> Any:
+        """Return what NVML's function `name` says of the device; None if it refuses."""
         try:
             return getattr(self._nvml, name)(self._handle, *arguments)
         except (self._nvml.NVMLError, AttributeError):
             return None
 
     def others(self) -> int | None:
-        """Return how many other processes compute on the GPU; None where it does not say.
+        """Return how many other processes compute on the GPU; None if unknown.
 
-        In a container process numbers are another machine's: then one of them is ours.
+        In a container, process numbers differ from those of the driver; one of them is still ours.
         """
-        processes = self._asked("nvmlDeviceGetComputeRunningProcesses")
+        processes = self._query("nvmlDeviceGetComputeRunningProcesses")
         if processes is None:
             return None
         numbers = {process.pid for process in processes}
@@ -66,14 +67,14 @@ class GpuWatch:
 
     def clock_hertz(self) -> float | None:
         """Return the clock of the multiprocessors now."""
-        megahertz = self._asked("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
+        megahertz = self._query("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
         return None if megahertz is None else megahertz * 1e6
 
     def disturbed(self) -> str:
         """Say what disturbs the GPU now; "" if nothing does, or it does not say."""
         if self.others():
             return "other processes on the GPU"
-        bits = self._asked("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+        bits = self._query("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
         named = [name for bit, name in HELD_BACK.items() if bits & bit]
         return f"GPU clock lowered: {named[0]}" if named else ""
 
@@ -94,22 +95,25 @@ def gpu_watch(device: torch.device) -> GpuWatch | None:
 
 
 STRETCHES_S = (0.06, 0.25)
-"""Load of others is judged over so long at least, back from a sample's end: ticks are 10 ms. The
-short one sees what has just begun, if it is much; the long one sees less, if it lasts. By the long
-one a sample is judged that fell between two waits, or between two stretches in which the process
-was held back: it ran with cold caches and a low clock."""
+"""The load of others is measured over at least these times, back from a sample's end, because its
+counters have ticks of 10 ms. The short one finds a high load that has just begun; the long one
+finds a lower load that lasts. The long one also judges whether the process had to wait just before
+a sample, which then ran with cold caches and a low clock."""
 FRESH_S = 0.02
-"""A younger reading of the machine is good enough: its file is long where processors are many."""
+"""A reading of the machine's counters that is younger is used again, because reading them is slow
+on machines with many processors."""
 PAUSE_S = 0.05
-"""Between looks whether a load has passed."""
+"""Seconds between two checks whether a load has ended."""
 LEAST_REPEAT_S, REPEAT_TIMES = 1.0, 2.0
-"""Repeats may take so many seconds, or so many times what the rounds asked for took."""
+"""Repeats may take this many seconds, or this many times the time of the requested rounds:
+whichever is more."""
 LEAST_SHARE, LEAST_TAKEN = 1 / 2, 2 / 3
-"""Where fewer of the rounds asked for, or of those taken, are undisturbed, all are kept and marked:
-on a machine that is disturbed so often, what lies between runs with cold caches."""
+"""The undisturbed rounds must be at least these fractions of the requested and of the taken rounds.
+If they are fewer, all rounds are retained and marked: on a machine that is disturbed so often, even
+undisturbed rounds run with cold caches."""
 LEAST_ROUNDS = 3
 WAIT_S = 2.0
-"""A load that lasts longer is not waited for: no repeated sample would be a quiet one."""
+"""Most seconds to wait for a load to end; under a lasting load, repeats would be disturbed, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,17 +127,17 @@ class Sample:
     on_gpu: bool = False
 
     def processor_s(self, threads: int) -> float:
-        """Return what a thread of the call had of the processors: its time without waits.
+        """Return the processor seconds of one thread of the call: its time without waits.
 
-        Those of all threads over their number, or those of the measuring thread where they are
-        more: not every operation uses all threads. On a GPU they say nothing of its work.
+        This is the mean over `threads`, or the time of the measuring thread if that is more,
+        because some operations use one thread only. It says nothing about the work of a GPU.
         """
         return self.shares.seconds * max(self.shares.thread, self.shares.processor / threads)
 
     def computed_s(self, threads: int) -> float:
-        """Return the seconds that the call took, without its waits where something disturbed it."""
-        alone = not self.reason or self.on_gpu
-        return self.seconds if alone else min(self.seconds, self.processor_s(threads))
+        """Return the seconds that the call took; if it was disturbed, without its waits."""
+        is_clean = not self.reason or self.on_gpu
+        return self.seconds if is_clean else min(self.seconds, self.processor_s(threads))
 
 
 Round = Mapping[str, Sample]
@@ -145,44 +149,45 @@ class Rounds:
     """Rounds of samples, repeated where the machine disturbed them."""
 
     retained: list[Round]
-    """The undisturbed ones, in the order taken; every one where these are too few."""
+    """The undisturbed rounds, in the order taken; all rounds if these are too few."""
     every: list[Round]
+    """All rounds that were taken."""
     disturbed: str = ""
-    """Why what is kept is not to be trusted; "" where it is."""
+    """Why the retained rounds are unreliable; "" if they are reliable."""
     unwatched: tuple[str, ...] = ()
-    """What could not be watched."""
+    """Names of what could not be watched."""
     threads: int = 1
     clock: float | None = None
-    """Of the processors or the GPU, at the end / at the beginning; None: not watched."""
+    """Clock rate of the processors or the GPU at the end / at the beginning; None: unknown."""
 
     def samples(self, name: str) -> tuple[float, ...]:
-        """Return the seconds of one call in the rounds that are kept."""
+        """Return the seconds of the call `name` in the retained rounds."""
         return tuple(turn[name].seconds for turn in self.retained)
 
     def processor_samples(self, name: str) -> tuple[float, ...]:
-        """Return what the processors' clock gave the same calls; nothing on a GPU."""
+        """Return the processor seconds of the same calls: see `Sample.processor_s`; () on a GPU."""
         samples = [turn[name] for turn in self.retained]
         taken = tuple(sample.processor_s(self.threads) for sample in samples)
         return taken if all(taken) and not any(sample.on_gpu for sample in samples) else ()
 
     @property
     def discarded(self) -> int:
-        """How many rounds are left out."""
+        """How many rounds are excluded."""
         return len(self.every) - len(self.retained)
 
     @property
     def shares(self) -> Shares:
-        """What the machine did over all rounds, those left out included."""
+        """The mean shares of all rounds, the excluded ones too."""
         return mean_shares([sample.shares for turn in self.every for sample in turn.values()])
 
 
 class Watch:
-    """Looks at the machine from now on: load is judged over a stretch, so make it early.
+    """Times calls and watches the machine; create it early, as load is measured from then on.
 
     Args:
         device: where the work is done.
-        counters: the system's; by default those of this process.
-        gpu: the GPU's; by default those of `device`, where they can be had.
+        counters: counters of the system; None: those of this process.
+        gpu: state of the GPU; None: that of `device`, if it is a GPU whose driver gives it.
     """
 
     def __init__(
@@ -203,7 +208,7 @@ class Watch:
         self._before(self._counters.process_times())
 
     def _look(self) -> None:
-        """Read the machine, unless that was done just now; forget what is long past."""
+        """Read the machine's counters, unless the last reading is fresh; drop old readings."""
         trail = self._trail
         if trail and time.perf_counter() - trail[-1].at < FRESH_S:
             return
@@ -215,7 +220,7 @@ class Watch:
             trail.popleft()
 
     def _load(self, begin: float) -> Load | None:
-        """Return what others had since `begin`, or longer where that is too short to tell."""
+        """Return the load of others since `begin`, or over the `STRETCHES_S` if they are longer."""
         self._look()
         if not self._trail:
             return None
@@ -228,10 +233,10 @@ class Watch:
         return max(measured, key=lambda one: max(one.others, one.steal) - one.unsure, default=None)
 
     def _before(self, now: ProcessTimes) -> str:
-        """Say what kept this process waiting for a while until `now`, pauses included; or "".
+        """Say what kept this process waiting in the last quarter of a second until `now`; or "".
 
-        Between samples a thread may sleep, and a process read files: only waits for a processor
-        and the container's limit are looked at.
+        This time includes pauses between samples, in which threads may sleep and files may be
+        read. So only waits for a processor and the container's limit count.
         """
         past = self._past
         if not past or now.at - past[-1].at >= FRESH_S:
@@ -242,10 +247,10 @@ class Watch:
         return with_quota(reason(shares, alone=self._alone()), self.threads)
 
     def sample(self, timed: Callable[[], float]) -> Sample:
-        """Time something, and look at the machine before and after it.
+        """Time one call, and read the machine's counters before and after it.
 
         Args:
-            timed: does it, and returns the seconds.
+            timed: makes the call and returns its seconds.
         """
         self._look()
         first = self._counters.process_times()
@@ -264,17 +269,17 @@ class Watch:
         return Sample(seconds=seconds, shares=shares, reason=words, on_gpu=self.on_gpu)
 
     def _alone(self) -> bool:
-        """Tell whether every thread can have a processor: others wait for one another."""
+        """Tell whether each thread can have a processor; if not, threads wait for one another."""
         return not self._trail or self.threads <= self._trail[-1].processors
 
     def rounds(self, take: Callable[[int], Round], count: int, *, repeat_s: float) -> Rounds:
         """Take rounds of samples, and repeat those that the machine disturbed, within a budget.
 
         Args:
-            take: takes one round; gets the number of rounds before it.
-            count: how many undisturbed rounds. At most as many are taken in addition.
-            repeat_s: wall clock for these in seconds, a wait for quiet included; 0: none. Less
-                where the rounds asked for were short.
+            take: takes one round; its argument is the number of rounds before it.
+            count: how many undisturbed rounds are requested. At most as many are taken in addition.
+            repeat_s: most seconds for these additional rounds, waiting included; 0: none are
+                taken. It is lowered if the requested rounds were short (`REPEAT_TIMES`).
         """
         return self.rounds_of(lambda number, _: take(number), [None], count, repeat_s=repeat_s)[0]
 
@@ -289,11 +294,12 @@ class Watch:
         """Take rounds as `rounds` does, for several comparisons at once, each judged by itself.
 
         Args:
-            take: takes one round, of the calls of these names; None: of all.
-            parts: names of the calls of each comparison. What is disturbed in one of them is
-                repeated for that one.
-            count: how many undisturbed rounds of each.
-            repeat_s: of each.
+            take: takes one round of the calls with these names; None: of all calls. Its first
+                argument is the number of rounds before it.
+            parts: names of the calls of each comparison; None: all calls. A round that is
+                disturbed in one comparison is repeated for that one.
+            count: how many undisturbed rounds are requested for each comparison.
+            repeat_s: most seconds for additional rounds, for each comparison.
         """
         clock, begun = self._clock(), time.perf_counter()
         first = [take(number, None) for number in range(count)]
@@ -302,7 +308,7 @@ class Watch:
         repeat_s = min(len(parts) * repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
         end, number, waited = now + repeat_s, count, False
 
-        def lacking() -> list[int]:
+        def lacking() -> list[int]:  # which comparisons need another round and may have one
             return [
                 at
                 for at, turns in enumerate(every)
@@ -329,12 +335,12 @@ class Watch:
         return [self.judged(turns, count, clock) for turns in every]
 
     def judged(self, every: list[Round], count: int, clock: float | None = None) -> Rounds:
-        """Keep the undisturbed rounds where they are enough, and all of them otherwise.
+        """Retain the undisturbed rounds if they are enough, and all rounds otherwise.
 
         Args:
             every: the rounds that were taken.
-            count: how many undisturbed ones.
-            clock: in hertz, before the first.
+            count: how many undisturbed rounds were requested.
+            clock: clock rate in hertz before the first round; None: unknown.
         """
         clean = [turn for turn in every if not cause(turn)]
         least = math.ceil(max(LEAST_SHARE * count, LEAST_TAKEN * len(every)))
@@ -344,14 +350,17 @@ class Watch:
         return Rounds(
             retained=clean if enough else every,
             every=every,
-            disturbed=self._typically_lost(clean) if enough else _most(every),
+            disturbed=self._median_loss(clean) if enough else _commonest_cause(every),
             unwatched=self._unwatched(last.shares),
             threads=self.threads,
             clock=after / clock if clock and after else None,
         )
 
-    def _typically_lost(self, retained: list[Round]) -> str:
-        """Say that of some call the median sample lost too much, each one a little; or ""."""
+    def _median_loss(self, retained: list[Round]) -> str:
+        """Say how much the median sample of a call lost, if more than `MEDIAN_LIMIT`; or "".
+
+        No single sample may be disturbed, and yet each may have lost a little.
+        """
         for name in retained[0]:
             shares = [turn[name].shares for turn in retained]
             share = median(largest_loss(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
@@ -375,6 +384,7 @@ class Watch:
         return clock_hertz() if self._gpu is None else self._gpu.clock_hertz()
 
     def _unwatched(self, shares: Shares) -> tuple[str, ...]:
+        """Return names of the counters that this system does not have."""
         names = {
             "waiting for a processor": shares.waiting,
             "limits of the container": shares.throttled,
@@ -388,7 +398,7 @@ class Watch:
 
 
 def cause(turn: Round) -> str:
-    """Return what disturbed a round: of its samples, the first that was."""
+    """Return the reason of the first disturbed sample in a round; "" if there is none."""
     return next((sample.reason for sample in turn.values() if sample.reason), "")
 
 
@@ -404,7 +414,7 @@ def _undisturbed(every: list[Round]) -> int:
     return sum(not cause(turn) for turn in every)
 
 
-def _most(every: list[Round]) -> str:
-    """Return the commonest cause, and how many rounds were disturbed."""
+def _commonest_cause(every: list[Round]) -> str:
+    """Return the commonest cause in words, and how many rounds were disturbed."""
     causes = Counter(filter(None, map(cause, every)))
     return f"{causes.most_common(1)[0][0]} ({causes.total()} of {len(every)} samples)"

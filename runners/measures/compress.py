@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -57,7 +57,7 @@ STAGE, COMPRESSED, TUNED = "stage", "compressed", "fine-tuned"
 
 
 class CompressionMethod(StrEnum):
-    """What is done to the model."""
+    """How the model is compressed."""
 
     heads = auto()
     """Heads removed by importance (arXiv:1905.10650)."""
@@ -189,6 +189,7 @@ class Compress(Timing, TrainedRunner):
         )
 
     def _check_amounts(self) -> None:
+        """Refuse amounts that the method cannot remove. Raises ValueError."""
         if self.amounts is None:
             return
         if not self.amounts or sorted(set(self.amounts)) != self.amounts:
@@ -234,7 +235,7 @@ class Compress(Timing, TrainedRunner):
         named = {"method": self.method.value}
         whole = CompressedModel(model=model, labels={**named, "amount": "0", STAGE: "trained"})
         yield from measurement.rows(whole)
-        if self.steps and self.method in USUAL:  # what fine-tuning gives without any compression
+        if self.steps and self.method in USUAL:  # for comparison: fine-tuning without compression
             tuned = self.trained(copy_model(model), work)
             labels = {**whole.labels, STAGE: TUNED}
             yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
@@ -244,7 +245,7 @@ class Compress(Timing, TrainedRunner):
                 continue
             variant = replace(item, labels={**named, **item.labels, STAGE: COMPRESSED})
             yield from measurement.rows(variant)
-            for way, tuned in self.tuned(model, variant, work):
+            for way, tuned in self.tuned(model, variant, work):  # `way` is "" if there is only one
                 labels = {**variant.labels, **({"way": way} if way else {}), STAGE: TUNED}
                 yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
 
@@ -288,7 +289,17 @@ class Compress(Timing, TrainedRunner):
     def tuned(
         self, whole: Backbone, item: CompressedModel, work: Work
     ) -> Iterator[tuple[str, Backbone]]:
-        """Yield fine-tuned copies of a variant, and how each was trained if there are several."""
+        """Yield fine-tuned models for a variant, each after the name of how it was trained.
+
+        Args:
+            whole: The uncompressed model: the teacher of a student, and the start of gradual
+                pruning.
+            item: The variant, which is copied.
+            work: The cell.
+
+        Yields:
+            A name, such as "taught", and the model. The name is "" if there is one way only.
+        """
         if self.method is CompressionMethod.distillation:
             for way in ("labels alone", "taught"):
                 student = copy_model(item.model)
@@ -318,10 +329,11 @@ class Compress(Timing, TrainedRunner):
         """Train a model in the one training loop, and return it.
 
         Args:
-            model: Is moved.
+            model: Is trained in place.
             work: The cell.
-            judge: In place of the model on training batches; None: the model.
-            share: Of its weights that are or become zero; None: all move.
+            judge: Is called instead of the model on training batches; None: the model.
+            share: Fraction of the weights that stay zero, or become zero if pruning is gradual;
+                None: all weights are trained.
         """
         if share is not None:
             steps = max(1, 3 * self.steps // 4) if self.gradual else 0
@@ -356,12 +368,12 @@ class Compress(Timing, TrainedRunner):
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
         """Return the accuracy and the size of the trained model and of the last variant."""
-        sizes, scores = dict[Any, float](), dict[Any, float]()
+        sizes, scores = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
         for row in rows:
             if row.labels.get("storage") == "sparse":
-                sizes[_key(row)] = row.value or 0.0
+                sizes[_amount_and_stage(row)] = row.value or 0.0
             elif row.metric == "accuracy" and row.labels.get("split") == "test":
-                scores[_key(row)] = row.value or 0.0
+                scores[_amount_and_stage(row)] = row.value or 0.0
         ends = [key for key in sizes if key in scores]
         words = []
         for key in (ends[0], ends[-1]) if len(ends) > 1 else ends:
@@ -370,7 +382,7 @@ class Compress(Timing, TrainedRunner):
         return "; ".join(words)
 
 
-def _key(row: Measurement) -> tuple[Any, ...]:
+def _amount_and_stage(row: Measurement) -> tuple[str, ...]:
     return tuple(row.labels.get(name, "") for name in ("amount", STAGE))
 
 
@@ -386,22 +398,29 @@ def copy_model(model: Backbone) -> Backbone:
 def examples_of(
     task: Task, model: Backbone, number: int, hardware: HardwareProfile, *, batch_size: int
 ) -> Iterator[Examples]:
-    """Yield the first examples of the training split, in its order of seed 0.
+    """Yield the first `number` examples of the training split, in its order of seed 0, in batches.
+
+    Args:
+        task: Prepared.
+        model: Is moved to the device.
+        number: Examples; fewer if the split has fewer.
+        hardware: Its device gets the batches.
+        batch_size: Most examples in a batch.
 
     Raises:
-        Unsupported: The split has no batch of so many.
+        Unsupported: The split is smaller than one batch.
     """
-    device, left = torch.device(str(hardware.device)), number
+    device, remaining = torch.device(str(hardware.device)), number
     model.to(device)
-    there_are = task.spec.sizes.get("train", number)
-    rows = min(batch_size, number, there_are)
+    split_size = task.spec.sizes.get("train", number)
+    rows = min(batch_size, number, split_size)
     for batch in task.batches("train", batch_size=rows, seed=0):
-        there = rows_of(to_device(batch, device), slice(0, left))
-        yield Examples(there.tokens, there.target, there.keep, there.weight, masks_of(there))
-        left -= len(batch.tokens)
-        if left <= 0:
+        part = rows_of(to_device(batch, device), slice(0, remaining))
+        yield Examples(part.tokens, part.target, part.keep, part.weight, masks_of(part))
+        remaining -= len(batch.tokens)
+        if remaining <= 0:
             return
-    if left == number:
+    if remaining == number:  # the split has given no batch at all
         raise Unsupported(
             f"the training split of {task.spec.name} is smaller than one batch of {rows}: lower "
             "runner.evaluation_batch"
@@ -422,16 +441,16 @@ def without_heads(
     removed = 0
     for share in config.shares:
         count = round(share * total)
-        if config.amounts is None:
+        if config.amounts is None:  # default amounts leave every layer a head; others are refused
             count = min(count, total - len(layers))
-        if count == removed:
+        if count == removed:  # the same model as before: a small model has few heads
             continue
         phase("importance of heads")
         examples = examples_of(
             task, pruned, config.importance_examples, hardware, batch_size=config.evaluation_batch
         )
         importance = head_importance(pruned, examples)
-        if not removed:
+        if not removed:  # the importance in the whole model; later ones are of pruned models
             yield from importance_rows(importance)
         remove_heads(pruned, least_important(importance, count - removed))
         removed = count
@@ -460,7 +479,7 @@ def without_weights(model: Backbone, config: Compress) -> Iterator[CompressedMod
                 "amount": f"{share:g}",
                 "sparsity": f"{share_of_zeros(pruned):.4f}",
                 "scope": config.scope.value,
-                "products": "dense",  # no product is left out, and no time is saved
+                "products": "dense",  # zeros are multiplied, too, so no time is saved
             },
         )
 
@@ -475,8 +494,8 @@ def with_shared_columns(
         errors = with_shared_heads(shared, share)
         labels = {"amount": f"{share:g}", "rank": str(max(rank for rank, _ in errors.values()))}
         for layer, (_, error) in errors.items():
-            every = {"method": "shared_heads", **labels, "layer": str(layer)}
-            yield Measurement(metric="decomposition_error", value=error, labels=every)
+            row_labels = {"method": "shared_heads", **labels, "layer": str(layer)}
+            yield Measurement(metric="decomposition_error", value=error, labels=row_labels)
         yield CompressedModel(model=shared, labels=labels)
 
 

@@ -4,10 +4,10 @@
 gradient clipping off, fused AdamW, gradients set to None. Inputs are random token ids of exactly
 that length, no padding, made before the clock starts. The batch is `token_budget // length`
 sequences (at least one), or a fixed number: the two are never mixed in one run. References (exact
-attention through SDPA, and literal softmax) are the same backbone with another mixer, timed in
-turns with the model in the same process, so that a ratio compares neighbours in time. One that is
-refused or runs out of memory costs only its own rows. Models of a sweep that differ in nothing else
-are timed in turns with one another, and the references among them are those of all.
+attention through SDPA, and literal softmax) are the same backbone with another mixer. They are
+timed interleaved with the model in the same process, so that a ratio compares calls that are close
+in time. If a reference is refused or runs out of memory, only its rows are missing. Runs of a sweep
+that differ only in their model are timed interleaved, too, and share their references.
 """
 
 import gc
@@ -221,7 +221,7 @@ class Contender:
 
 
 class TimedCalls(NamedTuple):
-    """The calls that are timed."""
+    """A call that is timed, of one model or reference."""
 
     call: Call
     seconds: float
@@ -233,19 +233,20 @@ class Reference(NamedTuple):
 
     name: str
     call: str
-    """Name of the call that is timed."""
+    """Key of the call that is timed; that of a contender if the reference is equal to it."""
     peak: int
+    """Peak bytes of tensors during one pass."""
     too_slow: Measurement | None = None
-    """The row that says why it is not timed."""
+    """The row that says why it is not timed; None: it is timed."""
 
 
 def scale(bench: Bench, config: Scaling, model: str) -> Iterator[Measurement]:
     """Measure one model, which `bench` builds by the name `OWN`, together with the references.
 
     Args:
-        bench: the batch.
+        bench: builds models and has the batch.
         config: how to measure.
-        model: the model's name; a reference of that name is left out.
+        model: the model's name; a reference of that name is skipped.
     """
     contender = yield from _probed(bench, config, model)
     if contender is not None:
@@ -255,7 +256,10 @@ def scale(bench: Bench, config: Scaling, model: str) -> Iterator[Measurement]:
 def _probed(
     bench: Bench, config: Scaling, model: str
 ) -> Generator[Measurement, None, Contender | None]:
-    """Measure what is not compared, and return what can be; None where it takes too long."""
+    """Yield the rows of one model that need no comparison, and return the model to be timed.
+
+    Returns None if one call takes longer than `step_limit_s`, so the model is not timed.
+    """
     phase("building")
     call = bench.prepare(OWN)
     phase("first call")
@@ -273,7 +277,7 @@ def _probed(
     if bench.mode is CostMode.step:
         yield Measurement(metric="saved_bytes", value=float(bench.saved(OWN)))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
-    if slow is not None:  # what is counted is none the worse for it
+    if slow is not None:  # operations can be counted although the call is too slow to be timed
         phase("counting operations")
         yield from bench.counted_rows(OWN, call, sample.seconds)
         return None
@@ -283,7 +287,7 @@ def _probed(
 def _too_slow(
     metric: str, sample: Sample, bench: Bench, config: Scaling, **labels: str
 ) -> Measurement | None:
-    """Return the row of a model or reference whose call is over the limit; None where it is not."""
+    """Return the row that says that a call is over the limit; None if it is within the limit."""
     return over_limit(
         metric, f"one {bench.mode}", sample, bench.watch.threads,
         option="step_limit_s", limit_s=config.step_limit_s, labels=labels,
@@ -293,7 +297,13 @@ def _too_slow(
 def _compared(
     bench: Bench, config: Scaling, contenders: Mapping[str, Contender]
 ) -> Iterator[tuple[str, Measurement]]:
-    """Time models in turns with their references; yield rows, each with the key of its model."""
+    """Time models interleaved with their references; yield rows, each with the key of its model.
+
+    Args:
+        bench: builds models and has the batch.
+        config: how to measure.
+        contenders: the models, by key.
+    """
     made: dict[str, TimedCalls] = {}
     for key, contender in contenders.items():
         call, seconds = contender.call or bench.prepare(key), contender.seconds
@@ -317,7 +327,7 @@ def _compared(
     rounds = {
         key: config.rounds(max(made[name].seconds for name in compared[key])) for key in compared
     }
-    # The fastest stand side by side: what is slow would part others from their references.
+    # By speed, so that no slow call lies in time between a fast one and its reference.
     ordered = sorted(made, key=lambda name: made[name].seconds)
     for number in dict.fromkeys(rounds.values()):
         keys = [key for key in contenders if rounds[key] == number]
@@ -336,7 +346,7 @@ def _compared(
 
 
 def _memory(contender: Contender, reference: Reference) -> Iterator[Measurement]:
-    """Yield what a reference takes of memory, and how much of it a model does."""
+    """Yield the peak memory of a reference, and the ratio of the model's to it."""
     labels = {"reference": reference.name}
     theirs, ratio = float(reference.peak), contender.peak / reference.peak
     yield Measurement(metric="reference_peak_tensor_bytes", value=theirs, labels=labels)
@@ -350,11 +360,19 @@ def _reference(
     contenders: Mapping[str, Contender],
     made: dict[str, TimedCalls],
 ) -> Reference | Measurement:
-    """Return a reference, or the row that says why there is none.
+    """Return the reference `name`, or the row that says why it is missing.
 
-    It is one of the models where that is the same, else it is built, warmed up and weighed. One
-    that runs out of memory beside one model is caught here, and only here: the model's own result
-    must not be lost to it. Beside several it may be their memory that is missing.
+    If the reference is equal to one of the contenders, that one is used. Otherwise it is built,
+    warmed up, its memory measured, and its call added to `made`. If it runs out of memory next to
+    one contender, that is caught here, so that the contender's results are not lost. With several
+    contenders the error is raised, because their memory may be the cause.
+
+    Args:
+        bench: builds models and has the batch.
+        config: how to measure.
+        name: the family of the reference.
+        contenders: the models that are compared with it, by key.
+        made: the calls that are timed, by key; gains that of the reference.
     """
     labels = {"reference": name}
 
@@ -388,8 +406,8 @@ def _reference(
         reason = " ".join(str(error).split())[:300] or "no memory left"
     # Outside the handler, whose traceback would keep the tensors of the failed call alive.
     call = None
-    for held in (made, bench.models):
-        held.pop(name, None)
+    for references in (made, bench.models):
+        references.pop(name, None)
     gc.collect()
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -404,7 +422,15 @@ def _times(
     beside: Sequence[Reference],
     watched: Rounds,
 ) -> Iterator[Measurement]:
-    """Yield times of a model, and its ratios to those of its references."""
+    """Yield the times of a model and of its references, and their ratios.
+
+    Args:
+        bench: has the batch.
+        contender: the model.
+        key: key of the model's call in `watched`.
+        beside: the references that were timed with it.
+        watched: the samples of all these calls.
+    """
     samples = watched.samples(key)
     seconds, tokens = median(samples), float(bench.tokens.numel())
     labels = {"kernel": contender.kernel} if contender.kernel else {}

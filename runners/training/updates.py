@@ -16,10 +16,10 @@ from lra.runners.training.schedules import Plateau, learning_rate, momentum
 
 
 class WeightUpdates:
-    """What moves a model's weights, and what it remembers from update to update.
+    """Updates a model's weights: optimiser, schedule, clipping and average, with their state.
 
     Args:
-        model: Where it is to be trained.
+        model: On the device on which it is trained.
         config: Optimiser, schedule and the rest.
         half: Whether gradients are scaled, for float16.
     """
@@ -32,11 +32,11 @@ class WeightUpdates:
         self.scaler = torch.amp.GradScaler(device.type, enabled=half)
         self.plateau = Plateau(config) if config.schedule is Schedule.plateau else None
         self.scale = 1.0
-        """What the stage of the training multiplies the schedule by."""
+        """Factor of the schedule's learning rate, from the stage of the training."""
         self.watched = False
-        """Whether somebody asks for the gradient's norm, which costs a pass over all gradients."""
+        """Whether the next update computes the gradient's norm, which takes time."""
         self.gradient_norm: Tensor | None = None
-        """Of the last update, where it was computed: see `clip_gradients`."""
+        """Norm in the last update; None: it was not computed. See `clip_gradients`."""
         self.average: WeightAverage | None = None
         if config.ema_decay is not None:
             self.average = WeightAverage(model, config.ema_decay, warmup=config.ema_warmup)
@@ -49,7 +49,7 @@ class WeightUpdates:
         return learning_rate(self.config, step, reduction) * self.scale
 
     def begin(self, step: int, scale: float = 1.0) -> None:
-        """Set rate, `scale` times that of the schedule, and momentum of update number `step`."""
+        """Set the momentum of update number `step`, and `scale` times its rate in the schedule."""
         self.scale = scale
         set_rates(self.optimiser, self.rate(step), momentum(self.config, step))
 
@@ -58,10 +58,10 @@ class WeightUpdates:
         torch.autograd.backward(self.scaler.scale(loss))
 
     def apply(self) -> bool:
-        """Move the weights by the gradient, and drop it.
+        """Update the weights by the gradient, and clear it.
 
         Returns:
-            Whether they moved, which they do not where float16 could not hold the gradient.
+            Whether the weights were updated: they are not if the gradient overflowed in float16.
         """
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimiser)
@@ -83,15 +83,15 @@ class WeightUpdates:
 
     @property
     def begun(self) -> WeightAverage | None:
-        """The average, where there is one and it has begun."""
+        """The average of the weights, if there is one and it has begun; else None."""
         return self.average if self.average and self.average.begun else None
 
     def evaluated(self) -> AbstractContextManager[None]:
-        """Give the model, for a while, the weights that are evaluated."""
+        """Return a context in which the model has the weights to evaluate, such as the average."""
         return self.begun.applied() if self.begun else nullcontext()
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds; what is not used is not in it."""
+        """Return the state for a checkpoint, without entries for parts that are not used."""
         state: dict[str, Any] = {
             "optimiser": self.optimiser.state_dict(),
             "scaler": self.scaler.state_dict(),
@@ -120,16 +120,16 @@ def clip_gradients(
     *,
     norm: bool = False,
 ) -> Tensor | None:
-    """Clip each parameter with a limit of its own, then each entry, then all together.
+    """Clip gradients: parameters in `limits` by norm, then each entry, then all by their norm.
 
     Args:
-        model: What is trained.
-        config: Limits.
-        limits: Of parameters that have one of their own.
-        norm: Whether to compute the norm where nothing clips by it.
+        model: Is trained.
+        config: Has the limit of entries (`clip_value`) and of the norm of all (`clip`).
+        limits: Limits of the norms of single parameters.
+        norm: Whether to compute the norm of all even if `clip` is None.
 
     Returns:
-        The Euclidean norm of all gradients before the last of these; None: nobody needed it.
+        The Euclidean norm of all gradients before the last of these; None: it was not computed.
     """
     for parameter, limit in limits.items():
         nn.utils.clip_grad_norm_([parameter], limit)
