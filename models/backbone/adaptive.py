@@ -52,7 +52,7 @@ class AdaptiveEmbedding(nn.Module):
                 nn.init.xavier_uniform_(cast(nn.Linear, layer).weight)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Return which parameters are not matrices."""
+        """Declare that the tables are no matrices for the optimiser."""
         return {f"tables.{group}": Tuning(matrix=False) for group in range(len(self.tables))}
 
     @property
@@ -61,7 +61,7 @@ class AdaptiveEmbedding(nn.Module):
         return cast(nn.Parameter, self.tables[0])
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
-        """Look the vectors up, each in the table of its group."""
+        """Look up each id in the table of its group, and map the rows to the model's width."""
         flat = ids.flatten()
         vectors = self.weight.new_zeros(len(flat), self.width)
         for group, (first, end) in enumerate(pairwise(self.edges)):
@@ -97,12 +97,12 @@ class TiedAdaptiveHead(TokenHead):
         nn.init.normal_(self.groups, std=embedding.width**-0.5)
 
     def first(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n f"]:
-        """Return log-probabilities of the frequent ids, then of each further group."""
+        """Return log-probabilities of the frequent ids, followed by those of each further group."""
         table = torch.cat((self.embedding.weight, self.groups))
         return F.linear(x, table).log_softmax(-1, dtype=_precise(x))
 
     def within(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
-        """Return log-probabilities of ids in a further group, given the group."""
+        """Return log-probabilities of the ids of a further `group`, given that group."""
         table = cast(nn.Parameter, self.embedding.tables[group])
         units = F.dropout(self.embedding.inward(x, group), self.dropout, self.training)
         return F.linear(units, table).log_softmax(-1, dtype=_precise(x))

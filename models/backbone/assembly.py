@@ -166,7 +166,7 @@ def stack_of(
 def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
     """Raise `Unsupported` for options of blocks, which a custom stack does not have.
 
-    But for those that it names as `reads`.
+    Options that the stack names in its attribute `reads` are allowed.
     """
     reads = getattr(stack, "reads", ())
     for name, *wanted in (
@@ -194,9 +194,9 @@ def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
 
 
 def embedding_of(config: BackboneConfig, facts: TaskFacts, scale: float) -> nn.Module:
-    """Return the module of token vectors; a table is drawn from N(0, 1 / scale).
+    """Return the module that maps ids to vectors; its table is drawn from N(0, 1 / scale).
 
-    Of these, a factorised one alone multiplies its own vectors by `scale`.
+    Only a factorised embedding multiplies its vectors by `scale` itself.
     """
     if facts.scalars:
         return nn.Linear(1, config.width)
@@ -259,9 +259,9 @@ def check_tied_width(config: BackboneConfig) -> None:
 
 
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
-    """Raise ValueError if layers of one group belong to different families.
+    """Raise ValueError if layers of one group have different families.
 
-    And for a decoder that no stack of these mixers has.
+    It also refuses a decoder where the stack of these mixers has none.
     """
     if config.decoder_depth and mixers:
         raise ValueError(
@@ -284,7 +284,7 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
 
 
 def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[MixerFactory]) -> int:
-    """Return how many layers follow at full length.
+    """Check the options of pooling; return how many decoder layers follow at full length.
 
     Raises:
         Unsupported: Pooling would show later tokens to earlier ones, another option needs one
@@ -319,7 +319,7 @@ def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[Mixer
 
 
 def check_norm(config: BackboneConfig, facts: TaskFacts) -> None:
-    """Raise `Unsupported` if statistics of a batch would reveal hidden tokens."""
+    """Raise `Unsupported` if batch statistics would reveal hidden tokens to a model."""
     if config.norm != NormKind.batch:
         return
     if facts.head in CAUSAL_HEADS:
@@ -379,7 +379,7 @@ def idle_for_task(config: BackboneConfig, facts: TaskFacts) -> dict[str, str]:
 def check_memory(
     config: BackboneConfig, facts: TaskFacts, initial_state: Callable[[int, int], State]
 ) -> None:
-    """Refuse a length of memory that has no effect.
+    """Raise if the length of memory that the task carries between segments has no effect.
 
     Args:
         config: Options of the backbone.

@@ -22,7 +22,7 @@ KEYS_AT_ONCE = 256
 
 
 class CoreCall(NamedTuple):
-    """The arguments of one call of a core, without the values."""
+    """The arguments of one call of an attention core, without the values."""
 
     q: Float[Tensor, "b h l k"]
     k: Float[Tensor, "b h s k"]
@@ -51,13 +51,13 @@ def weights(
 
 
 def attention_of(mixer: nn.Module) -> nn.Module:
-    """Return the multi-head attention of a mixer, also if it has another half."""
+    """Return the multi-head attention of a mixer, also where it is one half of the mixer."""
     inside = [part for part in mixer.children() if isinstance(part, MultiHead)]
     return inside[0] if len(inside) == 1 else mixer
 
 
 def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
-    """Return the cores with readable weights by layer, and the reasons for the other layers.
+    """Return, by layer, the cores whose weights can be read, and reasons for the other layers.
 
     Raises:
         Unsupported: The stack has no layers of mixers.

@@ -154,7 +154,7 @@ class BackboneConfig:
     """Dropout in each hidden layer, before its activation."""
 
     def __post_init__(self) -> None:
-        """Refuse values that no model can have."""
+        """Raise for values that no model can have."""
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
                      "feed_forward_chunks", "feed_forward_groups", "head_hidden_width", "memory",
                      "pool_blocks", "evaluation_memory", "relative_distance",
@@ -183,7 +183,7 @@ class BackboneConfig:
             self._check_batch_norm()
 
     def _refuse_numbers(self) -> None:
-        """Refuse numbers outside of their ranges."""
+        """Raise for numbers outside their ranges."""
         cutoffs = self.softmax_cutoffs
         if min(cutoffs, default=1) < 1 or cutoffs != sorted(set(cutoffs)):
             raise ValueError(f"softmax_cutoffs are ascending positive numbers: got {cutoffs}")
@@ -198,7 +198,7 @@ class BackboneConfig:
             raise ValueError(f"norm_epsilon must be positive: got {self.norm_epsilon}")
 
     def _refuse_pairs(self) -> None:
-        """Refuse values that do not go together."""
+        """Raise for values that contradict each other."""
         widths, groups = (self.width, self.feed_forward_width), self.feed_forward_groups
         if any(width % groups for width in widths):
             raise ValueError(
@@ -239,7 +239,7 @@ class BackboneConfig:
             )
 
     def _check_batch_norm(self) -> None:
-        """Refuse what computes a norm again, in pieces, or for several layers."""
+        """Raise if batch norm is combined with recomputation, pieces, or shared layers."""
         usual = defaults(BackboneConfig)
         conflicting = [
             "activation_checkpointing",
@@ -264,7 +264,7 @@ class BackboneConfig:
 
     @property
     def uses(self) -> list[int]:
-        """How often in a row each layer with separate weights is used."""
+        """How many times in a row each layer with separate weights is applied."""
         if self.layer_groups is not None:
             return [self.depth // self.layer_groups] * self.layer_groups
         repeats = self.pool_repeats or [1] * len(self.block_layers)
@@ -367,7 +367,7 @@ class TaskFacts:
     """Masks among `lra.models.mixer.MASKS` in every batch, which every mixer must support."""
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together."""
+        """Raise for facts that contradict each other."""
         if self.scalars and self.head in TOKEN_HEADS:
             raise ValueError(f"head={self.head} predicts token ids: got scalars=True")
         if self.masks and self.head not in TOKEN_HEADS:

@@ -100,14 +100,17 @@ class DecoderBlock(nn.Module):
         source: Float[Tensor, "b s d"],
         source_layout: Layout,
     ) -> Flow:
-        """Continue the target; `source_layout.keep` says which tokens of the source are real."""
+        """Continue the target, attending to the source.
+
+        `source_layout.keep` is True for real tokens of the source.
+        """
         flow = self.own(flow, layout)
         seen = self.cross.attend(self.cross_norm(flow.x), layout, source, source_layout)
         x = flow.x + self.dropout(seen)
         return flow.with_x(x + self.dropout(self.network(self.network_norm(x))))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the mixer's empty state; the source needs none."""
+        """Return the mixer's empty state; attention to the source needs no state."""
         return self.own.mixer.initial_state(batch_size, memory)  # type: ignore[operator, no-any-return]
 
 
@@ -145,7 +148,7 @@ class EncoderDecoder(nn.Module):
         )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
-        """Encode what precedes `layout.prefix`, and decode what follows it."""
+        """Encode the tokens before `layout.prefix`, and decode the tokens after it."""
         prefix, (_, length, width) = layout.prefix, flow.x.shape
         if prefix is None or flow.state is not None:
             raise Unsupported(
@@ -172,7 +175,7 @@ class EncoderDecoder(nn.Module):
         return after.with_x(x)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Raise `Unsupported`: the continuation is read as a whole."""
+        """Raise `Unsupported`, because the continuation is read as a whole."""
         del batch_size, memory
         raise Unsupported(
             "an encoder-decoder has no state that continues from token to token: choose "

@@ -38,7 +38,7 @@ class TokenSampling:
     sampling, arXiv:1904.09751); None: all."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no distribution."""
+        """Raise for values that define no distribution."""
         if not 0 <= self.temperature < float("inf"):
             raise ValueError(
                 f"temperature must be 0 (greedy) or positive and finite: got {self.temperature}"
@@ -80,7 +80,7 @@ class TokenSampling:
     def distribution(self, logits: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
         """Return the distribution that a token is drawn from, in float64.
 
-        Of equal logits the lower id is the likelier one.
+        Of two ids with equal logits, the lower id is preferred.
         """
         order = logits.argsort(dim=-1, descending=True, stable=True)
         ranked = logits.double().gather(1, order)
@@ -101,7 +101,7 @@ class TokenSampling:
     def choose(
         self, logits: Float[Tensor, "b c"], uniform: Float[Tensor, " b"]
     ) -> Int[Tensor, " b"]:
-        """Choose a token by a number from [0, 1) in the cumulated probabilities, by id.
+        """Choose the first id at which the cumulated probabilities exceed `uniform`, in [0, 1).
 
         Raises:
             ValueError: The logits are not finite.
@@ -122,7 +122,7 @@ GREEDY = TokenSampling(temperature=0.0)
 
 
 class Point(NamedTuple):
-    """A point in a continuation."""
+    """A position in a continuation: the tokens not read yet, and the state before them."""
 
     unread: Int[Tensor, "b l"]
     """What the model reads next: the new tokens with a state, all tokens without one."""
@@ -131,7 +131,7 @@ class Point(NamedTuple):
 
 
 def begin(model: Backbone, prompts: Int[Tensor, "b l"], *, memory: int | None) -> Point:
-    """Return the beginning of a continuation, with room for `memory` tokens.
+    """Return the starting point of a continuation, with room for `memory` tokens.
 
     Args:
         model: A language model in eval mode.

@@ -64,9 +64,9 @@ class Interaction(StrEnum):
 def pool(
     x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, pooling: Pooling
 ) -> Float[Tensor, "b d"]:
-    """Reduce the length to one vector.
+    """Reduce the length of `x` to one vector for each row.
 
-    A row without a real token becomes zeros, but under cls, first and mean_all.
+    A row without real tokens becomes zeros, except under cls, first and mean_all.
     """
     if pooling in READ_FIRST:
         return x[:, 0]
@@ -88,7 +88,7 @@ def pool(
 def interact(
     pairs: Float[Tensor, "b 2 d"], interaction: Interaction
 ) -> Float[Tensor, "b features"]:
-    """Join the vectors of the two towers."""
+    """Join the vectors of the two sequences of a pair, as `interaction` says."""
     first, second = pairs.unbind(dim=1)
     joined = [first, second]
     if interaction != Interaction.concat:
@@ -107,8 +107,8 @@ def judge(
 ) -> tuple[Float[Tensor, "*items"], Bool[Tensor, "*items"] | None]:
     """Return each item's negative log-likelihood, at least in float32, and whether it is correct.
 
-    With `smoothing`, the cross entropy with a target that has this share spread over all classes.
-    In training nobody asks what is right, which reads all logits once more.
+    With `smoothing`, the target has this share spread over all classes. In training, the second
+    result is None, because computing it would read all logits once more.
     """
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
@@ -174,14 +174,15 @@ class TokenHead(nn.Module, ABC):
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Return the negative log-likelihoods, and which answers are correct if known."""
+        """Return the negative log-likelihoods of n positions, and their correctness or None."""
 
     def judge(
         self, x: Float[Tensor, "b l d"], target: Int[Tensor, "b l"], smoothing: float = 0.0
     ) -> tuple[Float[Tensor, "b l"], Bool[Tensor, "b l"] | None]:
-        """Evaluate every position.
+        """Evaluate every position, piece by piece.
 
-        More than one piece: each is computed again in backward, so that its logits are not kept.
+        With more than one piece, backward computes each piece again, so that its logits are not
+        stored.
         """
         flat, targets = x.flatten(0, 1), target.flatten()
         if len(targets) <= self.piece():
@@ -235,12 +236,12 @@ class LanguageHead(TokenHead):
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Evaluate some positions."""
+        """Evaluate n positions."""
         return judge(self(x), target, smoothing, training=self.training)
 
 
 def groups_of(width: int, vocabulary: int, cutoffs: list[int], shrink: float) -> list[int]:
-    """Return the cut-offs below the vocabulary, where groups of rarer ids begin.
+    """Return the cut-offs below the vocabulary size, at which groups of rarer ids begin.
 
     Raises:
         ValueError: None is left, they do not ascend, or a group would have no width.
@@ -260,7 +261,7 @@ def groups_of(width: int, vocabulary: int, cutoffs: list[int], shrink: float) ->
 
 
 def no_smoothing(smoothing: float) -> None:
-    """Refuse label smoothing over classes whose scores are not computed."""
+    """Raise `Unsupported` for label smoothing where not all classes have scores."""
     if smoothing:
         raise Unsupported(
             "softmax=adaptive does not compute the scores of all classes, which label "

@@ -80,7 +80,7 @@ def check_blocks(config: Any) -> None:
 
 
 def poolings(layers: Sequence[int], *, query_only: bool) -> list[int]:
-    """Return, for each layer of the blocks, how often its longest sequence was pooled."""
+    """Return, for each layer of the blocks, how many times its longest sequence was pooled."""
     return [
         block - (query_only and block > 0 and not layer)
         for block, count in enumerate(layers)
@@ -102,7 +102,7 @@ class Cut(NamedTuple):
 
 
 def pooled_length(length: int, times: int, *, has_cls: bool) -> int:
-    """Return the length after so many poolings."""
+    """Return the length after `times` poolings by two; the CLS vector is not pooled."""
     halved: int = -(-(length - has_cls) // 2**times)
     return halved + has_cls
 
@@ -115,7 +115,7 @@ def pooled_mask(keep: Bool[Tensor, "b l"], *, has_cls: bool) -> Bool[Tensor, "b 
 
 
 def in_pairs(x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b m 2 *d"]:
-    """Return neighbours as pairs."""
+    """Fold the length into pairs of neighbours."""
     return x.reshape(x.shape[0], x.shape[1] // 2, 2, *x.shape[2:])
 
 
@@ -149,13 +149,13 @@ def pool_pairs(
 def repeat_positions(
     x: Float[Tensor, "b m d"], times: int, length: int, *, has_cls: bool
 ) -> Float[Tensor, "b l d"]:
-    """Repeat every position except a CLS vector so many times, cut at `length`."""
+    """Repeat every position `times` times, but the CLS vector once; cut the result at `length`."""
     first, rest = x[:, :has_cls], x[:, has_cls:]
     return torch.cat((first, rest.repeat_interleave(times, dim=1)[:, : length - has_cls]), dim=1)
 
 
 class Level(NamedTuple):
-    """One length in a stack: the facts that mixers get, and the positions of tokens."""
+    """One sequence length in a stack, with the masks for mixers and the positions of tokens."""
 
     keep: Bool[Tensor, "b m"] | None
     layout: Layout
@@ -182,11 +182,11 @@ class PooledStack(Stack):
         self.supported = [(name, facts & {"keep"}) for name, facts in self.supported]
 
     def level(self, keep: Bool[Tensor, "b m"] | None, steps: Spacing) -> Level:
-        """Return the level of a sequence."""
+        """Return the level for a sequence with the mask `keep` after `steps` poolings."""
         return Level(keep, *self.checked(Layout(keep=keep)), steps)
 
     def shorter(self, level: Level, number: int) -> Level:
-        """Return the level of block `number` from that of the block before."""
+        """Return the level of block `number`, given the level of the block before it."""
         step, has_cls = 2**number, self.cut.has_cls
         keep = None if level.keep is None else pooled_mask(level.keep, has_cls=has_cls)
         return self.level(keep, Spacing(1 - step if has_cls else 0, step))
@@ -220,7 +220,7 @@ class PooledStack(Stack):
     def source(
         self, x: Float[Tensor, "b s d"] | None, queries: Level, keys: Level
     ) -> KeySource | None:
-        """Return the input of keys and values; None: the layer's input, by index."""
+        """Return the source of keys and values for a layer, or None if it is the layer's input."""
         at = At(queries.steps, keys.steps)
         if x is None and (not self.inside or at.keys == Spacing()):
             return None

@@ -200,9 +200,9 @@ class Backbone(nn.Module):
         self.output_dropout = nn.Dropout(config.output_dropout)
 
     def _site(self, layer: int, seed: int, shared: dict[str, nn.Module], times: int = 0) -> Site:
-        """Return the site of a layer among those that have weights of their own.
+        """Return the site of `layer`, counted among layers with separate weights.
 
-        Its longest input has been pooled so many times.
+        `times` is how many times its longest input has been pooled.
         """
         config = self.config
         longest = self.facts.max_length + self.has_cls
@@ -279,7 +279,7 @@ class Backbone(nn.Module):
         shared: dict[str, nn.Module],
         times: int = 0,
     ) -> tuple[nn.Module, Site]:
-        """Return a mixer, or a stack, and its site; note which weights no seed changes."""
+        """Return the module that `make` builds and its site; note weights that no seed changes."""
         torch.default_generator.manual_seed(derive(seed, part))
         site = self._site(layer, seed, shared, times)
         if torch.get_default_device().type == "meta":
@@ -312,14 +312,14 @@ class Backbone(nn.Module):
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """What is compiled piece by piece: each block, or a custom stack as a whole."""
+        """The parts that are compiled one by one: each block, or a custom stack as a whole."""
         if not isinstance(self.stack, Stack):
             return [self.stack]
         return [*dict.fromkeys(self.stack.blocks)]
 
     @property
     def traits(self) -> list[Traits]:
-        """What the mixers guarantee, by layer; one entry for a custom stack."""
+        """The traits of the mixers, by layer; one entry for a custom stack."""
         if not isinstance(self.stack, Stack):
             return [cast(Any, self.stack).traits]
         return [cast(Any, block).mixer.traits for block in self.stack.blocks]
@@ -347,10 +347,12 @@ class Backbone(nn.Module):
         *,
         layout: Layout = placing.PLAIN,
     ) -> Outcome:
-        """Evaluate every item; with smoothed labels, `nll` is the cross entropy with these.
+        """Return the negative log-likelihood of every item, with correctness and state.
 
-        At every position: `target[:, i]` is what position i is to answer, for language models the
-        token after `tokens[:, 0, i]`; the task shifts. `layout` has the masks of the batch.
+        For tasks with an answer at every position, `target[:, i]` is the answer at position i: for
+        language models the token after `tokens[:, 0, i]`, shifted by the task. With
+        `label_smoothing`, `nll` is the cross entropy with smoothed labels. `layout` has the masks
+        of the batch.
         """
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         hit: Tensor | None
@@ -411,9 +413,10 @@ class Backbone(nn.Module):
     ) -> Flow:
         """Return the stack's output with p folded into b, and the next state if one is given.
 
-        The model's state is (tokens seen by row, the stack's state): the count is where the next
-        tokens stand. Of `layout`, `lra.models.mixer.MASKS` are read. `to_answer`: of the output,
-        what `classify` reads is enough, which may be position 0 alone.
+        The model's state is (number of tokens read by each row, the stack's state); the number is
+        the position of the next token. Only `lra.models.mixer.MASKS` of `layout` are used.
+        `to_answer` promises that only what `classify` reads is needed, which may be position 0
+        alone.
         """
         self.facts.check(tokens)
         layout = placing.masks_of(layout, self.facts, state)
@@ -459,7 +462,10 @@ class Backbone(nn.Module):
         start: Int[Tensor, " b"] | None,
         document: Int[Tensor, "b l"] | None = None,
     ) -> Float[Tensor, "b l d"]:
-        """Add the positions that belong to the input; they restart with each document."""
+        """Add position vectors to the input `x`, if the model has them.
+
+        Positions restart with each number in `document`.
+        """
         if self.positions is None and self.config.positions != Positions.sinusoidal:
             return x
         encode = self.positions or placing.sinusoid_like

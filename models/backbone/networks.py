@@ -51,7 +51,7 @@ class GroupedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items k"]:
-        """Map every part."""
+        """Map every part of the channels by its matrix."""
         groups, out, wide = self.weight.shape
         parts = x.reshape(math.prod(x.shape[:-1]), groups, wide).transpose(0, 1)
         y = torch.bmm(parts, self.weight.mT).transpose(0, 1)
@@ -101,7 +101,7 @@ class GatedMaps(nn.Module):
         self.gate, self.value = gate, value
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items k"]:
-        """Map twice and multiply."""
+        """Apply both maps and multiply the results."""
         gated: Tensor = F.silu(self.gate(x)) * self.value(x)
         return gated
 
@@ -115,9 +115,10 @@ def network_of(
     bias: bool = True,
     groups: int = 1,
 ) -> nn.Sequential:
-    """Return Linear-activation-dropout-Linear; Xavier weights, zero biases if any.
+    """Return the network Linear-activation-dropout-Linear, drawn from the global random state.
 
-    SwiGLU has `GatedMaps` in the place of the first two. With `groups`, maps are `GroupedLinear`.
+    SwiGLU has `GatedMaps` in place of the first two. With `groups`, maps are `GroupedLinear`.
+    Weights are Xavier-uniform, biases zero.
 
     Raises:
         ValueError: `kind` is none, or groups do not divide both widths.

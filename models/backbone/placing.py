@@ -15,7 +15,7 @@ PLAIN = Layout()
 
 
 def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
-    """Return a layout of the masks in `layout` alone.
+    """Return a layout with only the masks in `layout`, checked against the task's facts.
 
     Raises:
         Unsupported: A mask that the task's batches have is missing: more would be seen than may be.
@@ -44,7 +44,7 @@ def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:
 
 
 def kept_words(x: Float[Tensor, "b l d"], vocabulary: int, rate: float) -> Float[Tensor, "v 1"]:
-    """Return the factor of each id's vector, for dropout of ids."""
+    """Draw which ids of the vocabulary are dropped; return a factor for each id's vector."""
     ones = torch.ones(vocabulary, 1, dtype=x.dtype, device=x.device)
     return nn.functional.dropout(ones, rate)
 
@@ -56,7 +56,7 @@ def behind_cls(
     *,
     copied: bool,
 ) -> tuple[Float[Tensor, "b m d"], Bool[Tensor, "b m"] | None]:
-    """Return tokens and their mask after a CLS vector, real or, if `copied`, like the first."""
+    """Prepend the CLS vector to tokens and mask; with `copied`, its mask is the first token's."""
     x = torch.cat((cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
     if keep is None:
         return x, None
@@ -68,7 +68,9 @@ def behind_cls(
 def parts_of(
     x: Float[Tensor, "b l d"], layout: Layout, *, restarts: bool
 ) -> Int[Tensor, "b l"] | None:
-    """Return numbers of the parts of each row where positions restart; None: one part.
+    """Return the number of the part that each token belongs to, or None for a single part.
+
+    Positions restart with each part.
 
     Args:
         x: Embedded tokens.

@@ -110,7 +110,7 @@ def checked_mixer(
 
 
 def query_for(stack: nn.Module, width: int) -> nn.Parameter:
-    """Return the initial vector of a second stream of queries, drawn from N(0, 0.02) as in XLNet.
+    """Return the initial vector of the second stream, drawn from N(0, 0.02) as in XLNet.
 
     Raises:
         Unsupported: The stack has no room for it.
@@ -133,7 +133,9 @@ def query_for(stack: nn.Module, width: int) -> nn.Parameter:
 
 
 def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> None:
-    """Refuse a model that ignores the order of tokens unless that is wanted; and the reverse.
+    """Raise for a model that ignores the order of tokens, unless `order_blind` is chosen.
+
+    Raise also for `order_blind` with a model that depends on the order.
 
     Args:
         stack: With the mixers, whose traits say what they see.

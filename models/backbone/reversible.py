@@ -47,7 +47,7 @@ class _Random:
 
 @contextmanager
 def _replaying(random: _Random | None, like: Tensor) -> Iterator[None]:
-    """Draw inside as was drawn from `random` on, and leave the random state as it was."""
+    """Draw the same numbers as after `random` was recorded; restore the random state at the end."""
     if random is None:
         yield
         return
@@ -73,10 +73,10 @@ class _Autocast(NamedTuple):
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Compute again as at that moment, for a gradient.
+        """Restore autocast and gradients as they were at this moment, to compute values again.
 
-        The gradient itself is taken outside, as that of any module: inside, autocast would lower
-        the products of what was computed in float32 on purpose.
+        Gradients themselves are taken outside of this context, as for any module: inside, autocast
+        would lower the precision of products that were computed in float32 on purpose.
         """
         with torch.enable_grad(), torch.autocast(self.kind, self.dtype, self.enabled):
             yield
@@ -84,7 +84,7 @@ class _Autocast(NamedTuple):
 
 @dataclass
 class _Pass:
-    """What one pass through the blocks needs and returns, besides the streams."""
+    """What one pass through the blocks needs and returns, except for the streams."""
 
     blocks: Sequence[TransformerBlock]
     layout: Layout
@@ -95,14 +95,14 @@ class _Pass:
     random: list[tuple[_Random | None, _Random | None]] = field(default_factory=list)
 
     def mixed(self, layer: int, x: Float[Tensor, "b l d"]) -> Flow:
-        """Return F and the state after it."""
+        """Return the output of the mixer of `layer` for the stream `x`, and the state after it."""
         flow = Flow(x, self.states[layer])
         return self.blocks[layer].mixed(flow, self.layout, self.blank)
 
     def run(
         self, x1: Float[Tensor, "b l d"], x2: Float[Tensor, "b l d"], *, replay: bool
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b l d"]]:
-        """Pass both streams through every block; `replay` records the random state."""
+        """Pass both streams through every block; `replay` records the random state of each part."""
         for layer, block in enumerate(self.blocks):
             drawing = replay and block.training
             first = _Random.now(x1) if drawing else None
@@ -116,7 +116,7 @@ class _Pass:
 
 
 class _Reversed(torch.autograd.Function):
-    """All blocks together. Parameters are arguments, so that their gradients go the usual way."""
+    """All blocks as one function; parameters are arguments, so that they get gradients."""
 
     @staticmethod
     def forward(
@@ -156,7 +156,7 @@ def _undo_network(
     gradients: dict[nn.Parameter, Tensor],
     autocast: _Autocast,
 ) -> tuple[Tensor, Tensor]:
-    """Return what the network added to the second stream, and its gradient for the first."""
+    """Return what the network of `block` added to the second stream, and the gradient of `y1`."""
     added, pulled = [], []
     parts = [cast(Any, block.network_norm), cast(Any, block.network)]
     for piece, gradient in zip(block.pieces(y1), block.pieces(d2), strict=True):
@@ -169,7 +169,7 @@ def _undo_network(
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """Join pieces of the length, without a copy where there is one."""
+    """Concatenate pieces along the length, without a copy if there is only one."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
@@ -180,7 +180,7 @@ def _pull(
     parts: Sequence[nn.Module],
     gradients: dict[nn.Parameter, Tensor],
 ) -> Tensor:
-    """Return the gradient of `x`, and add those of the parameters of `parts`."""
+    """Return the gradient of `x`; add those of the parameters of `parts` to `gradients`."""
     parameters = dict.fromkeys(p for part in parts for p in part.parameters() if p.requires_grad)
     derivatives = torch.autograd.grad(y, [x, *parameters], gradient.to(y.dtype), allow_unused=True)
     for parameter, value in zip(parameters, derivatives[1:], strict=True):

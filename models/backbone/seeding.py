@@ -71,7 +71,7 @@ class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return what the operation returns."""
+        """Run the operation; record its outputs if it used numbers from another seed."""
         given = kwargs or {}
         found = func(*args, **given)
         random = torch.Tag.nondeterministic_seeded in func.tags
@@ -85,7 +85,7 @@ class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
     def has(self, value: object) -> bool:
-        """Tell whether such a draw has reached a tensor."""
+        """Tell whether a draw with another seed has reached the tensor `value`."""
         return isinstance(value, Tensor) and value.untyped_storage().data_ptr() in self.drawn
 
     def equal_in(self, made: nn.Module, other: nn.Module) -> dict[str, int]:
@@ -99,7 +99,7 @@ class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Undrawn(TorchFunctionMode):
-    """Skips draws into tensors without contents, each of which takes PyTorch milliseconds."""
+    """Skip draws into tensors without contents, because PyTorch takes milliseconds for each."""
 
     def __torch_function__(
         self,

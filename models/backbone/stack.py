@@ -34,7 +34,7 @@ Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 
 
 class KeySource(NamedTuple):
-    """The input of a layer's keys and values, if it differs from that of its queries."""
+    """The input of a layer's keys and values, if it is not the input of its queries."""
 
     x: Float[Tensor, "b s d"] | None
     """None: the layer's input, whose positions are not 0, 1, 2, …."""
@@ -95,7 +95,7 @@ class TransformerBlock(nn.Module):
     def forward(
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
-        """Mix along the length, then transform each position."""
+        """Mix along the length, then transform each position; `blank` tokens are read as zeros."""
         mixed = self.mixed(flow, layout, blank, source)
         x = flow.x + mixed.x
         if self.network is not None:
@@ -103,7 +103,7 @@ class TransformerBlock(nn.Module):
         return mixed.with_x(x)
 
     def by_pieces(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Apply `transformed` to every position, one piece after the other."""
+        """Apply `transformed` to every position, one piece of the length after another."""
         if self.chunks == 1:
             return self.transformed(x)
         parts = self.pieces(x)
@@ -119,7 +119,7 @@ class TransformerBlock(nn.Module):
     def mixed(
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
-        """Return the mixer's addition to the residual stream; `blank` tokens enter it as zeros."""
+        """Return what the mixer adds to the residual stream; `blank` tokens are read as zeros."""
         entering = flow.with_x(self.entering(flow.x, blank))
         if self.gates:
             mixer = cast(GatesResidual, self.mixer)
@@ -128,7 +128,7 @@ class TransformerBlock(nn.Module):
         return mixed.with_x(self.dropped(mixed.x))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
-        """Return the mixer's input from the residual stream."""
+        """Return the input of the mixer, given the residual stream `x`."""
         x = self.mixer_norm(x)
         return x if blank is None else x.masked_fill(blank, 0.0)
 
@@ -142,13 +142,13 @@ class TransformerBlock(nn.Module):
         return x.chunk(self.chunks, dim=1)
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return the network's addition to the residual stream."""
+        """Return what the network adds to the residual stream `x`."""
         network: Any = self.network
         norm: Any = self.network_norm
         return self.dropped(network(norm(x)))
 
     def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
-        """Call `extend` if the mixer has it, because only that passes state and stream."""
+        """Call `extend` if the mixer has it, because only `extend` passes state and stream on."""
         mixer: Any = self.mixer
         if source is not None:
             read = flow.x if source.x is None else self.entering(source.x, source.blank)
@@ -173,7 +173,7 @@ class PostNormBlock(TransformerBlock):
         return mixed.with_x(joined if self.network is None else self.by_pieces(joined))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
-        """Return the mixer's input, which the block before has normed."""
+        """Return the input of the mixer, which the previous block has normed already."""
         return x if blank is None else x.masked_fill(blank, 0.0)
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
@@ -206,7 +206,7 @@ class PlainBlock(TransformerBlock):
 
 
 def _readable(traits: Traits) -> frozenset[str]:
-    """Return the facts of a layout that a mixer does not ignore."""
+    """Return the facts of a layout that a mixer with these traits uses."""
     return traits.supports | ({"keep"} if traits.hides_others else set())
 
 
@@ -238,7 +238,7 @@ class Stack(nn.Module):
         ]
 
     def checked(self, layout: Layout) -> tuple[Layout, Blank]:
-        """Return the layout for the mixers, and the tokens that enter them as zeros.
+        """Return the layout for the mixers, and the mask of tokens that they read as zeros.
 
         Raises:
             Unsupported: Some mixer would ignore a fact of the layout.
@@ -281,10 +281,10 @@ class Stack(nn.Module):
         return flow.with_x(self.closed(flow.x[:, :1] if first else flow.x))
 
     def queried(self, flow: Flow, queries: Float[Tensor, "b l d"], layout: Layout) -> Flow:
-        """Return a second stream of `queries`, which reads the first one and is not read by it.
+        """Return a second stream that starts as `queries` and reads the first stream.
 
-        A token of the first stream sees those of no higher rank, itself among them; the query at
-        its place only those of lower rank (XLNet, arXiv:1906.08237, section 2.3).
+        A token of the first stream attends to tokens of no higher rank, including itself. The query
+        at its place attends only to tokens of lower rank (XLNet, arXiv:1906.08237, section 2.3).
         """
         content, asked = self.opened(flow), self.opened(flow.with_x(queries))
         layout, blank = self.checked(layout)
@@ -299,7 +299,7 @@ class Stack(nn.Module):
         return content.with_x(self.closed(asked.x))
 
     def through(self, block: nn.Module, flow: Flow, *facts: Any) -> Flow:
-        """Return the output of a block."""
+        """Return the output of `block`, with activation checkpointing if it is on."""
         passed: Flow
         if self.checkpointing and torch.is_grad_enabled():
             passed = checkpoint(block, flow, *facts, use_reentrant=False)
@@ -312,16 +312,16 @@ class Stack(nn.Module):
         return keep
 
     def opened(self, flow: Flow) -> Flow:
-        """Return the input of the first block."""
+        """Return the input of the first block, given the input of the stack."""
         return flow
 
     def closed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return the output of the stack from that of the last block."""
+        """Return the output of the stack, given the output of the last block."""
         normed: Tensor = self.norm(x)
         return normed
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return every mixer's empty state; `Unsupported` if one has none."""
+        """Return the empty states of all mixers; raise `Unsupported` if one has no state."""
         states = []
         for block in self.blocks:
             mixer = cast(TransformerBlock, block).mixer

@@ -25,7 +25,7 @@ second, which would be large for that, what has a level more for each doubling."
 
 
 class TextMemory(NamedTuple):
-    """What a model remembers while it writes."""
+    """How many tokens a model remembers while it writes, and whether it can go beyond them."""
 
     tokens: int | None
     """Tokens for which its state has room; None: it has no state."""
@@ -34,7 +34,7 @@ class TextMemory(NamedTuple):
 
 
 def memory_of(model: Backbone, length: int) -> TextMemory:
-    """Return how much of a text of so many tokens is remembered."""
+    """Return how much of a text of `length` tokens the model remembers."""
     window, facts, config = model.facts.max_length, model.facts, model.config
     carried = config.evaluation_memory or config.memory or facts.memory if facts.memory else 0
     tokens = carried or min(length, window)

@@ -75,16 +75,18 @@ def decompose_heads(
     if sweeps < 0:
         raise ValueError(f"sweeps must be 0 or more: got {sweeps}")
     q, k = queries.detach().double(), keys.detach().double()
-    a, m, c = _strongest(q, k, rank) if start is None else (each.double() for each in start[:3])
+    a, m, c = (
+        _strongest_terms(q, k, rank) if start is None else (each.double() for each in start[:3])
+    )
     squared = float(((q @ q.mT) * (k @ k.mT)).sum())
     if squared == 0.0:
         return CanonicalFactors(a, torch.zeros_like(m), c, (0.0,))
-    errors = [_error(squared, _by_queries(q, k, m, c), a, m, c)]
+    errors = [_relative_error(squared, _by_queries(q, k, m, c), a, m, c)]
     for _ in range(sweeps if errors[0] > _EXACT else 0):
-        a = _solved(_by_queries(q, k, m, c), (m.T @ m) * (c.T @ c))
-        m = _solved(torch.einsum("hkr,hkr->hr", q @ a, k @ c), (a.T @ a) * (c.T @ c))
-        c = _solved(_by_queries(k, q, m, a), (m.T @ m) * (a.T @ a))
-        errors.append(_error(squared, _by_queries(q, k, m, c), a, m, c))
+        a = _solve(_by_queries(q, k, m, c), (m.T @ m) * (c.T @ c))
+        m = _solve(torch.einsum("hkr,hkr->hr", q @ a, k @ c), (a.T @ a) * (c.T @ c))
+        c = _solve(_by_queries(k, q, m, a), (m.T @ m) * (a.T @ a))
+        errors.append(_relative_error(squared, _by_queries(q, k, m, c), a, m, c))
         lengths = [each.norm(dim=0).clamp_min(1e-300) for each in (a, c)]
         a, c, m = a / lengths[0], c / lengths[1], m * lengths[0] * lengths[1]
         if tolerance and errors[-2] - errors[-1] < tolerance:
@@ -106,7 +108,7 @@ def _by_queries(
     return torch.einsum("hkd,hkr->dr", q, (k @ c) * m[:, None])
 
 
-def _solved(product: Float[Tensor, "n r"], normal: Float[Tensor, "r r"]) -> Float[Tensor, "n r"]:
+def _solve(product: Float[Tensor, "n r"], normal: Float[Tensor, "r r"]) -> Float[Tensor, "n r"]:
     """Return the least-squares factor: product normal^-1."""
     ridge = RIDGE * normal.diagonal().mean().clamp_min(1e-300)
     ridged = normal + ridge * torch.eye(len(normal), dtype=normal.dtype, device=normal.device)
@@ -114,15 +116,15 @@ def _solved(product: Float[Tensor, "n r"], normal: Float[Tensor, "r r"]) -> Floa
     return factor
 
 
-def _error(squared: float, product: Tensor, a: Tensor, m: Tensor, c: Tensor) -> float:
-    """Return the relative Frobenius error, from the product for the first factor."""
+def _relative_error(squared: float, product: Tensor, a: Tensor, m: Tensor, c: Tensor) -> float:
+    """Return the relative Frobenius error of the factors, given the product for the factor A."""
     approximation_squared = float(((a.T @ a) * (m.T @ m) * (c.T @ c)).sum())
     left = squared - 2.0 * float((product * a).sum()) + approximation_squared
     relative: float = (max(left, 0.0) / squared) ** 0.5
     return relative
 
 
-def _strongest(
+def _strongest_terms(
     q: Float[Tensor, "h k d"], k: Float[Tensor, "h k s"], rank: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the strongest singular pairs of single heads: each term belongs to one head."""

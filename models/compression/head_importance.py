@@ -44,7 +44,7 @@ class Examples(NamedTuple):
 
 
 def attention_layers(model: Backbone) -> dict[int, MultiHead]:
-    """Return the mixers whose heads can be told apart, by their first layer, a shared one once.
+    """Return mixers with separate heads, by the number of their first layer, shared ones once.
 
     Raises:
         Unsupported: There is none.
@@ -67,7 +67,7 @@ def attention_layers(model: Backbone) -> dict[int, MultiHead]:
 
 @contextmanager
 def gate_heads(layers: Mapping[int, MultiHead], gates: Mapping[int, Tensor]) -> Iterator[None]:
-    """Multiply the output of every head by its gate inside.
+    """Inside the context, multiply the output of every head by its gate.
 
     Args:
         layers: Of `attention_layers`.
@@ -114,7 +114,7 @@ def head_importance(
     model.eval()
     try:
         for batch in batches:
-            for at, each in _gradients(model, layers, batch).items():
+            for at, each in _gate_gradients(model, layers, batch).items():
                 sums[at] += each.abs().double().sum(0).cpu()
             count += len(batch.tokens)
     finally:
@@ -127,10 +127,10 @@ def head_importance(
     return {at: each / each.norm().clamp_min(1e-30) for at, each in means.items()}
 
 
-def _gradients(
+def _gate_gradients(
     model: Backbone, layers: Mapping[int, MultiHead], batch: Examples
 ) -> dict[int, Float[Tensor, "b h"]]:
-    """Return d L(x) / d xi_h of every example of a batch, by layer."""
+    """Return, by layer, the gradients of each example's loss by its gates: d L(x) / d xi_h."""
     rows, parts = batch.tokens.shape[:2]
     like = next(model.parameters())
     gates = {
@@ -157,14 +157,14 @@ def _gradients(
 
 
 def heads_of(mixer: MultiHead) -> int:
-    """Return how many heads stand before the projection back."""
+    """Return the number of heads whose outputs enter the output projection."""
     return mixer.out_proj.in_features // mixer.head_width
 
 
 def least_important(
     importance: Mapping[int, Float[Tensor, " h"]], count: int
 ) -> dict[int, list[int]]:
-    """Return the `count` heads of least importance over all layers, by layer.
+    """Return the `count` heads with the lowest importance in all layers together, by layer.
 
     Every layer keeps its most important head.
 
@@ -190,7 +190,7 @@ def least_important(
 
 
 def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
-    """Take heads out of a model: rows of its projections, and columns of the one back.
+    """Remove heads from a model: rows of its projections, and columns of the output projection.
 
     Args:
         model: Changed.
@@ -219,10 +219,10 @@ def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
 
 
 def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) -> None:
-    """Leave a mixer with some of its heads, in the order given.
+    """Keep only the heads `kept` of a mixer, in the order given.
 
-    The layer is compared with the one whose other gates are closed, on a random input: a core that
-    mixes heads, or has parameters for each, would be another function.
+    The smaller layer is compared with the full layer in which the other heads' gates are 0, on a
+    random input. They differ if a core mixes heads, or has parameters for each head.
 
     Raises:
         Unsupported: It is another function; nothing was changed.
@@ -251,7 +251,7 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
             for name, layer in before.items():
                 width = widths.get(name, mixer.head_width)
                 index = torch.cat([torch.arange(width) + head * width for head in kept])
-                part = _part(cast(nn.Linear, layer), index, columns=name == "out_proj")
+                part = _select_part(cast(nn.Linear, layer), index, columns=name == "out_proj")
                 setattr(mixer, name, part)
             mixer.heads, mixer.head_counts = len(kept), HeadCounts(*4 * [len(kept)])
             try:
@@ -273,8 +273,8 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
         )
 
 
-def _part(layer: nn.Linear, index: Tensor, *, columns: bool) -> nn.Linear:
-    """Return a linear map with some of its rows, or of its columns."""
+def _select_part(layer: nn.Linear, index: Tensor, *, columns: bool) -> nn.Linear:
+    """Return a linear map with the rows `index` of `layer`, or with the columns `index`."""
     weight, bias = layer.weight.detach(), layer.bias
     index = index.to(weight.device)
     weight = weight[:, index] if columns else weight[index]

@@ -38,7 +38,7 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def check_integer_product(device: torch.device) -> None:
-    """Raise `Unsupported` where this device multiplies no 8-bit integers, or wrongly."""
+    """Raise `Unsupported` if this device cannot multiply 8-bit integers exactly."""
     codes = (torch.arange(32 * 32) % 255 - 127).to(torch.int8).view(32, 32)
     try:
         product = integer_product(codes.to(device), codes.T.to(device)).cpu()
@@ -54,7 +54,7 @@ def check_integer_product(device: torch.device) -> None:
 
 
 def quantise(model: Backbone, form: Int8Form, device: torch.device) -> list[str]:
-    """Put 8-bit maps in the place of a model's linear maps; return their names.
+    """Replace a model's linear maps by 8-bit maps; return their names.
 
     Args:
         model: Trained, in evaluation mode; changed.

@@ -18,7 +18,7 @@ from lra.models.mixer import Penalised, Unsupported
 
 
 def keep_layers(model: Backbone, layers: int) -> None:
-    """Leave a model with `layers` of its layers, the last of each equal part.
+    """Keep `layers` of a model's layers: the last layer of each equal part.
 
     Raises:
         Unsupported: Its stack has no equal layers that could be left out.
@@ -45,7 +45,7 @@ def keep_layers(model: Backbone, layers: int) -> None:
 
 
 def unshare(model: Backbone) -> None:
-    """Give every layer a module of its own.
+    """Give every layer a separate copy of its module.
 
     Raises:
         Unsupported: No layers are one module.
@@ -77,5 +77,5 @@ def _ordinary(model: Backbone) -> Stack:
 
 
 def _count_again(model: Backbone) -> None:
-    """List the parts whose parameters cost something, as the model does when it is built."""
+    """Collect the parts with penalties again, as the model does when it is built."""
     model.penalised = [cast(Any, p) for p in model.modules() if isinstance(p, Penalised)]

@@ -16,7 +16,7 @@ CORE = "core"
 
 
 def linear_maps(model: Backbone) -> dict[str, nn.Linear]:
-    """Return the maps by name, a shared one once.
+    """Return the linear maps by name; a shared map appears once.
 
     Raises:
         Unsupported: There is none.

@@ -34,9 +34,9 @@ class Scope(StrEnum):
 def kept_weights(
     weights: Mapping[str, Tensor], sparsity: float, scope: Scope
 ) -> dict[str, Bool[Tensor, "*w"]]:
-    """Return which weights stay: all but round(sparsity * number) of least absolute value.
+    """Return masks of the weights to keep: all but round(sparsity * number) of least magnitude.
 
-    Of equal ones the first go.
+    Of equal ones, the first are removed.
 
     Args:
         weights: Matrices by name.
@@ -48,17 +48,17 @@ def kept_weights(
     """
     check_sparsity(sparsity)
     if scope == Scope.layer:
-        return {name: _largest(weight, sparsity) for name, weight in weights.items()}
+        return {name: _mask_largest(weight, sparsity) for name, weight in weights.items()}
     flat = torch.cat([weight.detach().flatten() for weight in weights.values()])
     sizes = [weight.numel() for weight in weights.values()]
-    parts = torch.split(_largest(flat, sparsity), sizes)
+    parts = torch.split(_mask_largest(flat, sparsity), sizes)
     return {
         name: part.view(weight.shape)
         for part, (name, weight) in zip(parts, weights.items(), strict=True)
     }
 
 
-def _largest(weight: Tensor, sparsity: float) -> Bool[Tensor, "*w"]:
+def _mask_largest(weight: Tensor, sparsity: float) -> Bool[Tensor, "*w"]:
     flat = weight.detach().abs().flatten()
     kept = torch.ones_like(flat, dtype=torch.bool)
     kept[flat.argsort(stable=True)[: round(sparsity * len(flat))]] = False
@@ -66,7 +66,7 @@ def _largest(weight: Tensor, sparsity: float) -> Bool[Tensor, "*w"]:
 
 
 def check_sparsity(sparsity: float) -> None:
-    """Raise ValueError for what is no share of zeros."""
+    """Raise ValueError unless `sparsity` is a share from 0 to below 1."""
     if not 0.0 <= sparsity < 1.0:
         raise ValueError(
             f"sparsity is the fraction of zeros, at least 0 and below 1: got {sparsity}; a "
@@ -108,13 +108,13 @@ class MagnitudePruning(nn.Module):
         for number, layer in enumerate(self._maps[0].values()):
             self.register_buffer(f"kept_{number}", torch.ones_like(layer.weight, dtype=torch.bool))
         if not steps:
-            self._decide(sparsity)
+            self._choose_zeros(sparsity)
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Raise the share where it is time; set to zero what has gone."""
+        """Raise the share of zeros when it is due; set the pruned weights to zero."""
         del generator
         if self.steps and step <= self.steps and (step % self.every == 0 or step == self.steps):
-            self._decide(cubic(step, final=self.sparsity, begin=0, end=self.steps))
+            self._choose_zeros(cubic(step, final=self.sparsity, begin=0, end=self.steps))
         self.apply_zeros()
 
     @torch.no_grad()
@@ -123,7 +123,7 @@ class MagnitudePruning(nn.Module):
         for number, layer in enumerate(self._maps[0].values()):
             layer.weight.masked_fill_(~self.get_buffer(f"kept_{number}"), 0.0)
 
-    def _decide(self, sparsity: float) -> None:
+    def _choose_zeros(self, sparsity: float) -> None:
         self.apply_zeros()  # what has gone is smallest again
         weights = {name: layer.weight for name, layer in self._maps[0].items()}
         for number, kept in enumerate(kept_weights(weights, sparsity, self.scope).values()):

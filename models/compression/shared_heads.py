@@ -100,7 +100,7 @@ def share_heads(
 
 
 def check_share(share: float) -> None:
-    """Raise ValueError for what is no share of the columns of all heads."""
+    """Raise ValueError unless `share` is a possible share of the columns of all heads."""
     if not 0 < share <= 1:
         raise ValueError(
             "the amount of shared columns is a fraction of the width of all heads, above 0 and "
@@ -109,7 +109,7 @@ def check_share(share: float) -> None:
 
 
 def shared_scores(mixer: MultiHead, rank: int) -> tuple[SharedScores, float]:
-    """Return a layer's scores through so many shared columns, and the error of their products."""
+    """Return a layer's scores through `rank` shared columns, and the relative error."""
     heads, width = heads_of(mixer), mixer.key_width
     q, k = (
         layer.weight.detach().double().view(heads, width, -1)

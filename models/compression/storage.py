@@ -55,7 +55,7 @@ def write_state(state: Mapping[str, Tensor], path: Path, *, sparse: bool = False
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """Return the state that a file of `write_state` holds."""
+    """Return the state in a file that `write_state` wrote."""
     with safe_open(path, framework="pt") as file:
         facts = file.metadata()
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -73,7 +73,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def _place(value: Tensor, name: str) -> tuple[object, ...]:
-    """Return what two names of one tensor share."""
+    """Return a key that is equal for two names of the same tensor."""
     if not value.numel():
         return (name,)
     storage = value.untyped_storage().data_ptr()

@@ -67,7 +67,7 @@ class GLA(Recurrence):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return what tokens read, and the states and inputs of convolutions behind the last."""
+        """Return the output of each token, and states and convolution inputs after the last one."""
         state, *inputs = before
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         projected, tails = self.convolutions(streams, inputs, borders, silu=True)

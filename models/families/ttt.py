@@ -108,7 +108,7 @@ class TTT(GatedMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return what tokens read, and the trained map, open sums and place behind the last."""
+        """Return the output of each token, and map, open sums and place after the last token."""
         trained, sums, place, *inputs = before
         q, v = self.q_proj(x), self.value_map(x)
         streams, tails = self.convolutions(
@@ -162,7 +162,7 @@ class TTT(GatedMixer):
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Norm all heads together, gate and project."""
+        """Norm the concatenated heads, gate and project them."""
         y = self.post_norm(o)
         if self.gate_proj is not None:
             y = y * F.gelu(self.gate_proj(x), approximate="tanh")
@@ -175,7 +175,7 @@ class TTT(GatedMixer):
 
 
 def _normed(x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r k"], Float[Tensor, "*r 1"]]:
-    """Return x without its mean, by its deviation, and that deviation."""
+    """Return x with mean 0 and variance 1, and the standard deviation before."""
     centred = x - x.mean(-1, keepdim=True)
     spread = (centred.square().mean(-1, keepdim=True) + EPSILON).sqrt()
     return centred / spread, spread
@@ -212,11 +212,11 @@ class _Blocks:
         self.place: Float[Tensor, " b"] = (taken + real) % size
 
     def to_blocks(self, x: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h n c k"]:
-        """Return each row's tokens in blocks, with some token at places that none has."""
+        """Return each row's tokens in blocks; empty places get some token of the row."""
         index = self.token[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
         return x.gather(2, index).view(*x.shape[:2], *self.shape, -1)
 
     def back(self, o: Float[Tensor, "b h n c k"]) -> Float[Tensor, "b h l k"]:
-        """Return what stands at the places of tokens."""
+        """Return the rows at the places of tokens, in their order."""
         index = self.slot[:, None, :, None].expand(-1, o.shape[1], -1, o.shape[4])
         return o.flatten(2, 3).gather(2, index)

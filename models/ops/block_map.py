@@ -20,6 +20,6 @@ class BlockMap(nn.Module):
         nn.init.normal_(self.weight, std=deviation)
 
     def forward(self, x: Float[Tensor, "*r e"]) -> Float[Tensor, "*r e"]:
-        """Map each block."""
+        """Apply its matrix to each block of channels."""
         blocks = x.reshape(*x.shape[:-1], *self.weight.shape[:2])
         return torch.einsum("...ni,noi->...no", blocks, self.weight).flatten(-2)

@@ -26,5 +26,5 @@ def channel_projection(width_in: int, width: int, mixing: ChannelMixing) -> nn.L
 
 
 def apply_channel_gate(y: Float[Tensor, "*b e"], mixing: ChannelMixing) -> Float[Tensor, "*b d"]:
-    """Return what is behind the gate of what W and b give; as it is where there is none."""
+    """Return the gated linear unit of `y`; return `y` itself without a gate."""
     return F.glu(y, dim=-1) if mixing == ChannelMixing.glu else y

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 class Compression(StrEnum):
-    """How `rate` rows become one."""
+    """How `rate` rows become one row."""
 
     mean = auto()
     max = auto()
@@ -83,7 +83,7 @@ class Compressor(nn.Module):
     def _convolved(
         self, rows: Float[Tensor, "b s d"], layer: int, *, dilation: int, stride: int
     ) -> Float[Tensor, "b t d"]:
-        """Convolve over the length, with zeros on both sides as `stride` needs them."""
+        """Convolve over the length, padded with zeros on both sides as `stride` needs."""
         missing = dilation * (self.rate - 1) + 1 - stride
         left = max(missing, 0) // 2
         padded = F.pad(rows, (0, 0, left, max(missing, 0) - left))
@@ -114,6 +114,6 @@ def most_used(
 def masked_error(
     wanted: Float[Tensor, "b *x"], predicted: Float[Tensor, "b *x"], rows: Bool[Tensor, " b"]
 ) -> Float[Tensor, ""]:
-    """Return the mean squared error over the chosen rows of the batch; 0 without any."""
+    """Return the mean squared error over the rows in `rows`; 0 if there are none."""
     each = (wanted - predicted).square().flatten(1).mean(1)
     return torch.where(rows, each, 0.0).sum() / rows.sum().clamp(min=1)

@@ -39,7 +39,7 @@ Attend: TypeAlias = Callable[..., Tensor]
 
 
 class HiddenPairs(NamedTuple):
-    """What a mask hides."""
+    """The inverse of a mask, computed once for all layers of a pass."""
 
     keys: Bool[Tensor, "#b #h #l s"]
     """False where a query may see a key."""
@@ -48,13 +48,16 @@ class HiddenPairs(NamedTuple):
 
 
 def blind_queries(visible: Bool[Tensor, "#b #h #l s"]) -> Bool[Tensor, "#b #h #l 1"] | None:
-    """Return which queries see no key; None where it is known that there is none."""
+    """Return which queries have no visible key; None if it is known that every query has one.
+
+    On a GPU this is not known without waiting for the device.
+    """
     blind = ~visible.any(-1, keepdim=True)
     return None if looked_at(blind) and not bool(blind.any()) else blind
 
 
 def hidden_pairs(visible: Bool[Tensor, "#b #h #l s"]) -> HiddenPairs:
-    """Return what a mask hides, for all layers that it is handed to."""
+    """Return the inverse of the mask `visible`, for all layers that use it."""
     return HiddenPairs(~visible, blind_queries(visible))
 
 
@@ -69,7 +72,7 @@ def softmax_attention(
     bias: Float[Tensor, "#b h l s"] | None = None,
     hidden: HiddenPairs | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend with explicit scores.
+    """Return softmax attention, with the scores as a tensor.
 
     Args:
         q: Queries.
@@ -98,9 +101,10 @@ def weighted_values(
     bias: Float[Tensor, "#b h l s"] | None,
     hidden: HiddenPairs | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Return the mean of the values by the softmax of the scores, which may be written over.
+    """Return the weighted means of the values, with weights softmax(scores).
 
-    Scores are precise, and scaled; the other arguments are those of `softmax_attention`.
+    Scores are scaled already, in the precision of sums, and may be overwritten. The other arguments
+    are those of `softmax_attention`.
     """
     if causal and visible is None:
         length, keys = scores.shape[-2:]
@@ -121,7 +125,7 @@ def weighted_values(
 def without_blind(
     o: Float[Tensor, "b h l v"], visible: Bool[Tensor, "#b #h #l s"]
 ) -> Float[Tensor, "b h l v"]:
-    """Return zeros where a query sees no key."""
+    """Return `o` with zeros for queries without a visible key."""
     blind = blind_queries(visible)
     return o if blind is None else o.masked_fill(blind, 0.0)
 
@@ -134,9 +138,9 @@ def visibility(
     device: torch.device,
     ranks: Int[Tensor, "b l"] | None = None,
 ) -> Bool[Tensor, "#b 1 #l s"] | None:
-    """Return which key each query may see; None when `causal` alone decides.
+    """Return which key each query may attend to; None if `causal` alone decides.
 
-    `ranks` are those of queries that are no keys, whose own are `layout.order`.
+    `ranks` are the ranks of the queries if they differ from those of the keys, `layout.order`.
     """
     keep, document, prefix = layout.keep, layout.document, layout.prefix if causal else None
     order = layout.order
@@ -165,7 +169,7 @@ def visibility(
 def distance_bias(
     slopes: Float[Tensor, " h"], distance: Int[Tensor, "#b 1 l s"]
 ) -> Float[Tensor, "#b h l s"]:
-    """Return what ALiBi adds to the scores of queries and keys at these distances."""
+    """Return ALiBi's bias: minus each head's slope times the distance."""
     return -slopes[:, None, None] * distance.abs()
 
 
@@ -175,9 +179,10 @@ def sloped_mask(
     slopes: Float[Tensor, " h"] | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Return the mask of PyTorch's kernels where keys lie `distance` back; no slopes: `visible`.
+    """Return the mask for PyTorch's kernels: ALiBi's bias, -inf for hidden keys.
 
-    Every query must see a key: a row of -inf alone is NaN.
+    Without slopes it is `visible` itself. Every query must have a visible key, because a row of
+    -inf gives NaN.
     """
     if slopes is None:
         return visible
@@ -186,7 +191,7 @@ def sloped_mask(
 
 
 def refuse_in_stream(layout: Layout) -> None:
-    """Raise ValueError for facts that a stream does not have."""
+    """Raise ValueError for facts of a layout that a stream does not support."""
     if layout.document is not None or layout.prefix is not None:
         raise ValueError(
             "extend with a state reads one document per row, without a prefix: begin each "
@@ -247,7 +252,7 @@ class ExactCore(nn.Module):
         *,
         ranks: Int[Tensor, "b l"] | None = None,
     ) -> Float[Tensor, "b o l v"]:
-        """Attend over the sequence, or over another one; `at` says where both stand."""
+        """Attend over the sequence, or over another one; `at` has the positions of both."""
         causal = self.traits.causal
         length, facts = (
             q.shape[2],
@@ -273,9 +278,9 @@ class ExactCore(nn.Module):
     def between(
         self, q: Float[Tensor, "b h l k"], keys: int, at: At, *, later: bool
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
-        """Return what meets keys at these positions, and what positions add to the scores.
+        """Return what queries multiply keys with, and the bias of the scores, for positions `at`.
 
-        `later`: keys behind a query may be in sight.
+        `later`: whether a query may attend to keys after it.
         """
         if self.relative is not None:
             return self.relative.queries(q), self.relative.between(q, keys, at, later=later)
@@ -286,10 +291,10 @@ class ExactCore(nn.Module):
     def in_order(
         self, q: Float[Tensor, "b h l k"], keys: int, *, later: bool
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b o l s"] | None]:
-        """Return what meets keys that follow one another, and what positions add to the scores.
+        """Return what queries multiply `keys` consecutive keys with, and the bias of the scores.
 
-        The last of the `keys` is that of the last query. `later`: those behind a query may be in
-        sight.
+        The last key belongs to the last query. `later`: whether a query may attend to keys after
+        it.
         """
         if self.relative is not None:
             return self.relative.queries(q), self.relative.in_order(q, keys, later=later)
@@ -315,9 +320,10 @@ class ExactCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b o l v"], State]:
-        """Attend to the remembered tokens and to the new ones up to each query.
+        """Let each new query attend to remembered and new tokens up to itself.
 
-        A query sees the last `memory` tokens, itself included: with more, a window that slides.
+        A query attends to the last `memory` tokens, including itself; a longer stream has a sliding
+        window.
         """
         refuse_in_stream(layout)
         cache = kv_cache.append_keys(state, k, v)
@@ -329,7 +335,7 @@ class ExactCore(nn.Module):
     def remembered(
         self, q: Float[Tensor, "b h l k"], cache: kv_cache.CacheView
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
-        """Return what meets the remembered keys, and what positions add to the scores."""
+        """Return what queries multiply the cached keys with, and the bias of the scores."""
         if cache.begins:
             return self.in_order(q, q.shape[2], later=False)
         if self.relative is not None:
@@ -390,7 +396,7 @@ class ExactAttention(MultiHead):
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes."""
+        """Return the options that `variant=lra` fixes."""
         lra = options.variant == Variant.lra
         return {"output_gate": False, "qk_norm": False} if lra else {}
 

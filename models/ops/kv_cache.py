@@ -19,7 +19,7 @@ from lra.models.mixer import State
 
 
 class CacheView(NamedTuple):
-    """What new tokens attend to; s slots, of which some may be empty or out of sight."""
+    """The keys and values for new tokens; some of the s slots may be empty or hidden."""
 
     keys: Float[Tensor, "b g s k"]
     values: Float[Tensor, "b c s v"]
@@ -33,7 +33,7 @@ class CacheView(NamedTuple):
 
     @property
     def distance(self) -> Int[Tensor, "b 1 l s"]:
-        """Position of the query less that of the key; of an empty slot, without meaning."""
+        """Position of the query minus that of the key; meaningless for empty slots."""
         return self.query - self.key_position[:, None, None]
 
     @property
@@ -45,7 +45,7 @@ class CacheView(NamedTuple):
 
     @property
     def mask(self) -> Bool[Tensor, "b 1 l s"] | None:
-        """The same; None where that is what `causal` alone says, for which kernels are cheaper."""
+        """The mask `visible`, or None if `causal` says the same, which makes kernels faster."""
         return None if self.begins else self.visible
 
 
@@ -70,13 +70,13 @@ def empty_cache(
 
 
 def fits(state: State, length: int) -> bool:
-    """Tell whether so many tokens more leave all that came before in the memory of each row."""
+    """Tell whether every row's memory has room for `length` more tokens, without losing any."""
     keys, _, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     return seen.device.type == "meta" or int(seen.max()) + length <= keys.shape[2]
 
 
 def begins(state: State, length: int) -> bool:
-    """Tell whether no row remembers any token, and so many, more than one, fit into the memory.
+    """Tell whether all memories are empty and 2 or more tokens fit: then no cache is needed.
 
     The state may be that of `window_cache`.
     """
@@ -88,7 +88,10 @@ def begins(state: State, length: int) -> bool:
 def append_keys(
     state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"]
 ) -> CacheView:
-    """Return what each new token may see, the last `memory` tokens, and the new state."""
+    """Return keys, values and positions for the new tokens, and the new state.
+
+    Each new token attends to at most `memory` tokens.
+    """
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     memory, length = keys.shape[2], k.shape[2]
     k, v = k.to(keys.dtype), v.to(values.dtype)
@@ -113,7 +116,7 @@ def append_keys(
 
 
 def _slot_positions(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, "b memory"]:
-    """Return the position of the token in each slot after `seen` tokens; negative: empty."""
+    """Return the position of the token in each slot after `seen` tokens; negative if empty."""
     newest = seen[:, None] - 1
     slot = torch.arange(memory, device=seen.device)
     return newest - (newest - slot) % memory

@@ -70,7 +70,7 @@ def absorbed_attention(
 
 
 def absorbs(new: int, seen: int, *, width: int, rotary: int, latent: int) -> bool:
-    """Return whether the absorbed form takes no more products than the plain one, of each head.
+    """Tell whether absorbed attention takes no more products than expanding keys and values.
 
     Args:
         new: Tokens that ask.

@@ -24,7 +24,7 @@ def sum_dtype(x: Tensor) -> torch.dtype:
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:
-    """Return a context in which autocast leaves the operations on `x` alone."""
+    """Return a context that switches autocast off for operations on the device of `x`."""
     kind = x.device.type
     # not torch.amp.is_autocast_available, which torch.compile cannot trace before PyTorch 2.13
     if kind == "meta" or not torch.is_autocast_enabled(kind):
@@ -33,14 +33,14 @@ def full_precision(x: Tensor) -> AbstractContextManager[Any]:
 
 
 def finite(x: Tensor) -> Tensor:
-    """Return 0 in place of -inf, so that differences to it have a value."""
+    """Replace -inf by 0, so that differences to the result are finite."""
     return x.masked_fill(x == -torch.inf, 0)
 
 
 def without_padding(
     x: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None
 ) -> Float[Tensor, "b h s k"]:
-    """Return zeros for padding, of which large numbers would become infinite."""
+    """Return `x` with zeros at padding, because large numbers there could become infinite."""
     return x if keep is None else x.masked_fill(~keep[:, None, :, None], 0)
 
 
@@ -52,9 +52,9 @@ def add_product(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Add `scale * a b` to `target`, or `overwrite` it with that.
+    """Add `scale * a b` to `target` in place; with `overwrite`, replace it.
 
-    Not `baddbmm_`, which torch's counter of operations overlooks.
+    `baddbmm_` is not used, because torch's counter of operations overlooks it.
     """
     torch.baddbmm(target, a, b, beta=0 if overwrite else 1, alpha=scale, out=target)
 
@@ -65,14 +65,14 @@ def row_slices(length: int, rows: int) -> Iterator[slice]:
 
 
 def reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
-    """Return 1 / total, and 0 where there is nothing to divide by: such rows give 0."""
+    """Return 1 / total, and 0 where the total is 0."""
     # The bound leaves room below the largest number for the products that gradients form with it.
     tiny = torch.finfo(total.dtype).tiny * 1e6
     return F.threshold(total, tiny, torch.inf).reciprocal()
 
 
 def signed_reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
-    """Return 1 / total for sums of weights that may be negative, and 0 next to 0."""
+    """Return 1 / total for sums of weights of any sign, and 0 near 0."""
     tiny = torch.finfo(total.dtype).tiny * 1e6
     far = total.abs() > tiny
     return torch.where(far, torch.where(far, total, 1).reciprocal(), 0)

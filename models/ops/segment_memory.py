@@ -18,7 +18,7 @@ from lra.models.mixer import State
 
 
 class Segment(NamedTuple):
-    """What a segment of l new tokens is read behind."""
+    """The context of l new tokens: remembered rows followed by new rows."""
 
     context: tuple[Tensor, ...]
     """Of each part, the remembered rows and then the new ones; inputs along their first axis."""
@@ -33,9 +33,9 @@ def empty_memory(parts: tuple[Tensor, ...]) -> State:
 
 
 def append_inputs(state: State, x: Float[Tensor, "b l d"]) -> Segment:
-    """Return remembered and new inputs together, the length first, and the last to remember.
+    """Return remembered and new inputs together, length first, and the inputs to remember.
 
-    With the length before the batch, heads of projected rows need no copy, and nor do new rows.
+    With the length before the batch, heads of projected rows need no copy.
     """
     old, seen = cast(tuple[Tensor, Tensor], state)
     context = torch.cat((old.to(x.dtype).transpose(0, 1), x.transpose(0, 1)))
@@ -44,7 +44,7 @@ def append_inputs(state: State, x: Float[Tensor, "b l d"]) -> Segment:
 
 
 def append_segment(state: State, new: tuple[Tensor, ...]) -> Segment:
-    """Return remembered and new keys and values together, and the last of them to remember."""
+    """Return remembered and new keys and values together, and those to remember."""
     *old, seen = cast(tuple[Tensor, ...], state)
     length, memory = new[0].shape[-2], old[0].shape[-2]
     context = tuple(
@@ -64,13 +64,13 @@ def _vacant(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, " b"] | None:
 
 
 def begins(seen: Int[Tensor, " b"], length: int) -> bool:
-    """Tell whether it is known that nothing came before a segment of several tokens."""
+    """Tell whether a segment of several tokens surely has no tokens before it."""
     # Elsewhere than on a CPU a look would wait for the device.
     return length > 1 and seen.device.type == "cpu" and not bool(seen.any())
 
 
 def none_if_full(empty: Int[Tensor, " b"]) -> Int[Tensor, " b"] | None:
-    """Return how many remembered rows hold nothing, or None where it is known that none does."""
+    """Return how many remembered rows are empty; None if it is known that no row is."""
     # Elsewhere than on a CPU a look would wait for the device.
     return None if empty.device.type == "cpu" and not bool(empty.any()) else empty
 
@@ -83,7 +83,7 @@ def visibility(
     same_length: bool,
     device: torch.device,
 ) -> Bool[Tensor, "#b 1 l s"]:
-    """Return which of memory and segment each new token sees: all that came, or as many for each.
+    """Return which rows of memory and segment each new token attends to.
 
     Args:
         length: New tokens.

@@ -18,7 +18,7 @@ from lra.models.positions import precise, rotate, sinusoid
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
-    """Attend in the way that is faster: explicit scores where a CPU needs gradients of a bias."""
+    """Attend by the faster way: explicit scores if a CPU needs gradients of a bias, else `sdpa`."""
     explicit = q.device.type == "cpu" and torch.is_grad_enabled() and given.get("bias") is not None
     return softmax_attention(q, k, v, **given) if explicit else sdpa(q, k, v, **given)
 
@@ -57,7 +57,7 @@ class SegmentRecurrence(MultiHead):
         return segment_memory.empty_memory((like.new_zeros(shape), like.new_zeros(shape)))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Read a segment behind `flow.state`; without one, exactly `forward`."""
+        """Read a segment after `flow.state`; with state None, do the same as `forward`."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
         refuse_in_stream(layout)
@@ -80,12 +80,12 @@ class SegmentRecurrence(MultiHead):
         return flow._replace(x=self.merge(self.read(q, k, v, segment)), state=segment.state)
 
     def begins(self, x: Float[Tensor, "b l d"], seen: Int[Tensor, " b"], memory: int) -> bool:
-        """Tell whether a stream in evaluation begins with x, which is read as without a state."""
+        """Tell whether `x` begins a stream in evaluation, so that `forward` can read it."""
         alike = self.begins_as_forward and not (self.same_length and x.shape[1] > memory)
         return alike and not self.training and segment_memory.begins(seen, x.shape[1])
 
     def split_first(self, x: Float[Tensor, "l b d"]) -> Float[Tensor, "b h l k"]:
-        """Fold the width of all heads into heads, of rows whose first axis is the length."""
+        """Fold the width of all heads into heads; the length is the first axis."""
         return x.view(*x.shape[:2], self.heads, self.head_width).permute(1, 2, 0, 3)
 
     def read(
@@ -95,7 +95,7 @@ class SegmentRecurrence(MultiHead):
         v: Float[Tensor, "b h s v"],
         segment: segment_memory.Segment,
     ) -> Float[Tensor, "b h l v"]:
-        """Let the new tokens attend to all that is in sight."""
+        """Let the new tokens attend to all visible rows of memory and segment."""
         length, keys, core = q.shape[2], k.shape[2], cast(ExactCore, self.core)
         visible = segment_memory.visibility(
             length, keys, segment.empty, same_length=self.same_length, device=q.device
@@ -109,7 +109,7 @@ class SegmentRecurrence(MultiHead):
         k: Float[Tensor, "b h s k"],
         empty: Int[Tensor, " b"] | None,
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h s k"]]:
-        """Apply positions of queries and keys: places in the row, from its first key on."""
+        """Apply positions to queries and keys, counted from the first non-empty key."""
         if not self.positions_inside or self.positions in SCORED:
             return q, k
         keys, memory = k.shape[2], k.shape[2] - q.shape[2]

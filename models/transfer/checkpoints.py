@@ -38,13 +38,16 @@ ACTIVATIONS = {
 
 
 class _Tensors:
-    """The tensors of a file; what is taken is checked, what is left over is known."""
+    """The tensors of a file. `get` checks and removes one; `left` has those not read yet."""
 
     def __init__(self, path: Path, tensors: dict[str, Tensor]) -> None:
         self.path, self.left = path, tensors
 
     def get(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor of this shape; -1 stands for any number."""
+        """Return the tensor `name` and remove it from `left`; ValueError if it lacks this shape.
+
+        In `shape`, -1 allows any size.
+        """
         if name not in self.left:
             raise ValueError(
                 f"{self.path} has no tensor {name}: the file is truncated, or it is one file of "
@@ -67,30 +70,30 @@ class _Tensors:
         return tensor if tensor.dtype == torch.float64 else tensor.float()
 
     def linear(self, name: str, into: str, rows: int, columns: int) -> dict[str, Tensor]:
-        """Return weight and bias of a linear map from `columns` to `rows` under a new name."""
+        """Return weight and bias of a map from `columns` to `rows`; `into` is its new name."""
         return {
             f"{into}.weight": self.get(f"{name}.weight", rows, columns),
             f"{into}.bias": self.get(f"{name}.bias", rows),
         }
 
     def norm(self, name: str, into: str, width: int) -> dict[str, Tensor]:
-        """Return weight and bias of a norm under a new name."""
+        """Return weight and bias of a norm; `into` is its new name."""
         return {f"{into}.{kind}": self.get(f"{name}.{kind}", width) for kind in ("weight", "bias")}
 
     def drop(self, pattern: str) -> frozenset[str]:
-        """Leave out the tensors whose names match; return them."""
+        """Remove the tensors whose names match `pattern`, and return their names."""
         dropped = frozenset(name for name in self.left if re.fullmatch(pattern, name))
         for name in dropped:
             del self.left[name]
         return dropped
 
     def layers(self, pattern: str) -> int:
-        """Return the number of layers, at least one: the highest that a name has, from 0."""
+        """Return the number of layers: 1 plus the highest number that `pattern` finds in names."""
         matches = [re.match(pattern, name) for name in self.left]
         return 1 + max((int(match[1]) for match in matches if match), default=0)
 
 
-def _gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
+def _read_gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
     embedding = file.get("wte.weight", -1, -1)
     width = embedding.shape[1]
     ours = {
@@ -123,7 +126,7 @@ def _gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
     return ours, file.drop(r"h\.\d+\.attn\.(bias|masked_bias)")
 
 
-def _bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
+def _read_bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
     embedding = file.get("embeddings.word_embeddings.weight", -1, -1)
     width = embedding.shape[1]
     positions = file.get("embeddings.position_embeddings.weight", -1, width)
@@ -152,7 +155,7 @@ def _bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
 
 
 class _Format(NamedTuple):
-    """How a kind of checkpoint is known and read."""
+    """How a kind of checkpoint is recognised and read."""
 
     key: str
     """A tensor that only this kind has."""
@@ -172,7 +175,7 @@ FORMATS = {
     "GPT-2": _Format(
         key="wte.weight",
         prefix="transformer.",
-        read=_gpt2,
+        read=_read_gpt2,
         residual=Residual.pre_norm,
         activation="gelu_new",
         epsilon=1e-5,
@@ -187,7 +190,7 @@ FORMATS = {
     "BERT": _Format(
         key="embeddings.word_embeddings.weight",
         prefix="bert.",
-        read=_bert,
+        read=_read_bert,
         residual=Residual.post_norm,
         activation="gelu",
         epsilon=1e-12,
@@ -203,15 +206,15 @@ FORMATS = {
 
 
 def load_checkpoint(path: Path, model: Backbone, parts: Parts = Parts.all) -> TransferReport:
-    """Let a model start from a file: of GPT-2, of BERT, or of the same model, trained elsewhere.
+    """Let `model` start from the weights in a file of GPT-2, of BERT, or of the same model.
 
     Raises:
         ValueError: As of `read_checkpoint`, `transfer` or `fill`.
     """
     tensors = read_tensors(path)
-    if _format(tensors) is None and parts == Parts.all:
+    if _format_of(tensors) is None and parts == Parts.all:
         return fill(model, tensors, path.name)
-    return transfer(_weights(path, tensors), model, parts)
+    return transfer(_convert(path, tensors), model, parts)
 
 
 def read_checkpoint(path: Path) -> Weights:
@@ -221,12 +224,12 @@ def read_checkpoint(path: Path) -> Weights:
         ValueError: There is no such file, it is damaged or of another kind, a tensor is missing,
             unknown or of the wrong shape, or its config.json names what this backbone lacks.
     """
-    return _weights(path, read_tensors(path))
+    return _convert(path, read_tensors(path))
 
 
-def _weights(path: Path, tensors: Mapping[str, Tensor]) -> Weights:
-    """Return the weights that a file's tensors are; see `read_checkpoint`."""
-    kind, plain = _kind(path, tensors)
+def _convert(path: Path, tensors: Mapping[str, Tensor]) -> Weights:
+    """Convert a file's tensors to this backbone's names; see `read_checkpoint`."""
+    kind, plain = _strip_prefix(path, tensors)
     form = FORMATS[kind]
     file = _Tensors(path, plain)
     ours, loose = form.read(file)
@@ -239,25 +242,28 @@ def _weights(path: Path, tensors: Mapping[str, Tensor]) -> Weights:
     return Weights(
         name=path.name,
         tensors=ours | {name: torch.empty(0) for name in loose},
-        options=_backbone_options(path, form, ours),
+        options=_find_options(path, form, ours),
         tied=tied,
         loose=loose,
     )
 
 
-def _format(tensors: Mapping[str, Tensor]) -> str | None:
-    """Return the name of a file's format, where it is known."""
+def _format_of(tensors: Mapping[str, Tensor]) -> str | None:
+    """Return the name of the format of a file with these tensors, or None if it is unknown."""
     for kind, form in FORMATS.items():
         if form.key in tensors or form.prefix + form.key in tensors:
             return kind
     return None
 
 
-def _kind(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """Return the name of a file's format, and its tensors without the prefix of their names."""
-    if (kind := _format(tensors)) is not None:
+def _strip_prefix(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """Return the name of the format, and the tensors without the prefix of their names.
+
+    ValueError for an unknown format.
+    """
+    if (kind := _format_of(tensors)) is not None:
         prefix = FORMATS[kind].prefix
-        return kind, {_modern(name.removeprefix(prefix)): v for name, v in tensors.items()}
+        return kind, {_modernise(name.removeprefix(prefix)): v for name, v in tensors.items()}
     raise ValueError(
         f"the names of the tensors in {path} belong to neither {' nor '.join(FORMATS)}: got "
         f"{short_list(sorted(tensors)[:3]) or 'no tensors'}; convert the file to one of these "
@@ -265,8 +271,8 @@ def _kind(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Ten
     )
 
 
-def _modern(name: str) -> str:
-    """Return the name that norms have today: the first checkpoints call them gamma and beta."""
+def _modernise(name: str) -> str:
+    """Return today's name of a tensor; old files call weight and bias of norms gamma and beta."""
     return re.sub(
         r"LayerNorm\.(gamma|beta)$",
         lambda match: f"LayerNorm.{'weight' if match[1] == 'gamma' else 'bias'}",
@@ -274,9 +280,9 @@ def _modern(name: str) -> str:
     )
 
 
-def _backbone_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, Any]:
+def _find_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the options of the backbone that these weights need."""
-    settings = _config(path.with_name("config.json"), form)
+    settings = _read_config(path.with_name("config.json"), form)
     hidden, width = ours["stack.blocks.0.network.0.weight"].shape
     layers = {name.split(".")[2] for name in ours if name.startswith("stack.blocks.")}
     activation = settings.get("activation", form.activation)
@@ -300,8 +306,8 @@ def _backbone_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> 
     }
 
 
-def _config(path: Path, form: _Format) -> dict[str, Any]:
-    """Return what config.json says about heads, activation and epsilon, where there is one."""
+def _read_config(path: Path, form: _Format) -> dict[str, Any]:
+    """Return heads, activation and epsilon from config.json, as far as it has them."""
     if not path.is_file():
         return {}
     try:

@@ -13,12 +13,12 @@ INDEX = ".index.json"
 
 
 def is_checkpoint(named: str | None) -> bool:
-    """Return whether a text names a file of weights, and not a training of a store."""
+    """Tell whether a text names a file of weights, and not a training run in a store."""
     return named is not None and named.endswith((".safetensors", INDEX))
 
 
 def checkpoint_name(named: str | None) -> str | None:
-    """Return the name of such a file in short; None for anything else."""
+    """Return a short name of a checkpoint's file; None if `named` is not such a file."""
     return Path(str(named)).name.split(".")[0] if is_checkpoint(named) else None
 
 
@@ -53,7 +53,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return all tensors by name, without what `torch.compile` and data parallelism put before.
+    """Return all tensors by name, without the prefixes of `torch.compile` and data parallelism.
 
     Raises:
         ValueError: As of `files_of`, or a file cannot be read.

@@ -44,7 +44,7 @@ EMBEDDING, TABLE, NORM = "embedding.weight", "positions.table", "stack.norm."
 
 
 class Parts(StrEnum):
-    """What is taken."""
+    """Which parts of the source's weights are copied."""
 
     all = auto()
     blocks = auto()
@@ -52,7 +52,7 @@ class Parts(StrEnum):
 
 
 class Origin(StrEnum):
-    """Where a parameter of the target has its values from."""
+    """Where the values of a parameter of the target come from."""
 
     copied = auto()
     extended = auto()
@@ -64,7 +64,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Weights under this backbone's names, and what they were made for."""
+    """Weights under this backbone's names, and the options that they were made for."""
 
     name: str
     """For messages."""
@@ -85,7 +85,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferReport:
-    """What became of every parameter and buffer of the target, by name."""
+    """Where the values of every parameter and buffer of the target come from, by name."""
 
     origins: Mapping[str, Origin]
     lengths: tuple[int, int] | None
@@ -97,9 +97,9 @@ class TransferReport:
 
 
 def weights_of(model: Backbone) -> Weights:
-    """Return a model's weights as what another one may start from; nothing is copied yet."""
+    """Return the weights of `model`, for another model to start from; nothing is copied yet."""
     tensors = {key: value.detach() for key, value in model.state_dict().items()}
-    buffers = frozenset(tensors) - {key for key, _ in _parameters(model)}
+    buffers = frozenset(tensors) - {key for key, _ in _named_parameters(model)}
     return Weights(
         name="the source",
         tensors=tensors,
@@ -115,7 +115,7 @@ def weights_of(model: Backbone) -> Weights:
 def transfer(
     source: Weights | Backbone, target: Backbone, parts: Parts = Parts.all
 ) -> TransferReport:
-    """Let `target` start from the weights of `source`, and say what became of each parameter.
+    """Copy weights of `source` into `target`, and report the origin of each parameter.
 
     Raises:
         Unsupported: The two differ in width, depth, heads, vocabulary or another option that
@@ -129,7 +129,7 @@ def transfer(
         )
     _check_options(weights, target, parts)
     target_state = target.state_dict()
-    state = dict(weights.tensors if parts == Parts.all else _of_stack(weights))
+    state = dict(weights.tensors if parts == Parts.all else _select_stack(weights))
     lengths = None
     if parts == Parts.all:
         _fit_vocabulary(state, target_state, weights, target)
@@ -155,7 +155,7 @@ def transfer(
 
 
 def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferReport:
-    """Let a model have the weights of one that is built alike; every tensor is copied.
+    """Copy every tensor into a model that has the same parts as the one that they come from.
 
     A tensor that the model has under two names may be stored under one of them.
 
@@ -175,7 +175,7 @@ def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferR
         raise Unsupported(
             f"{name} does not fit this model: {len(missing)} of its {len(state)} tensors are "
             f"missing{f', such as {near}' if near else ''}; {len(foreign)} of the file's "
-            f"{len(tensors)} do not exist in it{f', such as {_some(foreign)}' if foreign else ''}. "
+            f"{len(tensors)} have no place{f', such as {_name_some(foreign)}' if foreign else ''}. "
             "Build the model with the options it was trained with, or rename the tensors: "
             "`lra.model(...).state_dict()` has the names"
         )
@@ -201,12 +201,12 @@ def fill(model: Backbone, tensors: Mapping[str, Tensor], name: str) -> TransferR
     )
 
 
-def _parameters(model: Backbone) -> list[tuple[str, torch.nn.Parameter]]:
-    """Return every name of every parameter: a shared one under all of its names."""
+def _named_parameters(model: Backbone) -> list[tuple[str, torch.nn.Parameter]]:
+    """Return every parameter with its name; a shared parameter appears under each of its names."""
     return [*model.named_parameters(remove_duplicate=False)]
 
 
-def _of_stack(weights: Weights) -> dict[str, Tensor]:
+def _select_stack(weights: Weights) -> dict[str, Tensor]:
     return {key: value for key, value in weights.tensors.items() if key.startswith("stack.")}
 
 
@@ -226,7 +226,10 @@ def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
 def _fit_vocabulary(
     state: dict[str, Tensor], target_state: Mapping[str, Tensor], weights: Weights, target: Backbone
 ) -> None:
-    """Take the rows of the tokens; those that an objective added are the target's, as drawn."""
+    """Copy the embedding's rows of ordinary tokens.
+
+    Rows of ids that an objective added keep the values that the target drew.
+    """
     grouped = [EMBEDDING not in tensors for tensors in (state, target_state)]
     there = (weights.added_ids, weights.input_scale)
     if all(grouped) and there == (target.facts.added_ids, target.input_scale):
@@ -261,7 +264,7 @@ def _fit_positions(
     source_cls: bool | None,
     target_cls: bool,
 ) -> tuple[int, int] | None:
-    """Fit the table of positions; return its old and new length where they differ."""
+    """Fit the table of positions to the target; return both lengths if they differ, else None."""
     if TABLE not in state or TABLE not in target_state:
         return None
     old, new = state[TABLE], target_state[TABLE]
@@ -275,13 +278,13 @@ def _fit_positions(
 
 
 def repeat_rows(table: Float[Tensor, "n d"], length: int) -> Float[Tensor, "m d"]:
-    """Return `length` rows: those of the table, over and over."""
+    """Return `length` rows, repeating the table from its start as often as needed."""
     copies = -(-length // len(table))
     return table.repeat(copies, 1)[:length]
 
 
 def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> None:
-    """Change weights such that the target's factor of the embedding changes nothing."""
+    """Adapt the weights to the target's factor of the embedding, so that outputs stay the same."""
     tied = target.per_token and target.config.tied_embeddings
     if tied and not weights.tied:
         raise Unsupported(
@@ -305,7 +308,7 @@ def _rescale(state: dict[str, Tensor], weights: Weights, target: Backbone) -> No
 
 
 def _drop_other_head(state: dict[str, Tensor], target_state: Mapping[str, Tensor]) -> None:
-    """Leave the head out unless it fits as a whole, and the CLS vector where there is none."""
+    """Remove the head unless it fits as a whole, and the CLS vector if the target has none."""
     shapes = [
         {key: value.shape for key, value in tensors.items() if key.startswith("head.")}
         for tensors in (state, target_state)
@@ -317,7 +320,7 @@ def _drop_other_head(state: dict[str, Tensor], target_state: Mapping[str, Tensor
 
 
 def _drop_decoder(state: dict[str, Tensor], target_state: Mapping[str, Tensor], depth: int) -> None:
-    """Leave out layers behind those of `depth`, where the target has none: see `PooledStack`."""
+    """Remove layers after the first `depth` ones if the target lacks them: see `PooledStack`."""
     for key in set(state) - set(target_state):
         if key.startswith("stack.blocks.") and int(key.split(".")[2]) >= depth:
             del state[key]
@@ -326,7 +329,7 @@ def _drop_decoder(state: dict[str, Tensor], target_state: Mapping[str, Tensor], 
 def _drop_loose(
     state: dict[str, Tensor], target_state: Mapping[str, Tensor], loose: frozenset[str]
 ) -> None:
-    """Leave out what the target may do without, where it has no such place."""
+    """Remove the tensors in `loose` that have no place of their shape in the target."""
     for key in loose & set(state):
         if key not in target_state or target_state[key].shape != state[key].shape:
             del state[key]
@@ -338,9 +341,8 @@ def _check_shapes(
     homeless = sorted(set(state) - set(target_state))
     if homeless:
         raise Unsupported(
-            f"weights cannot be copied: this model has no parameter for {_some(homeless)} of "
-            f"{name}; choose a family with projections of queries, keys, values and output, and "
-            "with a bias wherever the source model has one"
+            f"this model has no place for {_name_some(homeless)} of {name}: choose a family with "
+            "projections of queries, keys, values and output, each with a bias where they have one"
         )
     for key, value in state.items():
         if value.shape != target_state[key].shape:
@@ -350,6 +352,6 @@ def _check_shapes(
             )
 
 
-def _some(names: list[str], at_most: int = 3) -> str:
+def _name_some(names: list[str], at_most: int = 3) -> str:
     rest = len(names) - at_most
     return ", ".join(names[:at_most]) + (f" and {rest} more" if rest > 0 else "")

@@ -82,7 +82,7 @@ class BandedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
-        """Return the gradients by q, k and v, and by the keys and values beyond the band."""
+        """Return the gradients of q, k and v, and of the keys and values beyond the band."""
         scores_of: Scores = ctx.scores
         fold = scores_of.fold
         q_buffer, k_buffer, v_buffer, far_k, far_v, *saved = ctx.saved_tensors
@@ -143,7 +143,10 @@ def attend_in_sight(
     slopes: Float[Tensor, " h"] | None = None,
     beyond: GlobalKeys | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend where the band covers everything; neighbouring keys lie `dilation` tokens apart."""
+    """Attend to all keys at once where the band covers everything.
+
+    Neighbouring keys are `dilation` tokens apart.
+    """
     length, total, device = q.shape[2], k.shape[2], q.device
     query_position = torch.arange(length, device=device)[:, None]
     position = torch.arange(length - total, length, device=device)
@@ -178,7 +181,7 @@ def _joined_sight(
     q: Float[Tensor, "b h l k"],
     *widths: int,
 ) -> Bool[Tensor, "b l w"]:
-    """Join what queries see of keys beyond the band and of those inside; None: all."""
+    """Join the masks of keys beyond the band and inside it; None if all are visible."""
     sides = []
     for seen, width in zip((far, near), widths, strict=True):
         every = q.new_ones(1, dtype=torch.bool) if seen is None else seen

@@ -49,7 +49,7 @@ class Fold(NamedTuple):
 
     @property
     def reaches(self) -> tuple[int, int]:
-        """Steps seen towards the past and towards the future."""
+        """How many steps back and ahead a query attends to."""
         return (
             self.window if self.behind is None else self.behind,
             0 if self.causal else self.window,
@@ -57,12 +57,12 @@ class Fold(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Number of queries of a row in the buffer, which is one remainder of a row's positions."""
+        """Number of queries of a row in the buffer: every `dilation`-th token of a sequence."""
         return -(-self.length // self.dilation)
 
     @property
     def first(self) -> int:
-        """Where a row's keys begin in the buffer."""
+        """Slot at which a row's keys begin in the buffer."""
         return self.halo - self.past // self.dilation
 
     @property
@@ -81,7 +81,7 @@ class Fold(NamedTuple):
         return self.block + self.halo * (1 if self.causal else 2)
 
     def lay_out(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> Float[Tensor, "n k"]:
-        """Copy rows into a buffer: queries from the row's first slot on, keys a halo later."""
+        """Copy rows into a buffer: queries begin at the row's first slot, keys a halo later."""
         rows, width = self.rows * self.dilation, x.shape[-1]
         tail = self.reach - self.block if keys else 0
         buffer = x.new_empty(rows * self.stride + tail, width, dtype=sum_dtype(x))
@@ -93,7 +93,7 @@ class Fold(NamedTuple):
     def _write(
         self, body: Float[Tensor, "b h dilation stride k"], x: Float[Tensor, "b h s k"], first: int
     ) -> None:
-        """Write rows from the slot `first` on, and zeros elsewhere."""
+        """Write the rows of `x` into `body` from the slot `first` on, and zeros elsewhere."""
         whole, rest = divmod(x.shape[2], self.dilation)
         behind = first + whole
         body[..., :first, :] = 0
@@ -107,11 +107,11 @@ class Fold(NamedTuple):
             body[:, :, :rest, behind] = x[:, :, whole * self.dilation :]
 
     def queries(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m c k"]:
-        """View a buffer of queries by block."""
+        """View a buffer of queries, block by block."""
         return buffer.view(self.blocks, self.block, buffer.shape[-1])
 
     def keys(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m w k"]:
-        """View a buffer of keys by what each block sees; neighbours overlap."""
+        """View a buffer of keys by the window of each block; windows of neighbours overlap."""
         width = buffer.shape[-1]
         return buffer.as_strided((self.blocks, self.reach, width), (self.block * width, width, 1))
 
@@ -152,9 +152,9 @@ class Fold(NamedTuple):
             add_product(target.view(x.shape), columns.mT, x, scale)
 
     def band(self, like: Tensor, *, sloped: bool) -> Float[Tensor, "c w"]:
-        """Return, the same for every block, 0 inside the band and NEVER outside.
+        """Return a mask that all blocks share: 0 inside the band and NEVER outside.
 
-        If `sloped`, the inside holds minus the distances in tokens.
+        If `sloped`, it has minus the distance in tokens inside the band.
         """
         distance = torch.arange(self.reach, device=like.device) - self.halo
         distance = distance - torch.arange(self.block, device=like.device)[:, None]
@@ -166,7 +166,7 @@ class Fold(NamedTuple):
     def gaps(
         self, keep: Bool[Tensor, "b s"] | None, like: Tensor, heads: int
     ) -> Float[Tensor, "m 1 w"]:
-        """Return 0 where a block's key is real and NEVER where it is padding or gap."""
+        """Return 0 where a key of a block is real, and NEVER where it is padding or a gap."""
         total = self.past + self.length
         shape = (self.rows // heads, heads, total, 1)
         if keep is None:
@@ -176,7 +176,7 @@ class Fold(NamedTuple):
         return self.keys((1 - self.lay_out(real, keys=True)) * NEVER).mT
 
     def sees_any(self, keep: Bool[Tensor, "b s"]) -> Bool[Tensor, "b l"]:
-        """Return which queries find a key in their band."""
+        """Return which queries have a visible key in their band."""
         step = self.dilation
         padded = F.pad(keep, (0, -keep.shape[1] % step)).view(len(keep), -1, step)
         before = F.pad(padded.cumsum(1), (0, 0, 1, 0))
@@ -187,11 +187,11 @@ class Fold(NamedTuple):
         return (before[:, behind] > before[:, first]).flatten(1, 2)[:, : self.length]
 
     def row(self, part: slice, device: torch.device) -> Int[Tensor, " m"]:
-        """Return the row of the buffer in which each block of `part` lies."""
+        """Return, for each block of `part`, the row of the buffer in which it lies."""
         return torch.arange(part.start, part.stop, device=device) * self.block // self.stride
 
     def query_positions(self, part: slice, device: torch.device) -> Int[Tensor, "m c"]:
-        """Return the positions of the queries of `part` among those of their example."""
+        """Return the positions of the queries of `part` in their sequences."""
         start = torch.arange(part.start, part.stop, device=device)[:, None] * self.block
         step = start % self.stride + torch.arange(self.block, device=device)
         return step * self.dilation + self.row(part, device)[:, None] % self.dilation

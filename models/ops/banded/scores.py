@@ -16,7 +16,7 @@ from lra.models.ops.numerics import NEVER, sum_dtype
 
 
 class GlobalKeys(NamedTuple):
-    """Keys that every query sees besides those of its window."""
+    """Keys that every query attends to, outside of its window."""
 
     keys: Float[Tensor, "b h g k"]
     values: Float[Tensor, "b h g v"]
@@ -25,11 +25,11 @@ class GlobalKeys(NamedTuple):
     keep: Bool[Tensor, "b g"] | None = None
 
     def select_heads(self, heads: slice) -> "GlobalKeys":
-        """Return those of some heads."""
+        """Return the keys of the heads in the slice `heads`."""
         return self._replace(keys=self.keys[:, heads], values=self.values[:, heads])
 
     def sight(self, length: int, *, causal: bool) -> Bool[Tensor, "b #l g"] | None:
-        """Return which query sees which; None where all see all."""
+        """Return which query may attend to which global key; None if all may."""
         seen = None if self.keep is None else self.keep[:, None]
         if causal:
             queries = torch.arange(length, device=self.positions.device)
@@ -39,7 +39,7 @@ class GlobalKeys(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What is added to the products of queries and keys, made block by block."""
+    """The masks and biases of the scores, made for some blocks at a time."""
 
     fold: Fold
     heads: int
@@ -71,11 +71,11 @@ class Scores(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Number of scores of a query."""
+        """Number of scores of one query."""
         return self.fold.reach + (0 if self.positions is None else self.positions.shape[1])
 
     def begin(self, part: slice) -> Float[Tensor, "m c w"]:
-        """Return the scores of some blocks without the products."""
+        """Return the masks and biases of the scores of the blocks in `part`."""
         scores = self.band.new_empty(part.stop - part.start, self.fold.block, self.width)
         inside, bias = scores[..., : self.fold.reach], self.band
         if self.slopes is None:

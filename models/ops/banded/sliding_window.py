@@ -30,7 +30,7 @@ def window_attention(
     slopes: Float[Tensor, " h"] | None = None,
     beyond: GlobalKeys | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend within the window.
+    """Let each query attend to the keys within its window.
 
     Args:
         q: Queries of the last l of s tokens.
@@ -98,7 +98,7 @@ def best_block(window: int) -> int:
 
 
 class SlidingWindowCore(nn.Module):
-    """Window, block, dilation, slopes of ALiBi, and the state along time."""
+    """Sliding-window attention with its options, ALiBi, and a state along time."""
 
     slopes: Tensor | None
 
@@ -153,7 +153,7 @@ class SlidingWindowCore(nn.Module):
         layout: Layout,
         beyond: GlobalKeys | None = None,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend; s > l means that the keys begin with tokens of the past."""
+        """Attend within the window; if s > l, the keys begin with s - l earlier tokens."""
         return window_attention(
             q,
             k,
@@ -185,7 +185,7 @@ class SlidingWindowCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Attend to the remembered tokens and to the new ones up to each query."""
+        """Let each new query attend to remembered and new tokens up to itself."""
         keys, values, filled, after = window_cache.append_window(state, k, v)
         total = filled + q.shape[2]
         keep = torch.arange(keys.shape[2], 0, -1, device=q.device) <= total[:, None]

@@ -14,7 +14,7 @@ BLOCK = 32
 
 
 def lay(x: Float[Tensor, "b h l v"], taps: int, first: int) -> Float[Tensor, "h n v"]:
-    """Copy rows to one buffer per head, each behind `first` zeros and with K - 1 in all."""
+    """Copy rows to one buffer per head, each after `first` zeros, with K - 1 zeros in all."""
     batch, heads, length, width = x.shape
     stride = -(-(length + taps - 1) // BLOCK) * BLOCK
     buffer = x.new_empty(heads, batch * stride + taps - 1, width, dtype=sum_dtype(x))
@@ -27,20 +27,20 @@ def lay(x: Float[Tensor, "b h l v"], taps: int, first: int) -> Float[Tensor, "h 
 
 
 def input_blocks(buffer: Float[Tensor, "h n v"], taps: int) -> Float[Tensor, "h m w v"]:
-    """View the inputs of every block; neighbours overlap."""
+    """View the inputs of every block of outputs; those of neighbours overlap."""
     heads, rows, width = buffer.shape
     shape = heads, (rows - taps + 1) // BLOCK, BLOCK + taps - 1, width
     return buffer.as_strided(shape, (rows * width, BLOCK * width, width, 1))
 
 
 def lift(out: Float[Tensor, "h m c v"], batch: int, length: int) -> Float[Tensor, "b h l v"]:
-    """View the outputs as rows."""
+    """View the outputs of all blocks as rows."""
     rows = out.view(out.shape[0], batch, -1, out.shape[-1])
     return rows[:, :, :length].transpose(0, 1)
 
 
 def diagonals(band: Float[Tensor, "n c w"]) -> Float[Tensor, "n c t"]:
-    """View the band of its matrix: row c, column c + t."""
+    """View the diagonals of each block's matrix: element (c, t) is row c, column c + t."""
     matrices, rows, columns = band.shape
     shape = matrices, rows, columns - rows + 1
     return band.as_strided(shape, (rows * columns, columns + 1, 1))

@@ -33,7 +33,7 @@ def dynamic_convolution(
 
 
 def _kernels(weight: Float[Tensor, "b h l t"], blocks_of_head: int) -> Float[Tensor, "h m c t"]:
-    """Copy the kernels to where the rows of their tokens lie; those of no token are 0."""
+    """Copy the kernels into blocks, in the order of their tokens; missing tokens get zeros."""
     batch, heads, length, taps = weight.shape
     laid = weight.new_zeros(heads, batch, blocks_of_head // batch * BLOCK, taps)
     laid[:, :, :length] = weight.transpose(0, 1)
@@ -83,7 +83,7 @@ class _DynamicConvolution(torch.autograd.Function):
 
 
 def _add_windows(rows: Float[Tensor, "n v"], windows: Float[Tensor, "m w v"]) -> None:
-    """Add what each block gives its inputs, which lie `BLOCK` rows apart from block to block."""
+    """Add the gradient of each block's inputs to `rows`; blocks begin `BLOCK` rows apart."""
     number, wide, width = windows.shape
     for first in range(0, wide, BLOCK):
         part = windows[:, first : first + BLOCK]

@@ -85,14 +85,14 @@ class GatedConvolution(Family):
 
     @abstractmethod
     def add_taps(self, width: int) -> None:
-        """Make the parameters that taps come from."""
+        """Make the parameters that the taps are computed from."""
 
     @abstractmethod
     def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
-        """Convolve; outputs of the first `past` tokens, which are remembered ones, are not read."""
+        """Convolve `z`; the outputs of its first `past` tokens, remembered ones, are not used."""
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue behind the last `kernel - 1` tokens, which are the state; None: zeros."""
+        """Continue after the `kernel - 1` tokens in `flow.state`; with state None, after zeros."""
         x = blanked(flow.x, layout, self.traits)
         x = F.dropout(x, self.input_dropout, self.training)
         z = self.in_proj(x)
@@ -116,11 +116,11 @@ class GatedConvolution(Family):
         return like.new_zeros(batch_size, self.taps - 1, like.shape[1])
 
     def dropped(self, taps: Float[Tensor, "*n t"]) -> Float[Tensor, "*n t"]:
-        """Set taps to 0 in a training pass; the others grow by 1 / (1 - dropout)."""
+        """Drop taps in training; the others are divided by 1 - dropout."""
         return F.dropout(taps, self.tap_dropout, self.training)
 
     def dropping(self) -> bool:
-        """Return whether this pass drops taps."""
+        """Whether this pass drops taps."""
         return self.training and self.tap_dropout > 0
 
 

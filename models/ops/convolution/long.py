@@ -76,7 +76,7 @@ def continued_convolution(
 
 
 def check_length(length: int, longest: int | None) -> None:
-    """Raise ValueError for more tokens than a kernel has lags."""
+    """Raise ValueError if there are more tokens than the kernel has lags."""
     if longest is not None and length > longest:
         raise ValueError(
             f"the kernel was built for up to {longest} tokens: got {length}; build the model for "

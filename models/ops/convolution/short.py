@@ -38,7 +38,7 @@ def short_convolution(
 
 
 def sum_taps(inputs: list[Tensor], weight: Float[Tensor, "d k"]) -> Float[Tensor, "b l d"]:
-    """Return the sum of inputs, each by its tap of every channel."""
+    """Return the sum of the inputs, each multiplied by its tap of every channel."""
     # Each tap's channels behind each other: strided ones take four times as long.
     taps = weight.to(inputs[0].dtype).mT.contiguous().unbind()
     y = inputs[0] * taps[0]
@@ -55,7 +55,7 @@ def tap_inputs(
     *,
     spacing: int = 1,
 ) -> tuple[list[Tensor], Float[Tensor, "b m d"]]:
-    """Return what each tap of every token meets, the farthest first, and the last inputs."""
+    """Return the input of each tap at every token, the farthest first, and the last inputs."""
     dtype, (batch, length, width) = sum_dtype(x), x.shape
     reach = spacing * (taps - 1)
     if before is None:

@@ -20,7 +20,7 @@ from lra.models.ops.numerics import sum_dtype
 
 
 def depth_for(length: int, taps: int) -> int:
-    """Return the least number of levels by which the last of so many tokens sees the first."""
+    """Return the number of levels at which the last of `length` tokens depends on the first."""
     return (-(-(length - 1) // (taps - 1))).bit_length()
 
 

@@ -23,11 +23,11 @@ for four, up to here, where both take as long."""
 
 
 class Block(Protocol):
-    """What the chunks of a block hold."""
+    """The tensors of one block: its chunks, and the states before each chunk."""
 
     @property
     def last(self) -> Tensor:
-        """The state behind the block."""
+        """The state after the block."""
         ...
 
 
@@ -36,7 +36,10 @@ Chunks = Callable[[tuple[Tensor, ...], slice, int, Tensor], Any]
 
 
 def cuts(q: Float[Tensor, "b h l k"], chunk: int, held: int) -> list[tuple[slice, int]]:
-    """Return blocks of whole chunks, one where few numbers are held: so many by a token."""
+    """Return slices of whole chunks, so that each holds a bounded number of values.
+
+    `held` is how many values one token holds.
+    """
     uncut = math.prod(q.shape[:3]) * held <= FEW
     return spans(q.shape[2], chunk, block_rows(q, held), uncut=uncut)
 
@@ -51,7 +54,7 @@ def blocks_forward(  # noqa: PLR0917 (called from autograd functions, by positio
     *,
     solves: bool = False,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
-    """Return what is read, and the last state; values and decays are the last two inputs.
+    """Run `read` block by block; return the outputs and the last state.
 
     With `solves`, backward finds what was read in the place of the first input.
     """
@@ -97,7 +100,7 @@ def first_state(
     v: Float[Tensor, "b h l v"],
     state: Float[Tensor, "b h k v"] | None,
 ) -> Float[Tensor, "b h k v"]:
-    """Return the state, or zeros, in float32 at least."""
+    """Return `state`, or zeros if it is None, in float32 or float64."""
     dtype = sum_dtype(v)
     if state is None:
         return v.new_zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=dtype)
@@ -108,7 +111,7 @@ def decays_of_tokens(
     g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"] | Float[Tensor, " h"],
     keep: Bool[Tensor, "b l"] | None,
 ) -> Float[Tensor, "b h l"] | Float[Tensor, "b h l k"] | Float[Tensor, " h"]:
-    """Return 0 for padding, which decays nothing."""
+    """Return `g` with 0 at padding, so that padding decays nothing."""
     if g.ndim == 4:
         return without_padding(g, keep)
     return g if keep is None else g.masked_fill(~keep[:, None], 0)

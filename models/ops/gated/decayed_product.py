@@ -83,7 +83,7 @@ def decayed_chunks(
 
 
 def block_outputs(block: DecayedChunks) -> Float[Tensor, "bhn c v"]:
-    """Return what queries read."""
+    """Return the outputs of the block's queries."""
     decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
     return torch.baddbmm(decayed, block.weights, block.v)
 
@@ -130,7 +130,7 @@ def block_gradients(
 
 
 def numbers_per_token(q: Tensor, v: Tensor, g: Tensor, chunk: int) -> int:
-    """Return how many numbers a token of a head holds while it is worked on."""
+    """Return how many values one token of a head holds during the computation."""
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk
     return key + value + chunk + gates + key * value // chunk

@@ -79,16 +79,16 @@ class DeltaRule(LogLinearMixer):
         self.finish(site, keys=width, values=self.value_expansion * width, gate=self.gate)
 
     def add_gates(self, site: Site) -> None:
-        """Add what decays are made of: nothing."""
+        """Make the parameters of the decays; this layer has none."""
 
     def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l *k"]:
-        """Return what a token leaves of the state that it finds: all of it."""
+        """Return the logarithm of each token's decay: 0, because this layer decays nothing."""
         return x.new_zeros(len(x), self.heads, x.shape[1], dtype=sum_dtype(x))
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return what tokens read, and the states and inputs of convolutions behind the last."""
+        """Return the output of each token, and the states and convolution inputs after the last."""
         held, inputs = self.held(before)
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         projected, tails = self.convolutions(streams, inputs, borders)
@@ -116,7 +116,7 @@ class DeltaRule(LogLinearMixer):
         return x.view(*x.shape[:2], self.heads, times, -1).movedim(2, 1).flatten(2, 3)
 
     def _normed(self, x: Float[Tensor, "b h m k"]) -> Float[Tensor, "b h m k"]:
-        """Divide by the length, or the sum of channels, in float32 at least; 0 stays 0."""
+        """Divide by the norm of `key_norm` over channels, in float32 or float64; 0 stays 0."""
         if self.key_norm == KeyNorm.l2:
             return unit_heads(x)
         wide = x.to(sum_dtype(x))
@@ -124,6 +124,6 @@ class DeltaRule(LogLinearMixer):
 
 
 def _at(x: Tensor, times: int, last: bool) -> Tensor:
-    """Put each token's row at the last or the first of so many, with zeros at the others."""
+    """Put each token's row at the first or last of `times` places, with zeros at the others."""
     room = [torch.zeros_like(x)] * (times - 1)
     return torch.stack([*room, x] if last else [x, *room], 3).flatten(2, 3)

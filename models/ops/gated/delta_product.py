@@ -135,6 +135,7 @@ def _scan(
 
 
 def _read(block: _DeltaChunks) -> Float[Tensor, "bhn c v"]:
+    """Return the outputs of the block's queries."""
     decayed = torch.bmm(block.q * block.decays.from_start, block.states.flatten(0, 2))
     if block.additions is not None:
         decayed.baddbmm_(block.additions.table, block.additions.v)
@@ -189,7 +190,7 @@ def _pull(
 
 
 def _held(inputs: tuple[Tensor, ...], chunk: int) -> int:
-    """Return how many numbers a token of a head holds while it is worked on."""
+    """Return how many values one token of a head holds during the computation."""
     q, *_, v, g = inputs
     key, value = q.shape[3], v.shape[3]
     gates = (BASE + 2) * key if g.ndim == 4 else chunk

@@ -16,7 +16,7 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class Gate(StrEnum):
-    """What a gate's numbers pass before they multiply."""
+    """Activation of an output gate."""
 
     none = auto()
     """No output gate."""
@@ -27,7 +27,7 @@ class Gate(StrEnum):
 def apply_gate(
     y: Float[Tensor, "*r e"], gate: Float[Tensor, "*r e"] | None, kind: Gate
 ) -> Float[Tensor, "*r e"]:
-    """Return y times the activation of its gate."""
+    """Return `y` times the activation of `gate`."""
     if gate is None or kind == Gate.none:
         return y
     return y * (F.silu(gate) if kind == Gate.silu else gate.sigmoid())
@@ -36,7 +36,7 @@ def apply_gate(
 def normed_heads(
     o: Float[Tensor, "*r v"], epsilon: float, *, centred: bool = True
 ) -> Float[Tensor, "*r v"]:
-    """Norm the channels of each head, in float32 at least.
+    """Norm the channels of each head, in float32 or float64.
 
     Args:
         o: Heads.
@@ -49,7 +49,7 @@ def normed_heads(
 
 
 def unit_heads(x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r k"]:
-    """Divide each head's channels by their length, in float32 at least; 0 stays 0."""
+    """Divide each head's channels by their Euclidean length; zeros stay zeros."""
     wide = x.to(sum_dtype(x))
     return wide * (wide.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
 
@@ -71,7 +71,7 @@ class GatedHeadNorm(nn.Module):
     def forward(
         self, o: Float[Tensor, "*r e"], gate: Float[Tensor, "*r e"] | None = None
     ) -> Float[Tensor, "*r e"]:
-        """Return the normed channels of all heads, which lie one after the other, gated."""
+        """Norm the channels of each head, concatenate the heads, and multiply by the gate."""
         heads = o.view(*o.shape[:-1], -1, len(self.weight))
         normed = normed_heads(heads, self.epsilon, centred=False)
         y = (normed * self.weight.to(normed.dtype)).to(o.dtype).flatten(-2)

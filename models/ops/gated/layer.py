@@ -43,7 +43,7 @@ Parts = tuple[Tensor, ...]
 
 
 class Borders(NamedTuple):
-    """What tokens of a row, as they are read, do not see of those before them."""
+    """Which tokens of a row are hidden from later ones: padding, and other documents."""
 
     keep: Bool[Tensor, "b l"] | None
     """False: padding, which stands last. None: all are real."""
@@ -54,7 +54,7 @@ class Borders(NamedTuple):
     """Whether nothing stands before it, and what is left behind it is not asked for."""
 
     def begins(self) -> Bool[Tensor, "b l"] | None:
-        """Return which tokens are the first of a document behind another."""
+        """Return which tokens begin a document after another one; None: there is one document."""
         if self.document is None:
             return None
         return F.pad(self.document[:, 1:] != self.document[:, :-1], (1, 0))
@@ -67,7 +67,7 @@ class Borders(NamedTuple):
     def after_borders(
         self, g: Float[Tensor, "b h l"] | Float[Tensor, "b h l k"]
     ) -> Float[Tensor, "b h l"] | Float[Tensor, "b h l k"]:
-        """Return logarithms of decays that leave nothing at the first token of a document."""
+        """Return log decays that are -inf at the first token of a document, to clear the state."""
         begins = self.begins()
         if begins is None:
             return g
@@ -100,7 +100,7 @@ class GatedMixer(Family):
     out_proj: nn.Linear
 
     def complete(self, site: Site, *, state: tuple[int, ...], bidirectional: bool) -> None:
-        """Say what the layer guarantees, and the shape of a row's states."""
+        """Set the layer's traits and the shape of one row's states."""
         self.heads, self.state_shape = site.heads, state
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
@@ -111,32 +111,32 @@ class GatedMixer(Family):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and what is remembered after the last one.
+        """Return the output of each token, and the state after the last one.
 
-        Whoever asks for the latter has no padding.
+        If that state is used, the row has no padding.
         """
         raise NotImplementedError
 
     def output_gate(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l e"] | None:
-        """Return what gates the normed heads, None where nothing does."""
+        """Return the gate for the normed heads, or None without a gate."""
         return None if self.norm.gate == Gate.none else cast(nn.Linear, self.gate_proj)(x)
 
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Norm, gate and project what tokens read."""
+        """Norm, gate and project the outputs `o` of the heads."""
         return cast(Tensor, self.out_proj(self.norm(o, self.output_gate(x))))
 
     def empty(self, batch_size: int) -> Parts:
-        """Return zeros for the states, in float32 at least, and for inputs of convolutions."""
+        """Return zeros for the states (float32 or float64) and for inputs of convolutions."""
         like = self.out_proj.weight
         states = like.new_zeros((batch_size, *self.state_shape), dtype=sum_dtype(like))
         return states, *self.convolutions.empty(batch_size)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, from an empty one.
+        """Continue from `flow.state`; with state None, start from an empty state.
 
-        Behind a state, documents stand one after the other, the first being that of the state.
+        With a state, documents follow one another, and the first continues that of the state.
         """
         x = blanked(flow.x, layout, self.traits)
         o, after = self._from_one_end(x, flow.state, layout, backwards=False)
@@ -158,7 +158,7 @@ class GatedMixer(Family):
         return order.back(o), after
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return what nothing is remembered by, of one size for any memory."""
+        """Return the empty state, of one size for any `memory`."""
         del memory
         return self.empty(batch_size)
 
@@ -171,20 +171,20 @@ class CausalRecurrence(GatedMixer):
     bidirectional = False
 
     def projections(self, site: Site, *widths: int) -> list[nn.Linear]:
-        """Return maps of the model's channels to so many, with biases where these are asked for."""
+        """Return linear maps from the model's width to each of `widths`."""
         with_biases = biases(site, self.bias, default=False)
         return [projection(site.width, width, bias=with_biases.qkv) for width in widths]
 
     def projection_back(self, site: Site, width: int) -> nn.Linear:
-        """Return the map from so many channels to those of the model."""
+        """Return the linear map from `width` channels to the model's width."""
         return projection(width, site.width, bias=biases(site, self.bias, default=False).output)
 
     def add_output_gate(self, site: Site, width: int) -> None:
-        """Add what the gate of the outputs is made of."""
+        """Make the projection of the output gate."""
         (self.gate_proj,) = self.projections(site, width)
 
     def finish(self, site: Site, *, keys: int, values: int, gate: Gate) -> None:
-        """Add gate, norm and projection of heads of so many channels, and `complete` the layer."""
+        """Add gate, norm and output projection, and `complete` the layer."""
         if gate != Gate.none:
             self.add_output_gate(site, site.heads * values)
         self.norm = GatedHeadNorm(values, gate=gate)
@@ -233,10 +233,10 @@ class ShortConvolution(Roles):
         *,
         centred: bool = False,
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b m d"]]:
-        """Return the convolved inputs, and the last `taps - 1`.
+        """Return the convolved inputs, and the last `taps - 1` inputs.
 
-        With `centred`, half of the taps are for later tokens, and `before` is not looked at; a row
-        that is read from its end gets what it gets from its beginning.
+        With `centred`, half of the taps read later tokens, and `before` is ignored; a row that is
+        read from its end gets the same result.
         """
         if borders.keep is not None:
             x = x.masked_fill(~borders.keep[..., None], 0)
@@ -261,12 +261,12 @@ class ShortConvolution(Roles):
         return y
 
     def empty(self, batch_size: int) -> Float[Tensor, "b m d"]:
-        """Return zeros for the inputs before the first."""
+        """Return zeros for the inputs before the first token."""
         return self.weight.new_zeros(batch_size, self.taps - 1, len(self.weight))
 
 
 class ShortConvolutions(nn.ModuleList):
-    """One for each of several streams, or none at all.
+    """One short convolution for each of several streams, or none.
 
     Args:
         widths: Channels of each stream.
@@ -287,9 +287,9 @@ class ShortConvolutions(nn.ModuleList):
         centred: bool = False,
         silu: bool = False,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the convolved streams, passed through SiLU where asked for, and their last inputs.
+        """Return the convolved streams, with SiLU if `silu`, and their last inputs.
 
-        Without convolutions they pass as they are.
+        Without convolutions, the streams are returned unchanged.
         """
         if not len(self):
             return [*streams], []
@@ -300,5 +300,5 @@ class ShortConvolutions(nn.ModuleList):
         return [F.silu(y) if silu else y for y, _ in every], [after for _, after in every]
 
     def empty(self, batch_size: int) -> Parts:
-        """Return zeros for the inputs before the first."""
+        """Return zeros for the inputs before the first token."""
         return tuple(cast(ShortConvolution, layer).empty(batch_size) for layer in self)

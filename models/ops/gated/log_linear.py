@@ -37,12 +37,12 @@ from lra.models.ops.numerics import full_precision, sum_dtype, without_padding
 
 
 def level_count(tokens: int) -> int:
-    """Return how many levels rows of so many tokens have, at least 2."""
+    """Return the number of levels for rows of `tokens` tokens, at least 2."""
     return max((tokens - 1).bit_length(), 1) + 1
 
 
 def levels(i: Int[Tensor, "*n"], j: Int[Tensor, "*m"], number: int) -> Int[Tensor, "*r"]:
-    """Return the level at which a token sees another, below `number`."""
+    """Return the level at which token i reads token j, below `number`."""
     return torch.frexp((i ^ j).double())[1].long().clamp(max=number - 1)
 
 
@@ -149,7 +149,7 @@ def _chunks(
 
 
 def _times(x: Tensor, y: Tensor) -> Tensor:
-    """Return the product of two matrices, of which one may be a number."""
+    """Return the matrix product of x and y, one of which may be a number."""
     numbers = (1, 1) in (x.shape[-2:], y.shape[-2:])
     return x * y if numbers else x @ y
 
@@ -166,7 +166,7 @@ def log_linear_steps(
     w: Float[Tensor, "b h l k"] | None = None,
     chunk: int = 64,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h s k v"], Int[Tensor, " b"]]:
-    """Return the same behind a state, the state after the last token, and the next place.
+    """Continue `log_linear_product`; return outputs, the state after the last token, next place.
 
     Args:
         q: As those of `log_linear_product`, and so are the others.

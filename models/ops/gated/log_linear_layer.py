@@ -33,7 +33,7 @@ class LogLinearMixer(Recurrence):
     """0: past tokens are not weighed."""
 
     def add_levels(self, site: Site) -> None:
-        """Weigh the past from now on; called behind `complete`."""
+        """Add the weights of the levels; call it after `complete`."""
         self.levels = level_count(site.max_length)
         self.level_map = projection(site.width, site.heads * self.levels, bias=False)
         self.level_scale = nn.Parameter(torch.ones(site.heads, self.levels))
@@ -48,7 +48,7 @@ class LogLinearMixer(Recurrence):
         )
 
     def held(self, before: Parts) -> tuple[Parts, Parts]:
-        """Part what is remembered into states, with the next place, and inputs of convolutions."""
+        """Split `before` into the states (with the next place) and the convolutions' inputs."""
         number = 2 if self.levels else 1
         return before[:number], before[number:]
 
@@ -64,7 +64,7 @@ class LogLinearMixer(Recurrence):
         borders: Borders,
         w: Float[Tensor, "b h l k"] | None = None,
     ) -> tuple[Float[Tensor, "b h l v"], Parts]:
-        """Return what queries read, in float32 at least, and what is held behind the last token."""
+        """Return the outputs in float32 or float64, and the state after the last token."""
         chunk, weights = self.chunk, self._weights(x)
         if borders.whole:
             o = log_linear_product(q, k, v, g, weights, w=w, chunk=chunk, keep=borders.keep)
@@ -74,14 +74,14 @@ class LogLinearMixer(Recurrence):
         return o, tuple(left)
 
     def _weights(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l n"]:
-        """Return lambda of each level."""
+        """Return lambda, the weight of each level."""
         with full_precision(x):
             dtype = sum_dtype(x)
             mapped = self.level_map(x).to(dtype).unflatten(-1, self.level_scale.shape)
             return F.softplus(mapped * self.level_scale.to(dtype)).transpose(1, 2)
 
     def empty(self, batch_size: int) -> Parts:
-        """Return zeros for the states, and with levels the place of the next token."""
+        """Return zeros for the states; with levels, also the place of the next token."""
         states, *tails = super().empty(batch_size)
         if not self.levels:
             return states, *tails

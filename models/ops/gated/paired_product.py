@@ -23,7 +23,7 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 def is_cheaper(
     q: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"], chunk: int, *, causal: bool
 ) -> bool:
-    """Return whether all pairs are few, and take no longer than chunks and states do.
+    """Tell whether all pairs are few enough to be faster than chunks and states.
 
     Operations are counted, those with states twice: they are many small calls. So pairs take a
     tenth less time at twice a chunk's tokens, where they are up to a third more operations.

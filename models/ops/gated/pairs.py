@@ -40,14 +40,14 @@ SCALAR_BASE = 8
 
 
 class Operand(NamedTuple):
-    """x or y, and its gradient by what lies outside of the chunk, to which `pull` adds."""
+    """x or y of a product, and its gradient from outside of the chunk, to which `pull` adds."""
 
     tokens: Float[Tensor, "m c k"]
     gradient: Float[Tensor, "m c k"]
 
 
 class WeighedPairs(NamedTuple):
-    """W of some x and y."""
+    """The decayed products W of some x and y, and the gradient of W."""
 
     weights: Float[Tensor, "m c c"]
     gradient: Float[Tensor, "m c c"]
@@ -56,7 +56,7 @@ class WeighedPairs(NamedTuple):
 
 @runtime_checkable
 class Decays(Protocol):
-    """What the decays of m chunks of c tokens make; j is 1 for scalar ones, else k."""
+    """The decays of m chunks of c tokens; j is 1 for scalar decays, else k."""
 
     from_start: Float[Tensor, "m c j"]
     """What is left, at each token, of what the chunk starts from."""
@@ -66,7 +66,7 @@ class Decays(Protocol):
     def weights(
         self, x: Float[Tensor, "m c k"], y: Float[Tensor, "m c k"]
     ) -> Float[Tensor, "m c c"]:
-        """Return W."""
+        """Return W: the products of x_i and y_j, decayed from token j to token i, 0 for j > i."""
         ...
 
     def pull(
@@ -88,14 +88,14 @@ class Decays(Protocol):
 
 
 def decays(g: Float[Tensor, "m c"] | Float[Tensor, "m c k"]) -> Decays:
-    """Return what scalar or vector decays of m chunks make."""
+    """Return the decays of m chunks: scalar for g [m c], by channel for g [m c k]."""
     return _Scalar(g) if g.ndim == 2 else _Vector(g)
 
 
 def constant_decays(
     g: Float[Tensor, " h"], length: int, *, scale: float = 1.0, causal: bool = True
 ) -> Float[Tensor, "h l l"]:
-    """Return scale e^(g |i - j|) of all pairs of tokens, of constants; when causal 0 for j > i."""
+    """Return scale e^(g |i - j|) for all pairs of tokens; if causal, 0 for j > i."""
     behind = torch.arange(length - 1, -1, -1, device=g.device)
     distance = behind if causal else torch.cat((behind, behind[:-1].flip(0)))
     row = (g[:, None] * distance).exp_()
@@ -107,7 +107,7 @@ def constant_decays(
 
 
 def _exponents(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
-    """Return g_(j+1) + ... + g_i for token i and j <= i, -inf above the diagonal."""
+    """Return the sum g_(j+1) + ... + g_i for tokens i and j <= i; -inf above the diagonal."""
     size = g.shape[1]
     ones = torch.ones(size, size, dtype=torch.bool, device=g.device)
     between = g[:, :, None].expand(-1, -1, size)
@@ -138,7 +138,7 @@ def _factors(g: Float[Tensor, "m c"]) -> Float[Tensor, "m c c"]:
 
 
 class _Scalar:
-    """One decay for all channels: a table of factors."""
+    """One decay for all channels: a table of factors for all pairs of a chunk."""
 
     def __init__(self, g: Float[Tensor, "m c"]) -> None:
         self.table = _factors(g)
@@ -208,7 +208,7 @@ class _Halves(NamedTuple):
 
 
 class _Vector:
-    """A decay for each channel: halving."""
+    """A decay for each channel: chunks are halved again and again."""
 
     def __init__(self, g: Float[Tensor, "m c k"]) -> None:
         chunks, self.length, width = g.shape
@@ -237,7 +237,7 @@ class _Vector:
         self.to_end = right[:, : self.length].exp()
 
     def _padded(self, x: Float[Tensor, "m c k"]) -> Float[Tensor, "m s k"]:
-        """Put zeros after the last token, up to a power of two."""
+        """Pad the length with zeros to a power of two."""
         behind = self.size - self.length
         return F.pad(x, (0, 0, 0, behind)) if behind else x
 
@@ -284,7 +284,7 @@ class _Vector:
             half //= 2
             cut = (-1, 2, half, self.base.shape[3])
             if dg is not None:  # so far, gradients are by tokens outside of both halves
-                crossed = torch.stack((_said(x, dx, cut, 1), _said(y, dy, cut, 0)), 1)
+                crossed = torch.stack((_sum_half(x, dx, cut, 1), _sum_half(y, dy, cut, 0)), 1)
                 dg = (crossed + dg[:, None]).flatten(0, 1)
             if level is None:
                 continue
@@ -296,7 +296,7 @@ class _Vector:
         shape = (-1, *self.base.shape[2:])
         if dg is not None:
             whole = (-1, 1, 1, shape[2])
-            dg = (dg + _said(x, dx, whole, 0)).view(shape)
+            dg = (dg + _sum_half(x, dx, whole, 0)).view(shape)
         for i, j, gradient in pairs:
             near = _blocks(gradient, base).flatten(0, 1)[..., None] * self.base
             reader, writer = x[i].view(shape), y[j].view(shape)
@@ -327,7 +327,7 @@ def crossing_sums(table: Float[Tensor, "*m r s"], first: int = 0) -> Float[Tenso
 
 
 def _from_outside(readers: Sequence[Operand], writers: Sequence[Operand]) -> Float[Tensor, "m c"]:
-    """Return, for each token, what crosses it: readers from it on, and writers before it."""
+    """Return, for each token, the sum over readers from it on and over writers before it."""
     read, written = (
         torch.stack([(each.tokens * each.gradient).sum(-1) for each in side]).sum(0)
         for side in (readers, writers)
@@ -335,10 +335,10 @@ def _from_outside(readers: Sequence[Operand], writers: Sequence[Operand]) -> Flo
     return read.flip(1).cumsum(1).flip(1) + F.pad(written[:, :-1].cumsum(1), (1, 0))
 
 
-def _said(
+def _sum_half(
     tokens: list[Tensor], gradients: list[Tensor], cut: tuple[int, ...], half: int
 ) -> Float[Tensor, "p k"]:
-    """Return what the tokens of one half of each block say together, by channel."""
+    """Return the sums of tokens times gradients over one half of each block, by channel."""
     halves = zip(tokens, gradients, strict=True)
     return torch.stack(
         [(x.view(cut)[:, half] * dx.view(cut)[:, half]).sum(1) for x, dx in halves]

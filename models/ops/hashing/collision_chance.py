@@ -19,7 +19,7 @@ from lra.models.ops.numerics import add_product
 
 
 class Gradient(StrEnum):
-    """Which derivative of the weights with respect to the cosine backward uses."""
+    """Derivative of the weights by the cosine of query and key."""
 
     surrogate = auto()
     """The authors' surrogate, tau / 2 times the weight."""
@@ -66,7 +66,10 @@ def _power(x: Tensor, exponent: int) -> Tensor:
 def chance_product(
     q: Float[Tensor, "r l k"], k: Float[Tensor, "r s k"], v: Float[Tensor, "r s v"], chance: Chance
 ) -> Float[Tensor, "r l v"]:
-    """Sum values; queries and keys are unit vectors. No autograd: see `pull_chance`."""
+    """Return sums of values, weighted by the chance; queries and keys are unit vectors.
+
+    Autograd is not supported: see `pull_chance`.
+    """
     o = v.new_zeros(*q.shape[:2], v.shape[-1])
     for rows, columns in tiles(q, k):
         weights, _, _ = chance.weights(q[:, rows], k[:, columns])

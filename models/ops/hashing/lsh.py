@@ -29,7 +29,7 @@ TINY = 1e-6
 
 
 class LshInputs(NamedTuple):
-    """What a pass works on."""
+    """Queries, keys and values of one pass."""
 
     tokens: Int[Tensor, " p"]
     """Whose queries they are."""
@@ -65,7 +65,7 @@ class SortedLists:
         self.lowered = list(self._lowerings(count is not None, slopes))
 
     def pass_inputs(self, part: slice) -> LshInputs:
-        """Gather what the chunks of a pass see."""
+        """Gather queries, keys and values of the chunks in `part`."""
         frame, rules = self.frame, self.frame.rules
         seen_tokens = self.order.tokens[frame.covered(part)]
         x, k, v = (buffer[: seen_tokens.shape[0]] for buffer in self.buffers)
@@ -82,10 +82,10 @@ class SortedLists:
     def _lowerings(
         self, padded: bool, slopes: Float[Tensor, " h"] | None
     ) -> Iterator[Callable[[Tensor, slice], object]]:
-        """Yield what is done to the scores of a pass, in place. Comparisons are done in floats.
+        """Yield functions that mask or lower the scores of a pass, in place.
 
-        Differences of whole numbers, clamped to [0, 1], are masks that need no select: on a CPU
-        that is several times faster than filling by a mask of booleans.
+        Comparisons use floats: differences of whole numbers, clamped to [0, 1], are masks without a
+        select, which on a CPU is several times faster than filling by a mask of booleans.
         """
         frame, rules, list_layout, like = self.frame, self.frame.rules, self.list_layout, self.u
         pairs = partial(_pairs, frame, self.spare_buffer)  # of self it would be a cycle
@@ -126,7 +126,7 @@ class SortedLists:
             yield lambda s, part: s.add_(pairs(bucket, part).abs_().clamp_(max=1), alpha=NEVER)
 
     def _repeats(self) -> Callable[[slice], Float[Tensor, "m c w"]]:
-        """Return how to count how often a query meets a key in all rounds, at least 1."""
+        """Return a function that counts how often a query meets a key in all rounds, at least 1."""
         frame, rules, like = self.frame, self.frame.rules, self.u
         slot = self.order.inverse.index_select(1, self.order.tokens)
         chunk = (slot // rules.chunk % frame.stretch).to(like.dtype)
@@ -153,7 +153,7 @@ class SortedLists:
         return count
 
     def weights(self, part: slice, taken: LshInputs) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
-        """Return every round's own weights in a pass, and the largest score of each query."""
+        """Return the softmax weights within each round, and the largest score of each query."""
         s = self.score_buffer[: part.stop - part.start]
         add_product(s, taken.queries, taken.keys.mT, self.frame.rules.scale, overwrite=True)
         for lower in self.lowered:
@@ -163,9 +163,9 @@ class SortedLists:
         return s, top
 
     def weight_shares(self, tops: Float[Tensor, "n 1"], totals: Float[Tensor, "n 1"]) -> Tensor:
-        """Return which part of a token's weight each slot has; 0 for copies and padding.
+        """Return each slot's share in its token's weights of all rounds; 0 for copies and padding.
 
-        `tops`: the largest score, `totals`: the sum of exp(score - top).
+        `tops` are the largest scores, `totals` the sums of exp(score - top).
         """
         tokens, inverse = self.order.tokens, self.order.inverse
         top = torch.stack([tops.index_select(0, slots) for slots in inverse]).amax(0)
@@ -174,7 +174,7 @@ class SortedLists:
         return sizes.masked_fill_(self.frame.by_list(self.list_layout.mute).flatten()[:, None], 0.0)
 
     def fold(self, x: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-        """Add what copies gathered to what they are copies of, in place."""
+        """Add the gradients of copied chunks to the chunks that they copy, in place."""
         frame, rules = self.frame, self.frame.rules
         by_chunk = x.view(frame.lists, frame.stretch, -1)
         ring = frame.by_list(self.list_layout.ring)
@@ -187,7 +187,7 @@ class SortedLists:
         return x
 
     def gather(self, x: Float[Tensor, "n k"]) -> Float[Tensor, "t k"]:
-        """Sum over the rounds: the inverse of laying out."""
+        """Sum over the rounds: return one row per token from the rows of slots."""
         first, *others = self.order.inverse
         total = x.index_select(0, first)
         for slots in others:
@@ -198,20 +198,20 @@ class SortedLists:
 def _pairs(
     frame: Frame, buffer: Float[Tensor, "p c w"], x: Float[Tensor, " n"], part: slice
 ) -> Float[Tensor, "m c w"]:
-    """Write key's x minus query's x into a buffer, for every score of a part."""
+    """Write x of the key minus x of the query into a buffer, for every score of `part`."""
     seen, of_query = frame.seen(x)[part, None], frame.slots_by_chunk(x)[part, :, None]
     return torch.sub(seen, of_query, out=buffer[: part.stop - part.start])
 
 
 def by_rows(x: Float[Tensor, "b h l k"]) -> Float[Tensor, "t k"]:
-    """View or copy as rows, a token's heads one after another, at least in float32."""
+    """Return rows, the heads of a token one after another, at least in float32."""
     return (
         x.transpose(1, 2).reshape(-1, x.shape[-1]).to(torch.promote_types(x.dtype, torch.float32))
     )
 
 
 def by_heads(x: Float[Tensor, "t k"], frame: Frame, dtype: torch.dtype) -> Float[Tensor, "b h l k"]:
-    """Undo `by_rows`."""
+    """Return the rows of `by_rows` as heads again, in `dtype`."""
     return x.view(frame.batch, frame.length, frame.heads, -1).transpose(1, 2).to(dtype)
 
 
@@ -265,7 +265,7 @@ class LshAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
-        """Return the gradients by u and v."""
+        """Return the gradients of u and v."""
         frame: Frame = ctx.frame
         u, v, keep, slopes, tokens, inverse, buckets, out, shares, *dropout_masks = (
             ctx.saved_tensors

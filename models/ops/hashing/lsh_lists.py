@@ -30,7 +30,7 @@ LAST = torch.iinfo(torch.int32).max
 
 
 class Rules(NamedTuple):
-    """Who sees whom, and how much."""
+    """Which tokens a query attends to, and with what weights."""
 
     chunk: int
     before: int = 1
@@ -68,7 +68,7 @@ def hash_buckets(
 
 
 class ListLayout(NamedTuple):
-    """What lies in each slot of a list's stretch; one row serves all if no row has padding."""
+    """The contents of each slot of a list; one row serves all if no row has padding."""
 
     token: Int[Tensor, "#b s"]
     """Index into the rounds of a list, one after another, each sorted."""
@@ -91,22 +91,22 @@ class Frame(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """Chunks of a round of a row without padding."""
+        """Chunks of one round of a row without padding."""
         return -(-self.length // self.rules.chunk)
 
     @property
     def per_list(self) -> int:
-        """Rounds in a list."""
+        """Rounds in one list."""
         return self.rounds if self.rules.joint else 1
 
     @property
     def lists(self) -> int:
-        """Number of lists."""
+        """Number of lists in the batch."""
         return self.batch * self.heads * self.rounds // self.per_list
 
     @property
     def sides(self) -> int:
-        """Chunks seen besides the own one."""
+        """Neighbouring chunks that a chunk attends to, without itself."""
         return self.rules.before + self.rules.after
 
     @property
@@ -121,7 +121,7 @@ class Frame(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Chunks with everything that they see."""
+        """Number of chunks whose neighbouring chunks are all in the buffer."""
         return self.lists * self.stretch - self.sides
 
     def list_layout(self, count: Int[Tensor, " b"] | None, device: torch.device) -> ListLayout:
@@ -140,26 +140,26 @@ class Frame(NamedTuple):
         return ListLayout(token.flatten(1), hidden.flatten(1), mute.flatten(1), ring[:, 0])
 
     def by_list(self, x: Tensor) -> Tensor:
-        """Repeat what is known by row, or for all rows, for each list."""
+        """Repeat `x`, which has one row per example or one for all, for each list."""
         per_row = self.lists // self.batch
         return x.expand(self.batch, *x.shape[1:]).repeat_interleave(per_row, 0)
 
     def by_chunk(self, x: Tensor) -> Tensor:
-        """Repeat what is known by row for each chunk that attends."""
+        """Repeat `x`, which has one row per example, for each chunk with queries."""
         return self.attending(self.by_list(x).repeat_interleave(self.stretch, 0))
 
     def attending(self, x: Tensor) -> Tensor:
-        """Leave out the chunks at both ends, which do not see a whole neighbourhood."""
+        """Remove the chunks at both ends, which lack neighbours and have no queries."""
         return x[self.rules.before : self.rules.before + self.blocks]
 
     def slots_by_chunk(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m c *k"]:
-        """View slots, those of a pass or all, by chunk."""
+        """View slots (of a pass, or all) by chunk of queries."""
         C = self.rules.chunk
         blocks, first = x.shape[0] // C - self.sides, self.rules.before * C
         return x[first : first + blocks * C].view(blocks, C, *x.shape[1:])
 
     def seen(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m w *k"]:
-        """View slots, those of a pass or all, by what each chunk sees; neighbours overlap."""
+        """View slots (of a pass, or all) by the keys of each chunk; neighbours overlap."""
         C, strides = self.rules.chunk, x.stride()
         blocks = x.shape[0] // C - self.sides
         shape = (blocks, (self.sides + 1) * C, *x.shape[1:])
@@ -178,12 +178,12 @@ class Frame(NamedTuple):
             yield slice(first, min(first + step, self.blocks))
 
     def covered(self, part: slice) -> slice:
-        """Return the slots that the chunks of a pass see."""
+        """Return the slots that hold queries or keys of the chunks in `part`."""
         return slice(part.start * self.rules.chunk, (part.stop + self.sides) * self.rules.chunk)
 
 
 class Order(NamedTuple):
-    """Which token lies in which slot. Tokens are numbered as the rows of a (b, l, h, k) tensor."""
+    """Which token is in which slot; tokens are numbered as the rows of a (b, l, h, k) tensor."""
 
     tokens: Int[Tensor, " n"]
     """The token in each slot."""

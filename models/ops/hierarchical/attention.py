@@ -17,7 +17,7 @@ from lra.models.ops.numerics import add_product, full_precision
 
 
 class _Local(NamedTuple):
-    """What the blocks of one stretch find in their neighbours, before the levels are joined."""
+    """The results of the blocks of one stretch, before the levels are joined."""
 
     out: Float[Tensor, "m c v"]
     top: Float[Tensor, "m c 1"]
@@ -30,7 +30,7 @@ class _Local(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """One stretch and what is done to it, forward or backward."""
+    """One stretch, and the tensors that forward and backward use for it."""
 
     plan: Plan
     stretch: Stretch
@@ -41,14 +41,14 @@ class _Work(NamedTuple):
     dropout: float
 
     def scratch(self, used: Float[Tensor, "n c _"], width: int) -> Float[Tensor, "n c _"]:
-        """Return a buffer of any contents: above level 0, where it fits, one no more needed."""
+        """Return a buffer without defined contents; above level 0, `used` if it has this width."""
         if self.stretch is self.plan.stretches[0] or used.shape[2] != width:
             return used.new_empty(*used.shape[:2], width)
         return used
 
 
 def _attend(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
-    """Attend within a stretch."""
+    """Attend within one stretch."""
     stretch, (q, k, v) = work.stretch, work.qkv
     queries = q[1:-1]
     parts = zip(work.plan.patterns(stretch, queries), stretch.near(logarithms), strict=True)
@@ -192,7 +192,7 @@ def hierarchical_attention(
     bias: Float[Tensor, "h c s"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend through the hierarchy.
+    """Attend to near tokens exactly, and to clusters of far tokens.
 
     Args:
         q: Queries.

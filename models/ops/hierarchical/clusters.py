@@ -28,7 +28,7 @@ Shares: TypeAlias = list[Float[Tensor, "#b 1 _ 1"]]
 
 
 def halves(level: Float[Tensor, "b h i w"]) -> tuple[Tensor, Tensor]:
-    """View the first and the second of every pair."""
+    """View the first and the second cluster of every pair."""
     first, second = torch.unflatten(level, 2, (-1, 2)).unbind(3)
     return first, second
 
@@ -54,11 +54,11 @@ class Stretch(NamedTuple):
         return self.batch * self.heads * (sum(self.levels) + len(self.levels))
 
     def buffer(self, like: Tensor, width: int, fill: float = 0.0) -> Float[Tensor, "n c w"]:
-        """Return a filled buffer."""
+        """Return a new buffer of `width` channels, filled with `fill`."""
         return like.new_full((self.query_blocks + 2, self.block, width), fill)
 
     def views(self, buffer: Float[Tensor, "_ c w"]) -> list[Float[Tensor, "b h _ w"]]:
-        """View every level of a buffer, with its ends or without."""
+        """View every level of a buffer, which may lack the two end blocks."""
         if buffer.shape[0] > self.query_blocks:
             buffer = buffer[1:-1]
         rows = buffer.view(self.batch, self.heads, -1, *buffer.shape[1:])
@@ -69,7 +69,7 @@ class Stretch(NamedTuple):
         return by_level
 
     def near(self, buffer: Float[Tensor, "n c w"]) -> list[Float[Tensor, "m s w"]]:
-        """View, for each reach and block of queries, the neighbours. They overlap."""
+        """View, for each reach, the neighbours of every block of queries; views overlap."""
         step, across, along = buffer.stride()
         return [
             buffer.as_strided(
@@ -87,10 +87,10 @@ class Stretch(NamedTuple):
         x: Float[Tensor, "m c w"],
         scale: float = 1.0,
     ) -> Float[Tensor, "n c w"]:
-        """Put the sums of `scale * weights^T x` at what each block sees; forget what was there.
+        """Write sums of `scale * weights^T x` to the keys of each block, replacing old contents.
 
-        One neighbour at a time, the furthest first: within such a step no two blocks meet the same
-        key. What none sees keeps its contents.
+        One neighbour is handled at a time, the furthest first, because within such a step no two
+        blocks have the same key. Keys that no block attends to keep their contents.
         """
         steps = [
             (first + i + 1, piece)
@@ -105,7 +105,7 @@ class Stretch(NamedTuple):
         return buffer
 
     def biases_by_reach(self, bias: Float[Tensor, "h c _"] | None) -> list[Float[Tensor, "h c _"]]:
-        """View a bias for the neighbours -1, 0, 1 by reach; nothing where there is none."""
+        """View the parts of a bias for the neighbours -1, 0, 1, by reach; empty without a bias."""
         if bias is None:
             return []
         spans = (((1 + first) * self.block, count * self.block) for first, count in self.reaches)
@@ -118,7 +118,7 @@ class Stretch(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The levels of one sequence length."""
+    """The levels of the hierarchy for one sequence length."""
 
     length: int
     causal: bool
@@ -129,7 +129,7 @@ class Plan(NamedTuple):
 
     @classmethod
     def for_length(cls, batch: int, heads: int, length: int, block: int, *, causal: bool) -> "Plan":
-        """Plan for `block` clusters to a block, an even number."""
+        """Return the plan for blocks of `block` clusters, an even number."""
         levels = [-(-length // block)]
         while levels[-1] > 2:
             levels.append(-(-levels[-1] // 2))
@@ -147,7 +147,7 @@ class Plan(NamedTuple):
         return [view for stretch, buffer in pairs for view in stretch.views(buffer)]
 
     def patterns(self, stretch: Stretch, like: Tensor) -> list[Float[Tensor, "c _"]]:
-        """Return, for each reach, 0 where a block may look and NEVER where not, alike for all."""
+        """Return masks for each reach: 0 where a block may attend and NEVER elsewhere."""
         size = stretch.block
         masks = [like.new_zeros(size, count * size) for _, count in stretch.reaches]
         if stretch is not self.stretches[0]:
@@ -184,7 +184,7 @@ class Plan(NamedTuple):
         return [(first == 0).to(first.dtype) for first, _ in pairs], means
 
     def logarithms(self, counts: list[Float[Tensor, "#b 1 _ 1"]]) -> list[Float[Tensor, "_ c 1"]]:
-        """Return what is added to the scores of each cluster: it stands for so many tokens."""
+        """Return the logarithm of each cluster's number of tokens, which is added to its scores."""
         buffers = [stretch.buffer(counts[0], 1, NEVER) for stretch in self.stretches]
         for view, count in zip(self.views(buffers), counts, strict=True):
             view.copy_(count.log().clamp_(min=NEVER))
@@ -206,7 +206,7 @@ class Plan(NamedTuple):
         return buffer
 
     def lift(self, fine: Float[Tensor, "n c w"], shares: Shares) -> list[Float[Tensor, "_ c w"]]:
-        """Return buffers of all levels, given that of level 0."""
+        """Return the buffers of all levels, computed from that of level 0."""
         buffers = [fine, *(each.buffer(fine, fine.shape[2]) for each in self.stretches[1:])]
         levels = self.views(buffers)
         for below, level, share in zip(levels, levels[1:], shares, strict=False):

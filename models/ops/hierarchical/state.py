@@ -39,7 +39,7 @@ class ClusterState(NamedTuple):
 
 
 def levels_for(memory: int, block: int) -> int:
-    """Return how many levels `memory` tokens need: added until two blocks hold them all."""
+    """Return how many levels are needed so that two blocks of the highest hold `memory` tokens."""
     return 1 + max(0, math.ceil(math.log2(-(-max(memory, 1) // block))) - 1)
 
 
@@ -61,7 +61,7 @@ def state_behind(
     k: Float[Tensor, "b h l k"],
     v: Float[Tensor, "b h l v"],
 ) -> ClusterState:
-    """Return the state behind a whole prompt, given an empty one."""
+    """Return the state after a whole prompt, given an empty state."""
     length, (levels, slots) = q.shape[2], state.keys.shape[2:4]
     block = slots // 2
     sums = [F.pad(x, (0, 0, 0, state.capacity - length)) for x in (k, v)]
@@ -100,7 +100,7 @@ def attend_next(
     bias: Float[Tensor, "h c _"] | None = None,
     dropout: float = 0.0,
 ) -> tuple[Float[Tensor, "b h v"], ClusterState]:
-    """Attend from the next token to itself and what is remembered; return the next state.
+    """Attend from the next token to itself and the remembered clusters; return o and state.
 
     Arguments as in `hierarchical_attention`.
     """

@@ -43,7 +43,7 @@ def causal_content(
     keep: Bool[Tensor, "b l"] | None,
     past: CausalContent,
 ) -> tuple[Float[Tensor, "b h l v"], CausalContent]:
-    """Apply to each query the maps up to it, and return what the last token leaves.
+    """Apply to each query the maps of the tokens up to it; return the sums after the last token.
 
     Args:
         q: Queries of h heads, which share the maps.

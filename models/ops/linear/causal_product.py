@@ -34,7 +34,7 @@ as long in four, which need half the memory."""
 
 
 class Memory(NamedTuple):
-    """What the past leaves behind. All zeros: nothing seen yet."""
+    """The sums over earlier keys; all zeros before the first key."""
 
     sums: Float[Tensor, "b h m w"]
     """[S z], each key weighted by exp(its logarithm - level)."""
@@ -43,7 +43,7 @@ class Memory(NamedTuple):
 
 
 def empty_memory(shape: tuple[int, ...], maps: FeatureMaps, like: Tensor) -> Memory:
-    """Return the memory of no key, for shape = (b, h, memory, k, v): its size has no length."""
+    """Return the sums of no keys for shape = (b, h, memory, k, v); `memory` has no effect."""
     dtype, by_feature = sum_dtype(like), (*shape[:2], maps.width)
     return Memory(
         like.new_zeros((*by_feature, shape[4] + 1), dtype=dtype),
@@ -69,6 +69,7 @@ def _levels(
     log: Float[Tensor, "b h n c"], keep: Bool[Tensor, "b n c"] | None, memory: Memory
 ) -> _Levels:
     # An empty memory is recognised by its sums: the largest feature of the largest key is 1.
+    """Return the weights of keys relative to running maxima of their logarithms, by chunk."""
     seen = memory.sums[..., -1].abs().amax(-1) > 0
     before = memory.level.masked_fill(~seen, -torch.inf)[..., None]
     if keep is not None:
@@ -86,7 +87,7 @@ def _levels(
 
 
 class _Rows(NamedTuple):
-    """A stretch of the sequence."""
+    """Queries, keys and values of some rows of the sequence."""
 
     q: Float[Tensor, "b h r k"]
     k: Float[Tensor, "b h r k"]
@@ -94,7 +95,7 @@ class _Rows(NamedTuple):
     keep: Bool[Tensor, "b r"] | None
 
     def select(self, rows: slice) -> "_Rows":
-        """Return some of the rows."""
+        """Return the rows in the slice `rows`."""
         if rows == slice(0, self.q.shape[2]):
             return self
         keep = None if self.keep is None else self.keep[:, rows]
@@ -102,7 +103,7 @@ class _Rows(NamedTuple):
 
 
 def _cuts(q: Float[Tensor, "b h l k"], maps: FeatureMaps, chunk: int) -> list[tuple[slice, int]]:
-    """Return the blocks of a sequence: one where calls cost more than the numbers in it."""
+    """Return the blocks of a sequence: a single block if it is so short that calls cost most."""
     most = SMALL if device_kind(q.device) == "cpu" else CPU_BLOCK
     uncut = math.prod(q.shape[:3]) * maps.width <= most
     return spans(q.shape[2], chunk, block_rows(q, maps.width), uncut=uncut)
@@ -111,7 +112,7 @@ def _cuts(q: Float[Tensor, "b h l k"], maps: FeatureMaps, chunk: int) -> list[tu
 class _Block(NamedTuple):
     """Everything that forward and backward need of n chunks of c rows in each of b h sequences.
 
-    All chunks of all sequences lie behind each other, as the matrices of one batched product.
+    All chunks of all sequences lie one after another along the first axis of a batched product.
     """
 
     q: Float[Tensor, "b h n c k"]
@@ -132,6 +133,7 @@ class _Block(NamedTuple):
 
 
 def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block:
+    """Compute the features, scores and states of the chunks in `rows`, after `memory`."""
     dtype = memory.sums.dtype
     b, h, _, width = rows.v.shape
     layout = (b, h, -1, chunk)
@@ -277,11 +279,11 @@ def causal_product(
     memory: Memory | None = None,
     blank: bool = False,
 ) -> tuple[Float[Tensor, "b h l v"], Memory | None]:
-    """Mix the values of kept keys up to each row; return them and the memory for what follows.
+    """Mix, for each query, the values of real keys up to its row; return them and the memory.
 
-    Any cut of a sequence into calls, the first with an empty memory and each with that of the one
-    before, gives one and the same result. Without a memory none is returned. Dtypes, empty rows and
-    `blank` as in `feature_product`.
+    However a sequence is cut into calls, each with the memory of the call before, the result is the
+    same. Without a memory, none is returned. Dtypes, empty rows and `blank` are as in
+    `feature_product`.
     """
     start = memory or empty_memory((*v.shape[:2], 0, q.shape[-1], v.shape[-1]), maps, v)
     if not blank:

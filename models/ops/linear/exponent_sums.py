@@ -65,7 +65,7 @@ class Exponential(Exponents):
         self.least = math.log(epsilon) if epsilon else -math.inf
 
     def inner(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
-        """Return u."""
+        """Return u of the class's docstring."""
         if self.projection is not None:
             return x @ self.projection.T
         return x if self.scale == 1 else x * self.scale
@@ -73,7 +73,7 @@ class Exponential(Exponents):
     def relative(
         self, x: Float[Tensor, "*r k"]
     ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r 1"]]:
-        """Return e^u over the largest feature's greater part, and the logarithm of that."""
+        """Return e^(u - top) and top, the largest u (at least log epsilon) of each row."""
         u = self.inner(x)
         top = u.amax(-1, keepdim=True)
         if self.epsilon:
@@ -83,7 +83,7 @@ class Exponential(Exponents):
     def __call__(
         self, x: Float[Tensor, "*r k"]
     ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r"]]:
-        """Return the features and the logarithm of the divisor."""
+        """Return the features, divided by exp(top), and top."""
         phi, top = self.relative(x)
         if self.epsilon:
             phi.add_(torch.exp(self.least - top))
@@ -92,7 +92,7 @@ class Exponential(Exponents):
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
-        """Return the gradient."""
+        """Return the gradient of `x` from that of its features `phi`; may overwrite `gradient`."""
         gradient = gradient.mul_(self.relative(x)[0] if self.epsilon else phi)
         if self.projection is not None:
             return gradient @ self.projection
@@ -105,7 +105,7 @@ class Exponential(Exponents):
 
 
 class Part(NamedTuple):
-    """What rows gathered from some keys: sums of exp(weight's logarithm - top) [v 1]."""
+    """A sum over some keys for each row: exp(weight's logarithm - top) times [v 1]."""
 
     total: Float[Tensor, "*r l w"]
     top: Float[Tensor, "*r l"]
@@ -113,7 +113,7 @@ class Part(NamedTuple):
 
 
 def add_parts(one: Part, other: Part) -> Part:
-    """Return what rows gathered from both."""
+    """Return the sum of two parts, relative to the larger top."""
     top = torch.maximum(one.top, other.top)
     shares = ((part.top - finite(top)).exp()[..., None] * part.total for part in (one, other))
     return Part(next(shares) + next(shares), top)
@@ -122,7 +122,10 @@ def add_parts(one: Part, other: Part) -> Part:
 def key_sums(
     b: Float[Tensor, "*r s m"], values: Float[Tensor, "*r s w"]
 ) -> tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]]:
-    """Return S_m and s_m of some keys; references are constants, which the result cancels."""
+    """Return the sums S_m and s_m over some keys, and the logarithms that they are relative to.
+
+    These references count as constants, because the result does not depend on them.
+    """
     level = b.detach().amax(-2)
     return (b - finite(level)[..., None, :]).exp().mT @ values, level
 
@@ -130,7 +133,7 @@ def key_sums(
 def read_sums(
     a: Float[Tensor, "*r l m"], sums: Float[Tensor, "*r m w"], level: Float[Tensor, "*r m"]
 ) -> Part:
-    """Return what rows gather from sums."""
+    """Return the part that each row reads from the sums."""
     exponent = a + level[..., None, :]
     top = exponent.detach().amax(-1)
     return Part((exponent - finite(top)[..., None]).exp() @ sums, top)
@@ -139,7 +142,7 @@ def read_sums(
 def pair_sums(
     a: Float[Tensor, "*r l m"], b: Float[Tensor, "*r s m"], values: Float[Tensor, "*r s w"]
 ) -> Part:
-    """Return what rows gather from a few keys, all of which they see."""
+    """Return the part of each row over a few keys, all visible."""
     level = b.detach().amax(-2, keepdim=True)
     exponent = a + level
     top = exponent.detach().amax(-1)
@@ -150,7 +153,7 @@ def pair_sums(
 def causal_block_sums(
     a: Float[Tensor, "*r l m"], b: Float[Tensor, "*r l m"], values: Float[Tensor, "*r l w"]
 ) -> Part:
-    """Return what each row gathers from the keys of its block up to its own, by halves."""
+    """Return the part of each row over the keys of its block up to its own, by halves."""
     exponents = a + b
     top = exponents.detach().amax(-1)
     weight = (exponents - finite(top)[..., None]).exp().sum(-1, keepdim=True)
@@ -184,7 +187,7 @@ def add_keys(
     b: Float[Tensor, "*r s m"],
     values: Float[Tensor, "*r s w"],
 ) -> tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]]:
-    """Return sums and their references with some keys added."""
+    """Return the sums and references of `past` after adding some keys."""
     sums, level = past
     new, here = key_sums(b, values)
     after = torch.maximum(level, here)
@@ -207,7 +210,7 @@ def mean_of_all(
     keep: Bool[Tensor, "b s"] | None,
     sides: tuple[Exponents, Exponents],
 ) -> Float[Tensor, "b h l v"]:
-    """Attend to all kept keys, with the features of queries and of keys."""
+    """Let each query attend to all real keys; `sides` are the features of queries and keys."""
     return answered_by(q, sums_of(k, v, keep, sides), sides).to(v.dtype)
 
 
@@ -217,7 +220,7 @@ def sums_of(
     keep: Bool[Tensor, "b s"] | None,
     sides: tuple[Exponents, Exponents],
 ) -> tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
-    """Return the sums of all kept keys, and their references."""
+    """Return the sums over all real keys, and the logarithms that they are relative to."""
     query, key = sides
 
     def gather(
@@ -239,7 +242,7 @@ def answered_by(
     past: tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h m"]],
     sides: tuple[Exponents, Exponents],
 ) -> Float[Tensor, "b h l v"]:
-    """Return what queries find in sums, a few rows at a time."""
+    """Return the outputs of queries that read the sums `past`, a few rows at a time."""
 
     def answer(q: Tensor, *past: Tensor) -> Tensor:
         return weighted_means(read_sums(sides[0].exponents(q), *past).total)
@@ -252,7 +255,7 @@ def answered_by(
 def empty_sums(
     a: Float[Tensor, "b h l m"], v: Float[Tensor, "b h s v"]
 ) -> tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
-    """Return the sums of no key and their references."""
+    """Return the sums of no keys, and their references of -inf."""
     shape = (*v.shape[:2], a.shape[-1])
     return a.new_zeros(*shape, v.shape[-1] + 1), a.new_full(shape, -torch.inf)
 
@@ -267,9 +270,9 @@ def mean_of_past(
     sums: Float[Tensor, "b h m w"],
     level: Float[Tensor, "b h m"],
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
-    """Attend to kept keys up to each row and to those behind `sums`; return the new sums and level.
+    """Let each query attend to real keys up to its row and to those in `sums`.
 
-    Zeros in `sums` mean that a feature has seen no key, whatever its level.
+    Return outputs, sums and level. If `sums` has zeros for a feature, its level is ignored.
     """
     query, key = sides
 
@@ -297,17 +300,17 @@ def mean_of_past(
 
 
 def again(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call, and recompute in backward everything that a gradient needs."""
+    """Call `function` with checkpointing: backward computes everything in it again."""
     if not torch.is_grad_enabled():
         return function(*arguments)
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
 
 
 def faint(inverse: Float[Tensor, "b h l"], seen: Bool[Tensor, "#b #l"] | None) -> bool:
-    """Tell whether a row that sees a key found so little weight that much may be lost.
+    """Tell whether some row with a visible key has so little weight that rounding may matter.
 
-    On a GPU this waits for the sums. Where nobody can wait or look, in what is compiled, captured
-    as a graph or made without values, the answer is no.
+    On a GPU this waits for the sums. In compiled or captured code, and for tensors without
+    contents, the answer is no.
     """
     if torch.compiler.is_compiling() or isinstance(inverse, FakeTensor) or inverse.is_meta:
         return False

@@ -18,7 +18,7 @@ from lra.models.ops.linear.pair_product import is_cheaper, pair_product
 
 
 class FeatureCore(nn.Module, ABC):
-    """A core of attention by features, in either direction; when causal, the sums are its state."""
+    """Attention by features, in either direction; when causal, running sums are its state."""
 
     def __init__(self, traits: Traits, chunk: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class FeatureCore(nn.Module, ABC):
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:
-        """Return the feature maps, for these queries and keys."""
+        """Return the feature maps for these queries and keys."""
 
     def forward(
         self,
@@ -41,9 +41,10 @@ class FeatureCore(nn.Module, ABC):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend to all kept keys or, when causal, to those up to each query's own position.
+        """Let each query attend to all real keys or, if causal, to those up to itself.
 
-        Keys and values of padding are finite: they come from zeros (`lra.models.mixer.blanked`).
+        Keys and values at padding must be finite: they are computed from zeros
+        (`lra.models.mixer.blanked`).
         """
         if "keep" not in self.traits.supports:
             layout = layout._replace(keep=None)
@@ -57,7 +58,7 @@ class FeatureCore(nn.Module, ABC):
         return made[0]
 
     def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
-        """Return the empty sums: their size does not depend on the memory requested."""
+        """Return sums of zeros, of one size for any memory."""
         if self.traits.selection_leak:
             raise Unsupported(
                 f"with these options, {type(self).__name__} has no state that continues from "
@@ -74,7 +75,7 @@ class FeatureCore(nn.Module, ABC):
         layout: Layout,
         state: tuple[Tensor, ...],
     ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
-        """Continue after what `state` has seen."""
+        """Continue after the tokens summed up in `state`."""
         o, memory = causal_product(
             q, k, v, self.maps(q, k, layout),
             chunk=self.chunk, keep=layout.keep, memory=Memory(*state),

@@ -41,7 +41,7 @@ from lra.models.ops.numerics import (
 def augment(
     v: Float[Tensor, "*r v"], column: Tensor | float, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "*r w"]:
-    """Append one column, so that one product serves numerator and denominator."""
+    """Append a column of `column` to `v`, so that one product gives numerator and denominator."""
     wide = v.new_empty((*v.shape[:-1], v.shape[-1] + 1), dtype=dtype)
     wide[..., :-1] = v
     wide[..., -1] = column
@@ -58,14 +58,14 @@ def _masked(
 
 
 class _Keys(NamedTuple):
-    """A stretch of keys and values."""
+    """Keys and values of some rows of the sequence."""
 
     k: Float[Tensor, "b h r k"]
     v: Float[Tensor, "b h r v"]
     keep: Bool[Tensor, "b r"] | None
 
     def select(self, rows: slice) -> "_Keys":
-        """Return some of the rows."""
+        """Return the rows in the slice `rows`."""
         if rows == slice(0, self.k.shape[2]):
             return self
         keep = None if self.keep is None else self.keep[:, rows]
@@ -81,7 +81,7 @@ class _Keys(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the keys so far: apart, as a product with one column more takes a sixth longer."""
+    """Sums over keys, stored separately because joining them makes products a sixth slower."""
 
     values: Float[Tensor, "b h m v"]
     """Of phi(k_j) v_j^T."""
@@ -89,14 +89,14 @@ class Sums(NamedTuple):
     """Of phi(k_j)."""
 
     def as_matrix(self) -> Float[Tensor, "b h m w"]:
-        """Return them as one matrix."""
+        """Return both sums side by side as one matrix."""
         return torch.cat((self.values, self.weights[..., None]), dim=-1)
 
 
 def _gather(
     keys: _Keys, sums: Sums | None, top: Float[Tensor, "b h"] | None, maps: FeatureMaps
 ) -> tuple[Sums, Float[Tensor, "b h"] | None]:
-    """Add a block to the sums in place, if there are any; return the largest logarithm so far."""
+    """Add a block's keys to `sums` in place; return sums and the largest logarithm so far."""
     dtype = sum_dtype(keys.v)
     phi, log = maps.key(keys.k.to(dtype))
     if log is not None:
@@ -125,7 +125,7 @@ def _spread(
     maps: FeatureMaps,
     o: Float[Tensor, "b h r v"] | None = None,
 ) -> tuple[Float[Tensor, "b h r v"], Float[Tensor, "b h r"] | None]:
-    """Return the results of a block of queries, in `o`, and 1 / sum of weights, if divided by."""
+    """Return the outputs of a block of queries, in `o` if given, and 1 / sum of weights or None."""
     phi, _ = maps.query(q.to(sums.values.dtype))
     numerator = phi @ sums.values
     inverse = None
@@ -141,7 +141,7 @@ def _pull_query(
     sums: Float[Tensor, "b h m w"],
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h m w"]]:
-    """Return the gradient of a block of queries, and what it adds to that of the sums."""
+    """Return the gradients of a block of queries and of the sums, from that of the outputs."""
     x = q.to(g.dtype)
     phi, _ = maps.query(x)
     dsums = phi.mT @ g
@@ -154,7 +154,7 @@ def _pull_keys(
     dsums: Float[Tensor, "b h m w"],
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r v"]]:
-    """Return the gradients of a block of keys and values."""
+    """Return the gradients of a block of keys and values, from that of the sums."""
     x = keys.k.to(dsums.dtype)
     phi, log = maps.key(x)
     values, weight = augment(keys.v.to(dsums.dtype), 1.0), keys.weights(log, top)
@@ -171,7 +171,7 @@ def key_sums(
     keep: Bool[Tensor, "b s"] | None,
     maps: FeatureMaps,
 ) -> tuple[Sums, Float[Tensor, "b h"] | None]:
-    """Return the sums of the keys, and the logarithm that they refer to, where there is one."""
+    """Return the sums over the keys, and the logarithm that they are relative to, or None."""
     keys, at_once = _Keys(k, v, keep), rows_at_once(k, maps.width)
     sums = top = None
     if not 0 < k.shape[2] <= at_once:
@@ -193,7 +193,7 @@ def key_gradients(
     dsums: Float[Tensor, "b h m w"],
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h s k"], Float[Tensor, "b h s v"]]:
-    """Return the gradients of keys and values, given that of their sums."""
+    """Return the gradients of keys and values, given the gradient of their sums."""
     keys, at_once = _Keys(k, v, keep), rows_at_once(k, maps.width)
     with full_precision(k):
         if k.shape[2] <= at_once:
@@ -214,7 +214,7 @@ def read_feature_sums(
     dtype: torch.dtype,
     o: Float[Tensor, "b h l v"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l"]]:
-    """Return what queries find in sums, in `o` if it is given, and 1 / their sums of weights."""
+    """Return the outputs of queries, in `o` if given, and 1 / sums of weights or None."""
     ones = partial(sums.values.new_ones, q.shape[:3])
     at_once = rows_at_once(q, maps.width)
     with full_precision(q):
@@ -262,7 +262,7 @@ def _mixed(
     keep: Bool[Tensor, "b s"] | None,
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l"], Sums, Float[Tensor, "b h"] | None]:
-    """Return the values mixed for each query, and what a gradient needs of it."""
+    """Return the outputs of all queries, and the tensors that backward needs."""
     sums, top = key_sums(k, v, keep, maps)
     # The result takes the memory layout of v: joining the heads afterwards copies nothing.
     given = None if v.is_contiguous() or q.shape[2] != v.shape[2] else torch.empty_like(v)

@@ -32,16 +32,16 @@ class FeatureMap(Protocol):
     def __call__(
         self, x: Float[Tensor, "*r k"]
     ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r"] | None]:
-        """Return features, and the logarithm of the factor they were divided by (None: 1).
+        """Return the features, and the logarithm of the factor that divides them (None: 1).
 
-        The features stand in memory of their own, which the caller may overwrite.
+        The features are in new memory, which the caller may overwrite.
         """
         ...
 
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
-        """Return the gradient of x, the factor held constant; may overwrite both others."""
+        """Return the gradient of `x`, with the factor as a constant; may overwrite the others."""
         ...
 
 
@@ -54,16 +54,17 @@ def block_rows(x: Float[Tensor, "b h l k"], features: int) -> int:
 
 
 def rows_at_once(x: Float[Tensor, "b h l k"], features: int) -> int:
-    """Return all positions where their features are a block of a CPU, else those of one block.
+    """Return how many rows to compute at once: all, if their features fit into a CPU's block.
 
-    So much at most, whole sequences take less time than blocks that save memory, on any device.
+    Otherwise it is the rows of one block. Up to this size, whole sequences take less time than
+    blocks on any device.
     """
     whole = x.shape[0] * x.shape[1] * x.shape[2] * features <= CPU_BLOCK
     return x.shape[2] if whole and x.shape[2] else block_rows(x, features)
 
 
 class Nonlinearity(NamedTuple):
-    """A function of one number, applied to each."""
+    """An elementwise function and its derivative."""
 
     value: Callable[[Tensor], Tensor]
     """f(u), in memory of its own."""
@@ -120,7 +121,7 @@ class GeneralisedFeatures:
         self.projection = None if projection is None else projection * scale
 
     def inner(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
-        """Return what the function is applied to."""
+        """Return the arguments of the function: W x, or x, times `scale`."""
         if self.projection is not None:
             return x @ self.projection.T
         return x if self.scale == 1 else x * self.scale
@@ -137,7 +138,7 @@ class GeneralisedFeatures:
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
-        """Return the gradient."""
+        """Return the gradient of `x` from that of its features `phi`."""
         slope_input = self.inner(x) if self.function.of_input else phi
         gradient = gradient.mul_(self.function.slope(slope_input, self.epsilon))
         if self.projection is not None:
@@ -154,7 +155,7 @@ class PairWeights(NamedTuple):
 
 
 class FeatureMaps(NamedTuple):
-    """How queries and keys become features."""
+    """The feature maps of queries and keys, and how weights are normalised."""
 
     query: FeatureMap
     key: FeatureMap
@@ -169,13 +170,13 @@ class FeatureMaps(NamedTuple):
 
     @property
     def exponentials(self) -> tuple[Exponents, Exponents] | None:
-        """Both maps, where they are exponentials."""
+        """Both maps if they are exponentials, else None."""
         query, key = self.query, self.key
         if isinstance(query, Exponents) and isinstance(key, Exponents):
             return query, key
         return None
 
     def at_rows(self, rows: slice) -> "FeatureMaps":
-        """Return the maps of these positions; those of all positions are alike here."""
+        """Return the maps at the positions `rows`; here they do not depend on positions."""
         del rows
         return self

@@ -37,7 +37,7 @@ def tiles(q: Float[Tensor, "r l e"], k: Float[Tensor, "r s e"]) -> Iterator[tupl
 
 
 class _Sides(NamedTuple):
-    """Queries and keys with two columns more, and values; heads folded into the batch."""
+    """Queries and keys with two more columns, and values, with heads folded into the batch."""
 
     q: Float[Tensor, "r l e"]
     k: Float[Tensor, "r s e"]
@@ -102,7 +102,7 @@ class _GaussianProduct(torch.autograd.Function):
 def _narrowed(
     gradient: Float[Tensor, "r l e"], wide: Float[Tensor, "r l e"], norm: int
 ) -> Float[Tensor, "r l k"]:
-    """Return the gradient of what was widened, its column of norms being -|x|^2/2."""
+    """Return the gradient of the vectors that `_widened` received."""
     width = wide.shape[-1] - 2
     narrow = gradient[..., :width]
     return narrow.sub_(gradient[..., norm, None] * wide[..., :width]).mul_(width**-0.25)
@@ -114,7 +114,7 @@ def gaussian_product(
     v: Float[Tensor, "b h s v"],
     keep: Bool[Tensor, "b s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Sum the values of kept keys, in float32, or float64 where q is."""
+    """Return sums of real keys' values, weighted by a Gaussian; float32, or float64 like q."""
     o: Tensor = _GaussianProduct.apply(q, k, v, keep)  # type: ignore[no-untyped-call]
     return o
 
@@ -126,7 +126,7 @@ def dropped_product(
     keep: Bool[Tensor, "b s"] | None,
     rate: float,
 ) -> Float[Tensor, "b h l v"]:
-    """Do the same with a share of the weights dropped, all of which autograd keeps."""
+    """Return the same as `gaussian_product` with dropout, where autograd saves all weights."""
     with full_precision(q):
         x, y = (part.to(sum_dtype(q)) * q.shape[-1] ** -0.25 for part in (q, k))
         of_x, of_y = (0.5 * part.square().sum(-1, keepdim=True) for part in (x, y))

@@ -31,9 +31,10 @@ def is_cheaper(
     maps: FeatureMaps,
     chunk: int | None,
 ) -> bool:
-    """Return whether weights of pairs take no more operations than features; `chunk` when causal.
+    """Tell whether weights of all pairs take no more operations than features.
 
-    Of both forms products are counted, a token and head, whatever the machine.
+    Operations of both forms are counted per token and head, for any machine; `chunk` is for causal
+    products.
     """
     if maps.pairs is None or not maps.normalise:
         return False
@@ -45,7 +46,7 @@ def is_cheaper(
 
 
 class _WeighedRows(NamedTuple):
-    """Some queries and the keys that they may see."""
+    """Some queries, the keys that they may attend to, and the weights."""
 
     q: Float[Tensor, "bh r k"]
     k: Float[Tensor, "bh s k"]
@@ -56,7 +57,7 @@ class _WeighedRows(NamedTuple):
 
 
 class _Whole(NamedTuple):
-    """Queries, scaled, and keys and values of all heads behind each other."""
+    """Scaled queries, keys and values, with all heads one after the other."""
 
     q: Float[Tensor, "bh l k"]
     k: Float[Tensor, "bh s k"]
@@ -64,7 +65,7 @@ class _Whole(NamedTuple):
     keep: Float[Tensor, "bh 1 s"] | None
 
     def weigh_rows(self, rows: slice, pairs: PairWeights, *, causal: bool) -> _WeighedRows:
-        """Weigh the keys of some queries."""
+        """Return the weights of the queries in `rows`."""
         seen = slice(0, rows.stop if causal else None)
         q, k, v = self.q[:, rows], self.k[:, seen], self.v[:, seen]
         weights, slope = pairs.value(torch.bmm(q, k.mT))
@@ -152,7 +153,7 @@ def pair_product(
     causal: bool,
     keep: Bool[Tensor, "b s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Mix the values of all kept keys, or when causal of those up to each query.
+    """Mix values of all real keys (if causal, up to each query) by weights of pairs.
 
     As `feature_product`, where `maps.pairs` is known; keys and values of padding are finite.
     """

@@ -114,7 +114,7 @@ class PositiveFeatures(Exponents):
     def __call__(
         self, x: Float[Tensor, "*r k"]
     ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r"] | None]:
-        """Return the features and, for keys, the logarithm of the factor left out."""
+        """Return the features and, for keys, the logarithm of the omitted factor."""
         exponent = x @ self.projection.T
         top = exponent.amax(-1, keepdim=True)
         phi = exponent.sub_(top).exp_()
@@ -125,7 +125,7 @@ class PositiveFeatures(Exponents):
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
-        """Return the gradient: that of the exponent is gradient times phi."""
+        """Return the gradient of `x` from that of its features `phi`."""
         gradient = gradient.mul_(phi)
         pulled = gradient @ self.projection
         if self.keys:
@@ -149,7 +149,7 @@ class TrigonometricFeatures:
     def __call__(
         self, x: Float[Tensor, "*r k"]
     ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r"] | None]:
-        """Return the features and, for keys, the logarithm of the factor left out."""
+        """Return the features and, for keys, the logarithm of the omitted factor."""
         angle = x @ self.projection.T
         phi = torch.cat((angle.cos(), angle.sin()), dim=-1)
         return phi, x.square().sum(-1) * (0.5 * self.scale**2) if self.keys else None
@@ -157,7 +157,7 @@ class TrigonometricFeatures:
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
-        """Return the gradient."""
+        """Return the gradient of `x` from that of its features `phi`."""
         (g_cos, g_sin), (cos, sin) = gradient.chunk(2, dim=-1), phi.chunk(2, dim=-1)
         pulled = (g_sin * cos).addcmul_(g_cos, sin, value=-1) @ self.projection
         if self.keys:
@@ -198,7 +198,7 @@ class ReferenceFeatures:
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
-        """Return the gradient."""
+        """Return the gradient of `x` from that of its features `phi`."""
         gradient = gradient.mul_(phi.sub_(self.epsilon))
         pulled = gradient @ self.projection
         return pulled.addcmul_(gradient.sum(-1, keepdim=True), x, value=-(self.scale**2))
@@ -232,7 +232,7 @@ def largest(
     features: int,
     keep: Bool[Tensor, "b s"] | None,
 ) -> Float[Tensor, "b h"]:
-    """Return the maximum of `logarithm` over all kept keys as a constant; 0 where there is none."""
+    """Return the maximum of `logarithm` over all real keys, as a constant; 0 without real keys."""
     top = k.new_full(k.shape[:2], -torch.inf, dtype=sum_dtype(k))
     with torch.no_grad():
         for rows in row_slices(k.shape[2], block_rows(k, features)):
@@ -295,7 +295,7 @@ def generalised_maps(
 
 
 def guarded_reciprocal(total: Float[Tensor, "*r"], *, guard: float) -> Float[Tensor, "*r"]:
-    """Return 1 / total, with twice the guard added where |total| is within it."""
+    """Return 1 / total, after adding twice `guard` where |total| is at most `guard`."""
     return (total + 2 * guard * (total.abs() <= guard)).reciprocal()
 
 

@@ -18,7 +18,7 @@ def running_product(
 ) -> tuple[Float[Tensor, "b h l w"], Float[Tensor, "b h m w"]]:
     """Return x_t (sums + sum over i <= t of y_i^T z_i) for each t, and that sum at the end.
 
-    Within a chunk of tokens the weights x_t y_i are formed, what lies before it is summed up.
+    Within a chunk of tokens, the weights x_t y_i are computed; earlier chunks are summed up.
     """
     batch, heads, length, width = z.shape
     chunk = min(chunk, length)

@@ -52,7 +52,7 @@ def _step(
 
 
 class _Iterate(torch.autograd.Function):
-    """The iteration from Z_0; of each step only Z is kept."""
+    """The iteration from Z_0; it saves only Z of each step for backward."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, z: Tensor, iterations: int) -> Tensor:
@@ -85,7 +85,7 @@ class _Iterate(torch.autograd.Function):
 def iterative_inverse(
     a: Float[Tensor, "b h m m"], iterations: int = 6, *, together: bool = False
 ) -> Float[Tensor, "b h m m"]:
-    """Return Z after some iterations.
+    """Return Z, the approximate inverse of `a`, after `iterations` steps.
 
     Args:
         a: Matrices to invert.
@@ -124,7 +124,7 @@ class InverseRule:
 
     @property
     def by_batch(self) -> str:
-        """What a mixer with this inverse answers as `Traits.by_batch`."""
+        """The option by which examples influence each other, as in `Traits.by_batch`."""
         original = self.initialisation == Initialisation.original
         together = original and self.inverse == Inverse.iterative
         return f"initialisation={Initialisation.original}" if together else ""

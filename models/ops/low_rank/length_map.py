@@ -30,12 +30,12 @@ class Sharing(StrEnum):
 
     @property
     def by_head(self) -> bool:
-        """Whether every head has maps of its own."""
+        """Whether every head has separate maps."""
         return self in {Sharing.none, Sharing.kv_by_head, Sharing.layerwise_by_head}
 
     @property
     def by_model(self) -> bool:
-        """Whether all layers have the same maps."""
+        """Whether all layers share the same maps."""
         return self in {Sharing.layerwise, Sharing.layerwise_by_head}
 
 
@@ -54,7 +54,7 @@ POOL = frozenset({Projection.mean_pool, Projection.max_pool})
 
 
 class LengthMap(nn.Module):
-    """From tokens to slots: map 0 for keys, map 1 for values where `sharing` makes them two."""
+    """Maps from tokens to slots: number 0 for keys, number 1 for values if it is separate."""
 
     keys: Float[Tensor, "h i j"] | None
     values: Float[Tensor, "h i j"] | None
@@ -102,7 +102,7 @@ class LengthMap(nn.Module):
         return weight.copy_(normal / self.shrink)
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Draw again when its time has come."""
+        """Draw new weights every `redraw_every` steps."""
         if self.redraw_every and step % self.redraw_every == 0:
             for weight in self.buffers():
                 self.draw_into(weight, generator)
@@ -113,7 +113,7 @@ class LengthMap(nn.Module):
         number: int,
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h s c"]:
-        """Apply map `number`, or the only one."""
+        """Apply map `number`, or the shared map, to the tokens of every head."""
         nothing = -torch.inf if self.projection == Projection.max_pool else 0.0
         if keep is not None:
             x = x.masked_fill(~keep[:, None, :, None], nothing)
@@ -133,7 +133,7 @@ class LengthMap(nn.Module):
         return windows.sum(-2) / self.tokens_held(real).clamp(min=1)[:, None, :, None].to(x.dtype)
 
     def weights_of(self, number: int) -> Float[Tensor, "h i j"]:
-        """Return the weights of map `number`, or of the only one."""
+        """Return the weights of map `number`, or of the shared map."""
         return cast(Tensor, self.values if number and self.maps == 2 else self.keys)
 
     def multiplied(
@@ -155,12 +155,12 @@ class LengthMap(nn.Module):
         return slots / total.clamp(min=torch.finfo(total.dtype).tiny).sqrt()[..., None]
 
     def windows(self, x: Float[Tensor, "b h n c"], nothing: float) -> Float[Tensor, "b h s w c"]:
-        """Cut the length into pooling windows, the last one filled up with `nothing`."""
+        """Cut the length into pooling windows; pad the last one with `nothing`."""
         missing = -x.shape[2] % self.window
         if missing:
             x = F.pad(x, (0, 0, 0, missing), value=nothing)
         return x.reshape(*x.shape[:2], -1, self.window, x.shape[-1])
 
     def tokens_held(self, real: Float[Tensor, "b n"]) -> Float[Tensor, "b s"]:
-        """Return how many tokens each pooling window holds."""
+        """Return how many real tokens each pooling window has."""
         return self.windows(real[:, None, :, None], 0.0).sum((-2, -1))[:, 0]

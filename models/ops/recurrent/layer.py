@@ -41,21 +41,21 @@ LAST = torch.iinfo(torch.int64).max
 
 
 class Reading(NamedTuple):
-    """An order of the tokens of each row."""
+    """The order in which a layer reads the tokens of each row."""
 
     order: Int[Tensor, "b l"] | None
     """Positions as they are read; None: all as they stand, or all `backwards`."""
     backwards: bool
 
     def reorder(self, x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b l *d"]:
-        """Return the tokens, or a fact of each, as they are read."""
+        """Return tokens, or one fact per token, in the order of reading."""
         if self.order is None:
             return x.flip(1) if self.backwards else x
         order = self.order if x.ndim == 2 else self.order[..., None].expand_as(x)
         return x.gather(1, order)
 
     def back(self, y: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
-        """Return what was made of the tokens, each where it stands."""
+        """Return outputs in the original order of tokens."""
         if self.order is None:
             return y.flip(1) if self.backwards else y
         places = self.order[..., None].expand_as(y)
@@ -68,9 +68,9 @@ def reading_order(
     backwards: bool,
     document: Int[Tensor, "b l"] | None = None,
 ) -> Reading:
-    """Return the order of real tokens, from the first or from the last, then of padding.
+    """Return an order that reads real tokens first, forwards or backwards, and padding last.
 
-    With `document`, tokens of one document stand together.
+    With `document`, tokens of the same document are read together.
     """
     given = document if keep is None else keep
     if given is None:
@@ -89,14 +89,14 @@ BOTH_WAYS = Need("bidirectional", causal=False)
 
 
 def directions(site: Site, *, bidirectional: bool) -> int:
-    """Return from how many ends a row is read."""
+    """Return the number of directions in which a row is read, 1 or 2."""
     return 2 if bidirectional and not site.causal else 1
 
 
 def locked_dropout(
     x: Float[Tensor, "b l d"], share: float, *, training: bool
 ) -> Float[Tensor, "b l d"]:
-    """Drop the same channels of all tokens of a row; on a GPU others than `TiedDropout` draws."""
+    """Drop the same channels of all tokens of a row; on a GPU, draws differ from `TiedDropout`."""
     if not (share and training):
         return x
     return x * nn.functional.dropout(torch.ones_like(x[:, :1]), share)
@@ -128,11 +128,11 @@ class RecurrentMixer(Family):
     """The option by which cells draw in training."""
 
     def cell(self, site: Site, hidden: int) -> nn.Module:
-        """Make a cell of so many channels."""
+        """Make a cell with `hidden` channels."""
         raise NotImplementedError
 
     def build(self, site: Site) -> None:
-        """Make the cells and the map back. ValueError for a width that cannot be halved."""
+        """Make the cells and the output map. ValueError for a width that cannot be halved."""
         sides, hidden = directions(site, bidirectional=self.bidirectional), self.hidden_width
         if hidden is None and site.width % sides:
             raise ValueError(
@@ -152,7 +152,7 @@ class RecurrentMixer(Family):
         self.traits = Traits(causal=sides == 1, training_noise=noisy, reversible=not self.penalised)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, from an empty one."""
+        """Continue from `flow.state`; with state None, start from an empty state."""
         of_input, of_output = self.dropped
         x = blanked(flow.x, layout, self.traits)
         x = locked_dropout(x, of_input, training=self.training)
@@ -184,7 +184,7 @@ class RecurrentMixer(Family):
         handed_on: Float[Tensor, "b l h"],
         keep: Bool[Tensor, "b l"] | None,
     ) -> Flow:
-        """Add what the last layer's activations cost in training."""
+        """Add the penalties of the last layer's activations in training."""
         if not (self.penalised and self.training):
             return flow
         if self.activation_penalty:
@@ -198,7 +198,7 @@ class RecurrentMixer(Family):
 
 
 def _mean(values: Float[Tensor, "b l h"], keep: Bool[Tensor, "b l"] | None) -> Float[Tensor, ""]:
-    """Return the mean over real tokens, at least in float32; 0 where there is none."""
+    """Return the mean over real tokens, at least in float32; 0 without real tokens."""
     values = values.to(torch.promote_types(values.dtype, torch.float32))
     if keep is None:
         return values.sum() / max(1, values.numel())

@@ -34,7 +34,7 @@ def linear_recurrence(
 
 
 class _LinearRecurrence(torch.autograd.Function):
-    """Keeps factors and results alone: the gradient is the same recurrence, from the end."""
+    """The recurrence; for backward it saves factors and results, and runs from the end."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, start: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class _LinearRecurrence(torch.autograd.Function):
 
 
 class _ConstantRecurrence(torch.autograd.Function):
-    """The same for factors that no token changes."""
+    """The same recurrence with factors that are equal for all tokens."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, start: Tensor) -> Tensor:
