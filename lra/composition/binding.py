@@ -1,8 +1,8 @@
-"""Options given as plain values become the typed arguments of a constructor.
+"""Turns options, given as plain values, into the typed arguments of a constructor.
 
-A constructor is the schema of its YAML node: its keyword-only parameters fix the keys and the
-types. Nothing is converted into another value, and every error names the key, the value seen, what
-was wanted and the way out.
+A constructor is the schema of its YAML node: its keyword-only parameters define the keys and their
+types. No value is converted into a different one, and every error names the key, its value, what is
+accepted and what to do.
 """
 
 import copy
@@ -20,7 +20,7 @@ from lra.composition.spelling import is_union, type_phrase
 from lra.errors import ConfigError, near, unknown
 
 GIVEN = frozenset({"self", "site", "config"})
-"""Parameters of a mixer or a stack that are no options."""
+"""Parameters of a mixer or a stack that lra passes itself, so that they are no options."""
 MISSING_TEXT = "???"
 """What a configuration has in the place of a value that is still to be given."""
 
@@ -31,7 +31,7 @@ class OptionSpec(NamedTuple):
     kind: Any
     """Its annotation."""
     default: Any
-    """`MISSING` where there is none; nothing may change it."""
+    """`MISSING` where there is none. It is shared: nothing may change it."""
 
 
 def parameters(target: Callable[..., Any]) -> set[str]:
@@ -83,11 +83,16 @@ def defaults(target: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
-    """Return the keyword arguments for `target` that `node` gives, typed and complete.
+    """Return all keyword arguments of `target`: the values of `node`, and defaults for the others.
 
-    Raises ConfigError for an unknown key (with near matches), a missing value, a wrong type, a
-    value that another one would have to stand for (1.7 for an int, 3 for text), and for what no
-    result can hold: see `lra.composition.configuration.storable`.
+    Raises ConfigError for an unknown key (with similar names), a missing value, a value of the
+    wrong type (1.7 for an int, 3 for text), and a value that cannot be stored with the results:
+    see `lra.composition.configuration.storable`.
+
+    Args:
+        target: A class or a function.
+        node: Options by name; None: no options.
+        where: The key of the node, for messages.
     """
     parameters, values = schema(target), node or {}
     for key in values:
@@ -108,9 +113,9 @@ def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str)
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    """Return a value as its type has it: 1 may become 1.0, and the name of a choice the choice.
+    """Return a value in the form that its type has: 1 becomes 1.0, and a name a member of an enum.
 
-    Raises TypeError for one that would become another value, or that has no place in the type.
+    Raises TypeError for a value of another type, and for one that would have to change.
     """
     origin, inside = get_origin(kind) or kind, get_args(kind)
     if is_union(kind):
@@ -127,6 +132,7 @@ def _typed(value: Any, kind: Any) -> Any:
 
 
 def _typed_alone(value: Any, kind: type) -> Any:
+    """Return what `_typed` does, for a type that is no union, list or mapping."""
     if issubclass(kind, Enum) and type(value) is str and value in kind.__members__:
         return kind[value]
     if kind is float and type(value) is int and float(value) == value:
@@ -139,7 +145,7 @@ def _typed_alone(value: Any, kind: type) -> Any:
 
 
 def _accepted(kind: Any) -> str:
-    """Return what a type takes: list[int] | None is a list of whole numbers, or null."""
+    """Return in words which values a type accepts: "a list of whole numbers, or null"."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return f"one of {', '.join(kind.__members__)}"
     phrase = type_phrase(kind)
@@ -147,7 +153,7 @@ def _accepted(kind: Any) -> str:
 
 
 def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
-    """Return the value seen and the value wanted, of a choice with its nearest."""
+    """Return the message about a value of the wrong type; for an enum, with a similar name."""
     seen = f"{where}.{key}: got {quote(value)}"
     if not isinstance(value, str | None):
         seen += f" ({type(value).__name__})"
@@ -162,7 +168,7 @@ def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
 
 
 def make(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> Any:
-    """Call `target` with what `node` gives; a refused value becomes a ConfigError."""
+    """Call `target` with the options of `node`; a ValueError from it becomes a ConfigError."""
     arguments = bind(target, node, where)
     try:
         return target(**arguments)
@@ -173,7 +179,7 @@ def make(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str)
 
 
 def plain(value: Any) -> Any:
-    """Return JSON values: enum members become their names, dataclasses dicts."""
+    """Return a value as plain JSON: members of enums become text, and dataclasses mappings."""
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""From the `class_path` of a configuration to the class, ours or one of the user's own packages."""
+"""From the `class_path` of a configuration to the class, in lra or in a package of the user."""
 
 import importlib
 import inspect
@@ -16,18 +16,18 @@ from lra.tasks.data.signals import StopSignal
 
 ROOMS = ("models", "tasks", "runners")
 _named: set[str] = set()
-"""Packages of the user's own that whoever started this process has named."""
+"""Packages of the user that the command of this process has named, and that may be imported."""
 
 
 class NotNamed(ConfigError):
-    """A stored configuration names packages that nobody has named here; none was imported."""
+    """A stored configuration needs packages that this command does not name: not imported."""
 
 
 def name_plugins(plugins: Collection[str]) -> None:
     """Let `locate` import these packages from now on, also from the current folder.
 
-    For names that were typed: on the command line, in the files of --config-dir, or in a call from
-    Python. What a store says of itself never comes here.
+    Call it only for names that the user has typed: on the command line, in files of --config-dir,
+    or in a call from Python. A name in the results must never come here, as it may be of anybody.
     """
     if plugins:
         see("")
@@ -150,7 +150,7 @@ def paths_in(node: Any, *keys: str) -> Iterator[str]:
 
 
 def _present(class_path: str) -> str:
-    """Return where a class stands now: files and stores may know runners at their room's root."""
+    """Return the present path of a class: older files name runners without `measures`."""
     room, _, rest = class_path.partition(".")
     if room != "runners" or find_spec(f"lra.{room}.{rest.partition('.')[0]}"):
         return class_path

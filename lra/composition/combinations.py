@@ -1,4 +1,4 @@
-"""The words of every combination of a sweep, in Hydra's order, and which of them are left out."""
+"""The arguments of every combination of a sweep, in Hydra's order, and which ones are skipped."""
 
 import math
 from collections import Counter
@@ -14,15 +14,15 @@ from lra.conf.short_values import counted
 from lra.errors import ConfigError
 
 MOST = 100_000
-"""Combinations of one command; more is a slip, and their list alone would fill the memory."""
+"""Combinations of one command at most. More are a mistake, and their list would fill the memory."""
 OF_MIXERS = "model.mixer."
 NEEDS_SEARCH = "an interval can only be searched: add search=halton"
 FAITHFUL = ("variant", "faithful")
-"""What a family without variants is."""
+"""The value of `variant` that a family without variants has anyway."""
 
 
 def expand(overrides: Sequence[Override]) -> list[list[str]]:
-    """Return the words of every combination, in Hydra's order.
+    """Return the arguments of every combination, in Hydra's order.
 
     Raises:
         ConfigError: there are none or more than `MOST`, or a range has no end.
@@ -49,9 +49,9 @@ def expand(overrides: Sequence[Override]) -> list[list[str]]:
 
 
 def is_range(override: Override) -> bool:
-    """Return whether a word has a function of several values, which a search draws from.
+    """Return whether an argument gives a range, as interval(...) does, for a search to draw from.
 
-    A list, in commas or by glob, is an arm of the comparison each.
+    The values of a list, or of a glob, are not drawn from: each of them is an arm of the search.
     """
     value = override.value()
     if isinstance(value, IntervalSweep | RangeSweep):
@@ -60,7 +60,10 @@ def is_range(override: Override) -> bool:
 
 
 def value_count(override: Override) -> float:
-    """Return how many values a word has, without listing them. Raises ConfigError."""
+    """Return how many values an argument has, without listing them.
+
+    Raises ConfigError for a range without an end, and for an interval.
+    """
     value = override.value()
     if isinstance(value, ChoiceSweep):
         return len(value.list)
@@ -82,30 +85,30 @@ def value_count(override: Override) -> float:
 
 
 def with_settings(combinations: list[list[str]], composer: Composer) -> list[list[str]]:
-    """Return the combinations whose tasks the protocol has settings for, or all if none is.
+    """Return the combinations whose task has settings in their protocol; if none has, all.
 
-    For a preset's own list of tasks, next to a protocol that a word chooses.
+    This is for a preset that lists tasks, together with a protocol that an argument chooses.
     """
-    kept, gone = list[list[str]](), Counter[tuple[str, str]]()
+    kept, skipped = list[list[str]](), Counter[tuple[str, str]]()
     for words in combinations:
         protocol, task = _chosen(words, "protocol"), _chosen(words, "task")
         tasks = _in_file(f"protocol/{protocol}", "for_task", composer) if protocol else None
         if tasks and task and task not in tasks:
-            gone[protocol, task] += 1
+            skipped[protocol, task] += 1
         else:
             kept.append(words)
     if not kept:
         return combinations
-    for (protocol, task), runs in gone.items():
+    for (protocol, task), runs in skipped.items():
         note = f"+protocol={protocol} has no settings for task={task}"
         composer.notes[f"{note}: skipped ({counted(runs, 'run')})"] = None
     return kept
 
 
 def with_trained(combinations: list[list[str]], composer: Composer) -> list[list[str]]:
-    """Return the combinations whose models the source of the protocol has trained.
+    """Return the combinations of a protocol and a model that its paper has trained.
 
-    For a preset's own lists of protocols and of models, which then are no product.
+    This is for a preset that lists both protocols and models, and does not mean their product.
     """
     trained = dict[str, Any]()
     for protocol in {_chosen(words, "protocol") for words in combinations} - {""}:
@@ -120,9 +123,9 @@ def with_trained(combinations: list[list[str]], composer: Composer) -> list[list
 
 
 def with_first_seed(combinations: list[list[str]]) -> list[list[str]]:
-    """Return the combinations whose runner reads no clock, and of the others those of one seed.
+    """Return the combinations, those of a timed runner with only the first seed.
 
-    A preset's seeds are those of its trainings: a time does not depend on them.
+    The seeds of a preset are meant for its trainings, and a time does not depend on them.
     """
     first = _chosen(combinations[0], "seed")
     timed = {
@@ -137,11 +140,11 @@ def with_first_seed(combinations: list[list[str]]) -> list[list[str]]:
 
 
 def with_options(combinations: list[list[str]], composer: Composer) -> list[list[str]]:
-    """Return the combinations whose models have the options of mixers that words name, each once.
+    """Return the combinations whose models have the options of mixers that arguments set.
 
-    `-m model=cosformer,linformer model.mixer.variant=faithful,lra` asks for what there is: the
-    variants of Linformer, and cosFormer, which has none and is faithful, once. A word that no model
-    of the sweep knows stays, and is refused as everywhere.
+    For example, `-m model=cosformer,linformer model.mixer.variant=faithful,lra` gives three runs:
+    both variants of Linformer, and cosFormer once, as it has no variants and is always faithful.
+    An option that no model of the sweep has stays, and is refused later with a message.
     """
     if not any(word.lstrip("+").startswith(OF_MIXERS) for word in chain(*combinations[:1])):
         return combinations
@@ -150,7 +153,7 @@ def with_options(combinations: list[list[str]], composer: Composer) -> list[list
         for model in {_chosen(words, "model") for words in combinations}
     }
     existing = frozenset(chain(*(names or () for names in options.values())))
-    kept, gone = dict[tuple[str, ...], None](), Counter[tuple[str, str]]()
+    kept, skipped = dict[tuple[str, ...], None](), Counter[tuple[str, str]]()
     for words in combinations:
         model = _chosen(words, "model")
         names, foreign = options[model], dict[str, tuple[str, str]]()
@@ -159,12 +162,12 @@ def with_options(combinations: list[list[str]], composer: Composer) -> list[list
             name = key.removeprefix(OF_MIXERS).partition(".")[0]
             if key.startswith(OF_MIXERS) and name in existing and name not in (names or existing):
                 foreign[word] = name, value
-        lost = [word.lstrip("+") for word, option in foreign.items() if option != FAITHFUL]
-        if lost:
-            gone[model, lost[0]] += 1
+        lacking = [word.lstrip("+") for word, option in foreign.items() if option != FAITHFUL]
+        if lacking:
+            skipped[model, lacking[0]] += 1
         else:
             kept[tuple(word for word in words if word not in foreign)] = None
-    for (model, word), runs in gone.items():
+    for (model, word), runs in skipped.items():
         note = f"{word} is no option of model={model}"
         composer.notes[f"{note}: skipped ({runs} of the combinations)"] = None
     return [[*words] for words in kept]

@@ -1,4 +1,4 @@
-"""What a composed configuration holds at its top level, checked before anything reads it.
+"""Checks the top level of a composed configuration before anything reads it.
 
 The options inside the groups are typed by the constructors that take them: see
 `lra.composition.compose`.
@@ -23,7 +23,7 @@ LARGEST = 2**63 - 1
 
 
 class KeyRule(NamedTuple):
-    """What a key takes."""
+    """Which values a key accepts: in words for messages, and as a test."""
 
     words: str
     suits: Callable[[Any], bool]
@@ -159,10 +159,10 @@ def _check_part(name: str, value: Any) -> None:
 
 
 class ReportChoice(NamedTuple):
-    """What a configuration says of the report at the end."""
+    """What a configuration says about the report at the end of a sweep."""
 
     write: bool | None
-    """None: after a sweep of several."""
+    """Whether to write one; None: only after a sweep of several runs."""
     style: str | None
 
     @classmethod
@@ -175,9 +175,9 @@ class ReportChoice(NamedTuple):
 
 
 def long_forms(words: Sequence[str]) -> list[str]:
-    """Return the words of a command with `report=true` as `report.write=true` beside a style.
+    """Return the arguments of a command; with a style, `report=true` becomes `report.write=true`.
 
-    Alone it stands for the whole key, in which a style has no place.
+    Without a style, `report=true` sets the whole key `report`, which then has no room for one.
     """
     if not any(word.startswith("report.") for word in words):
         return [*words]
@@ -200,9 +200,9 @@ def _check_key(key: str, value: Any, rule: KeyRule) -> None:
 
 
 def storable(value: Any, where: str = "", depth: int = 0) -> None:
-    """Raise ConfigError for what a result's JSON cannot hold, naming its key.
+    """Raise ConfigError, with the key, for a value that cannot be stored as JSON with the results.
 
-    Numbers must be finite, whole numbers fit 64 bits, text must be text, keys of mappings too.
+    Numbers must be finite, whole numbers must fit 64 bits, and text and keys must be valid Unicode.
     """
     for key, leaf in _leaves(value, where, depth):
         if leaf is None or isinstance(leaf, bool):
@@ -225,6 +225,7 @@ def storable(value: Any, where: str = "", depth: int = 0) -> None:
 
 
 def _leaves(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and the value of everything in a tree that is no list or mapping."""
     if depth > DEEPEST:
         raise ConfigError(f"{where[:80]}: nested deeper than {DEEPEST} levels; make it flatter")
     if isinstance(value, Mapping):
@@ -240,6 +241,7 @@ def _leaves(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _is_text(text: str) -> bool:
+    """Return whether a text can be written as UTF-8, that is has no surrogate halves."""
     return text.isascii() or not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text)
 
 

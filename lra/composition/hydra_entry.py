@@ -1,8 +1,8 @@
-"""The words after `lra run`, through Hydra, to resolved configurations.
+"""From the arguments of `lra run`, through Hydra, to resolved configurations.
 
-Nothing is executed here and nothing is written: the combinations are collected, so that the sweep
-as a whole can be listed, split and run side by side. Launchers and sweepers of others, which start
-each combination by itself, are refused.
+This module runs nothing and writes nothing. It collects all combinations of a sweep, so that the
+sweep can be listed, split and run side by side. Launchers and sweepers of other packages, which
+would start each combination by itself, are refused.
 """
 
 import argparse
@@ -49,24 +49,27 @@ NO_SEARCH = "none"
 MULTIRUN = ("-m", "--multirun")
 INFO = ("all", "config", "defaults", "searchpath")
 STEERING = ("Cc", "Cs", "Zl", "Zp")
-"""Categories of characters that no word has: controls, ends of lines, halves of UTF-16."""
+"""Unicode categories that no argument may have: control characters, line ends, surrogates."""
 LONGEST_WORD = 10_000
 """Characters; a longer one would take Hydra seconds to read."""
 BASIC = {"launcher": "BasicLauncher", "sweeper": "BasicSweeper"}
-"""What is replaced by collecting."""
+"""Hydra's own launcher and sweeper, which this module replaces; any other is refused."""
 PATH = "hydra.searchpath="
 
 
 @still_running("reading the configuration", first_s=2.0, piped=False)
 def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
-    """Return what the command line asks for; empty where Hydra only printed something.
+    """Return a configuration for each run that the command line asks for.
+
+    The list is empty if the command only prints something, as with --cfg or --hydra-help.
 
     Args:
-        argv: The words after `lra run`.
-        models: Whether options that a model does not read give way; this needs torch.
+        argv: The arguments of `lra run`.
+        models: Whether options of files that have no effect in a run are put back to their
+            defaults: see `lra.composition.unread_options`. This builds models, and so needs torch.
 
     Raises:
-        ConfigError: unknown group, option, key, or malformed words, with near matches.
+        ConfigError: unknown group, option or key, with similar names, or a malformed argument.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     flags = _flags(argv)
@@ -102,19 +105,20 @@ def entries(argv: Sequence[str], *, models: bool = True) -> list[Composed]:
 
 
 def composed(runs: Sequence[Sequence[str]], place: Mapping[str, str]) -> list[Composed]:
-    """Return the configurations of runs whose words were composed before, with others among them.
+    """Return the configurations of the trials of a search.
 
-    They may be those of a stored search: what they name is not what a command names.
+    Their arguments come from a stored search. A package that only they name is not imported: the
+    user's command has to name it.
 
     Args:
-        runs: The words of each.
+        runs: The arguments of each run.
         place: Where files of the user's own are: see `lra.runners.records.Cell`.
 
     Raises:
-        NotNamed: They name a package that was not named here.
+        NotNamed: They name a package that no command of this process has named.
     """
-    folder, own = Path(place.get("folder", ".")), place.get("config_dir")
-    config_dir = None if own is None else str(folder / own)
+    folder, user_folder = Path(place.get("folder", ".")), place.get("config_dir")
+    config_dir = None if user_folder is None else str(folder / user_folder)
     with hydra_left_alone():
         os.environ["HYDRA_FULL_ERROR"] = "1"
         try:
@@ -139,7 +143,7 @@ def only_entry(words: Sequence[str]) -> Composed:
 
 @contextmanager
 def hydra_left_alone() -> Iterator[None]:
-    """Keep what Hydra knows of the program that calls us, which may be a program of Hydra's."""
+    """Restore Hydra's global state at the end: the calling program may use Hydra itself."""
     hydra, config, version = GlobalHydra.instance(), HydraConfig.instance(), VersionBase.instance()
     before = hydra.hydra, config.cfg, version.version_base
     name = "HYDRA_FULL_ERROR"
@@ -155,14 +159,19 @@ def hydra_left_alone() -> Iterator[None]:
 
 
 def files_of(config_dir: str | None, searched: Sequence[Path] = ()) -> Files:
-    """Return our files, those of a folder, of installed packages and of further folders."""
+    """Return the configuration files that arguments can choose from.
+
+    Args:
+        config_dir: A folder of the user's own, or None.
+        searched: Further folders, from `hydra.searchpath`.
+    """
     own = [] if config_dir is None else [Path(config_dir)]
     others = [*own, *extensions().values(), *searched]
     return Files(others) if others else our_files()
 
 
 def _of_hydra(word: str) -> bool:
-    """Return whether a word is for Hydra itself."""
+    """Return whether an argument is for Hydra itself."""
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
@@ -181,14 +190,14 @@ def _searched(of_hydra: Sequence[str]) -> list[Path]:
 
 
 class _Words(argparse.ArgumentParser):
-    """Hydra's flags, refused in one line."""
+    """The parser of `lra run`, which raises ConfigError in place of printing its usage."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see `lra run --help` for the form of a command")
 
 
 def _flags(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the flags and the other words, wherever each of them stands."""
+    """Return the flags, such as -m, and the other arguments; their order is free."""
     parser = _Words(prog="lra run", add_help=False, allow_abbrev=False)
     say = parser.add_argument
     say(
@@ -239,10 +248,11 @@ def _flags(argv: Sequence[str]) -> argparse.Namespace:
 def _runs(
     composer: Composer, flags: argparse.Namespace
 ) -> tuple[list[list[str]], bool, Searched | None]:
-    """Return the words of each run, without Hydra's own, whether they are a sweep, or a search.
+    """Return the arguments of each run, whether these are a sweep, and the search if it is one.
 
-    Besides the flag, a word or a file may say `hydra.mode`; and a preset that names what is swept
-    is a sweep, unless `--run` asks for one run. A sweep that no word requests is noted.
+    A command is a sweep with -m, if an argument or a file sets `hydra.mode`, or if its preset names
+    what is swept and `--run` does not ask for a single run. A note tells the user about a sweep or
+    a search that no argument asks for.
     """
     hydra = composer.own_part(flags.overrides).hydra
     _check_basic(hydra)
@@ -284,7 +294,14 @@ def _runs(
 def _arms(
     composer: Composer, flags: argparse.Namespace, hydra: Any, typed: Sequence[Override]
 ) -> tuple[list[list[str]], Searched]:
-    """Return the words of each arm of a search, and what it searches over."""
+    """Return the arguments of each arm of a search, and the ranges that it searches over.
+
+    Args:
+        composer: Of the command.
+        flags: Of the command.
+        hydra: The part `hydra` of the configuration.
+        typed: The arguments that the user typed.
+    """
     every = [*_of_preset(composer, flags, hydra), *typed]
     ranged = [word for word in every if is_range(word)]
     ranges = {word.key_or_group: str(word.input_line).partition("=")[2] for word in ranged}
@@ -299,7 +316,8 @@ def _arms(
         )
     runs = _combinations(composer, flags, hydra, typed, ranged)
     options = composer.compose(runs[0])["search"]
-    # Of a preset that chooses a search, the words of a cell are to start none.
+    # The preset chooses the search, and the arguments of a cell contain the preset: search=none
+    # lets them stand for one run when somebody repeats that cell.
     named = any(word.startswith("search=") for word in flags.overrides)
     none = [] if named else [f"search={NO_SEARCH}"]
     arms = [[w for w in run if not w.startswith(("search=", "search."))] + none for run in runs]
@@ -307,7 +325,7 @@ def _arms(
 
 
 def _of_preset(composer: Composer, flags: argparse.Namespace, hydra: Any) -> list[Override]:
-    """Return the words of a preset's own sweep."""
+    """Return what a preset sweeps over, as arguments."""
     folders = [Path(flags.config_dir)] if flags.config_dir else []
     return [
         composer.parse(expand_sets(f"{key}={value}", folders))
@@ -322,7 +340,7 @@ def _combinations(
     typed: Sequence[Override],
     ranged: Sequence[Override] = (),
 ) -> list[list[str]]:
-    """Return the words of each combination of a sweep, those of `ranged` left out."""
+    """Return the arguments of each combination of a sweep, without those in `ranged`."""
     swept = [word for word in _of_preset(composer, flags, hydra) if word not in ranged]
     typed = [word for word in typed if word not in ranged]
     runs = expand([*swept, *typed])
@@ -361,6 +379,15 @@ def _composed(
     *,
     models: bool = True,
 ) -> list[Composed]:
+    """Compose and check the configuration of each run.
+
+    Args:
+        composer: Of the command.
+        runs: The arguments of each run.
+        config_dir: A folder of the user's own files, or None.
+        see_plugins: Gets the packages that a configuration names.
+        models: See `entries`.
+    """
     composed, here, memo = list[Composed](), str(Path.cwd()), Memo()
     pairs = list[tuple[Any, Any]]()
     place = {} if config_dir is None else {"config_dir": config_dir}

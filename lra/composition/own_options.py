@@ -38,7 +38,7 @@ def matching_options(
     names_of: Callable[[str], Sequence[str]],
     source: str,
 ) -> Tree:
-    """Return what a layer has for these choices, to be merged on top of it.
+    """Return what the tables of a layer set for the chosen task, model and runner.
 
     Args:
         layer: What one file sets, or the words of the command line; unresolved, plain.
@@ -65,7 +65,7 @@ def _entries(
     chosen: Mapping[str, str],
     names_of: Callable[[str], Sequence[str]],
 ) -> Iterator[tuple[str, Tree]]:
-    """Yield the entry of each table that is chosen, each of its parts checked, behind its place."""
+    """Yield the chosen entry of each table, checked: its place for messages, and the entry."""
     for table, group in TABLES.items():
         where, name = f"{before}{table}", chosen.get(group, "")
         of_names = _mapping(tables.get(table) or {}, where, "names, or {}")
@@ -93,7 +93,10 @@ def _mapping(value: Any, where: str, of: str) -> Tree:
 
 
 def by_option(config: Mapping[str, Any], entry: Any) -> Any:
-    """Return what an entry is for this configuration: itself, or what its option's value has."""
+    """Return an entry, or the part of it for the configuration's value of an option.
+
+    An entry that depends on an option is a mapping {option: {value: part}}: see above.
+    """
     if not isinstance(entry, Mapping):
         return entry
     ((option, values),) = entry.items()
@@ -104,7 +107,7 @@ def by_option(config: Mapping[str, Any], entry: Any) -> Any:
 
 
 def without(layer: Tree, path: Sequence[str]) -> Tree:
-    """Return a copy without what lies at `path`, or `layer` where nothing does."""
+    """Return a copy of a layer without the value at `path`; the layer itself if there is none."""
     head, *rest = path
     if head not in layer:
         return layer
@@ -115,7 +118,7 @@ def without(layer: Tree, path: Sequence[str]) -> Tree:
 
 
 def tree_at(key: str, value: Any) -> Tree:
-    """Return the mapping in which a value lies at a dotted key."""
+    """Return nested mappings with a single value at a dotted key: a.b gives {a: {b: value}}."""
     for part in reversed(key.split(".")):
         value = {part: value}
     return dict(value)

@@ -1,10 +1,10 @@
-"""How a run stands to the protocol that it names: what departs from the source, and by whose hand.
+"""Finds how a run differs from the protocol that it names, the settings of a paper.
 
-A protocol's file says which models its source trained (`published_models`), and where the settings
-here cannot be the source's (`deviations`, a sentence by name), and what the source calls a model
-that an option makes (`called`). What other words of a command, or a
-preset, have changed of a protocol is found by comparing. All of it stands in labels of every row.
-What the scale makes small is one of these labels and no change.
+The file of a protocol says which models its paper trained (`published_models`), in which settings
+lra has to differ from the paper (`deviations`, a sentence by name), and what the paper calls a
+model that some option makes (`called`). What arguments of a command or a preset have changed is
+found by comparing. Every row has all of this in its labels. A smaller scale is one label of its
+own, and does not count as a change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ ADHOC = "adhoc"
 FULL = "full"
 """The scale at which nothing is reduced; until 0.1, `published`."""
 FIRST_LOOK = {"depth": 2, "width": 64, "heads": 2, "feed_forward_width": 128}
-"""The size that a run has where nobody chooses one."""
+"""The size of a model where neither an argument nor a file chooses one."""
 COMPARED = ("model", "task", "optim")
-"""Groups of which every option counts; of the others, those that the protocol sets."""
+"""Groups of which all options are compared; of other groups, only those that the protocol sets."""
 MICRO = "optim.micro_batch_size"
 PASSED_OVER = frozenset(
     {
@@ -34,9 +34,9 @@ PASSED_OVER = frozenset(
         "model.backbone.activation_checkpointing", "model.backbone.feed_forward_chunks",
     }
 )  # fmt: skip
-"""What changes no number; micro-batches do where statistics are theirs."""
+"""Options that change no number. Micro-batches do if statistics are computed over each of them."""
 MOST = 6
-"""Changes that a note spells out."""
+"""How many changes a note lists."""
 
 
 def marks(config: Mapping[str, Any]) -> dict[str, str]:
@@ -67,16 +67,20 @@ def scale(config: Mapping[str, Any]) -> str:
 
 
 def deviations(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the protocol's file says of this run's departures from its source, by name."""
+    """Return the sentences of the protocol about this run's deviations from its paper, by name."""
     sentences = config.get("deviations") or {}
     return {name: text for name, text in sorted(sentences.items()) if text is not None}
 
 
 def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what is not as one of our protocols has it: (its value, the value now) by key."""
+    """Return the options that differ from the protocol: (its value, the run's value) by key.
+
+    Only protocols that come with lra are compared. The options of one are those of its files at
+    the same scale, and a default that nothing reads in this run does not count as a change.
+    """
     name = str(config.get("protocol", NONE))
     if name not in _ours("protocol"):
-        return {}  # none, or one of the user's own, whose file may have changed since
+        return {}  # no protocol, or one of the user, whose file may have changed since the run
     chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
     published, layer = _published(name, scale(config), *chosen.values())
     changed = {}
@@ -85,7 +89,7 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
             continue
         theirs = flat(published.get(group, {}), group)
         ours = flat(node, group)
-        if group == "optim":  # whose files leave out what their optimiser does not have
+        if group == "optim":  # its files omit what their optimiser lacks: compare with defaults
             theirs, ours = ({**_USUAL, **options} for options in (theirs, ours))
             if ours["optim.statistics"] == Statistics.micro_batch:
                 for options, of in ((theirs, published), (ours, config)):
@@ -94,14 +98,15 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         for key in sorted(limits):
             if ours.get(key) != theirs.get(key) and not _incidental(key, config):
                 changed[key] = (theirs.get(key), ours.get(key))
-    gone = _gave_way(config, changed)
-    return {key: values for key, values in changed.items() if key not in gone}
+    unread = _unread_changes(config, changed)
+    return {key: values for key, values in changed.items() if key not in unread}
 
 
-def _gave_way(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]]) -> set[str]:
-    """Return which options of the protocol nothing reads, so that they are as nothing sets them.
+def _unread_changes(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]]) -> set[str]:
+    """Return the changed options that have no effect in this run, and so are at their defaults.
 
-    Positions that gave way are no such option: those in their place change numbers.
+    The kind of positions is never among them: where a family cannot have those of the protocol,
+    others take their place, and these change numbers.
     """
     whole, own = our_file("config"), our_file(f"model/{config['model']['name']}")
     usual = {f"model.backbone.{k}": v for k, v in whole["model"]["backbone"].items()} | _USUAL
@@ -117,7 +122,7 @@ def _gave_way(config: Mapping[str, Any], changed: Mapping[str, tuple[Any, Any]])
 
 
 def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what somebody at a keyboard should hear before runs under a protocol begin."""
+    """Return the sentences to print before runs begin that use a protocol or a smaller scale."""
     lines = [
         f"scale={name}: tasks, models and trainings differ from the publication; every row "
         "lists the differences"
@@ -134,9 +139,9 @@ def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def first_look(config: Mapping[str, Any]) -> str | None:
-    """Return what to say of a training of the default size; None of what somebody chose.
+    """Return a sentence of warning for a training of the small default size; None for any other.
 
-    A protocol and a preset choose, and a preset names its sweep.
+    With a protocol or a preset (which sets `sweep`) somebody has chosen the size: no warning.
     """
     backbone, steps = config["model"].get("backbone", {}), config["optim"].get("steps")
     if (
@@ -186,7 +191,7 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @lru_cache(maxsize=512)
 def _published(protocol: str, scale: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
-    """Return what files, protocol and scale give, and what the protocol alone sets."""
+    """Return two trees: what files, protocol and scale set together, and what the protocol sets."""
     whole = our_file("config")
     usual = {k: v for part in whole["defaults"] if isinstance(part, dict) for k, v in part.items()}
     chosen = {"task": task, "model": model, "runner": runner}
@@ -213,7 +218,7 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
 
 @cache
 def _ours(group: str) -> list[str]:
-    """Return the names of a group that come with the program, which stay while it runs."""
+    """Return the choices of a group that come with lra; they stay the same in one process."""
     return names(group)
 
 
@@ -235,6 +240,7 @@ def flat(node: Any, above: str) -> dict[str, Any]:
 
 
 def _incidental(key: str, config: Mapping[str, Any]) -> bool:
+    """Return whether a key is an option of the task that changes no number."""
     group, _, option = key.partition(".")
     if group != "task":
         return False

@@ -1,9 +1,10 @@
-"""What files set gives way where nothing reads it; what a word of the command sets is refused.
+"""Puts options that files set and that have no effect in a run back to their defaults.
 
 The file of a family, a protocol or a preset is meant for many runs. In some of them an option that
-it sets has nothing to act on: `pooling` where every token is answered, `qkv_bias` in a family
-without queries, `betas` of another optimiser, `positions=rotary` in a family that does not apply
-them. It is then put back to what the family's own file says, or to its default.
+it sets has no effect: `pooling` where every token has an answer, `qkv_bias` in a family without
+queries, `betas` of another optimiser, `positions=rotary` in a family that does not apply them. It
+is then put back to what the family's file says, or to its default. Where an argument of the command
+sets such an option, it stays as it is, and the command is refused later.
 """
 
 from collections.abc import Sequence
@@ -33,18 +34,19 @@ from lra.tasks.errors import NotPrepared
 
 BACKBONE = "model.backbone"
 OF_FAMILY = ("head_width", "qkv_bias", "output_bias", "memory", "evaluation_memory")
-"""Options of the backbone of which a family's layers say whether they read them."""
+"""Options of the backbone that only some families read."""
 OF_FILE = ("pooling", "positions")
-"""Options of the backbone that go back to what the family's file says, which changes numbers."""
+"""Options of the backbone that are put back to the value of the family's file. Such a value has an
+effect on numbers."""
 
 
 def without_unread(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
-    """Return a configuration in which what nothing reads has given way.
+    """Return a configuration in which options without effect have their defaults again.
 
     Args:
-        config: Of one run; what is wrong in it is left to those that read it.
-        words: Of the command line.
-        memo: Of the sweep: what follows from equal parts is found once.
+        config: The configuration of one run; errors in it are reported later by what reads it.
+        words: The arguments of the command, whose options stay as they are.
+        memo: Objects that the runs of the sweep share, so that equal parts are examined once.
     """
     while found := _found(config, words, memo):
         config = reduce(merge_trees, (tree_at(key, value) for key, value in found.items()), config)
@@ -52,7 +54,7 @@ def without_unread(config: Tree, words: Sequence[str], memo: Memo) -> Tree:
 
 
 def notes(pairs: Sequence[tuple[Tree, Tree]]) -> list[str]:
-    """Return a sentence for each option that gave way to another value, which changes numbers.
+    """Return a sentence for each option that was put to another value with an effect on numbers.
 
     Args:
         pairs: A configuration of each run, before and after `without_unread`.
@@ -95,7 +97,7 @@ def _run(config: Tree, memo: Memo) -> Run:
 
 
 def _beside_others(config: Tree) -> Tree:
-    """Return options that have nothing to act on next to others of their group."""
+    """Return options without effect because of another option of the same group, with defaults."""
     from lra.models.backbone.config import NEEDS, BackboneConfig
 
     found: Tree = {}
@@ -110,7 +112,7 @@ def _beside_others(config: Tree) -> Tree:
 
 
 def _of_task(config: Tree, memo: Memo) -> Tree:
-    """Return options of the backbone that the task never reads."""
+    """Return options of the backbone that have no effect on this task, with their defaults."""
     from lra.models.backbone.assembly import OF_TASK
     from lra.models.backbone.config import BackboneConfig
 
@@ -126,7 +128,10 @@ def _of_task(config: Tree, memo: Memo) -> Tree:
 
 
 def _of_family(config: Tree, memo: Memo, words: Sequence[str]) -> Tree:
-    """Return options that the family has no use for, as building it without contents tells."""
+    """Return options without effect in this family, with their defaults.
+
+    The model is built without contents: a family raises `Idle` for an option that it does not read.
+    """
     import torch
 
     from lra.models.backbone.config import BackboneConfig

@@ -1,7 +1,8 @@
-"""A warm-up that no word names ends with the steps.
+"""Shortens a warm-up that is longer than the training.
 
-Presets and defaults are meant for their own number of steps. Where a run has fewer than the warm-up
-that a file gives, it warms up to its last step, and says so; one named by hand stays as it is.
+The warm-up of a preset or a default is meant for a certain number of steps. If a run has fewer
+steps than its warm-up, the warm-up is cut to all steps of the run, and a note says so. A warm-up
+that an argument sets stays as it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,12 @@ from lra.composition.own_options import TABLES
 
 PATHS = ("optim", "runner.pretraining.optim")
 FREE = ("rsqrt", "inverse_sqrt")
-"""Schedules whose rate follows from a warm-up of any length: published ones end within it."""
+"""Schedules whose rate depends on the length of the warm-up also where a training ends within it,
+as some published ones do: it is never cut."""
 
 
 def by_hand(option: str, words: Sequence[str]) -> bool:
-    """Return whether a word of the command line names an option, itself or in a mapping."""
+    """Return whether an argument of the command sets an option, directly or inside a mapping."""
     path, _, name = option.rpartition(".")
     for word in words:
         key, _, value = word.lstrip("+").partition("=")  # ~key names no value
@@ -31,16 +33,13 @@ def by_hand(option: str, words: Sequence[str]) -> bool:
 def cut_warm_up(
     optim: Any, above: Mapping[str, Any], words: Sequence[str], path: str
 ) -> int | None:
-    """Return the warm-up to put in the place of one that is longer than the steps.
+    """Return the steps to which a warm-up is cut, or None if it stays as it is.
 
     Args:
-        optim: The options at `path`, resolved; anything.
-        above: Those of the run, which hold where `path` is silent.
-        words: Those of the command line.
-        path: Of `PATHS`.
-
-    Returns:
-        None where the warm-up stays as it is.
+        optim: The options at `path`, resolved; a value that is no mapping is ignored.
+        above: The `optim` of the run, for options that are not at `path`.
+        words: The arguments of the command.
+        path: One of `PATHS`.
     """
     if not isinstance(optim, Mapping):
         return None
