@@ -260,8 +260,8 @@ def test_a_wrong_flag_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit, match="2"):
         main(["compare", "linear", "sdpa", "--sweeep", "mine"])
     assert capsys.readouterr().err == (
-        "lra compare: unrecognized arguments: --sweeep mine (did you mean --sweep?); run `lra compare "
-        "--help` to see its arguments\n"
+        "lra compare: unrecognized arguments: --sweeep mine (did you mean --sweep?); run `lra "
+        "compare --help` to see its arguments\n"
     )
 
 

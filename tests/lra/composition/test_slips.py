@@ -94,7 +94,7 @@ def of_brackets(draw: random.Random) -> tuple[str, str, str, list[str]]:
     key, _, value = good.partition("=")
     at = draw.randrange(len(value) + 1)
     wrong = value[:at] + draw.choice("[{}]('\"") + value[at:]
-    return good, f"{key}={wrong}", f"{key}={wrong}: ", ["as text it is"]
+    return good, f"{key}={wrong}", f"{key}={wrong}: ", ["for plain text write"]
 
 
 def of_shape(draw: random.Random) -> tuple[str, str, str, list[str]]:
