@@ -74,37 +74,57 @@ METRICS: dict[str, Metric] = {
     # what a trained model looks at
     "span": _metric("token", None, "how far a trained model reads; labels measure, layer, head"),
     "occlusion_agreement": _metric(
-        "fraction", None, "fraction of answers unchanged if all beyond `within` is hidden"
+        "fraction", None,
+        "fraction of answers unchanged if all beyond `within` is hidden",
     ),
-    "attention_mass": _metric("fraction", None, "weight of a region; labels region, bucket, layer"),
-    "attention_mass_error": _metric("fraction", None, "its standard error over sequences"),
+    "attention_mass": _metric(
+        "fraction", None,
+        "attention weight that a region gets; labels region, bucket, layer",
+    ),
+    "attention_mass_error": _metric(
+        "fraction", None,
+        "standard error of attention_mass over sequences",
+    ),
     "learned_span": _metric("token", None, "span that a head has learned; labels layer, head"),
-    "span_flops": _metric("flop", False, "counted, one pass over a window; label spans"),
-    "span_flops_per_token": _metric("flop", False, "by the span of each head; label spans"),
-    "attention_distance": _metric("token", None, "mean of |q - j| by weight; labels layer, head"),
+    "span_flops": _metric("flop", False, "counted operations of a pass over a window; label spans"),
+    "span_flops_per_token": _metric(
+        "flop", False,
+        "span_flops by the span of each head, per token; label spans",
+    ),
+    "attention_distance": _metric(
+        "token", None,
+        "mean of |q - j|, weighted by attention; labels layer, head",
+    ),
     "attention_within": _metric("fraction", None, "weight up to `within` away; labels layer, head"),
-    "attention_entropy": _metric("nat", None, "of a query's weights, mean; labels layer, head",
-                                 least=0.0),
+    "attention_entropy": _metric(
+        "nat", None,
+        "mean entropy of a query's attention weights; labels layer, head", least=0.0,
+    ),
     "attention_map": _metric("fraction", None, "weight in the query's square of the map; samples: "
                              "in every square; labels layer, row, positions (of a square)"),
     "singular_value_share": _metric("fraction", None, "sum of the largest quarter / of all; "
                                     "samples: of 1/64, 2/64, … of all; labels layer, head"),
     "projection_energy": _metric("fraction", None, "energy of W_Q W_K^T in a quarter of its "
                                  "dimensions; samples: in 1, 2, …; labels layer, head"),
-    "kernel_weight": _metric("fraction", None, "of the current token's tap, mean; samples: of "
-                             "every tap; labels layer, head, left"),
+    "kernel_weight": _metric(
+        "fraction", None,
+        "mean kernel weight of the current token; samples: of every position; labels layer, "
+        "head, left",
+    ),
     "kernel_deviation": _metric("fraction", None, "standard deviation of kernel_weight"),
-    "attention_similarity": _metric("1", None, "of two amino acids, correlation over heads of the "
-                                    "attention they receive; labels token, other, score",
-                                    least=-1.0,
-                                    most=1.0),
-    "substitution_correlation": _metric("1", True, "of attention_similarity with BLOSUM62",
-                                        least=-1.0,
-                                        most=1.0),
+    "attention_similarity": _metric(
+        "1", None,
+        "correlation over heads of the attention that two amino acids get; labels token, other, "
+        "score", least=-1.0, most=1.0,
+    ),
+    "substitution_correlation": _metric(
+        "1", True,
+        "correlation of attention_similarity with BLOSUM62", least=-1.0, most=1.0,
+    ),
     "keys_seen": _metric("token", None, "keys a query attends to; samples: of each key how many "
                          "share its weight, 0: hidden; labels layer, head, row, same"),
-    "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
-    "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
+    "source_accuracy": _metric("fraction", True, "accuracy of the model whose weights were copied"),
+    "source_loss": _metric("nat", False, "loss of the model whose weights were copied"),
     # a trained model made smaller; labels method, amount, stage
     "head_importance": _metric("1", None, "mean absolute d loss / d gate; labels layer, head"),
     "decomposition_error": _metric("ratio", False, "Frobenius norm of W - W~ / of W; label layer",
@@ -123,11 +143,19 @@ METRICS: dict[str, Metric] = {
     "examples_seen": _metric("1", None, "training examples used"),
     "tokens_seen": _metric("token", None, "tokens of the training windows of all stages"),
     "tokens_per_second_per_device": _metric("token/s", True, "tokens_per_second / processes"),
-    "bytes_sent_per_step": _metric("B", False, "sent by one process, counted; all_reduce of b "
-                                   "bytes among n: 2 b (n - 1) / n"),
-    "bytes_sent_per_step_in_total": _metric("B", False, "sent by all processes together"),
-    "scaling_efficiency": _metric("ratio", True, "of n processes, paired samples: weak t1 / tn, "
-                                  "strong t1 / (n tn)", least=0.0),
+    "bytes_sent_per_step": _metric(
+        "B", False,
+        "counted bytes that one process sends; all_reduce of b bytes among n processes: 2 b (n "
+        "- 1) / n",
+    ),
+    "bytes_sent_per_step_in_total": _metric(
+        "B", False,
+        "bytes that all processes together send in a step",
+    ),
+    "scaling_efficiency": _metric(
+        "ratio", True,
+        "efficiency of n processes, paired samples: weak t1 / tn, strong t1 / (n tn)", least=0.0,
+    ),
     # of stored rows alone: no runner measures it any more
     "fitting_length": _metric("token", True, "longest sequence of which a training step fits into "
                               "the memory of its processes"),
@@ -138,12 +166,14 @@ METRICS: dict[str, Metric] = {
     "time_ratio": _metric("ratio", False, "model / reference, paired samples; label reference"),
     "processor_time": _metric("s", False, "of the same passes as time: seconds of the processors "
                               "over threads, or of the measuring thread, if more; median"),
-    "processor_time_ratio": _metric("ratio", False, "the same of the model / of the reference, "
-                                    "paired; label reference"),
+    "processor_time_ratio": _metric(
+        "ratio", False,
+        "processor_time of the model / of the reference, paired; label reference",
+    ),
     "tokens_per_second": _metric("token/s", True, "tokens of a batch / median time; in training, "
                                  "mean"),
     "peak_tensor_bytes": _metric("B", False, "peak bytes of live tensors during one pass"),
-    "reference_peak_tensor_bytes": _metric("B", False, "the same for the reference"),
+    "reference_peak_tensor_bytes": _metric("B", False, "peak_tensor_bytes of the reference"),
     "peak_tensor_bytes_ratio": _metric("ratio", False, "model / reference; label reference",
                                        least=0.0),
     "saved_bytes": _metric("B", False, "bytes of activations that autograd saves for backward"),
@@ -166,8 +196,14 @@ METRICS: dict[str, Metric] = {
     "waiting_share": _metric("fraction", False, "threads ready without a processor / clock, "
                              "of timed calls or of a training since it was last begun",
                              most=1e6),
-    "steal_share": _metric("fraction", False, "of all processors: taken by other virtual machines"),
-    "other_load": _metric("fraction", False, "of all processors: used by other processes"),
+    "steal_share": _metric(
+        "fraction", False,
+        "part of all processors' time that other virtual machines took",
+    ),
+    "other_load": _metric(
+        "fraction", False,
+        "part of all processors' time that other processes used",
+    ),
     "clock_share": _metric("fraction", None, "hertz of processors or GPU after / before timing",
                            most=1e6),
     "discarded_samples": _metric("1", None, "timed samples that are excluded; label unwatched"),
@@ -175,7 +211,10 @@ METRICS: dict[str, Metric] = {
     "prefill_time": _metric("s", False, "reading the context, to the first token's logits; median"),
     "first_token_time": _metric("s", False, "from the context to the first new token, median"),
     "token_time": _metric("s", False, "one more token for each text of the batch, median"),
-    "token_time_percentile": _metric("s", False, "percentile of those samples; label percentile"),
+    "token_time_percentile": _metric(
+        "s", False,
+        "percentile of the samples of token_time; label percentile",
+    ),
     "prefill_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over the prefill"),
     "state_bytes": _metric("B", False, "bytes that a batch remembers from one token to the next"),
     # compared with other implementations
@@ -188,17 +227,27 @@ METRICS: dict[str, Metric] = {
     # an approximation, compared with what it approximates; labels option, budget, target, layer
     "output_error": _metric("ratio", False, "Frobenius norm of (o - exact o) / that of exact o",
                             least=0.0, most=1e30),
-    "matrix_error": _metric("ratio", False, "output_error with v = identity, that of the matrix",
-                            least=0.0, most=1e30),
-    "topk_mass_recall": _metric("fraction", True, "recalled weight of the k heaviest keys, label "
-                                "k"),
-    "core_time": _metric("s", False, "one forward pass of the core alone, median of samples"),
-    "core_time_ratio": _metric("ratio", False, "core / SDPA, paired samples; label budget"),
+    "matrix_error": _metric(
+        "ratio", False,
+        "error of the attention matrix: output_error with v = identity", least=0.0, most=1e+30,
+    ),
+    "topk_mass_recall": _metric(
+        "fraction", True,
+        "part of the weight of the k heaviest keys that is recovered; label k",
+    ),
+    "core_time": _metric("s", False, "one pass of the attention function alone, median of samples"),
+    "core_time_ratio": _metric(
+        "ratio", False,
+        "attention function / SDPA, paired samples; label budget",
+    ),
     # a search over options; labels study, trial, rung
     "trial_score": _metric("1", None, "label metric on validation, mean over search seeds; label "
                            "better: higher or lower", least=-1e39, most=1e39),
     "trial_steps": _metric("1", False, "optimiser steps of a trial, all of its seeds together"),
     "trial_time": _metric("s", False, "train_time of a trial, all seeds together", least=0.0),
-    "trial_multiply_adds": _metric("1", False, "counted, of a trial's training steps, all seeds"),
+    "trial_multiply_adds": _metric(
+        "1", False,
+        "counted multiply-adds of all training steps of a trial, all seeds",
+    ),
     "chosen_trial": _metric("1", None, "number of the trial that validation chose; 0: untuned"),
 }  # fmt: skip

@@ -189,8 +189,8 @@ class Store:
             return matches[0]
         if matches:
             raise UnknownCell(
-                f"{prefix!r} is the beginning of {len(matches)} runs: {some(matches)}; give "
-                "more digits"
+                f"{prefix!r} is the beginning of {len(matches)} runs: {some(matches)}; type more "
+                "digits of the key"
             )
         near = get_close_matches(prefix, [key[: len(prefix)] for key in keys], n=5, cutoff=0.5)
         nearest = [key for key in keys if key[: len(prefix)] in near]

@@ -2,6 +2,6 @@
 
 if __name__ != "lra.tasks":
     raise ImportError(
-        "tasks is a part of lra, which is imported as lra.tasks; to import one of "
-        "your own, put the folder that holds it into PYTHONPATH"
+        "tasks is a part of lra, which is imported as lra.tasks; to import a package of yours "
+        "with this name, put the folder that contains it into PYTHONPATH"
     )

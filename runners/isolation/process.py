@@ -181,7 +181,10 @@ class Child:
 
     def __init__(self, job: Job, taken: Taken) -> None:
         if len(taken) != job.processes:
-            raise ValueError(f"{job.processes} processes need as many places: got {len(taken)}")
+            raise ValueError(
+                f"{job.processes} processes need as many places of processor cores: got "
+                f"{len(taken)}"
+            )
         self.job, self.taken = job, taken
         self._victims = oom_kills()
         self.ending: Ending | None = None

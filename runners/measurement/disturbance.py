@@ -143,9 +143,13 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
         ("memory ran short", shares.memory_stall, LIMIT),
         ("pages read from disk", float(shares.faults), 0.0),
         (WAITED, shares.waiting if alone else None, LIMIT),
-        ("its processor was taken away", None if on_gpu else shares.absent, LIMIT),
-        ("processor taken by another virtual machine", shares.steal, steal_limit),
-        ("load of other processes", None if on_gpu else shares.other_load, others_limit),
+        (
+            "its processor was given to another virtual machine",
+            None if on_gpu else shares.absent,
+            LIMIT,
+        ),
+        ("processor taken by another virtual machine", shares.steal, stolen),
+        ("load of other processes", None if on_gpu else shares.other_load, used),
     )
     for words, share, limit in causes:
         if share is not None and share > limit:

@@ -91,7 +91,9 @@ def check_typical(typical: Mapping[str, float]) -> None:
     """Refuse rates that are incomplete, unknown or no rates. Raises ValueError."""
     if typical and set(typical) != set(TYPICAL):
         odd = sorted(set(typical) ^ set(TYPICAL))
-        raise ValueError(f"typical: {odd} missing or unknown; wanted {{}} or {', '.join(TYPICAL)}")
+        raise ValueError(
+            f"typical: {odd} is missing or unknown; wanted {{}} or {', '.join(TYPICAL)}"
+        )
     for name, value in typical.items():
         if (
             not isinstance(value, int | float)

@@ -141,7 +141,7 @@ def _too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
     there = processor_words(len(usable_cores()))
     return (
         f"hardware.processes: got {processes}, with "
-        f"hardware.training_threads={hardware.training_threads} each; this process has {there}, "
-        f"enough for {most}; wanted at most {most}, or hardware.training_processes=1, with "
-        "which all of them share the cores"
+        f"hardware.training_threads={hardware.training_threads} each; this machine gives lra "
+        f"{there}, which are enough for {most}; wanted at most {most}, or "
+        "hardware.training_processes=1, with which all of them share the cores"
     )

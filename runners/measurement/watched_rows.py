@@ -65,7 +65,7 @@ def over_limit(
         every[DISTURBED] = sample.reason
         waits = f" while the machine was disturbed ({sample.reason})"
     elif sample.reason:
-        waits = " (waits for other processes excluded)"
+        waits = " (without the time spent waiting for other processes)"
     reason = f"{what} took {seconds:.1f} s{waits}, the limit is {limit_s:g} s (runner.{option})"
     return Measurement(metric=metric, status=Status.skipped, reason=reason, labels=every)
 

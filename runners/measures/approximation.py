@@ -117,7 +117,8 @@ class Approximation(Timing, Runner):
         declared = about.get("approximation") or {}
         if not isinstance(declared, Mapping) or not {*declared} <= {"option", "budgets", "target"}:
             raise ValueError(
-                f"approximation: got {declared}; wanted a mapping of option, budgets and target"
+                f"approximation: got {declared}; wanted a mapping with the keys option, budgets "
+                "and target"
             )
         options = dict(declared)
         if self.option is not None:

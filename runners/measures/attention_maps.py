@@ -90,7 +90,7 @@ class AttentionMaps(TrainedRunner):
         if not self.measures or len(set(self.measures)) < len(self.measures):
             raise ValueError(
                 f"measures: got {[str(m) for m in self.measures]}; wanted one or more of "
-                f"{', '.join(MapMeasure)}, each once"
+                f"{', '.join(MapMeasure)}, each named once"
             )
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
@@ -170,8 +170,8 @@ def attention_maps(
                 kernels.add(layer, left, taps, record.rows)
     for layer in cores.keys() - seen:
         reasons[layer] = (
-            f"{family(cores[layer])} takes more than queries, keys and values, so unit vectors "
-            "as values do not show its weights: choose another family"
+            f"{family(cores[layer])} needs more inputs than queries, keys and values, so its "
+            "weights cannot be read by passing unit vectors as values: choose another family"
         )
     sources: dict[MapMeasure, Callable[[], Iterator[Measurement]]] = {
         MapMeasure.projections: lambda: projection_rows(mixers),

@@ -129,8 +129,9 @@ def attention_mass(
             masses.clear()
     if not by_layer[min(by_layer)]:
         raise Unsupported(
-            f"the {config.split} split is too short to fill the memories of {config.batch_size} "
-            f"streams: lower runner.batch_size, or the memory of {memory} tokens (task.memory)"
+            f"the {config.split} split is too short for {config.batch_size} texts in parallel "
+            f"that each fill the memory: lower runner.batch_size, or the memory of {memory} "
+            "tokens (task.memory)"
         )
     every = {str(layer): torch.cat(parts) for layer, parts in by_layer.items()}
     if len({mass.shape for mass in every.values()}) == 1:

@@ -193,7 +193,9 @@ class Compress(Timing, TrainedRunner):
         if self.amounts is None:
             return
         if not self.amounts or sorted(set(self.amounts)) != self.amounts:
-            raise ValueError(f"amounts are one or more, ascending: got {self.amounts}")
+            raise ValueError(
+                f"amounts must be one or more numbers in ascending order: got {self.amounts}"
+            )
         for share in self.amounts:
             if self.method is CompressionMethod.magnitude:
                 check_sparsity(share)

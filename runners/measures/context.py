@@ -69,8 +69,8 @@ class LossByContext(TrainedRunner):
             )
         if fixed is not None and self.longest is not None:
             raise ValueError(
-                "longest limits the contexts that are chosen automatically: got "
-                f"contexts={fixed} and longest={self.longest}; set one of them to null"
+                f"longest is the limit for contexts that lra chooses: got contexts={fixed} and "
+                f"longest={self.longest}; set one of them to null"
             )
         for name in ("longest", "step"):
             if (value := getattr(self, name)) is not None and value < 1:
@@ -207,7 +207,7 @@ def loss_by_context(
         if context > targets.positions[0]:
             reason = (
                 f"the {config.split} split has {len(targets.stream):,} tokens, but the first "
-                f"predicted token stands behind position {targets.positions[0]:,}: shorten "
+                f"predicted token comes after position {targets.positions[0]:,}: use shorter "
                 "runner.contexts"
             )
             yield Measurement(metric="loss", status=Status.skipped, reason=reason, labels=every)

@@ -100,7 +100,7 @@ class Decode(Runner):
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"lengths: got {self.lengths}; wanted one or more positive numbers")
         if not self.modes:
-            raise ValueError("modes is empty: wanted state, recompute or both")
+            raise ValueError("modes: got an empty list; wanted state, recompute or both")
         for name, least, why in (
             ("batch_size", 1, "texts written at the same time"),
             ("timed_tokens", 20, "a 95th percentile needs as many"),

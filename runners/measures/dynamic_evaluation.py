@@ -70,7 +70,10 @@ class DynamicEvaluation(TrainedRunner):
         """Refuse values that make no sense, each with the way out."""
         check_least(0, learning_rate=self.learning_rate, decay=self.decay)
         if self.decay > 1:
-            raise ValueError(f"decay is a fraction of the way back, at most 1: got {self.decay}")
+            raise ValueError(
+                "decay is the fraction by which weights return to the trained ones after each "
+                f"update, at most 1: got {self.decay}"
+            )
         check_positive(epsilon=self.epsilon)
         check_least(
             1,
@@ -81,7 +84,8 @@ class DynamicEvaluation(TrainedRunner):
         for split in self.splits:
             if split not in SPLITS[1:] or self.splits.count(split) > 1:
                 raise ValueError(
-                    f"splits: got {split!r}; wanted some of {', '.join(SPLITS[1:])}, each once"
+                    f"splits: got {split!r}; wanted one or more of {', '.join(SPLITS[1:])}, each "
+                    "named once"
                 )
         for sentence in idle(NEEDS, vars(self), defaults(DynamicEvaluation)).values():
             raise ValueError(sentence)
@@ -139,8 +143,8 @@ def dynamic_evaluation(
     """
     if task.spec.kind is not Kind.language_modelling:
         raise Unsupported(
-            f"dynamic evaluation needs a text: got task={task.spec.name}, which is a task of "
-            f"{task.spec.kind}; choose language modelling"
+            f"dynamic evaluation needs a long text: got task={task.spec.name}, which is a task of "
+            f"{task.spec.kind}; choose a language-modelling task"
         )
     if hardware.precision is Precision.float16:
         raise Unsupported(

@@ -97,7 +97,7 @@ def fit_weights(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
                 )
             raise Unsupported(
                 f"{name} has another shape at this length than in training, {trained}: choose a "
-                "family without parameters along the length"
+                "family whose parameters are the same at every length"
             )
     model.load_state_dict(dict(weights))
     return model

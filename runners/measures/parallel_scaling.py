@@ -84,7 +84,7 @@ class ParallelScaling(Timing, Runner):
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"lengths: got {self.lengths}; wanted one or more positive numbers")
         if not self.modes:
-            raise ValueError("modes is empty: wanted weak, strong or both")
+            raise ValueError("modes: got an empty list; wanted weak, strong or both")
 
     def passes(self, work: Work) -> Sequence[Passes]:
         """Refuse a batch that leaves a process without rows; the time of a step is unknown.
@@ -190,8 +190,8 @@ def batch_of(load: ScalingLoad, length: int, hardware: HardwareProfile) -> int:
     sequences = single * processes if load is ScalingLoad.weak else single
     if sequences < processes:
         raise Unsupported(
-            f"{processes} devices cannot share {sequences} sequences of {length:,} tokens: "
-            f"raise hardware.token_budget to {processes * length:,}"
+            f"{processes} devices need at least one sequence each: got {sequences} sequences of "
+            f"{length:,} tokens; raise hardware.token_budget to {processes * length:,}"
         )
     return sequences
 

@@ -79,13 +79,13 @@ def seen_keys(model: Backbone, *, positions: int, seed: int) -> Iterator[Measure
     """
     if not isinstance(model.stack, Stack):
         raise Unsupported(
-            f"{family(model.stack)} replaces the ordinary stack of layers, so there are no "
-            "layers whose pattern could be found one by one"
+            f"{family(model.stack)} arranges its layers itself, so the pattern of each layer "
+            "cannot be found"
         )
     if isinstance(model.stack, PooledStack):
         raise Unsupported(
-            "pooling gives the layers sequences of several lengths: set "
-            "model.backbone.pool_blocks=1"
+            "with pooling, layers read sequences of different lengths, so their patterns cannot "
+            "be compared: set model.backbone.pool_blocks=1"
         )
     model = model.double().eval()
     generator = torch.Generator().manual_seed(seed)

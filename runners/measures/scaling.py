@@ -91,7 +91,7 @@ class Scaling(Timing, Runner):
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"lengths: got {self.lengths}; wanted one or more positive numbers")
         if not self.modes:
-            raise ValueError("modes is empty: wanted forward, step or both")
+            raise ValueError("modes: got an empty list; wanted forward, step or both")
         if (self.batch is Batching.fixed) != (self.batch_size is not None):
             raise ValueError(
                 "batch=fixed needs a batch_size, and batch=token_budget needs batch_size=null: "

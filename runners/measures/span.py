@@ -75,13 +75,13 @@ class Span(Runner):
         if not self.measures or len(set(self.measures)) < len(self.measures):
             raise ValueError(
                 f"measures: got {[str(m) for m in self.measures]}; wanted one or more of "
-                f"{', '.join(SpanMeasure)}, each once"
+                f"{', '.join(SpanMeasure)}, each named once"
             )
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
         check_least(1, examples=self.examples, queries=self.queries, batch_size=self.batch_size)
         if not 0 < self.keeps <= 1:
-            raise ValueError(f"keeps is a fraction above 0, at most 1: got {self.keeps}")
+            raise ValueError(f"keeps are fractions above 0 and at most 1: got {self.keeps}")
 
     def starts_from(self) -> list[str]:
         """Return the training that must exist: that of the run's model."""
@@ -133,8 +133,8 @@ def span(
     """
     if task.spec.memory:
         raise Unsupported(
-            f"a memory of {task.spec.memory} tokens reaches beyond the window: to measure "
-            "spans, set task.regime=non_overlapping, task.memory=0"
+            f"with a memory of {task.spec.memory} tokens, answers depend on tokens before the "
+            "window: to measure spans, set task.regime=non_overlapping, task.memory=0"
         )
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
@@ -177,8 +177,8 @@ def _attention(
     for layer, core in cores.items():
         if (layer, 0) not in means:
             reasons[layer] = (
-                f"{family(core)} takes more than queries, keys and values, so unit vectors as "
-                "values do not show its weights: choose another family"
+                f"{family(core)} needs more inputs than queries, keys and values, so its weights "
+                "cannot be read by passing unit vectors as values: choose another family"
             )
     for reason in dict.fromkeys(reasons.values()):
         layers = [str(layer) for layer, why in reasons.items() if why == reason]
@@ -223,7 +223,7 @@ def _gradient(
     for part in queried:
         mean.add(gradient_spans(model, part))
     if not mean.count:
-        raise Unsupported("no answer depends on any token, because every gradient is zero")
+        raise Unsupported("every gradient is zero, so the span of this model is undefined")
     row_labels = labels | {"answers": str(mean.count)}
     yield Measurement(metric="span", value=mean.value, labels=row_labels)
 
@@ -237,7 +237,7 @@ def gradient_spans(model: Backbone, queried: QueriedBatch) -> Float[Tensor, " m"
     x, y = _through(model, queried)
     if y.shape[1] != x.shape[1]:
         raise Unsupported(
-            f"the stack answers {x.shape[1]} tokens with {y.shape[1]} others: an answer has no "
+            f"the model reads {x.shape[1]} tokens and returns {y.shape[1]}, so an answer has no "
             "position from which distances could be measured"
         )
     row = torch.arange(len(y), device=y.device)[:, None]

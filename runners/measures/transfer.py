@@ -63,9 +63,9 @@ class Transfer(TrainConfig, Runner):
         super().__post_init__()
         if (self.source is None) == (self.weights is None):
             raise ValueError(
-                f"weights come either from a source or from a file: got source={self.source}, "
-                f"weights={self.weights}; set source to a family and weights=null, or "
-                "source=null and weights to a file"
+                "transfer copies weights either from a model that it trains first (source) or "
+                f"from a file (weights): got source={self.source}, weights={self.weights}; set "
+                "source to a family and weights=null, or source=null and weights to a file"
             )
         if self.weights is not None and not Path(self.weights).is_file():
             raise ValueError(

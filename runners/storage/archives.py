@@ -28,7 +28,9 @@ def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
         hit = np.asarray(outcome.hit)
         nll = np.asarray(outcome.nll, dtype=np.float32)
         if f"{outcome.split}.index" in arrays:
-            raise ValueError(f"split {outcome.split!r} has two sets of outcomes: pass one")
+            raise ValueError(
+                f"outcomes of split {outcome.split!r} are passed twice: pass them once"
+            )
         if not index.shape == hit.shape == nll.shape or index.ndim != 1:
             raise ValueError(
                 f"outcomes of split {outcome.split!r} must be three vectors of one length: got "
@@ -57,8 +59,8 @@ def unpack_outcomes(path: Path) -> list[Outcomes]:
             return list(_unpacked(archive))
     except TORN as error:
         raise DamagedFile(
-            f"{path}: incomplete or foreign ({error}); move it and its rows file away, then rerun "
-            "the sweep"
+            f"{path}: this file is incomplete or belongs to another run ({error}); move it and "
+            "its rows file away, then rerun the sweep"
         ) from error
 
 
@@ -115,6 +117,8 @@ def check_parts(archive: Path | BinaryIO, path: Path) -> None:
     except TORN as error:
         if is_fault(error):
             raise
-        raise DamagedFile(f"{path}: incomplete or foreign ({error}); move it away") from error
+        raise DamagedFile(
+            f"{path}: this file is incomplete or belongs to another run ({error}); move it away"
+        ) from error
     if part is not None:
         raise DamagedFile(f"{path}: the checksum of {part} does not match; move it away")

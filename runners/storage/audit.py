@@ -114,7 +114,10 @@ def _check_file(
         for state in path.glob("*.pt"):
             try_read(check_archive, state)
     elif path.name.startswith("damaged-"):
-        leftovers.append(f"{path}: was set aside; remove it if nobody needs it any more")
+        left.append(
+            f"{path}: lra moved this file aside because it was damaged; remove it if you do not "
+            "need it"
+        )
     else:
         damaged.append(f"{path}: does not belong to a run; move it away")
 
@@ -138,5 +141,5 @@ def _abandoned_files(root: Path) -> list[str]:
     for path in sorted(root.glob("**/.*.tmp")):
         with suppress(FileNotFoundError):  # its writer has just finished and renamed it
             if path.lstat().st_mtime < oldest:
-                leftovers.append(f"{path}: left by a process that was killed; remove it")
+                leftovers.append(f"{path}: a process that was killed left this file; remove it")
     return leftovers

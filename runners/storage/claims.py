@@ -329,8 +329,8 @@ def strangers(folder: Path, *, remove: bool) -> list[str]:
                 if remove:
                     _put_aside(path, content.text)
     return [
-        f"{count:,} claims here are of {legible(str(Path(path).parent))}, {COPIED}: these runs "
-        "are free here"
+        f"{count:,} of the marks of running processes in this folder belong to "
+        f"{legible(str(Path(path).parent))}, {COPIED}: their runs can be started here"
         for path, count in counts.items()
     ]
 

@@ -68,7 +68,8 @@ class TrainConfig:
         for split in self.evaluate_splits:
             if split not in judged or self.evaluate_splits.count(split) > 1:
                 raise ValueError(
-                    f"evaluate_splits: got {split!r}; wanted some of {', '.join(judged)}, each once"
+                    f"evaluate_splits: got {split!r}; wanted one or more of {', '.join(judged)}, "
+                    "each named once"
                 )
         if self.keep is Keep.best and not self.evaluate_every_steps:
             raise ValueError("keep=best needs evaluate_every_steps above 0: got 0")
@@ -86,8 +87,8 @@ class TrainConfig:
             )
         if self.halved_windows and self.window_deviation is None:
             raise ValueError(
-                "halved_windows acts only together with window_deviation: got "
-                f"{self.halved_windows}; leave it at 0, or choose window_deviation"
+                "halved_windows has an effect only together with window_deviation: got "
+                f"{self.halved_windows}; leave it at 0, or set window_deviation"
             )
 
     def read(self, task: Task) -> Task:
@@ -135,8 +136,8 @@ def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneCo
         )
     if optim.label_smoothing and backbone.softmax == Softmax.adaptive:
         raise ValueError(
-            "label_smoothing needs the probability of every class, but softmax=adaptive "
-            f"computes probabilities of groups: got {optim.label_smoothing}; set it to 0, or "
+            "label_smoothing needs the probability of every class, but softmax=adaptive computes "
+            f"only some of them: got {optim.label_smoothing}; set it to 0, or "
             "model.backbone.softmax=full"
         )
     for stage in TrainingStages(config.stages, optim).parts:

@@ -69,8 +69,10 @@ def check_streams(
     """
     if not isinstance(task, WindowedTask) or (tokens := task.row_tokens(split, rows)) is None:
         return
-    streams = "1 stream" if rows == 1 else f"{rows} streams"
-    available = f"the {split} split of {task.spec.name} has {tokens:,} tokens for each of {streams}"
+    places = "the row" if rows == 1 else f"each of the {rows} rows"
+    available = (
+        f"the {split} split of {task.spec.name} has {tokens:,} tokens for {places} of a batch"
+    )
     memory = (
         stage_memory[1]
         if stage_memory

@@ -55,7 +55,9 @@ class DistillationLoss:
         if not self.temperature > 0:
             raise ValueError(f"temperature must be positive: got {self.temperature}; 2 is usual")
         if not 0 <= self.share <= 1:
-            raise ValueError(f"share must be from 0 (labels alone) to 1: got {self.share}")
+            raise ValueError(
+                f"share must be from 0 (learn from labels alone) to 1: got {self.share}"
+            )
         for name in ("hidden", "attention"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be 0 or more: got {getattr(self, name)}")
@@ -82,9 +84,9 @@ class Distillation:
             self.layers = paired_layers(student, teacher)
         if loss.hidden and student.config.width != teacher.config.width:
             raise Unsupported(
-                f"hidden states of width {student.config.width} are compared with those of the "
-                f"teacher, of width {teacher.config.width}: set model.backbone.width to it, or "
-                "runner.hidden_weight=0"
+                f"hidden states of the student have width {student.config.width} and those of the "
+                f"teacher width {teacher.config.width}, but their comparison needs equal widths: "
+                "set model.backbone.width to it, or runner.hidden_weight=0"
             )
         self.cores: list[dict[int, nn.Module]] = []
         if loss.attention and student.config.heads != teacher.config.heads:
@@ -173,13 +175,13 @@ def paired_layers(student: Backbone, teacher: Backbone) -> list[tuple[int, int]]
     for name, model in (("student", student), ("teacher", teacher)):
         if not isinstance(model.stack, Stack):
             raise Unsupported(
-                f"the {name} replaces the ordinary stack, so there are no layers to compare: "
-                "set runner.hidden_weight=0 and runner.attention_weight=0"
+                f"the {name} arranges its layers itself, so there are no layers to compare: set "
+                "runner.hidden_weight=0 and runner.attention_weight=0"
             )
         if len({*model.stack.blocks}) < len(model.stack.blocks):
             raise Unsupported(
-                f"several layers of the {name} are one module and cannot be distinguished: set "
-                "model.backbone.layer_groups=null, or runner.hidden_weight=0 and "
+                f"several layers of the {name} share one module, so lra cannot distinguish them: "
+                "set model.backbone.layer_groups=null, or runner.hidden_weight=0 and "
                 "runner.attention_weight=0"
             )
         depths.append(len(model.stack.blocks))

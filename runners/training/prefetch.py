@@ -148,8 +148,9 @@ def first_of(batches: Iterable[Batch], examples: int) -> Iterator[Batch]:
     for batch in batches:
         if batch.reset is not None:
             raise ValueError(
-                "the rows of a stream are evaluated together, so their number cannot be "
-                "limited: set runner.examples=null, runner.validation_examples=null"
+                "in this task a state continues from batch to batch, so the number of evaluated "
+                "rows cannot be limited: set runner.examples=null, "
+                "runner.validation_examples=null"
             )
         rows = batch.index < examples
         if bool(rows.all()):

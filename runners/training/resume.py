@@ -155,7 +155,9 @@ def _streams_fault(value: Any, step: Any, empty: Callable[[int], State]) -> str 
     try:
         return _state_differs(value, empty(step))
     except Unsupported as error:
-        return f"it has a state of streams, and this model has none: {error}"
+        return (
+            f"it has a state that continues from batch to batch, but this model has none: {error}"
+        )
 
 
 def _state_differs(value: Any, like: State) -> str | None:

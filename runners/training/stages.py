@@ -161,8 +161,8 @@ class TrainingStages:
             where = f"runner.stages[{number}]" if number < self.listed else "optim"
             if micro is not None and micro > rows:
                 raise ValueError(
-                    f"{where}.micro_batch_size={micro} is more than its batch of {rows} rows: "
-                    "lower it, or remove it"
+                    f"{where}.micro_batch_size={micro} is more than the batch of {rows} rows in "
+                    "this stage: lower it, or remove it"
                 )
             before = self.parts[-1] if self.parts else None
             part = TrainingStage(
@@ -234,9 +234,8 @@ class TrainingStages:
             option = f"{part.where}.length={part.length}"
             if not isinstance(task, WindowedTask):
                 raise ValueError(
-                    f"{option} needs a task that reads windows of a stream: got "
-                    f"task={task.spec.name}; remove length, or choose language modelling of a "
-                    "stream"
+                    f"{option} needs a task that reads windows of a long text: got "
+                    f"task={task.spec.name}; remove length, or choose a language-modelling task"
                 )
             if part.length > longest:
                 raise ValueError(
@@ -264,8 +263,8 @@ class TrainingStages:
                 raise ValueError(f"{part.where}: {error}") from error
             if first is None:
                 raise ValueError(
-                    f"{part.where}.batch_size={part.batch_size} is more than the training split "
-                    f"of {task.spec.name} has examples: lower it"
+                    f"{part.where}.batch_size={part.batch_size} is more than the number of "
+                    f"examples in the training split of {task.spec.name}: lower it"
                 )
 
 

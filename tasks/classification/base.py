@@ -31,13 +31,16 @@ LOCAL = (
     (
         "bag_of_tokens",
         1,
-        "counts tokens and ignores their order: a model at this level has learnt nothing about "
+        "counts tokens and ignores their order: a model with this score has learnt nothing about "
         "the sequence",
     ),
     (
         "ngrams",
         4,
-        "reads runs of at most 4 tokens: a model at this level has learnt nothing that spans more",
+        (
+            "reads groups of at most 4 neighbouring tokens: a model with this score may use no "
+            "longer context"
+        ),
     ),
 )
 """Baselines of all classification tasks: name, window, and what a score at this level means."""
@@ -201,8 +204,8 @@ class ClassificationTask(RowsTask):
             baseline(
                 "majority",
                 data.targets == guess,
-                f"always answers {guess}, the most frequent training label: a model at this level "
-                "has learnt nothing about its input",
+                f"always answers {guess}, the most frequent training label: a model with this "
+                "score has learnt nothing about its input",
             )
         ]
         for name, longest_run, sentence in LOCAL:

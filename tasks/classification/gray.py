@@ -106,8 +106,8 @@ class GrayTask(ClassificationTask):
                     "windows",
                     answers,
                     f"a small CNN averages over windows of {image_windows.WINDOW} x "
-                    f"{image_windows.WINDOW} pixels: a model at this level may have joined "
-                    "nothing that lies further apart",
+                    f"{image_windows.WINDOW} pixels: a model with this score may combine only "
+                    "pixels inside such a window",
                 )
             )
         return results

@@ -99,6 +99,6 @@ def unigram_baseline(
         name="unigram",
         accuracy=float(seen[int(counts.argmax())] / seen.sum()),
         outcomes=None,
-        sentence="knows how frequent each token is in train, and reads no context",
+        sentence="predicts each token by its frequency in the training split, without context",
         measures={"loss": loss, **derived(loss)},
     )

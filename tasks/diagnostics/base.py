@@ -277,15 +277,15 @@ class DiagnosticTask(RowsTask):
                 "majority",
                 split,
                 lambda tokens: np.full_like(tokens, guess),
-                f"always answers {self.token_text(guess)}, the most frequent answer of train: a "
-                "model at this level has learnt nothing",
+                f"always answers {self.token_text(guess)}, the most frequent answer of the "
+                "training split: a model with this score has learnt nothing",
             ),
             self.baseline(
                 "last_token",
                 split,
                 lambda tokens: best[tokens],
-                "reads only the token that is asked about, and answers what train has most "
-                "often there: a model at this level remembers nothing",
+                "reads only the token of the question, and gives its most frequent answer in the "
+                "training split: a model with this score remembers nothing",
             ),
         ]
 

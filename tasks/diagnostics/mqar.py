@@ -104,7 +104,7 @@ class MQAR(DiagnosticTask):
                 split,
                 lambda tokens: tokens[:, 2 * self.pairs - 1, None],
                 f"always answers the value of the last pair, correct for 1 of {self.pairs}: a "
-                "model at this level knows what a value is, but does not look up the key",
+                "model with this score recognises values, but does not look up the key",
             ),
         ]
 

@@ -76,8 +76,8 @@ class SelectiveCopy(DiagnosticTask):
                 "last_symbol",
                 split,
                 last_symbol,
-                "always answers the last symbol before the marks: correct for 1 of "
-                f"{self.items}, and for others by chance",
+                "always answers the last symbol before the marks, which is correct for 1 of "
+                f"{self.items} questions, and by chance for the others",
             ),
         ]
 

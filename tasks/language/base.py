@@ -267,7 +267,7 @@ class LanguageTask(StoredTask):
         """Return the windows of one epoch of all ranks, in batches of `rows`."""
         tokens, length = len(self.split(split).tokens), self.window(split)
         if tokens < 2:
-            raise ValueError(f"the {split} split has {tokens} tokens: wanted at least 2")
+            raise ValueError(f"the {split} split has {tokens} tokens; wanted at least 2")
         if split == "train" and not self.contiguous:
             return shuffled_windows(tokens, length=length, seed=seed)
         if split == "train" or self.regime is Regime.memory:

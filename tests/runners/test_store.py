@@ -89,7 +89,7 @@ def test_outcomes_out_of_order_are_refused_and_nothing_is_written(store, change,
 
 
 def test_two_outcomes_of_one_split_and_no_rows_at_all_are_refused(store):
-    with pytest.raises(ValueError, match="split 'test' has two sets of outcomes"):
+    with pytest.raises(ValueError, match="outcomes of split 'test' are passed twice"):
         store.write(make_cell(), measurements(), [outcomes(), outcomes()], ENVIRONMENT)
     with pytest.raises(ValueError, match="has no rows"):
         store.write(make_cell(), [], [], ENVIRONMENT)
@@ -264,7 +264,7 @@ def test_torn_outcomes_are_an_error_that_names_the_file(store):
     path = store.write(cell, measurements(), [outcomes(500)], ENVIRONMENT)
     archive = path.with_name("outcomes-aaa.npz")
     archive.write_bytes(archive.read_bytes()[:-30])
-    with pytest.raises(BadStore, match=r"outcomes-aaa\.npz: incomplete or foreign"):
+    with pytest.raises(BadStore, match=r"outcomes-aaa\.npz: this file is incomplete or belongs"):
         read_outcomes(store.root, cell.key)
 
 
@@ -305,7 +305,7 @@ def test_cells_are_found_by_the_beginning_of_their_key(store):
     assert store.find("7") == keys[2]
     assert store.find("3fa9c") == keys[0]
     assert store.find(keys[1]) == keys[1]
-    with pytest.raises(UnknownCell, match=r"beginning of 2 runs: 3fa9c.*give more digits"):
+    with pytest.raises(UnknownCell, match=r"beginning of 2 runs: 3fa9c.*type more digits"):
         store.find("3fa9")
     with pytest.raises(UnknownCell, match="begins with '3fa8c1'; near matches: 3fa9c1e0"):
         store.find("3fa8c1")

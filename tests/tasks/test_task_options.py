@@ -32,8 +32,8 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"side": 48}, "wanted one of 32, 64, 128, 256"),
         ({"canvas": 16}, "canvas=16"),
         ({"contour": 1}, "contour=1"),
-        ({"source": PathfinderSource.files}, "task.path is a set"),
-        ({"path": "x"}, "task.path is a set"),
+        ({"source": PathfinderSource.files}, "task.path names a set"),
+        ({"path": "x"}, "task.path names a set"),
         ({"test_examples": 0}, "test_examples=0"),
     ],
     Pixels: [

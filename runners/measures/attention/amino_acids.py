@@ -57,8 +57,8 @@ class AminoAcids:
         if still:
             names = ", ".join(AMINO_ACIDS[number] for number in still)
             raise Unsupported(
-                f"every head gives {names} the same weight, so there is no correlation: raise "
-                "runner.examples"
+                f"every head gives the same weight to {names}, so a correlation over heads is "
+                "undefined: raise runner.examples"
             )
         alike = torch.corrcoef(shares.T).clamp(-1, 1)
         scores = substitution_matrices.load(MATRIX)

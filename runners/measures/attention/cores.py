@@ -19,15 +19,17 @@ def core_of(mixer: nn.Module) -> Core:
     name = type(mixer).__name__
     if not isinstance(mixer, HasCore):
         raise Unsupported(
-            f"{name} has no core that takes queries, keys and values: choose another family"
+            f"{name} has no attention function that takes queries, keys and values: choose "
+            "another family"
         )
     core = mixer.attention_core()
     learned = [key for key, _ in cast(nn.Module, core).named_parameters()]
     if learned:
         raise Unsupported(
-            f"the core of {name} has learned parameters ({', '.join(learned)}), which only the "
-            "training of a whole model gives: choose options without them, for example "
-            "model.mixer.conv_kernel=0 or model.mixer.projection=frozen_jl"
+            f"the attention function of {name} has learned parameters ({', '.join(learned)}), and "
+            "this measurement uses an untrained function: choose options without such "
+            "parameters, for example model.mixer.conv_kernel=0 or "
+            "model.mixer.projection=frozen_jl"
         )
     return cast(Core, cast(nn.Module, core).eval().requires_grad_(False))
 

@@ -36,7 +36,7 @@ def recurrent_mixers(stack: nn.Module) -> dict[int, SegmentRecurrence]:
         )
     if len(set(map(id, recurrent.values()))) < len(recurrent):
         raise Unsupported(
-            "several layers are one module, so their calls cannot be distinguished: set "
+            "several layers share one module, so lra cannot distinguish their calls: set "
             "model.backbone.layer_groups=null"
         )
     return recurrent

@@ -27,8 +27,8 @@ def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
         for key, tuning in treatments.items():
             if key not in parameters:
                 raise ValueError(
-                    f"{name or type(module).__name__}.tuning() names {key!r}, which is none "
-                    f"of its parameters: {', '.join(sorted(parameters))}"
+                    f"{name or type(module).__name__}.tuning() names {key!r}, which is not a "
+                    f"parameter of this module: {', '.join(sorted(parameters))}"
                 )
             before, default = special.get(id(parameters[key]), Tuning()), Tuning()
             joined = (a if b == c else b for a, b, c in zip(before, tuning, default, strict=True))

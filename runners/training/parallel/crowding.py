@@ -19,6 +19,6 @@ def crowding_reason(ranks: Ranks, device: torch.device) -> str:
     if threads <= cores:
         return ""
     return (
-        f"{ranks.size} processes with {threads} threads in all share {cores} "
-        f"core{'' if cores == 1 else 's'}"
+        f"{ranks.size} processes with {threads} threads in total share {cores} "
+        f"core{('' if cores == 1 else 's')}"
     )

@@ -100,8 +100,9 @@ def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
 
     if optim.optimiser not in SHARDED or optim.tensor_clip is not None:
         raise Unsupported(
-            f"hardware.sharded=true: optim={optim.optimiser} needs whole weights, and each "
-            f"process stores a part: choose {', '.join(SHARDED)}, or hardware.sharded=false"
+            f"hardware.sharded=true: optim={optim.optimiser} needs whole weights, but each "
+            f"process stores only a part of them: choose {', '.join(SHARDED)}, or "
+            "hardware.sharded=false"
         )
     if any(isinstance(module, ReversibleStack) for module in model.modules()):
         raise Unsupported(

@@ -73,7 +73,8 @@ class Together(SynchronisedLoss):
         steps = self.ranks.gathered(step)
         if len({*steps}) > 1:
             raise RuntimeError(
-                f"the processes would resume at different steps, {steps}: wanted one for all"
+                f"the processes would resume at different steps, {steps}: wanted the same step "
+                "for all"
             )
         self.begun_s = spent_s
 

@@ -348,16 +348,15 @@ class ListOps(ClassificationTask):
             baseline(
                 "root_operator",
                 guesses == data.targets,
-                "answers from the first token alone, with the label that follows it most often "
-                "in training: a model at this level has learnt what the outermost operator "
-                "favours, and nothing that lies inside the list",
+                "reads only the first token, and answers the label that is most frequent in "
+                "training for it: a model with this score may use only the outermost operator",
             ),
             *(
                 baseline(
                     f"oracle_depth_{depth}",
                     listops_oracle.oracle_answers(data, depth, most_frequent),
-                    f"evaluates the operators down to depth {depth} and guesses the deeper "
-                    "ones: a perfect reader of so many levels would reach this",
+                    f"evaluates the operators down to depth {depth} and guesses the deeper ones: "
+                    "a model that reads so many levels perfectly would reach this score",
                 )
                 for depth in listops_oracle.DEPTHS
             ),

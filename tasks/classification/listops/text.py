@@ -97,7 +97,7 @@ def solve(tokens: Sequence[int] | Shaped[np.ndarray, " t"]) -> int:
             values = arguments.pop()
             if not open_operators or not values:
                 raise BadData(
-                    f"']' closes nothing or an empty list in {short_repr(decode(tokens))}"
+                    f"']' closes no list, or an empty list, in {short_repr(decode(tokens))}"
                 )
             arguments[-1].append(OPERATIONS[open_operators.pop()](values))
     if open_operators or len(arguments[0]) != 1:

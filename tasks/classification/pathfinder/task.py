@@ -137,8 +137,8 @@ class Pathfinder(GrayTask):
         self.source, self.drawing = source, drawing
         if (self.source is PathfinderSource.files) != (path is not None):
             raise ValueError(
-                f"task.path is a set of the archive, for source=files: got source={source}, "
-                f"path={path!r}; set both or neither"
+                "task.path names a set of pictures from the archive, for source=files: got "
+                f"source={source}, path={path!r}; set both or neither"
             )
         check_partial(partial, path is not None)
         if split is not Division.seeded and (path is None or data_seed):
@@ -301,7 +301,9 @@ class Pathfinder(GrayTask):
     def picture(self, split: str, index: int) -> pathfinder_trace.TracedPicture:
         """Draw a generated picture again, with what proves its label."""
         if self.path is not None:
-            raise ValueError("pictures from files come without the paths that prove their labels")
+            raise ValueError(
+                "pictures from files have no drawn paths that could prove their labels"
+            )
         return pathfinder_published.draw(self.style, self.data_seed, self._first(split) + index)
 
     def baselines(self, split: str) -> list[Baseline]:
@@ -314,8 +316,8 @@ class Pathfinder(GrayTask):
             baseline(
                 "disc_distance",
                 disc_distance.distance_answers(train, data, self._disc()),
-                "reads only how far apart the two discs lie: a model at this level may have "
-                "followed no path",
+                "reads only the distance between the two discs: a model with this score may use "
+                "no path",
             )
         )
         if self.path is None:
@@ -329,8 +331,8 @@ class Pathfinder(GrayTask):
             baseline(
                 "path_search",
                 np.array([pathfinder_trace.is_one_snake(picture) for picture in drawn]) == targets,
-                "follows the drawn snakes from one disc: every label is correct, and the task "
-                "has a solution",
+                "follows the drawn snakes from one disc: a score of 100 % shows that every label "
+                "is correct and the task has a solution",
             ),
             baseline(
                 "straightest_dashes",

@@ -87,7 +87,7 @@ def test_a_copy_shows_nobody_of_the_original_at_work_and_runs_its_cells(
     assert len(seen["notes"]) == 2
     assert str(original) in str(seen["notes"])
     assert main(["run", *TINY, f"results={other}", "sweep=some", "model=identity"]) == 0
-    assert f"claims here are of {original}" in capsys.readouterr().out
+    assert f"running processes in this folder belong to {original}" in capsys.readouterr().out
     seen = watched(other, capsys)
     assert (seen["done"], seen["left"]) == (1, 0)
 

@@ -10,7 +10,7 @@ from lra.reports.rows import prepare
 from lra.reports.sections.parallel import parallel_data, parallel_figure, parallel_rows
 from tests.reports.conftest import Report
 
-CROWDED = "3 processes with 3 threads in all share 2 cores"
+CROWDED = "3 processes with 3 threads in total share 2 cores"
 
 
 def cell(make, model, processes, mode="weak", *, bad=None, length=1024, **labels):

@@ -355,5 +355,7 @@ def test_wrong_counts_are_refused():
     quiet = {"on_message": lambda *_: None, "on_end": lambda *_: None}
     with pytest.raises(ValueError, match="processes: got 3; this machine has places for 2"):
         pool({3: []}, places=Places(seats(2)), **quiet)
-    with pytest.raises(ValueError, match="2 processes need as many places: got 1"):
+    with pytest.raises(
+        ValueError, match="2 processes need as many places of processor cores: got 1"
+    ):
         pool([Job(function=jobs.echo, argument=[], processes=2)], **quiet)

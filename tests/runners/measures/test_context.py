@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_a_row_with_the_reason():
         Status.ok, Status.unsupported, Status.skipped,
     ]  # fmt: skip
     assert "positions are trained parameters" in rows[12].reason
-    assert "shorten runner.contexts" in rows[10**6].reason
+    assert "use shorter runner.contexts" in rows[10**6].reason
     with torch.no_grad():
         learned.embedding.weight.fill_(torch.nan)
     (row,) = rows_of(learned, task, contexts=[4])

@@ -55,7 +55,10 @@ def test_processes_without_a_core_each_have_no_efficiency(tmp_path):
     execute(sweep, Volume.quiet)
     (planned,) = sweep.planned
     found = {row["metric"]: row for row in sweep.store.rows_of(planned.cell)}
-    gain, crowd = found["scaling_efficiency"], f"{many} processes with {many} threads in all share"
+    gain, crowd = (
+        found["scaling_efficiency"],
+        f"{many} processes with {many} threads in total share",
+    )
     assert (gain["status"], gain["value"]) == ("skipped", None)
     assert gain["reason"].startswith(crowd)
     assert found["tokens_per_second"]["labels"]["disturbed"].startswith(crowd)
@@ -75,7 +78,7 @@ def test_a_batch_that_has_no_sequence_for_each_process_is_refused():
 
 
 def test_loads_that_make_no_sense_are_refused():
-    with pytest.raises(ValueError, match="modes is empty: wanted weak, strong or both"):
+    with pytest.raises(ValueError, match="modes: got an empty list; wanted weak, strong or both"):
         ParallelScaling(modes=[])
     with pytest.raises(ValueError, match=r"lengths: got \[0\]"):
         ParallelScaling(lengths=[0])

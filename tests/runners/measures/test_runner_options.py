@@ -79,7 +79,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
     Decode: [
         ({"lengths": []}, "one or more positive numbers"),
         ({"lengths": [0]}, "got .0.; wanted one or more positive numbers"),
-        ({"modes": []}, "modes is empty"),
+        ({"modes": []}, "modes: got an empty list"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"timed_tokens": 19}, "timed_tokens must be at least 20 .*95th percentile.*: got 19"),
         ({"timed_prefills": 2}, "timed_prefills must be at least 3"),
@@ -90,8 +90,8 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
     ],
     DynamicEvaluation: [
         ({"learning_rate": -1.0}, "learning_rate must be at least 0: got -1"),
-        ({"decay": 1.5}, "decay is a fraction of the way back, at most 1: got 1.5"),
-        ({"splits": ["train"]}, "splits: got 'train'; wanted some of validation, test"),
+        ({"decay": 1.5}, "after each update, at most 1: got 1.5"),
+        ({"splits": ["train"]}, "splits: got 'train'; wanted one or more of validation, test"),
         ({"rule": "adam"}, "rule: got 'adam'; wanted one of sgd, rms"),
         ({"epsilon": 0.5}, "epsilon has no effect under rule=sgd"),
         ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
@@ -106,7 +106,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
     Scaling: [
         ({"lengths": []}, "one or more positive numbers"),
         ({"lengths": [0]}, "one or more positive numbers"),
-        ({"modes": []}, "modes is empty"),
+        ({"modes": []}, "modes: got an empty list"),
         ({"batch_size": 4}, "batch=fixed needs a batch_size"),
         ({"batch": Batching.fixed}, "batch=fixed needs a batch_size"),
         ({"timed_steps": 1}, "timed_steps must be at least 3: got 1"),
@@ -116,18 +116,21 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"split": "tset"}, "got 'tset'; wanted one of train"),
         ({"examples": 0}, "examples must be at least 1: got 0"),
         ({"queries": 0}, "queries must be at least 1: got 0"),
-        ({"keeps": 1.5}, "keeps is a fraction above 0, at most 1: got 1.5"),
+        ({"keeps": 1.5}, "keeps are fractions above 0 and at most 1: got"),
     ],
     TrainConfig: [
-        ({"evaluate_splits": ["tset"]}, "got 'tset'; wanted some of validation, test"),
+        ({"evaluate_splits": ["tset"]}, "got 'tset'; wanted one or more of validation, test"),
         (
             {"evaluate_splits": ["test", "test"]},
-            "got 'test'; wanted some of validation, test, each once",
+            "got 'test'; wanted one or more of validation, test, each named once",
         ),
         ({"keep": Keep.best}, "keep=best needs evaluate_every_steps above 0"),
         ({"log_every_steps": 0}, "log_every_steps must be at least 1: got 0"),
         ({"window_deviation": 0.0}, "window_deviation must be positive: got 0.0"),
-        ({"halved_windows": 0.1}, "halved_windows acts only together with window_deviation"),
+        (
+            {"halved_windows": 0.1},
+            "halved_windows has an effect only together with window_deviation",
+        ),
         (
             {"window_deviation": 1.0, "halved_windows": 1.0},
             "must be at least 0 and below 1: got 1.0",
@@ -141,7 +144,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"pretraining": {"optim": 5}}, "got optim=5; wanted options"),
         ({"evaluate_every_steps": 0}, "evaluate_first=true needs evaluate_every_steps above 0"),
         ({"validation_examples": 0}, "validation_examples must be at least 1: got 0"),
-        ({"evaluate_splits": ["train"]}, "got 'train'; wanted some of"),
+        ({"evaluate_splits": ["train"]}, "got 'train'; wanted one or more of"),
     ],
 }
 """Each with a pattern of its message."""

@@ -72,7 +72,9 @@ def test_a_tuning_for_no_parameter_is_an_error() -> None:
         def tuning(self) -> Mapping[str, Tuning]:
             return {"wieght": Tuning()}
 
-    with pytest.raises(ValueError, match="'wieght', which is none of its parameters: bias, weight"):
+    with pytest.raises(
+        ValueError, match="'wieght', which is not a parameter of this module: bias, weight"
+    ):
         build_optimiser(Wrong(2, 2), OptimConfig())
 
 

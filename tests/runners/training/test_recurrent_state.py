@@ -152,12 +152,12 @@ def test_softmax_trains_on_where_its_memory_is_full():
         (
             60,
             {},
-            r"task.memory=60 is .* test .* 44 tokens for each of 1 stream; type task.memory=44 or",
+            r"task.memory=60 is .* test .* 44 tokens for the row .*; type task.memory=44 or",
         ),
         (
             40,
             {"memory": 200},
-            r"model.backbone.memory=200 is .* train .* 192 tokens for each of 4 .*batch",
+            r"model.backbone.memory=200 is .* train .* 192 tokens for each of the 4 .*batch",
         ),
         (40, {"evaluation_memory": 45}, r"model.backbone.evaluation_memory=45 is .* has 44"),
     ],

@@ -210,7 +210,7 @@ def test_one_stage_like_the_rest_changes_nothing():
         ([{"steps": 6}, {"steps": 5}], r"take 11 steps .* optim.steps=10: type optim.steps=11"),
         (
             [{"steps": 2, "batch_size": 2, "micro_batch_size": 3}],
-            r"runner.stages\[0\]\.micro_batch_size=3 is more than its batch of 2",
+            r"runner.stages\[0\]\.micro_batch_size=3 is more than the batch of 2",
         ),
         (
             [{"steps": 2}, {"steps": 2, "length": 17}],

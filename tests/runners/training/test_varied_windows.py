@@ -95,7 +95,7 @@ def test_resume_goes_on_to_the_bit(tmp_path):
         (lambda: task_of(**TEXT, regime=Regime.non_overlapping, memory=0, contiguous=False), {},
          "got task.contiguous=false; set it to true"),
         (lambda: task_of(length=16), {}, "type task.evaluation_length=22 or more"),
-        (Tiny, {}, "needs a task that reads windows of a stream"),
+        (Tiny, {}, "needs a task that reads windows of a"),
         (lambda: task_of(**TEXT), {"stages": [{"steps": 2, "accumulate": 2}]},
          r"got runner.stages\[0\].accumulate=2; set it to 1"),
     ],

@@ -26,7 +26,9 @@ def test_times_of_a_training_whose_ranks_share_cores_are_marked(many: bool) -> N
     )  # fmt: skip
     found = {row.metric: row.labels.get("disturbed", "") for row in cost_rows(trainer)}
     why = (
-        f"{size} processes with {size * threads} threads in all share {cores} core" if many else ""
+        f"{size} processes with {size * threads} threads in total share {cores} core"
+        if many
+        else ""
     )
     times = ("train_step_time", "train_time", "tokens_per_second", "tokens_per_second_per_device")
     for metric in times:

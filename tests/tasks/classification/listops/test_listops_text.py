@@ -49,7 +49,7 @@ def test_vocabulary_is_pinned():
 
 @pytest.mark.parametrize("text", ["[MAX 2", "2 3", "[MAX ]", "]", "", "[MAX 2 ] ]"])
 def test_solver_refuses_what_is_no_tree(text):
-    with pytest.raises(BadData, match=r"closed tree|closes nothing"):
+    with pytest.raises(BadData, match=r"closed tree|closes no list"):
         solve(encode(text))
 
 
