@@ -73,12 +73,12 @@ def test_a_batch_is_as_large_as_its_load_says(load, wanted):
 
 def test_a_batch_that_has_no_sequence_for_each_process_is_refused():
     hardware = HardwareProfile(name="x", processes=4, token_budget=128)
-    with pytest.raises(Unsupported, match="4 devices cannot share 1 sequences of 128 tokens"):
+    with pytest.raises(Unsupported, match="got 1 sequences of 128 tokens"):
         batch_of(ScalingLoad.strong, 128, hardware)
 
 
 def test_loads_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="modes: got an empty list; wanted weak, strong or both"):
         ParallelScaling(modes=[])
-    with pytest.raises(ValueError, match=r"lengths: got \[0\]"):
+    with pytest.raises(ValueError, match=r"got .0.*positive numbers"):
         ParallelScaling(lengths=[0])
