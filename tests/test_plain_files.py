@@ -18,8 +18,8 @@ from lra.conf.plain_files import (
 LONG = b"9" * 400
 WRONG = {
     b"": "not JSON", b"\xff": "not JSON", b"[" * 100_000: "not JSON", LONG * 20: "not JSON",
-    b'{"a": NaN}': "NaN is no number", b'{"a": 1e999}': "1e999 is no number",
-    b'{"a": -1e999}': "-1e999 is no number", LONG: "beyond 64 bits",
+    b'{"a": NaN}': "NaN is not a number", b'{"a": 1e999}': "1e999 is not a number",
+    b'{"a": -1e999}': "-1e999 is not a number", LONG: "beyond 64 bits",
     b'{"a": 18446744073709551616}': "beyond 64 bits", b'{"a": 1, "a": 2}': "'a' occurs twice",
     b"[" * 61 + b"]" * 61: "nested deeper than 60", b'"\\ud800"': "incomplete characters",
 }  # fmt: skip

@@ -82,7 +82,9 @@ def test_a_launcher_that_a_file_names_is_refused_too(tmp_path: Path) -> None:
     file.write_text(
         "# @package _global_\nhydra: {launcher: {_target_: hydra_plugins.elsewhere.Elsewhere}}\n"
     )
-    with pytest.raises(ConfigError, match=r"got hydra_plugins.elsewhere.Elsewhere; lra starts"):
+    with pytest.raises(
+        ConfigError, match=r"got hydra_plugins.elsewhere.Elsewhere; lra does not use"
+    ):
         words("-m", "+experiment=mine", f"--config-dir={tmp_path}")
 
 
