@@ -1,10 +1,10 @@
-"""The places of one machine, and who has which: a GPU, some cores, or a mere seat. Pure.
+"""Gives the places of one machine to jobs: a GPU, some cores, or only the right to run. Pure.
 
-A job takes one place for each of its processes, all at once. Jobs of several widths wait in lanes.
-The widest lane goes first. Where its next job does not fit, as many places as it needs are set
-aside: those of what runs, the longest running first, then free ones. Narrower jobs take only other
-places, so that the wide job starts, at the latest, once the jobs on those places have ended,
-however many narrow ones wait; it starts sooner where others end first.
+A job takes one place for each of its processes, all at once. Its width is the number of these. The
+widest waiting job goes first. If it does not fit, as many places as it needs are reserved for it:
+those of running jobs, the longest running first, then free ones. Narrower jobs may take other
+places only. So the wide job starts, at the latest, when the jobs on the reserved places have ended,
+however many narrow ones wait; it starts sooner if enough other places become free.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlace:
-    """What one process may use. Without a GPU and without cores: whatever the system gives it."""
+    """What one process may use. Without a GPU and cores, the operating system decides."""
 
     gpu: str | None = None
-    """What `CUDA_VISIBLE_DEVICES` says to a process that has this GPU alone: a number or a UUID."""
+    """`CUDA_VISIBLE_DEVICES` for a process that has this GPU alone: a number or a UUID."""
     identity: str = ""
-    """UUID of the GPU, as its driver says it; "" where it says none."""
+    """UUID of the GPU, from its driver; "" if unknown."""
     cores: tuple[int, ...] = ()
-    """Numbers of the cores on which the process is kept."""
+    """Numbers of the only cores on which the process may run; (): all."""
 
 
 Taken = tuple[DevicePlace, ...]
@@ -28,7 +28,7 @@ Taken = tuple[DevicePlace, ...]
 
 
 def words(taken: Sequence[DevicePlace]) -> str:
-    """Return what a job has, as a person says it: `GPUs 0, 1`; "" for mere seats."""
+    """Return a job's places for people, such as `GPUs 0, 1`; "" without GPUs and cores."""
     gpus = [place.gpu for place in taken if place.gpu is not None]
     if gpus:
         return f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)}"
@@ -48,7 +48,7 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def place_facts(taken: Sequence[DevicePlace]) -> dict[str, str]:
-    """Return what is stored of a job's places with the versions: `gpus`, `cores`."""
+    """Return what a cell's environment file stores about a job's places: `gpus`, `cores`."""
     stored = {}
     if any(place.gpu is not None for place in taken):
         stored["gpus"] = ", ".join(
@@ -61,17 +61,17 @@ def place_facts(taken: Sequence[DevicePlace]) -> dict[str, str]:
 
 
 def seats(number: int) -> Taken:
-    """Return places that are a number of processes and nothing more."""
+    """Return `number` places without GPUs and cores, which only limit the number of processes."""
     if number < 1:
         raise ValueError(f"processes must be at least 1: got {number}")
     return (DevicePlace(),) * number
 
 
 def core_places(cores: Sequence[int], per_place: int) -> list[DevicePlace]:
-    """Return places of `each` cores, neighbours together; what is left over belongs to none.
+    """Return places of `per_place` neighbouring cores each; remaining cores belong to none.
 
     Args:
-        cores: in the order in which they are neighbours.
+        cores: numbers of cores, neighbours next to each other.
         per_place: cores of a place.
     """
     return [
@@ -81,14 +81,15 @@ def core_places(cores: Sequence[int], per_place: int) -> list[DevicePlace]:
 
 
 class Places:
-    """Which places are free, which are taken, and what may start now."""
+    """Knows which places are free, taken and reserved, and decides which job may start."""
 
     def __init__(self, places: Sequence[DevicePlace], *, alone: bool = False) -> None:
-        """Begin with all of them free.
+        """Start with all places free.
 
         Args:
-            places: several may name one GPU, which jobs then share; a job has each GPU once.
-            alone: whether one job runs at a time, however many places there are.
+            places: all places. Several may name one GPU: jobs then share it, but one job gets each
+                GPU only once.
+            alone: whether only one job runs at a time, however many places there are.
         """
         if not places:
             raise ValueError("places must be at least 1: got 0")
@@ -96,14 +97,15 @@ class Places:
         self._free = list(range(len(places)))
         self._taken: dict[Taken, list[tuple[int, ...]]] = {}
         self._running: list[tuple[int, ...]] = []
-        """The longest running first."""
-        self._kept: frozenset[int] = frozenset()
-        """Set aside for the widest that waits."""
-        self._kept_for = 0
+        """Indices of the places of each running job, the longest running first."""
+        self._reserved: frozenset[int] = frozenset()
+        """Indices of the places that are reserved for the widest waiting job."""
+        self._reserved_width = 0
+        """Width of that job; 0: nothing is reserved."""
 
     @property
     def most(self) -> int:
-        """The widest job that ever fits."""
+        """The width of the widest job that fits when all places are free."""
         return len(self._distinct(range(len(self.all))))
 
     def check(self, width: int) -> None:
@@ -114,26 +116,26 @@ class Places:
             raise ValueError(f"processes: got {width}; this machine has places for {self.most}")
 
     def next(self, waiting: Collection[int]) -> int | None:
-        """Return how wide the job is that may start now; None: none of those that wait.
+        """Return the width of the job that may start now; None: no waiting job may.
 
         Args:
-            waiting: widths of the jobs that wait, each at most `most`.
+            waiting: widths of the waiting jobs, each at most `most`.
         """
         if not waiting or (self.alone and self._running):
             return None
         widest, *rest = sorted(set(waiting), reverse=True)
         if len(self._distinct(self._free)) >= widest:
-            self._kept, self._kept_for = frozenset(), 0
+            self._reserved, self._reserved_width = frozenset(), 0
             return widest
-        if self._kept_for != widest:
+        if self._reserved_width != widest:
             running = [index for job in self._running for index in job]
-            self._kept = frozenset(self._distinct([*running, *self._free])[:widest])
-            self._kept_for = widest
+            self._reserved = frozenset(self._distinct([*running, *self._free])[:widest])
+            self._reserved_width = widest
         unreserved = len(self._distinct(self._unreserved()))
         return next((width for width in rest if width <= unreserved), None)
 
     def take(self, width: int) -> Taken:
-        """Take places for a job for which `next` has just allowed it."""
+        """Take `width` places for a job; `next` must have just returned this width."""
         indices = tuple(self._distinct(self._unreserved())[:width])
         if len(indices) < width:
             raise ValueError(f"wanted {width} places, but only {len(indices)} are free")
@@ -150,10 +152,10 @@ class Places:
         self._free = sorted([*self._free, *indices])
 
     def _unreserved(self) -> list[int]:
-        return [index for index in self._free if index not in self._kept]
+        return [index for index in self._free if index not in self._reserved]
 
     def _distinct(self, indices: Iterable[int]) -> list[int]:
-        """Return the first place of each GPU among these; without GPUs, all."""
+        """Return the first of these places for each GPU, and all places without a GPU."""
         firsts: dict[object, int] = {}
         for index in indices:
             gpu = self.all[index].gpu

@@ -1,8 +1,8 @@
-"""What a running cell says of itself while somebody waits: its phase, how far it is, what happened.
+"""Progress messages of a running cell: its phase, how far it is, and events. Torch-free.
 
-The work calls `phase`, `so_far` and `report_progress` wherever it is, as it would call a logger;
-whoever runs it listens. Without a listener, and between two messages, a call costs one look at the
-clock. Nothing of it is stored, and nothing of it may change a number. Torch-free.
+The work calls `phase`, `so_far` and `report_progress` anywhere, as it would call a logger. The
+process that runs it receives the messages by `listen`. Without a listener, and between two
+messages, a call only reads the clock. Messages are not stored, and no result depends on them.
 """
 
 import logging
@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import TextIO
 
 EVERY_S = 0.1
-"""Between two messages of one phase."""
+"""Seconds between two messages of one phase."""
 MEASURING_S = 1.0
-"""The same where time is measured: whoever shows a message takes processor time."""
+"""The same while time is measured, because showing a message takes processor time."""
 OURS = "lra"
-"""The logger whose events reach the person who waits."""
+"""The logger whose records are passed to the listener as events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,27 +25,27 @@ class Progress:
     """Where a cell stands; never stored."""
 
     phase: str = ""
-    """What is done now, as in `evaluating test`; empty for the steps of a training."""
+    """The current phase, such as `evaluating test`; "" for the steps of a training."""
     unit: str = ""
-    """What is counted: step, sample, example; empty where nothing is."""
+    """What is counted: step, sample, example; "" if nothing is."""
     done: int = 0
     total: int = 0
-    """0: nobody knows."""
+    """0: unknown."""
     left_s: float | None = None
-    """Seconds to the end of what is counted, judged by what this process has seen of it."""
+    """Estimated seconds until `total` is reached, from the speed in this process; None: unknown."""
     loss: float | None = None
-    """Of the last step, nats."""
+    """Loss of the last step, in nats."""
     learning_rate: float | None = None
     speed: float | None = None
-    """Of late, `speed_unit` a second."""
+    """Recent speed, in `speed_unit` per second."""
     speed_unit: str = ""
     step: "TrainingStep | None" = None
-    """What a dashboard draws of a training, where this is one."""
+    """More numbers for dashboards; None: this is not a training step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStep:
-    """Numbers of a training as of its last step, each None where nobody knows it."""
+    """Numbers of a training at its last step; None: unknown."""
 
     gradient_norm: float | None = None
     """Euclidean, of all gradients as `optim.clip` finds them."""
@@ -54,7 +54,7 @@ class TrainingStep:
     """Tokens that the model reads, padding included."""
     step_time_s: float | None = None
     data_wait_share: float | None = None
-    """Of the time of the steps so far."""
+    """Fraction of the time of the steps so far that was spent waiting for data."""
     process_bytes: int | None = None
     """Resident memory of this process."""
     gpu_bytes: int | None = None
@@ -74,11 +74,12 @@ Listener = Callable[[Progress | Event], None]
 
 
 class _Current:
-    """Who listens, and the last report."""
+    """The listener of this process, and the state of the last message."""
 
     def __init__(self) -> None:
         self.listener: Listener | None = None
-        self.around: tuple[str, ...] = ()
+        self.prefixes: tuple[str, ...] = ()
+        """Names from enclosing `phase_prefix` blocks."""
         self.last_at = self.phase_at = 0.0
         self.phase: tuple[str, ...] = ()
         self.phase_done = 0
@@ -88,16 +89,16 @@ _current = _Current()
 
 
 def ready(every_s: float = EVERY_S) -> bool:
-    """Tell whether a message is due: somebody listens, and the last one was `every_s` ago."""
+    """Tell whether there is a listener, and the last message was `every_s` seconds ago."""
     return _current.listener is not None and time.monotonic() - _current.last_at >= every_s
 
 
 def report_progress(message: Progress) -> None:
-    """Say where the work stands, now."""
+    """Send a message to the listener now, if there is one."""
     if _current.listener is None:
         return
     _current.last_at = time.monotonic()
-    text = ": ".join(part for part in (*_current.around, message.phase) if part)
+    text = ": ".join(part for part in (*_current.prefixes, message.phase) if part)
     _current.listener(replace(message, phase=text))
 
 
@@ -107,47 +108,47 @@ def phase(name: str) -> None:
 
 
 def so_far(name: str, done: int, total: int, unit: str, every_s: float = EVERY_S) -> None:
-    """Say how far a phase is, where a message is due; its first call says that it begins.
+    """Report how far a phase is: at its first call, and then every `every_s` seconds.
 
     Args:
-        name: of the phase.
-        done: how many are complete.
-        total: how many there are; 0: nobody knows.
+        name: name of the phase.
+        done: how many units are complete.
+        total: how many units there are; 0: unknown.
         unit: what is counted, in the singular.
-        every_s: at least this long between two messages.
+        every_s: least seconds between two messages.
     """
     if _current.listener is None:
         return
-    now, here = time.monotonic(), (*_current.around, name)
+    now, here = time.monotonic(), (*_current.prefixes, name)
     if here != _current.phase or done < _current.phase_done:
         _current.phase, _current.phase_at, _current.phase_done = here, now, done
     elif now - _current.last_at < every_s:
         return
-    seen = done - _current.phase_done
-    left = (now - _current.phase_at) * (total - done) / seen if seen and total >= done else None
+    since = done - _current.phase_done  # units that were done since the first call
+    left = (now - _current.phase_at) * (total - done) / since if since and total >= done else None
     report_progress(Progress(phase=name, unit=unit, done=done, total=total, left_s=left))
 
 
 @contextmanager
 def phase_prefix(name: str) -> Iterator[None]:
-    """Name what the phases inside belong to, as in `reference sdpa: warming up`."""
-    before = _current.around
-    _current.around = (*before, name)
+    """Put `name` before the phases in the block, as in `reference sdpa: warming up`."""
+    before = _current.prefixes
+    _current.prefixes = (*before, name)
     try:
         yield
     finally:
-        _current.around = before
+        _current.prefixes = before
 
 
 @contextmanager
 def listen(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
-    """Hand what the work says to `listener`, and the records of our logger with it.
+    """Pass progress messages in the block to `listener`, and our logger's records as events.
 
     Args:
-        listener: is called at once.
-        log: where records from INFO on are written as well.
+        listener: is called with each message at once.
+        log: a file to which records from INFO on are also written; None: no file.
     """
-    handlers = [_ToListener(listener), *([] if log is None else [_writing(log)])]
+    handlers = [_ToListener(listener), *([] if log is None else [_log_handler(log)])]
     logger = logging.getLogger(OURS)
     level = logger.level
     before, _current.listener = _current.listener, listener
@@ -164,7 +165,7 @@ def listen(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
 
 
 class _ToListener(logging.Handler):
-    """Hands records on as events."""
+    """Passes records of a logger to a listener as events."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__()
@@ -174,7 +175,7 @@ class _ToListener(logging.Handler):
         self.listener(Event(level=record.levelno, text=record.getMessage()))
 
 
-def _writing(log: TextIO) -> logging.Handler:
+def _log_handler(log: TextIO) -> logging.Handler:
     handler = logging.StreamHandler(log)
     handler.setLevel(logging.INFO)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))

@@ -1,10 +1,10 @@
 """Time, memory and machine rates, measured so that the numbers can be compared.
 
-Times are taken after warm-up, synchronised, in turns over everything that is compared, and every
-sample is kept. Memory is the peak of live *tensor* bytes, in a separate pass: on a GPU the
+Times are taken after warm-up, synchronised, interleaved over everything that is compared, and every
+sample is stored. Memory is the peak of live *tensor* bytes, in a separate pass: on a GPU the
 allocator's peak, on a CPU the running total of the allocator's events, workspaces inside operators
-included. Both are counted above what was alive before the pass, so parameters, optimiser state and
-inputs are left out, and gradients that the pass makes are in.
+included. Bytes that were alive before the pass are subtracted, so parameters, optimiser state and
+inputs are excluded, and gradients that the pass makes are included.
 """
 
 import gc
@@ -28,15 +28,15 @@ from lra.runners.measurement.watch import Round, Rounds, Sample, Watch
 Call = Callable[[], object]
 
 STALL = 3.0
-"""A sample above this many medians is a stall of the machine."""
+"""A sample longer than this many times the median counts as a stall of the machine."""
 STABLE = 1.2
-"""Warm-up ends when a call takes less than this times the call before."""
+"""Warm-up goes on while the call before took more than this times the last call."""
 FUSED = re.compile(r"aten::_scaled_dot_product_(?!.*backward)(\w+)")
-"""The operators of fused attention, by the names in a recording."""
+"""Names of the operators of fused attention in a profiler's recording."""
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the device has done what it was asked."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -51,11 +51,11 @@ def time_call(call: Call, device: torch.device) -> float:
 
 
 def try_call(call: Call, watch: Watch) -> Sample:
-    """Call once, watched: what a limit is held against.
+    """Time one call, for comparison with a time limit.
 
     Args:
-        call: was called once before: compilation and other one-time costs are paid.
-        watch: looks at the machine.
+        call: must have run once before, so that compilation and other one-time work are done.
+        watch: watches the machine meanwhile.
     """
     return watch.sample(partial(time_call, call, watch.device))
 
@@ -68,13 +68,13 @@ def warm_up(
     Args:
         call: what to run.
         device: where it runs.
-        least: calls at least.
-        long_s: a call that takes longer needs no second one.
-        most: calls at most.
+        least: smallest number of calls.
+        long_s: warm-up ends after a call that takes longer than these seconds.
+        most: largest number of calls.
     """
     times: list[float] = []
 
-    def falling() -> bool:
+    def falling() -> bool:  # whether the last call was still clearly faster than the one before
         return len(times) > 1 and times[-1] * STABLE < times[-2]
 
     while len(times) < least or (falling() and len(times) < most):
@@ -92,10 +92,10 @@ def in_turns(calls: Mapping[str, Call], watch: Watch, rounds: int, *, repeat_s: 
     the machine disturbed any of them is repeated, within a budget.
 
     Args:
-        calls: what is compared.
-        watch: looks at the machine.
-        rounds: how many undisturbed ones to take.
-        repeat_s: wall clock for repeats, in seconds.
+        calls: the calls that are compared, by name.
+        watch: watches the machine meanwhile.
+        rounds: how many undisturbed rounds are requested.
+        repeat_s: most seconds for repeated rounds.
     """
     return compared_in_turns(calls, watch, rounds, [[*calls]], repeat_s=repeat_s)[0]
 
@@ -108,20 +108,23 @@ def compared_in_turns(
     *,
     repeat_s: float,
 ) -> list[Rounds]:
-    """Time calls as `in_turns` does, of which some belong to several comparisons.
+    """Time calls as `in_turns` does, for several comparisons that may share calls.
 
     Args:
-        calls: all of them.
-        watch: looks at the machine.
-        rounds: how many undisturbed ones each comparison has.
+        calls: the calls of all comparisons, by name.
+        watch: watches the machine meanwhile.
+        rounds: how many undisturbed rounds are requested for each comparison.
         parts: names of the calls of each comparison.
-        repeat_s: wall clock for repeats of each, in seconds.
+        repeat_s: most seconds for repeated rounds, for each comparison.
+
+    Returns:
+        The rounds of each comparison, in the order of `parts`.
     """
 
     def turn(number: int, wanted: Collection[str] | None) -> Round:
         names = [name for name in calls if wanted is None or name in wanted]
         order, samples = names if number % 2 == 0 else names[::-1], {}
-        for name in order:  # each says that it begins: whoever is silent for long hangs
+        for name in order:  # report each call, because a silent process counts as hanging
             so_far("timing", min(number, rounds), rounds, "sample", MEASURING_S)
             samples[name] = watch.sample(partial(time_call, calls[name], watch.device))
         return samples
@@ -132,7 +135,7 @@ def compared_in_turns(
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Collect garbage before and not inside: it would fall into one sample and not into others."""
+    """Collect garbage before the block and not in it, where it would slow down single samples."""
     gc.collect()
     gc.disable()
     try:
@@ -142,13 +145,13 @@ def without_collection() -> Iterator[None]:
 
 
 def stalls(samples: Sequence[float]) -> int:
-    """Return how many samples lie above three medians."""
+    """Return how many samples are longer than three times the median."""
     middle = sorted(samples)[len(samples) // 2]
     return sum(sample > STALL * middle for sample in samples)
 
 
 class Pass(NamedTuple):
-    """What one observed pass tells."""
+    """The memory and the kernels of one observed pass."""
 
     peak_tensor_bytes: int
     """Highest total of tensor bytes above what was alive before."""
@@ -159,10 +162,10 @@ class Pass(NamedTuple):
 def observe(call: Call, device: torch.device) -> Pass:
     """Run `call` once, outside timing, and return its peak memory and the kernels it ran.
 
-    Call it once before, so that buffers made on first use and autotuning do not count.
+    Run `call` once before this, so that buffers made on first use and autotuning do not count.
     """
     on_gpu = device.type == "cuda"
-    # Level 6 keeps the recorder from writing two lines to stderr for each use.
+    # At level 6 the recorder does not write two lines to stderr for each use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     before = 0
     if on_gpu:
@@ -196,7 +199,7 @@ def peak_tensor_bytes(call: Call, device: torch.device) -> int:
 def process_peak_bytes() -> int:
     """Return the peak resident bytes of this process so far.
 
-    From VmHWM where the system has it: `ru_maxrss` would start at the parent's peak.
+    Linux gives it as VmHWM. `ru_maxrss`, used elsewhere, starts at the peak of the parent.
     """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():

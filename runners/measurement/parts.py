@@ -67,47 +67,60 @@ class ModelCost(NamedTuple):
 
 
 class _CountedLayer(NamedTuple):
-    """What is counted of one layer."""
+    """The counts of one layer."""
 
     kind: str
     parameters: tuple[int, int, int]
-    """Of mixer, network and norms; zeros where an earlier layer is the same module."""
+    """Of mixer, network and norms; zeros if an earlier layer is the same module."""
     operations: tuple[int, int]
     """Of mixer and network."""
     again: bool
-    """Whether it is the module of an earlier layer."""
+    """Whether an earlier layer is the same module."""
     has_network: bool
 
 
 class _Claims:
-    """Parameters, each counted for whoever asks first."""
+    """Counts parameters, each only once: for the first part that holds it."""
 
     def __init__(self) -> None:
-        self.seen: set[int] = set()
+        self.counted: set[int] = set()
+        """`id` of each parameter that was counted."""
 
     def count_new(self, *parts: object) -> int:
-        """Return how many numbers parts hold that were not counted before."""
+        """Return how many numbers the parameters of `parts` have that were not counted before.
+
+        Args:
+            parts: modules and parameters; anything else counts as 0.
+        """
         total = 0
         for part in parts:
             tensors = part.parameters() if isinstance(part, nn.Module) else [part]
             for parameter in tensors:
-                if isinstance(parameter, Tensor) and id(parameter) not in self.seen:
-                    self.seen.add(id(parameter))
+                if isinstance(parameter, Tensor) and id(parameter) not in self.counted:
+                    self.counted.add(id(parameter))
                     total += parameter.numel()
         return total
 
 
 class _Attributed:
-    """Operations by the part that is entered; those of a part inside another are the outer's."""
+    """Counts operations by part; operations of a part inside another belong to the outer one."""
 
     def __init__(self) -> None:
         self.counter = OperationCounter()
         self.by_part: dict[tuple[str, int], int] = {}
         self.inside = False
+        """Whether a watched part is being called."""
         self.layer = 0
+        """Number of the current layer, from 1."""
 
     def watch(self, part: nn.Module, name: str, *, by_layer: bool = False) -> None:
-        """Count what `part` does, by layers where it stands in one; a mixer begins the next."""
+        """Count the operations of `part` by wrapping its methods.
+
+        Args:
+            part: the module.
+            name: its name in `by_part`. Each call of a part named `mixer` begins the next layer.
+            by_layer: whether to count it for each layer separately.
+        """
         for method in CALLED:
             if hasattr(part, method):
                 call = partial(self._enter, getattr(part, method), name, by_layer)
@@ -125,8 +138,8 @@ class _Attributed:
         finally:
             self.inside = False
             key = name, self.layer if by_layer else 0
-            done = self.counter.operations - before
-            self.by_part[key] = self.by_part.get(key, 0) + done
+            operations = self.counter.operations - before
+            self.by_part[key] = self.by_part.get(key, 0) + operations
 
     def of_part(self, name: str, layer: int = 0) -> int:
         """Return the operations of a part."""
@@ -175,7 +188,7 @@ def _vectors(width: int, ids: Tensor) -> Tensor:
 
 
 def _watched_parts(model: Backbone) -> list[tuple[nn.Module, str, bool]]:
-    """Return the parts to be watched, each once, their names, and whether they stand in layers."""
+    """Return the parts to watch, each once, with their names and whether they are in layers."""
     model.eval()
     parts: list[tuple[nn.Module, str, bool]] = [(model.head, "head", False)]
     if model.positions is not None:
@@ -192,8 +205,8 @@ def _watched_parts(model: Backbone) -> list[tuple[nn.Module, str, bool]]:
 def _model_cost(model: Backbone, watched: _Attributed, tokens: int, *, grouped: bool) -> ModelCost:
     claims, total = _Claims(), watched.counter.operations
 
-    def one(name: str, *held: object) -> ModelPart:
-        return ModelPart(name, None, "", 1, 1, claims.count_new(*held), watched.of_part(name))
+    def one(name: str, *modules: object) -> ModelPart:
+        return ModelPart(name, None, "", 1, 1, claims.count_new(*modules), watched.of_part(name))
 
     first = one("embedding", model.embedding, getattr(model, "cls", None))
     parts = [first._replace(operations=None) if grouped else first]
@@ -214,10 +227,10 @@ def _model_cost(model: Backbone, watched: _Attributed, tokens: int, *, grouped: 
 
 
 def _tied_parameters(blocks: Sequence[Any]) -> list[nn.Parameter]:
-    """Return the parameters that several layers hold, whose modules are not the same."""
-    held = [p for block in dict.fromkeys(blocks) for p in block.parameters()]
-    times = Counter(map(id, held))
-    return [parameter for parameter in held if times[id(parameter)] > 1]
+    """Return the parameters that several different layer modules share."""
+    parameters = [p for block in dict.fromkeys(blocks) for p in block.parameters()]
+    uses = Counter(map(id, parameters))
+    return [parameter for parameter in parameters if uses[id(parameter)] > 1]
 
 
 def _layer(
@@ -235,9 +248,12 @@ def _layer(
 
 
 def _folded(layers: Sequence[_CountedLayer]) -> Iterable[ModelPart]:
-    """Yield the parts of each run of layers that are alike; a module used again is like itself."""
+    """Yield mixer, network and norms of each group of consecutive layers that have equal counts.
+
+    A layer that uses the module of an earlier one again belongs to the group of that one.
+    """
     counted = list(layers)
-    for number, layer in enumerate(layers):  # a module used again has the parameters it had
+    for number, layer in enumerate(layers):  # a module used again was counted as zeros
         if layer.again and number:
             counted[number] = layer._replace(parameters=counted[number - 1].parameters)
     first = 1

@@ -5,10 +5,9 @@ model remembers: the keys and values of exact attention, the sums of linear atte
 tokens of a window. `recompute` remembers nothing and reads everything so far for each token, which
 any causal model can do. A model without a state has a row that says so in mode `state`.
 
-A cell is one context length. The context is random tokens. Behind it the model writes, each token
-chosen from its logits and fed back: the first one costs what reading the context costs, and after
-it the clock is read for each of `timed_tokens` more, so the last one stands that far after the
-context. The state has room for exactly that.
+A cell is one context length. The context is random tokens. After it the model writes: each token is
+chosen from its logits and fed back. The time of the first token includes reading the context. Then
+each of `timed_tokens` more tokens is timed. The state has room for exactly these tokens.
 """
 
 import time
@@ -155,8 +154,8 @@ class Decode(Runner):
         numbers = values(rows)
         if "token_time" not in numbers:
             return ""
-        held = numbers.get("state_bytes")
-        state = "" if held is None else f", state of {held / 2**20:.2f} MiB"
+        state_bytes = numbers.get("state_bytes")
+        state = "" if state_bytes is None else f", state of {state_bytes / 2**20:.2f} MiB"
         milliseconds = numbers["token_time"] * 1e3
         return f"{milliseconds:.2f} ms a token{state}{noise_note(rows, 'token_time')}"
 
@@ -169,12 +168,12 @@ class TokenWriter:
     """One model, one context, and the calls that are measured.
 
     Args:
-        build: makes the model for so many tokens.
+        build: builds the model for inputs of a number of tokens.
         length: tokens of the context.
         mode: with a state or without.
         config: how to measure.
-        hardware: where, and how precisely.
-        seed: of the context and of the draws.
+        hardware: device and precision.
+        seed: draws the context and the tokens that are written.
     """
 
     def __init__(
@@ -205,7 +204,7 @@ class TokenWriter:
         self.watch = Watch(self.device)
 
     def rows(self) -> Iterator[Measurement]:
-        """Yield the measurements. `Unsupported` if the model has no state but needs one."""
+        """Yield the rows. Raises `Unsupported` if mode `state` asks for a state that is missing."""
         phase("first token")
         config, begun = self.config, list[Point]()
         first = time_call(lambda: begun.append(self.first_token()), self.device)
@@ -227,11 +226,11 @@ class TokenWriter:
             warm_up(token, self.device, least=config.warmup_tokens, long_s=config.long_call_s)
 
         phase("measuring memory")
-        held, kernels = observe(token, self.device)
-        yield Measurement(metric="peak_tensor_bytes", value=float(held))
+        peak_bytes, kernels = observe(token, self.device)
+        yield Measurement(metric="peak_tensor_bytes", value=float(peak_bytes))
         if self.memory is not None:
-            held, _ = observe(self.prefill, self.device)
-            yield Measurement(metric="prefill_peak_tensor_bytes", value=float(held))
+            peak_bytes, _ = observe(self.prefill, self.device)
+            yield Measurement(metric="prefill_peak_tensor_bytes", value=float(peak_bytes))
             yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
         yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
         if slow is not None:
@@ -240,7 +239,7 @@ class TokenWriter:
 
         with without_collection():
             openings = self.openings()
-            tokens = self.written(begun[0])
+            tokens = self.time_tokens(begun[0])
         prefills = openings.samples("prefill")
         pairs = zip(prefills, openings.samples("choose"), strict=True)
         firsts = tuple(prefill + choose for prefill, choose in pairs)
@@ -255,14 +254,14 @@ class TokenWriter:
         samples = tokens.samples(TOKEN)
         mark = mark_labels({}, tokens, samples)
         labels = {"kernel": kernels} if kernels else {}
-        typical = median(samples)
-        yield Measurement(metric="token_time", value=typical, samples=samples, labels=labels | mark)
+        token_s = median(samples)
+        yield Measurement(metric="token_time", value=token_s, samples=samples, labels=labels | mark)
         yield Measurement(
             metric="token_time_percentile",
             value=float(np.percentile(samples, PERCENTILE)),
             labels={"percentile": str(PERCENTILE)} | mark,
         )
-        rate = config.batch_size / typical
+        rate = config.batch_size / token_s
         yield Measurement(metric="tokens_per_second", value=rate, labels=mark)
         yield from watch_rows(tokens)
         yield Measurement(metric="timed_steps", value=float(len(samples)))
@@ -279,27 +278,27 @@ class TokenWriter:
             yield Measurement(metric=metric, value=float(value))
 
     def begin(self) -> Point:
-        """Return the point before the context, with a new empty state."""
+        """Return the point before the context is read, with a new empty state."""
         return begin(self.model, self.context, memory=self.memory)
 
     def prefill(self) -> Tensor:
-        """Read the context, up to the logits of the first token."""
+        """Read the context and return the logits of the first token."""
         with torch.inference_mode(), autocast(self.hardware):
             logits, _ = next_logits(self.model, self.begin())
             return logits
 
     def first_token(self) -> Point:
-        """Read the context and choose the first token."""
+        """Read the context, choose the first token, and return the point after it."""
         with torch.inference_mode():
             return self.advance(self.begin())
 
     def advance(self, point: Point) -> Point:
-        """Choose the next token."""
+        """Choose the next token, and return the point after it."""
         with torch.inference_mode(), autocast(self.hardware):
             return advance(self.model, point, self.config.sampling, self.generator)[1]
 
     def following(self, point: Point) -> Callable[[], object]:
-        """Return the repeatable call for the token after `point`."""
+        """Return a call that writes the token after `point`; it can be repeated."""
         return lambda: self.advance(point)
 
     def openings(self) -> Rounds:
@@ -319,29 +318,29 @@ class TokenWriter:
 
         return self.watch.rounds(opening, count, repeat_s=repeat_s)
 
-    def written(self, point: Point) -> Rounds:
+    def time_tokens(self, point: Point) -> Rounds:
         """Time each token that is written after `point`.
 
-        Disturbed ones are repeated by writing them all again: the state has room for no others.
-        Each place has the first time that was not disturbed.
+        If any was disturbed, all tokens are written once more, because the state has no room for
+        others. Then each disturbed time is replaced by the second one of the same token.
         """
         begun = time.perf_counter()
-        first = self.written_once(point)
+        first = self.time_tokens_once(point)
         again: list[Round] = []
         spent = time.perf_counter() - begun
         if any(map(cause, first)) and spent <= self.config.repeat_limit_s:
-            again = self.written_once(point)
+            again = self.time_tokens_once(point)
         pairs = zip(first, again or first, strict=True)
         chosen = [repeated if cause(once) else once for once, repeated in pairs]
         watched = self.watch.judged(chosen, self.config.timed_tokens)
         return replace(watched, every=[*first, *again])
 
-    def written_once(self, point: Point) -> list[Round]:
-        """Write after `point`, and time each token."""
-        here = [point]
+    def time_tokens_once(self, point: Point) -> list[Round]:
+        """Write `timed_tokens` tokens after `point`, and time each one."""
 
         def write() -> None:
-            here[0] = self.advance(here[0])
+            nonlocal point
+            point = self.advance(point)
 
         one = partial(time_call, write, self.device)
         total = self.config.timed_tokens

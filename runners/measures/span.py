@@ -129,7 +129,8 @@ def span(
         seed: Of the positions that are queried and of what replaces tokens.
 
     Raises:
-        Unsupported: A state is carried along time, which reaches beyond what is shown.
+        Unsupported: A state is carried from window to window, so the model reads tokens outside the
+            window.
     """
     if task.spec.memory:
         raise Unsupported(
@@ -162,7 +163,11 @@ def span(
 def _attention(
     model: Backbone, queried: list[QueriedBatch], config: Span, labels: dict[str, str]
 ) -> Iterator[Measurement]:
-    """Yield the span of each head of each layer, and their mean; why there is none, by reason."""
+    """Yield the attention span of each head of each layer, then their mean.
+
+    Layers without attention weights yield a row with the reason instead: one row if all layers have
+    the same reason. The mean is yielded only if every layer has a span.
+    """
     del config
     cores, reasons = readable(model.stack)
     means: dict[tuple[int, int], Mean] = {}
@@ -199,8 +204,8 @@ def distances(core: Core, call: CoreCall) -> Float[Tensor, "b h"]:
     """Return the mean over queries of sum_j A[q, j] |q - j|, by example and head.
 
     Args:
-        core: Whose weights A are.
-        call: What it was called with; padding is no query.
+        core: The attention function, which has the weights A.
+        call: The recorded arguments of one call. Padding does not count as a query.
     """
     q, layout = call.q, call.layout
     position = torch.arange(q.shape[2], device=q.device)
@@ -231,8 +236,12 @@ def _gradient(
 def gradient_spans(model: Backbone, queried: QueriedBatch) -> Float[Tensor, " m"]:
     """Return the gradient span of each counted position that has a gradient.
 
-    The gradient of the top logit that reaches x_j through output q alone: all of it where the
-    answer is read at one position, a part where outputs are pooled.
+    Only the gradient of the top logit that reaches x_j through output q counts. That is all of it
+    if the answer is read at one position, and a part of it if outputs are pooled.
+
+    Args:
+        model: Trained.
+        queried: A batch and its queried positions; m of them count.
     """
     x, y = _through(model, queried)
     if y.shape[1] != x.shape[1]:
@@ -263,26 +272,30 @@ def gradient_spans(model: Backbone, queried: QueriedBatch) -> Float[Tensor, " m"
 def _through(
     model: Backbone, queried: QueriedBatch
 ) -> tuple[Float[Tensor, "r l d"], Float[Tensor, "r m d"]]:
-    """Return the stack's input, as a leaf that takes gradients, and its output."""
-    seen: dict[str, Tensor] = {}
+    """Run the model; return the stack's input, a leaf that takes gradients, and its output."""
+    captured: dict[str, Tensor] = {}
 
     def before(_: torch.nn.Module, arguments: tuple[Flow, Layout]) -> tuple[Flow, Layout]:
         flow, layout = arguments
-        seen["x"] = flow.x.detach().requires_grad_()
-        return flow._replace(x=seen["x"]), layout
+        captured["x"] = flow.x.detach().requires_grad_()
+        return flow._replace(x=captured["x"]), layout
 
     handle = model.stack.register_forward_pre_hook(before)
     try:
         flow = model.run(queried.tokens, queried.keep, None)
     finally:
         handle.remove()
-    return seen["x"], flow.x
+    return captured["x"], flow.x
 
 
 def _occlusion(
     model: Backbone, queried: list[QueriedBatch], config: Span, labels: dict[str, str]
 ) -> Iterator[Measurement]:
-    """Yield the share of answers that stay, by distance, and the least distance that is enough."""
+    """Yield the fraction of unchanged answers at each distance, and the occlusion span.
+
+    At a distance, all tokens farther away than that are replaced. The span is the least distance at
+    which the fraction is at least `config.keeps`.
+    """
     if not model.per_token and model.config.pooling not in {*READ_FIRST, Pooling.last}:
         raise Unsupported(
             f"pooling={model.config.pooling} reads every position, so an answer has no position "
@@ -292,7 +305,7 @@ def _occlusion(
     with torch.no_grad():
         full = [top_classes(model, part) for part in queried]
 
-    def stay(distance: int) -> float:
+    def unchanged_share(distance: int) -> float:
         mean = Mean()
         with torch.no_grad():
             for part, unhidden in zip(queried, full, strict=True):
@@ -305,13 +318,13 @@ def _occlusion(
     longest = max(part.tokens.shape[-1] for part in queried) - 1 + model.has_cls
     shares: dict[int, float] = {}
     for distance in doublings(longest):
-        shares[distance] = stay(distance)
+        shares[distance] = unchanged_share(distance)
         yield Measurement(
             metric="occlusion_agreement",
             value=shares[distance],
             labels=row_labels | {"within": str(distance)},
         )
-    enough = least(shares, stay, config.keeps)
+    enough = least(shares, unchanged_share, config.keeps)
     yield Measurement(
         metric="span", value=float(enough), labels=row_labels | {"keeps": f"{config.keeps:g}"}
     )

@@ -1,11 +1,12 @@
 """An average of the weights, stored in addition to the trained weights.
 
-An exponential moving one begins as the weights after the first update; buffers have no average,
-the model's are used. That is `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`,
-without a copy of the module. The decay may warm up as in TensorFlow's ExponentialMovingAverage.
+An exponential moving average begins as the weights after the first update. Buffers are not
+averaged; the model's are used. It equals `torch.optim.swa_utils.AveragedModel` with
+`get_ema_multi_avg_fn`, without a copy of the module. The decay may warm up as in TensorFlow's
+ExponentialMovingAverage.
 
-A uniform one begins where validation no longer gets better: non-monotonically triggered averaged
-SGD, NT-ASGD (Merity et al. 2017, arXiv:1708.02182, algorithm 1), as in the code of AWD-LSTM.
+A uniform average begins when validation stops improving: non-monotonically triggered averaged SGD,
+NT-ASGD (Merity et al. 2017, arXiv:1708.02182, algorithm 1), as in the code of AWD-LSTM.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,13 +23,13 @@ class WeightAverage:
     """The average of a model's trainable parameters.
 
     Args:
-        model: Whose parameters.
-        decay: What stays of the average in an update.
-        warmup: Whether update t, the first being 0, has min(decay, (1 + t) / (10 + t)).
+        model: Has the parameters.
+        decay: Factor of the old average in an update.
+        warmup: Whether the factor in update t, counted from 0, is min(decay, (1 + t) / (10 + t)).
     """
 
     taken = 0
-    """Updates that it includes; several batches may make one update."""
+    """Number of updates in the average; several batches may make one update."""
 
     def __init__(self, model: nn.Module, decay: float, *, warmup: bool) -> None:
         self.weights: dict[str, Tensor] = {
@@ -49,7 +50,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Add the weights after an update."""
+        """Add the model's weights to the average; call this after each update."""
         weights = [local_part(weight) for weight in self.weights.values()]
         averages = [local_part(average) for average in self.averages.values()]
         if self.taken:
@@ -86,16 +87,16 @@ class TriggeredAverage(WeightAverage):
     """The mean of all weights since validation stopped improving.
 
     Args:
-        model: Whose parameters.
-        patience: Validations n: the mean begins once one is worse than the best of those that came
-            more than n before it.
+        model: Has the parameters.
+        patience: The mean begins when the score of a validation is worse than the best of the
+            scores before the last `patience` ones.
     """
 
     def __init__(self, model: nn.Module, patience: int) -> None:
         super().__init__(model, 0.0, warmup=False)
         self.patience = patience
         self.scores: list[float] = []
-        self.taken = -1  # until validation begins it
+        self.taken = -1  # until `see` begins the mean
 
     @property
     def begun(self) -> bool:

@@ -54,31 +54,31 @@ def evaluate(
         model: the model.
         task: prepared.
         split: train, validation or test.
-        batch_size: rows at once. It moves what is returned, beyond rounding, where a mixer computes
-            over its batch (`Traits.by_batch`), and where padding, as long as the longest row of a
-            batch, reaches it without a mask; a remark says so.
+        batch_size: rows in a batch. It changes the scores, beyond rounding, if rows of a batch
+            change each other: if a mixer computes over its batch (`Traits.by_batch`), or if padding
+            to the longest row is not masked. A remark then says so.
         device: where the model is.
         before_batch: called before every batch; may raise.
-        examples: judge these many alone, the first of the split; None = all. Not where a state is
-            carried: its rows belong together.
-        learn: called after every batch, once it is judged, with an outcome that has gradients;
-            None = nothing is learnt.
-        ranks: The processes that share the work, which all return the same: each judges whole
-            batches in turn, or of streams its rows of every batch. None = this one alone.
+        examples: how many examples are judged, the first ones of the split; None = all. If a state
+            is carried it must be None, because rows of streams belong together.
+        learn: called after every batch was judged, with an outcome that has gradients; None = the
+            model learns nothing.
+        ranks: the processes that share the work, and all return the same scores. They judge batches
+            in turn, or, of streams, each its rows of every batch. None = this one alone.
 
     Raises:
         ValueError: the split is empty, or only some rows of streams are asked for.
     """
     model.eval()
     ranks = ranks or Ranks()
-    kept: list[tuple[int, int, Tally]] = []
+    own_tallies: list[tuple[int, int, Tally]] = []
     state: State = None
     size = min(task.spec.sizes.get(split, 0), examples or sys.maxsize)
     judged, widths = 0, set[int]()
     with _without_gradients(ranks) if learn is None else torch.enable_grad():
         whole = task.batches(split, batch_size=batch_size, seed=0)
-        some = whole if examples is None else first_of(whole, examples)
-        for turn, (batch, last) in enumerate(_with_last(some)):
+        batches = whole if examples is None else first_of(whole, examples)
+        for turn, (batch, last) in enumerate(_with_last(batches)):
             if turn % ranks.size == 0 or batch.reset is not None:
                 before_batch()
             so_far(f"evaluating {split}", judged, size if size > judged else 0, "example")
@@ -97,10 +97,10 @@ def evaluate(
             assert outcome.hit is not None, "every head knows its hits outside training"
             nll = outcome.nll.detach()
             tally = task.tally(nll.float().cpu(), outcome.hit.cpu(), part)
-            kept.extend([(turn, ranks.rank, tally)] if counts else [])
+            own_tallies.extend([(turn, ranks.rank, tally)] if counts else [])
             if learn is not None:
                 learn(outcome, moved)
-    tallies = _in_order(kept, ranks)
+    tallies = _in_order(own_tallies, ranks)
     count = sum(tally.count for tally in tallies)
     if not count:
         raise ValueError(f"the {split} split of {task.spec.name} has no examples to evaluate")
@@ -125,12 +125,12 @@ def evaluate(
 
 
 def _by_batch(model: Backbone, rows: int, widths: Collection[int]) -> str:
-    """Say by what rows of a batch change each other's outputs in evaluation; nothing: by nothing.
+    """Return a remark that names what makes rows of a batch change each other's outputs; or "".
 
     Args:
-        model: In evaluation, in which batch norm takes stored statistics.
-        rows: Of a batch.
-        widths: Of all batches, padding included.
+        model: In eval mode, in which batch norm uses stored statistics.
+        rows: Rows of a batch.
+        widths: Tokens of the rows of all batches, padding included.
     """
     option, padding = next(filter(None, (each.by_batch for each in model.traits)), ""), ""
     if len(widths) > 1 and model.config.padding != Padding.masked:
@@ -140,15 +140,22 @@ def _by_batch(model: Backbone, rows: int, widths: Collection[int]) -> str:
 
 
 def _without_gradients(ranks: Ranks) -> AbstractContextManager[None]:
-    # Weights that come for a pass and go would be inference tensors, which training cannot use.
+    # In inference mode, sharded weights that are gathered for a pass would become inference
+    # tensors, which training cannot use.
     return torch.no_grad() if ranks.sharded else torch.inference_mode()
 
 
 def _rank_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch | None, bool]:
-    """Return what this rank judges of a batch, None for nothing, and whether it counts.
+    """Return this rank's part of a batch (None: no part), and whether its scores count.
 
-    Where weights are shared out, every rank takes part in every pass: one that has no rows
-    judges some that another does, in vain.
+    With sharded weights, every rank must take part in every pass. A rank without a part then judges
+    rows of another rank, and its scores do not count.
+
+    Args:
+        batch: The whole batch.
+        turn: Its number.
+        last: Whether it is the last one.
+        ranks: All ranks.
     """
     if ranks.alone:
         return batch, True
@@ -158,11 +165,13 @@ def _rank_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch
         rows = rows if counts else slice(0, 1)
         return rows_of(batch, rows) if counts or ranks.sharded else None, counts
     counts = turn % ranks.size == ranks.rank
-    idle = ranks.sharded and last and ranks.rank > turn % ranks.size
-    return batch if counts or idle else None, counts
+    # The last batch may leave the higher ranks without one in this round of passes.
+    fills_in = ranks.sharded and last and ranks.rank > turn % ranks.size
+    return batch if counts or fills_in else None, counts
 
 
 def _with_last(batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
+    """Yield each batch, and whether it is the last one."""
     before: Batch | None = None
     for batch in batches:
         if before is not None:
@@ -172,15 +181,22 @@ def _with_last(batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
         yield before, True
 
 
-def _in_order(kept: list[tuple[int, int, Tally]], ranks: Ranks) -> list[Tally]:
-    """Return what all ranks have judged, in the order of one process, each part once."""
+def _in_order(own_tallies: list[tuple[int, int, Tally]], ranks: Ranks) -> list[Tally]:
+    """Return the tallies of all ranks, in the order in which one process would make them.
+
+    Args:
+        own_tallies: The number of the batch, the rank, and its tally, of this rank.
+        ranks: All ranks.
+    """
     if not ranks.alone:
-        parts = {(turn, part): tally for one in ranks.gathered(kept) for turn, part, tally in one}
+        every_rank = ranks.gathered(own_tallies)
+        parts = {(turn, rank): tally for one in every_rank for turn, rank, tally in one}
         return [parts[place] for place in sorted(parts)]
-    return [tally for _, _, tally in kept]
+    return [tally for _, _, tally in own_tallies]
 
 
 def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return `SplitScores.parts` from the tallies of all batches."""
     sums: dict[tuple[str, str], tuple[float, float]] = {}
     for tally in tallies:
         for part, (nll, count) in tally.parts.items():
@@ -193,18 +209,19 @@ def score_rows(scores: SplitScores, labels: Mapping[str, str]) -> Iterator[Measu
     """Yield the final rows of a split: its metrics, and the loss of each part.
 
     Args:
-        scores: Of the split.
-        labels: Of every row, besides the split and how much was judged.
+        scores: Scores of the split.
+        labels: Labels of every row, in addition to the split and the number of examples.
     """
-    # Windows with a share each allow no interval over examples.
+    # A hit that is a fraction is of a window with many items, for which reports compute no
+    # interval over examples: so the label has another name.
     counted = "examples" if scores.outcomes.hit.dtype == bool else "windows"
-    every = {"split": scores.outcomes.split, counted: str(len(scores.outcomes.index)), **labels}
+    shared = {"split": scores.outcomes.split, counted: str(len(scores.outcomes.index)), **labels}
     if scores.remark:
-        every["remark"] = scores.remark
+        shared["remark"] = scores.remark
     for metric, value in scores.measured.items():
-        yield Measurement(metric=metric, value=value, labels=every)
+        yield Measurement(metric=metric, value=value, labels=shared)
     for (kind, part), (loss, count) in scores.parts.items():
-        part_labels = {**every, "part": part, "items": f"{count:.0f}"}
+        part_labels = {**shared, "part": part, "items": f"{count:.0f}"}
         yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=part_labels)
 
 
