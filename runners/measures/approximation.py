@@ -176,12 +176,12 @@ class ApproximationLab:
     """One family at one length, and the queries, keys and values that it reads.
 
     Args:
-        cores: makes what is compared.
-        layers: the queries, keys and values of each layer, in float64; one layer of random ones.
+        cores: makes the attention functions that are compared.
+        layers: the queries, keys and values of each layer, in float64; random ones have one layer.
         model: the family's name.
         config: how to measure.
-        hardware: where, and how precisely time is taken.
-        labels: of every row.
+        hardware: device, and the precision of the timed calls.
+        labels: labels of every row.
 
     Raises:
         Unsupported: the model has no budget, or cannot read these queries and keys.
@@ -240,8 +240,8 @@ class ApproximationLab:
         core = self.cores.approximation(budget, draw=draw, layer=layer)
         return move_core(core, self.device, torch.float64)
 
-    def _of(self, layer: int, budget: int | None = None) -> dict[str, str]:
-        """Return the labels of a row."""
+    def _labels_of(self, layer: int, budget: int | None = None) -> dict[str, str]:
+        """Return the labels of a row; without a budget, none is named."""
         labels = {**self.labels}
         if budget is not None:
             labels["budget"] = str(budget)
@@ -250,34 +250,39 @@ class ApproximationLab:
         return labels
 
     def _errors(self, exact: Exact, first: Core, budget: int, layer: int) -> Iterator[Measurement]:
+        """Yield the errors at one budget: of `first`, and of more draws if it draws at random."""
         draws = self.config.draws if first.traits.random_draws else 1
-        every = [exact.errors(first)]
-        every += [
+        errors = [exact.errors(first)]
+        errors += [
             exact.errors(self._approximation(budget, layer, draw)) for draw in range(1, draws)
         ]
-        labels = self._of(layer, budget)
-        yield _row("output_error", [e.output for e in every], labels)
-        matrices = [e.matrix for e in every if e.matrix is not None]
+        labels = self._labels_of(layer, budget)
+        yield _row("output_error", [e.output for e in errors], labels)
+        matrices = [e.matrix for e in errors if e.matrix is not None]
         if matrices:
             yield _row("matrix_error", matrices, labels)
-            yield from self._recalls(every, labels)
+            yield from self._recalls(errors, labels)
 
     def _recalls(
-        self, every: Sequence[CoreErrors], labels: dict[str, str]
+        self, errors: Sequence[CoreErrors], labels: dict[str, str]
     ) -> Iterator[Measurement]:
         for number, k in enumerate(self.ranks):
             yield _row(
-                "topk_mass_recall", [e.recall[number] for e in every], {**labels, "k": str(k)}
+                "topk_mass_recall", [e.recall[number] for e in errors], {**labels, "k": str(k)}
             )
 
     def _refused(self, budget: int, layer: int, reason: str) -> Measurement:
-        labels = self._of(layer, budget)
+        labels = self._labels_of(layer, budget)
         return Measurement(
             metric="output_error", status=Status.unsupported, reason=reason, labels=labels
         )
 
     def _times(self, firsts: Mapping[str, Core]) -> Iterator[Measurement]:
-        """Time every budget in turns with the reference, on the first layer's numbers."""
+        """Time each budget interleaved with the reference, on the first layer's queries and keys.
+
+        Args:
+            firsts: the core of the first draw, by budget.
+        """
         if not firsts:
             return
         inputs = self.layers[0].to(DTYPES[self.hardware.precision])
@@ -321,13 +326,13 @@ class ApproximationLab:
 
 
 def _row(metric: str, samples: Sequence[float], labels: dict[str, str]) -> Measurement:
-    """Return the mean over draws, or the reason why there is none."""
+    """Return the row with the mean over draws, or with the reason why it is not finite."""
     if not all(map(math.isfinite, samples)):
-        lost = sum(not math.isfinite(sample) for sample in samples)
+        bad_draws = sum(not math.isfinite(sample) for sample in samples)
         return Measurement(
             metric=metric,
             status=Status.diverged,
-            reason=f"{lost} of {len(samples)} draws gave no finite number",
+            reason=f"{bad_draws} of {len(samples)} draws gave no finite number",
             labels=labels,
         )
     return Measurement(metric=metric, value=fmean(samples), samples=tuple(samples), labels=labels)

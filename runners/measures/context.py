@@ -83,8 +83,8 @@ class LossByContext(TrainedRunner):
         """Return the context lengths, short ones first.
 
         Args:
-            window: Tokens of a window of evaluation.
-            memory: Tokens that a state remembers besides; 0: there is none.
+            window: Tokens of an evaluation window.
+            memory: Tokens before it that a state remembers; 0: there is no state.
         """
         longest = self.longest or window + memory
         if self.contexts is not None:
@@ -96,7 +96,7 @@ class LossByContext(TrainedRunner):
         return sorted(contexts)
 
     def rows(self, context: int, window: int) -> int:
-        """Return the rows of so many tokens in a batch."""
+        """Return how many rows of `context` tokens a batch has."""
         return max(1, min(self.batch_size, self.batch_size * window // context))
 
     def passes(self, work: Work) -> list[Passes]:
@@ -181,11 +181,11 @@ def loss_by_context(
     """Predict the same tokens from contexts of every length, short ones first, and yield rows.
 
     Args:
-        build: Returns the trained model for inputs of so many tokens; raises `Unsupported` where
-            there is none.
+        build: Returns the trained model for inputs of a number of tokens; raises `Unsupported` if
+            the model cannot read that many.
         task: Prepared.
         config: Which tokens and contexts.
-        hardware: Where, and how precisely.
+        hardware: Device and precision.
         seed: Draws the tokens.
 
     Raises:
@@ -203,14 +203,16 @@ def loss_by_context(
     memory = remembered_tokens(built(window).config, task, training=False) if task.memory else None
     contexts = config.lengths(window, memory or 0)
     for number, context in enumerate(contexts, 1):
-        every = {**labels, "context": str(context)}
+        row_labels = {**labels, "context": str(context)}
         if context > targets.positions[0]:
             reason = (
                 f"the {config.split} split has {len(targets.stream):,} tokens, but the first "
                 f"predicted token comes after position {targets.positions[0]:,}: use shorter "
                 "runner.contexts"
             )
-            yield Measurement(metric="loss", status=Status.skipped, reason=reason, labels=every)
+            yield Measurement(
+                metric="loss", status=Status.skipped, reason=reason, labels=row_labels
+            )
             continue
         with phase_prefix(f"{context:,} tokens before ({number} of {len(contexts)})"):
             try:
@@ -218,34 +220,34 @@ def loss_by_context(
             except Unsupported as error:
                 reason = str(error)
                 yield Measurement(
-                    metric="loss", status=Status.unsupported, reason=reason, labels=every
+                    metric="loss", status=Status.unsupported, reason=reason, labels=row_labels
                 )
                 continue
             way = ContextReading(context, config.rows(context, window), window, memory)
             nll, hit = target_losses(model, targets, way, hardware)
-        yield from _score_rows(task, nll, hit, every)
+        yield from _score_rows(task, nll, hit, row_labels)
 
 
 class ContextReading(NamedTuple):
     """How the tokens before a target are read."""
 
     context: int
-    """Tokens."""
+    """Tokens before the target."""
     rows: int
-    """Of a batch."""
+    """Rows of a batch."""
     window: int
-    """Tokens that a stream is read by."""
+    """Tokens of each part in which a model with a state reads the context."""
     memory: int | None
-    """Tokens that a state remembers; None: there is no state, and one window."""
+    """Tokens that a state remembers; None: there is no state, and the context is read at once."""
 
 
 def target_losses(
     model: Backbone, targets: Targets, way: ContextReading, hardware: HardwareProfile
 ) -> tuple[Float[Tensor, " t"], Bool[Tensor, " t"]]:
-    """Return the loss of every target in nats, and whether it was right."""
+    """Return the loss of every target in nats, and whether the most likely token was right."""
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
-    judged = []
+    results = []
     with torch.inference_mode(), autocast(hardware):
         for first in range(0, len(targets.positions), way.rows):
             so_far("predicting", first, len(targets.positions), "token")
@@ -253,15 +255,22 @@ def target_losses(
             before = targets.stream[positions[:, None] + np.arange(-way.context, 0)]
             tokens = torch.from_numpy(before.astype(np.int64)).to(device)
             target = torch.from_numpy(targets.stream[positions].astype(np.int64)).to(device)
-            judged.append(judge_last(model, tokens, target, way))
-    nll, hit = (torch.cat(parts).cpu() for parts in zip(*judged, strict=True))
+            results.append(judge_last(model, tokens, target, way))
+    nll, hit = (torch.cat(parts).cpu() for parts in zip(*results, strict=True))
     return nll.double(), hit
 
 
 def judge_last(
     model: Backbone, tokens: Int[Tensor, "r c"], target: Int[Tensor, " r"], way: ContextReading
 ) -> tuple[Float[Tensor, " r"], Bool[Tensor, " r"]]:
-    """Return loss and hit of the token after each row."""
+    """Return loss and hit of `target`, the token after each row.
+
+    Args:
+        model: In eval mode.
+        tokens: The c tokens before each target.
+        target: One token for each row.
+        way: Whether to read the tokens at once, or in windows with a state.
+    """
     state: State = None
     parts = [tokens]
     if way.memory is not None:
@@ -278,7 +287,7 @@ def judge_last(
 def _score_rows(
     task: Task, nll: Float[Tensor, " t"], hit: Bool[Tensor, " t"], labels: dict[str, str]
 ) -> Iterator[Measurement]:
-    """Yield the scores at one context, the loss with those of single tokens as samples."""
+    """Yield the scores at one context; the losses of single tokens are samples of the mean loss."""
     loss = float(nll.mean())
     reason = f"the loss was {loss} at this context"
     try:

@@ -137,9 +137,10 @@ def dynamic_evaluation(
         hardware: Where, and how precisely.
 
     Raises:
-        Unsupported: The task has no tokens in an order; the precision keeps no small gradient.
-        Diverged: A loss is no finite number.
-        Interrupted: SIGTERM came; nothing is kept of what was judged.
+        Unsupported: The task is not language modelling, or the precision rounds small gradients
+            to 0.
+        Diverged: A loss is not finite.
+        Interrupted: After SIGTERM; scores so far are dropped.
     """
     if task.spec.kind is not Kind.language_modelling:
         raise Unsupported(
@@ -158,7 +159,7 @@ def dynamic_evaluation(
     scales = None
     with stop_signal() as stop:
 
-        def give_way() -> None:
+        def check_stop() -> None:
             if stop.is_set():
                 raise Interrupted("stopped in dynamic evaluation; a rerun begins it again")
 
@@ -175,7 +176,7 @@ def dynamic_evaluation(
                         split,
                         batch_size=config.batch_size,
                         device=device,
-                        before_batch=give_way,
+                        before_batch=check_stop,
                         learn=weights.learn,
                     )
             except OverflowError as error:
@@ -191,18 +192,19 @@ class FollowingWeights:
     """A model's weights while they learn from a text.
 
     Args:
-        model: Whose they are.
-        config: Rule and rates.
-        scales: m of each parameter, for `rms`.
+        model: Has the weights.
+        config: Update rule and rates.
+        scales: m of each parameter, for the rule `rms`: see `gradient_scales`. None: for `sgd`.
     """
 
     def __init__(
         self, model: Backbone, config: DynamicEvaluation, scales: Sequence[Tensor] | None
     ) -> None:
         self.config, self.scales = config, scales
-        self.weights = _moving(model)
+        self.weights = _trainable(model)
         self.trained = [weight.detach().clone() for weight in self.weights]
         self.returns: list[Tensor | float] = [config.decay for _ in self.weights]
+        """Of each weight, the fraction of its way back to the trained value in an update."""
         if scales is not None:
             mean = sum(float(scale.mean()) for scale in scales) / len(scales)
             self.returns = [(config.decay / mean * scale).clamp(max=1.0) for scale in scales]
@@ -220,7 +222,7 @@ class FollowingWeights:
                     move = move / (self.scales[number] + self.config.epsilon)
                 back = self.returns[number] * (self.trained[number] - weight)
                 weight.add_(back - self.config.learning_rate * move)
-        torch.clear_autocast_cache()  # which holds the weights as they were
+        torch.clear_autocast_cache()  # its copies of the weights are from before the update
 
     def restore(self) -> None:
         """Restore the trained weights."""
@@ -240,7 +242,7 @@ def gradient_scales(
     model: Backbone, task: Task, config: DynamicEvaluation, hardware: HardwareProfile
 ) -> list[Tensor]:
     """Return m of every parameter: the root of the mean square of its gradient over batches."""
-    weights, device = _moving(model), torch.device(str(hardware.device))
+    weights, device = _trainable(model), torch.device(str(hardware.device))
     squares, rows = [torch.zeros_like(weight) for weight in weights], config.statistics_batch_size
     streams = RecurrentStates(model, remembered_tokens(model.config, task, training=True))
     count = 0
@@ -265,7 +267,7 @@ def gradient_scales(
 
 
 def _gradients(loss: Tensor, weights: Sequence[torch.nn.Parameter]) -> list[Tensor]:
-    """Return the gradient of every parameter, zeros where none reaches it."""
+    """Return the gradient of each parameter; zeros if the loss does not depend on it."""
     torch.autograd.backward(loss)
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in weights]
     for p in weights:
@@ -273,7 +275,7 @@ def _gradients(loss: Tensor, weights: Sequence[torch.nn.Parameter]) -> list[Tens
     return gradients
 
 
-def _moving(model: Backbone) -> list[torch.nn.Parameter]:
+def _trainable(model: Backbone) -> list[torch.nn.Parameter]:
     return [weight for weight in model.parameters() if weight.requires_grad]
 
 
