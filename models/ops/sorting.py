@@ -25,7 +25,7 @@ Sorted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def split_blocks(x: Float[Tensor, "*r l w"], block: int) -> Float[Tensor, "*r n c w"]:
-    """Cut the length into blocks, with zeros after the last token."""
+    """Cut the length into blocks; the last block is padded with zeros."""
     missing = -x.shape[-2] % block
     if missing:
         x = F.pad(x, (0, 0, 0, missing))
@@ -35,7 +35,7 @@ def split_blocks(x: Float[Tensor, "*r l w"], block: int) -> Float[Tensor, "*r n 
 def real_tokens(
     keep: Bool[Tensor, "b l"] | None, length: int, block: int, device: torch.device
 ) -> Bool[Tensor, "#b n c"] | None:
-    """Return which slots of the blocks hold a real token; None where all do."""
+    """Return which slots of the blocks hold a real token; None if all do."""
     missing = -length % block
     if keep is None:
         if not missing:
@@ -45,7 +45,7 @@ def real_tokens(
 
 
 def pool(x: Float[Tensor, "*r n c w"], *, causal: bool) -> Float[Tensor, "*r n w"]:
-    """Sum each block; causal: everything up to each block's first token instead."""
+    """Sum the tokens of each block; if causal, sum all tokens up to each block's first token."""
     sums = x.sum(-2, dtype=sum_dtype(x))
     if not causal:
         return sums
@@ -60,7 +60,10 @@ def mean_scores(
     *,
     causal: bool,
 ) -> Float[Tensor, "b h n j"]:
-    """Return inner products of the blocks' mean queries and keys over sqrt(k); null block: 0."""
+    """Return products of the blocks' mean queries and mean keys over sqrt(k).
+
+    If causal, the scores begin with a column of 0 for the null block.
+    """
     with full_precision(q):
         counted = q.new_ones(1, *q.shape[2:4]) if real is None else real.to(q.dtype)
         counted = counted[:, None, ..., None]
@@ -73,7 +76,7 @@ def mean_scores(
 def choices(
     real: Bool[Tensor, "#b n c"] | None, count: int, *, causal: bool, device: torch.device
 ) -> Bool[Tensor, "#b 1 n j"] | None:
-    """Return which source block each query block may choose; None where all are free."""
+    """Return which source blocks each query block may choose; None if it may choose all."""
     used = None if real is None else real.any(-1)
     free = None if used is None else used[:, None, None, :] & used[:, None, :, None]
     if causal:
@@ -108,7 +111,7 @@ def _balance(
 
 
 class _Sinkhorn(torch.autograd.Function):
-    """`_balance`, which keeps its scores alone: backward repeats the iterations."""
+    """`_balance`, saving only the scores: backward repeats the iterations."""
 
     @staticmethod
     def forward(
@@ -135,7 +138,7 @@ def sinkhorn(
     iterations: int,
     causal: bool = False,
 ) -> Float[Tensor, "b h n j"]:
-    """Normalise columns and rows in turn, rows last; a row without a free entry is 0."""
+    """Normalise columns and rows alternately, rows last; a row without an allowed entry is 0."""
     with full_precision(scores):
         weights: Tensor = _Sinkhorn.apply(  # type: ignore[no-untyped-call]
             scores, free, iterations, causal
@@ -146,7 +149,7 @@ def sinkhorn(
 def softmax(
     scores: Float[Tensor, "b h n j"], free: Bool[Tensor, "#b 1 n j"] | None = None
 ) -> Float[Tensor, "b h n j"]:
-    """Normalise rows alone; a row without a free entry is 0."""
+    """Normalise the rows; a row without an allowed entry is 0."""
     if free is None:
         return scores.softmax(-1)
     return scores.masked_fill(~free, NEVER).softmax(-1).masked_fill(~free, 0.0)
@@ -155,7 +158,7 @@ def softmax(
 def reorder(
     weights: Float[Tensor, "b h i j"], blocks: Float[Tensor, "b h j c w"]
 ) -> Float[Tensor, "b h i c w"]:
-    """Mix whole blocks; every token keeps its position within the block."""
+    """Return weighted sums of blocks; every token keeps its position within the block."""
     mixed = weights.to(blocks.dtype) @ blocks.flatten(-2)
     return mixed.view(*mixed.shape[:-1], *blocks.shape[-2:])
 
@@ -166,7 +169,7 @@ def mix(
     v: Float[Tensor, "b h j c v"],
     real: Bool[Tensor, "#b j c"] | None,
 ) -> Sorted:
-    """Mix blocks by the rows of a sort matrix, each position over its real tokens alone."""
+    """Mix blocks by the rows of a sort matrix, each position over its real tokens only."""
     if real is None:
         return reorder(weights, k), reorder(weights, v), None
     with full_precision(weights):
@@ -185,9 +188,9 @@ def mix(
 def best(
     scores: Float[Tensor, "b h n j"], free: Bool[Tensor, "#b 1 n j"] | None, count: int
 ) -> tuple[Int[Tensor, "b h n t"], Float[Tensor, "b h n t"]]:
-    """Return the best blocks, and the probability of each among those not taken before it.
+    """Return the best blocks, and the probability of each among those that remain.
 
-    The probability of what is not free is 0.
+    Blocks that are not `free` have probability 0.
     """
     if free is not None:
         scores = scores.masked_fill(~free, NEVER)
@@ -204,7 +207,7 @@ def best(
 def pick(
     blocks: Float[Tensor, "b h j c w"] | Bool[Tensor, "b h j c w"], chosen: Int[Tensor, "b h n t"]
 ) -> Float[Tensor, "b h n t c w"] | Bool[Tensor, "b h n t c w"]:
-    """Take whole blocks by number."""
+    """Return the blocks with the numbers in `chosen`."""
     b, h, j = blocks.shape[:3]
     first = torch.arange(0, b * h * j, j, device=chosen.device).view(b, h, 1, 1)
     rows = blocks.reshape(b * h * j, -1).index_select(0, (first + chosen).flatten())
@@ -248,7 +251,7 @@ def attend_to_both(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Let each block attend to its own tokens and to its sorted ones, in one softmax."""
+    """Let each block attend to its own and its sorted tokens, in one softmax."""
     # Blocks join the batch, heads stay behind them: a view of what the projections made.
     q, k, v, keys, values = (x.transpose(1, 2) for x in (q, k, v, *arranged[:2]))
     o = F.scaled_dot_product_attention(
@@ -269,7 +272,7 @@ def _visible(  # noqa: PLR0917  six plain facts
     causal: bool,
     device: torch.device,
 ) -> Bool[Tensor, "#m #h #c t"] | None:
-    """Return which of its own and of the sorted keys each query may see; None: all."""
+    """Return which own and sorted keys each query may attend to; None if all."""
     if real is None and seen is None and not causal:
         return None
     in_block = torch.ones(1, 1, 1, size if causal else 1, size, dtype=torch.bool, device=device)
@@ -334,7 +337,7 @@ def _attend_or_mean(
     visible: Bool[Tensor, "#b #l s"] | None,
     dropout: float,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend; a query that sees nothing gives the mean of all values.
+    """Attend; a query without a visible key returns the mean of all values.
 
     A mask that is one for all queries hides what fills up the last block, and leaves something.
     """

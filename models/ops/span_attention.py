@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 
 def ramps(spans: Float[Tensor, " h"], columns: int, behind: int, ramp: int) -> Float[Tensor, "h w"]:
-    """Return (ramp + z - x) / ramp for the keys of a band, x + 1 tokens away, by head.
+    """Return (ramp + z - x) / ramp for each key of a band, which is x + 1 tokens away, by head.
 
-    What a key weighs is this within 0 and 1.
+    Clamped to the range from 0 to 1, this is the weight of the key.
     """
     column = torch.arange(columns, dtype=spans.dtype, device=spans.device)
     return (ramp + spans[:, None] - ((column - behind).abs() - 1)) / ramp
@@ -94,26 +94,26 @@ def span_attention(
 
 
 def square_to_band(square: Float[Tensor, "*n r s"], window: int) -> Float[Tensor, "*n r w"]:
-    """Return row i from column i on, `window` columns of it."""
+    """Return, from each row i, the `window` columns from column i on."""
     rows, columns = square.shape[-2:]
     flat = F.pad(square.flatten(-2), (0, rows))
     return flat.view(*square.shape[:-2], rows, columns + 1)[..., :window]
 
 
 def band_to_square(band: Float[Tensor, "*n r w"], size: int) -> Float[Tensor, "*n r s"]:
-    """Return the square with row i of the band from column i on, and zeros elsewhere."""
+    """Return a matrix with row i of the band from column i on, and zeros elsewhere."""
     rows, window = band.shape[-2:]
     wide = F.pad(band, (0, size + 1)).flatten(-2)[..., : rows * (window + size)]
     return wide.view(*band.shape[:-2], rows, window + size)
 
 
 def window_of(longest: float, ramp: int, limit: int) -> int:
-    """Return the window up to the end of the ramp of the longest span, a multiple of 64."""
+    """Return how many tokens the longest span reaches with its ramp, rounded up to 64."""
     return min(limit, -(-(math.ceil(longest) + ramp + 1) // 64) * 64)
 
 
 def empty_slots(
     empty: Int[Tensor, " b"] | None, keys: int, device: torch.device
 ) -> Bool[Tensor, "b s"] | None:
-    """Return which keys hold something, where the first `empty` do not."""
+    """Return which keys hold a token, where the first `empty` of a row hold none; None: all do."""
     return None if empty is None else torch.arange(keys, device=device) >= empty[:, None]

@@ -35,7 +35,7 @@ BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
 
 
 class LogitBlock(NamedTuple):
-    """A part of the logits."""
+    """A rectangle of the logits: slices of groups, heads, rows and columns."""
 
     groups: slice
     heads: slice
@@ -44,22 +44,22 @@ class LogitBlock(NamedTuple):
 
     @property
     def by_row(self) -> tuple[slice, slice, slice]:
-        """Index of what has one entry per row."""
+        """Index into tensors with one entry per row."""
         return self.groups, self.heads, self.rows
 
     @property
     def by_column(self) -> tuple[slice, slice, slice]:
-        """Index of what has one entry per column."""
+        """Index into tensors with one entry per column."""
         return self.groups, self.heads, self.columns
 
     def distance(self, like: Tensor) -> Float[Tensor, "r s"]:
-        """Return column minus row."""
+        """Return the distance of each pair, column minus row."""
         position = torch.arange(max(self.rows.stop, self.columns.stop), device=like.device)
         return (position[self.columns] - position[self.rows, None]).to(like.dtype)
 
 
 class Logits(NamedTuple):
-    """What the logits are made of: the sum of all that is given."""
+    """The parts of the logits, which are added; parts that are None are absent."""
 
     queries: Float[Tensor, "g h l f"] | None = None
     keys: Float[Tensor, "g h s f"] | None = None
@@ -74,7 +74,7 @@ class Logits(NamedTuple):
     """By which logits fall with the distance."""
 
     def view_block(self, block: LogitBlock) -> "Logits":
-        """View what one block needs."""
+        """Return views of the parts that one block needs."""
         _, heads, rows, columns = block
         cuts: list[Any] = [block.by_row, block.by_column, (heads, rows, columns), heads]
         cuts += [block.by_row, block.by_row, heads]
@@ -86,7 +86,7 @@ class Logits(NamedTuple):
         return all(x is None for x in self._replace(table=None))
 
     def compute_block(self, block: LogitBlock) -> Float[Tensor, "#g h r s"]:
-        """Return the logits of one block, `self` being what it needs."""
+        """Return the logits of `block`; `self` must be from `view_block`."""
         parts = []
         if self.queries is not None and self.keys is not None:
             parts.append(self.queries @ self.keys.mT)
@@ -104,7 +104,7 @@ class Logits(NamedTuple):
 
 
 class SoftmaxPass(NamedTuple):
-    """What is fixed about one pass."""
+    """The options and masks of one pass."""
 
     causal: bool
     dropout: float
@@ -130,7 +130,7 @@ class SoftmaxPass(NamedTuple):
     def softmax(
         self, logits: Float[Tensor, "#g h r s"], block: LogitBlock, *, borrowed: bool
     ) -> Float[Tensor, "#g h r s"]:
-        """Return the softmax over what may be seen; overwrites what is not borrowed."""
+        """Return the softmax over visible columns; may overwrite logits unless `borrowed`."""
         if borrowed and (self.causal or self.keep is not None):
             logits = logits.clone()
         if self.keep is not None:
@@ -145,7 +145,7 @@ class SoftmaxPass(NamedTuple):
 def _scale(
     x: Float[Tensor, "g h r w"], factor: Float[Tensor, "g h r z"] | None
 ) -> Float[Tensor, "g h r w"]:
-    """Multiply each example's part of the columns by its own factor; None: by 1."""
+    """Multiply the columns of each example by its factor; None: return `x`."""
     if factor is None:
         return x
     parts = x.reshape(*x.shape[:-1], factor.shape[-1], -1)

@@ -15,7 +15,7 @@ from lra.models.mixer import State
 
 
 class Window(NamedTuple):
-    """What new tokens attend to, and what is remembered behind them."""
+    """The keys and values that new tokens attend to, and the state after them."""
 
     keys: Float[Tensor, "b h s k"]
     """The remembered ones, then the new ones."""
@@ -36,7 +36,7 @@ def empty_window(shape: tuple[int, int, int, int, int], memory: int, like: Tenso
 
 
 def append_window(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> Window:
-    """Return remembered and new tokens together, and the last of them to remember."""
+    """Return remembered and new tokens together, and the last of them as the new state."""
     old_keys, old_values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     length = k.shape[2]
     keys = torch.cat((old_keys.to(k.dtype), k), dim=2)

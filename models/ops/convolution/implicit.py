@@ -75,7 +75,7 @@ class ImplicitKernel(Float32Parameters):
         self.last = nn.Linear(width, copies * channels, bias=False)
 
     def forward(self, length: int) -> Float[Tensor, "s d n"]:
-        """Return the kernels of every channel as far as rows of this length reach."""
+        """Return the kernels of every channel, with as many lags as rows of `length` need."""
         with full_precision(self.positions):
             h = self.positions[:length]
             for layer in self.layers:

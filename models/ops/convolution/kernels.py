@@ -57,12 +57,12 @@ def upsample(x: Float[Tensor, "*b k"], times: int) -> Float[Tensor, "*b n"]:
 
 
 def soft_threshold(kernel: Float[Tensor, "*b n"], least: float) -> Float[Tensor, "*b n"]:
-    """Return values nearer to 0 by `least`, and 0 for those that are no larger."""
+    """Return values moved towards 0 by `least`; smaller values become 0."""
     return kernel.sign() * (kernel.abs() - least).clamp(min=0)
 
 
 class Decay(StrEnum):
-    """What decays: the weight of a piece, or that of a lag."""
+    """Which weights decay: those of pieces, or those of lags."""
 
     piece = auto()
     lag = auto()
@@ -117,7 +117,7 @@ class PiecewiseKernel(nn.Module):
             self.register_buffer("norm", self._kernel().norm(dim=-1, keepdim=True))
 
     def forward(self, length: int) -> Float[Tensor, "c d n"]:
-        """Return the kernels of every channel, for rows of this length or of all lags."""
+        """Return the kernels of every channel for rows of `length`, at most all lags."""
         kernel = self._kernel()[..., :length]
         return kernel / self.norm.to(kernel.dtype)
 
@@ -152,6 +152,6 @@ class FreeKernel(nn.Module):
         nn.init.normal_(self.values, std=SPREAD)
 
     def forward(self, length: int) -> Float[Tensor, "c d n"]:
-        """Return the kernels of every channel, for rows of this length or of all lags."""
+        """Return the kernels of every channel for rows of `length`, at most all lags."""
         kernel = soft_threshold(self.values[..., :length], self.threshold)
         return F.dropout(kernel, self.dropout, self.training)

@@ -52,18 +52,18 @@ def choose(
 
 
 class BigBirdPlan:
-    """The fixed facts of a plan: block length, number of random blocks, where they come from."""
+    """The rules of a plan: block length, number of random blocks, and their candidates."""
 
     def __init__(self, *, block: int, drawn: int, causal: bool, plan: PlanChoice) -> None:
         self.block, self.drawn, self.causal, self.plan = block, drawn, causal, plan
 
     @property
     def least(self) -> int:
-        """Number of blocks from which on some row does not see all that it may."""
+        """Number of blocks from which on some row attends to less than the whole sequence."""
         return self.drawn + (4 if self.causal else 5)
 
     def random(self, count: int) -> bool:
-        """Return whether a run's draws decide anything in sequences of `count` blocks."""
+        """Tell whether random draws matter in sequences of `count` blocks."""
         if self.plan == PlanChoice.verbatim:
             return False
         front = self.plan != PlanChoice.uniform and count * self.block in FORMER_LENGTHS
@@ -71,7 +71,7 @@ class BigBirdPlan:
         return 0 < self.drawn < number and count >= self.least
 
     def end(self, count: Int[Tensor, " b"], rows: Int[Tensor, " r"]) -> Int[Tensor, "b r"]:
-        """Return the first block that is too late to be drawn, in sequences of `count` blocks."""
+        """Return the first block after the candidates, in sequences of `count` blocks."""
         if self.causal:
             return (rows[None] - 1).clamp(min=1)
         end = count - 1
@@ -89,7 +89,7 @@ class BigBirdPlan:
     def lists(
         self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
     ) -> Lists:
-        """Return what each of `rows` sees in sequences of `count` blocks."""
+        """Return the blocks that each of `rows` attends to, in sequences of `count` blocks."""
         last = (count - 1)[:, None]
         if self.causal:
             fixed = [(rows - 1, rows >= 1), (rows, rows >= 0), (0 * rows, rows >= 2)]
@@ -114,13 +114,13 @@ class BigBirdPlan:
     def chosen(
         self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
     ) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
-        """Return the random blocks of `rows`, and False for what is no block."""
+        """Return the random blocks of `rows`, and False where there is no such block."""
         return choose(draws[:, rows % draws.shape[1]], *self.candidates(count, rows))
 
     def candidates(
         self, count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
     ) -> tuple[Int[Tensor, "b r"], Int[Tensor, "b r"], Int[Tensor, "b r"], Int[Tensor, "b r"]]:
-        """Return what `rows` may draw: where it starts and ends, the first left out, how many."""
+        """Return the candidates of `rows`: start, end, first excluded block, number excluded."""
         end = self.end(count, rows)
         skip = torch.minimum((rows - 1).clamp(min=1), end)
         skipped = 0 * skip if self.causal else torch.minimum(rows + 2, end) - skip

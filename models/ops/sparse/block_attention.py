@@ -37,14 +37,14 @@ def block_attention(
 
 
 def _is_short(blocks: Blocks, device: torch.device) -> bool:
-    """Say whether all is seen, or all scores are few: as a mask, and beside those of the blocks."""
+    """Tell whether a dense mask is fast: all blocks are visible, or scores are few."""
     most = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
-    all_as_mask = blocks.length <= 2 * blocks.reach and blocks.length**2 <= most
-    return all_as_mask or _all_seen(blocks)
+    is_small = blocks.length <= 2 * blocks.reach and blocks.length**2 <= most
+    return is_small or _all_seen(blocks)
 
 
 def _all_seen(blocks: Blocks) -> bool:
-    """Tell whether each block sees all others, but for causality."""
+    """Tell whether each block attends to all others, as far as causality allows."""
     others = -(-blocks.length // blocks.block) - 1
     return blocks.look_back >= others and (blocks.causal or blocks.look_forward >= others)
 
@@ -52,7 +52,7 @@ def _all_seen(blocks: Blocks) -> bool:
 def _visible(
     blocks: Blocks, keep: Bool[Tensor, "b l"] | None, device: torch.device
 ) -> Bool[Tensor, "#b 1 #l l"] | None:
-    """Return which query sees which key; None where all do, but for causality."""
+    """Return which query may attend to which key; None if `causal` alone decides."""
     if _all_seen(blocks) and (keep is None or not blocks.causal):
         return None if keep is None else keep[:, None, None]
     place = torch.arange(blocks.length, device=device)

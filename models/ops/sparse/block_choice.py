@@ -18,7 +18,7 @@ PASS_ELEMENTS_ELSEWHERE = 1 << 25
 
 
 def passes(length: int, each: int, device: torch.device) -> list[slice]:
-    """Cut queries into pieces, of which each takes so many scores."""
+    """Cut the queries into slices with a bounded number of scores, `each` per query."""
     elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
     return [*row_slices(length, max(1, elements // max(1, each)))]
 
@@ -26,7 +26,7 @@ def passes(length: int, each: int, device: torch.device) -> list[slice]:
 def block_selection(
     scores: Float[Tensor, "b g l m"], top: int, forced: Bool[Tensor, "#b #g l m"] | None = None
 ) -> Int[Tensor, "b g l t"]:
-    """Return the blocks of the highest scores, `top` or all of them; -1 where fewer are in sight.
+    """Return the blocks with the highest scores, `top` or all; -1 where fewer are visible.
 
     Args:
         scores: -inf for a block that may not be seen. Written over.

@@ -25,7 +25,7 @@ class BlockMean(nn.Module):
     def forward(
         self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
     ) -> Float[Tensor, "b g m k"]:
-        """Compress; `filled` says which slots hold a token, None: all."""
+        """Return the mean of each block; `filled` marks the slots that hold a token, None: all."""
         return block_means(x, filled).to(x.dtype)
 
 
@@ -49,7 +49,7 @@ class BlockNetwork(Roles):
     def forward(
         self, x: Float[Tensor, "b g m c k"], filled: Bool[Tensor, "#b m c"] | None
     ) -> Float[Tensor, "b g m k"]:
-        """Compress; `filled` says which slots hold a token, None: all."""
+        """Apply the network to each block; `filled` marks slots that hold a token, None: all."""
         placed = x + self.positions[:, None].to(x.dtype)
         if filled is not None:
             placed = placed.masked_fill(~filled[:, None, ..., None], 0)

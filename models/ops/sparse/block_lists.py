@@ -26,7 +26,7 @@ PASS_ELEMENTS_ELSEWHERE = 1 << 23
 
 
 class Lists(NamedTuple):
-    """Which key blocks each block of queries sees."""
+    """The key blocks that each block of queries attends to."""
 
     blocks: Int[Tensor, "b h r t"]
     seen: Bool[Tensor, "b h r t"]
@@ -39,12 +39,12 @@ class Lists(NamedTuple):
 
 
 def by_block(x: Float[Tensor, "b h l k"], block: int) -> Float[Tensor, "n c k"]:
-    """Return the blocks of all examples and heads, one after the other, in float32 or more."""
+    """Return the blocks of all examples and heads, one after the other, at least in float32."""
     return x.to(torch.promote_types(x.dtype, torch.float32)).reshape(-1, block, x.shape[-1])
 
 
 class Masks:
-    """What is added to the scores of each row."""
+    """The masks and biases that are added to the scores of each row."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Masks:
             yield slice(start, min(start + step, rows))
 
     def listed(self, blocks: Float[Tensor, "n c k"], part: slice) -> Float[Tensor, "m w k"]:
-        """Copy the blocks on the lists of `part` side by side."""
+        """Copy the blocks on the lists of `part` next to each other."""
         index = self.index[part]
         return blocks.index_select(0, index.flatten()).view(len(index), -1, blocks.shape[-1])
 
@@ -93,7 +93,7 @@ class Masks:
         blocks.index_add_(0, self.index[part].flatten(), x, alpha=scale)
 
     def minus(self, part: slice, shift: Float[Tensor, "m c 1"]) -> Float[Tensor, "m c w"]:
-        """Return what is added to the scores, in units of log 2, less `shift`."""
+        """Return the masks and biases minus `shift`, in units of log 2."""
         unseen, block = self.unseen[part], self.block
         mask = shift.new_zeros(*unseen.shape, block).masked_fill_(unseen[..., None], NEVER)
         if self.padding is not None:

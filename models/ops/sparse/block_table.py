@@ -18,7 +18,7 @@ from lra.models.ops.numerics import sum_dtype
 
 
 class BlockTable(NamedTuple):
-    """Where tokens stand, and what each block holds."""
+    """The slot of each token, and the document of each block."""
 
     block: int
     """Slots of a block, C."""
@@ -43,7 +43,7 @@ class BlockTable(NamedTuple):
         return self.document.shape[1]
 
     def contents(self, x: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h s k"]:
-        """Return what each slot holds, zeros where there is no token."""
+        """Return the tokens in their slots, with zeros in empty slots."""
         slots = self.block_count * self.block
         if self.in_order:
             return F.pad(x, (0, 0, 0, slots - x.shape[2])) if slots > x.shape[2] else x
@@ -52,7 +52,7 @@ class BlockTable(NamedTuple):
     def insert(
         self, slots: Float[Tensor, "b h s k"], x: Float[Tensor, "b h l k"]
     ) -> Float[Tensor, "b h s k"]:
-        """Return the slots with these tokens in their places, padding left out."""
+        """Write the tokens `x` into their slots; padding is skipped."""
         place = self.place
         if self.keep is not None:
             slots = F.pad(slots, (0, 0, 0, 1))
@@ -64,7 +64,7 @@ class BlockTable(NamedTuple):
     def visible(
         self, some: slice, *, causal: bool, width: int = 1, stride: int | None = None
     ) -> Bool[Tensor, "#b l w"]:
-        """Return which windows some of the tokens may see: of the same document, and in sight.
+        """Return which windows the tokens `some` attend to: of their document, and in `sight`.
 
         Args:
             some: The tokens.
@@ -96,7 +96,7 @@ class BlockTable(NamedTuple):
         stride: int,
         filled: Bool[Tensor, "#b w c"] | None,
     ) -> Float[Tensor, "b h w c k"]:
-        """Return what windows of `width` slots hold, one every `stride`, zeros where not filled."""
+        """Return windows of `width` slots, one every `stride`, with zeros where not `filled`."""
         cut = torch.unflatten(slots, 2, (-1, stride))
         more = [F.pad(cut[:, :, n:], (0, 0, 0, 0, 0, n)) for n in range(1, width // stride)]
         whole = torch.cat((cut, *more), 3) if more else cut
@@ -105,9 +105,9 @@ class BlockTable(NamedTuple):
     def filled_windows(
         self, width: int, stride: int, *, causal: bool
     ) -> Bool[Tensor, "#b w c"] | None:
-        """Return which slots of each hold a token of its first one's document.
+        """Return which slots of each window hold a token of the window's first document.
 
-        None: all that count. Where later tokens are hidden, a window with gaps counts nowhere.
+        None: all slots that matter. If later tokens are hidden, windows with gaps are not used.
         """
         if self.filled is None and (causal or width == stride):
             return None
@@ -121,9 +121,9 @@ class BlockTable(NamedTuple):
         return torch.cat(parts, 2)
 
     def means(self, slots: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h m k"]:
-        """Return the mean over the tokens of each block that may be seen, in float32 or more.
+        """Return the mean over the tokens of each visible block, at least in float32.
 
-        The last block counts as full where later tokens are hidden.
+        If later tokens are hidden, the last block is treated as full.
         """
         filled = self.filled_windows(self.block, self.block, causal=True)
         return block_means(self.windows(slots, self.block, self.block, filled), filled)
@@ -132,14 +132,14 @@ class BlockTable(NamedTuple):
 def block_means(
     x: Float[Tensor, "b h m c k"], filled: Bool[Tensor, "#b m c"] | None
 ) -> Float[Tensor, "b h m k"]:
-    """Return the mean over the filled slots of each block, the others being 0; None: all are."""
+    """Return the mean over the filled slots of each block, the others being 0; None: all."""
     total = x.to(sum_dtype(x)).sum(3)
     size = x.shape[3] if filled is None else filled.sum(-1).clamp(min=1)[:, None, :, None]
     return total / size
 
 
 def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Tensor) -> BlockTable:
-    """Return where the tokens of a pass stand.
+    """Return the table that assigns slots to the tokens of a pass.
 
     Args:
         layout: With padding, which has no slot, and documents.
@@ -162,7 +162,7 @@ def laid_out(layout: Layout, length: int, block: int, *, causal: bool, like: Ten
 def _moved(
     document: Int[Tensor, "b l"] | None, keep: Bool[Tensor, "b l"] | None, block: int
 ) -> BlockTable:
-    """Lay tokens by document, and within one in their order, without padding."""
+    """Return a table that orders tokens by document, without padding."""
     if document is None:
         document = torch.zeros_like(cast(Tensor, keep), dtype=torch.int64)
         count = -(-document.shape[1] // block)
@@ -193,7 +193,7 @@ def _moved(
 
 
 def blocks_in_memory(memory: int, block: int) -> int:
-    """Return how many whole blocks hold the last `memory` tokens, wherever the last one ends."""
+    """Return how many whole blocks surely contain the last `memory` tokens."""
     if memory < 1:
         raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")
     return -(-(memory - 1) // block) + 1
@@ -215,7 +215,7 @@ def empty_table(shape: tuple[int, int, int, int, int], block: int, like: Tensor)
 
 
 class ContinuedBlocks(NamedTuple):
-    """What new tokens attend to."""
+    """The remembered and new tokens that new tokens attend to."""
 
     table: BlockTable
     keys: Float[Tensor, "b g s k"]
@@ -227,7 +227,7 @@ class ContinuedBlocks(NamedTuple):
 
     @property
     def state(self) -> State:
-        """Return what is remembered then."""
+        """The state after the new tokens."""
         return *(self.last(x, self.table.block) for x in (self.keys, self.values)), self.seen
 
     def last(self, x: Float[Tensor, "b h s k"], each: int = 1) -> Float[Tensor, "b h r k"]:
@@ -240,7 +240,7 @@ class ContinuedBlocks(NamedTuple):
 def append_blocks(
     state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b g l v"], block: int
 ) -> ContinuedBlocks:
-    """Return remembered and new tokens in their places, and the last blocks to remember."""
+    """Return remembered and new tokens in their slots, and the blocks to remember."""
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     length, past = k.shape[2], keys.shape[2] // block
     index = torch.arange(past + -(-length // block), device=k.device)

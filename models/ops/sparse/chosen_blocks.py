@@ -33,10 +33,10 @@ PASS_ELEMENTS_ELSEWHERE = 1 << 25
 
 
 class Pairs(NamedTuple):
-    """Pairs of a query and a block in chunks of one block each; rows are examples times heads.
+    """Pairs of a query and a block, sorted into chunks of one block each.
 
-    Pairs, blocks and places among the chunks are counted over all rows; what is one more than the
-    last is none.
+    Rows are examples times heads. Numbers of pairs, blocks and places run over all rows; the number
+    after the last one means none.
     """
 
     pair: Int[Tensor, "n c"]
@@ -47,12 +47,12 @@ class Pairs(NamedTuple):
     """Of each pair: each entry of each query's list."""
 
     def query(self, part: slice) -> Int[Tensor, "n c"]:
-        """Return the queries in the places of some chunks."""
+        """Return the query of each pair in the chunks `part`."""
         return self.pair[part] // self.place.shape[1]
 
 
 def sorted_pairs(chosen: Int[Tensor, "r l t"], count: int, chunk: int) -> Pairs:
-    """Sort pairs by block.
+    """Sort the pairs of a query and a chosen block by block.
 
     Args:
         chosen: Different blocks on the list of each query; -1: none.
@@ -83,7 +83,7 @@ def sorted_pairs(chosen: Int[Tensor, "r l t"], count: int, chunk: int) -> Pairs:
 
 
 class _PairsLaid:
-    """Queries, keys and values by row, and what is seen of them: what both passes start from."""
+    """Queries, keys and values by row, and their masks, for forward and backward."""
 
     def __init__(
         self,
@@ -107,13 +107,13 @@ class _PairsLaid:
         self.place = F.pad(place.reshape(-1), (0, 1))
 
     def by_query(self, x: Float[Tensor, "b h l k"], fill: float = 0.0) -> Float[Tensor, "q j k"]:
-        """Return the heads that share a list side by side, and one row more of `fill`."""
+        """Return rows with the heads that share a list side by side, plus one row of `fill`."""
         precise = torch.promote_types(x.dtype, torch.float32)
         x = torch.unflatten(x.to(precise), 1, (self.groups, self.shared)).transpose(2, 3)
         return F.pad(x.flatten(0, 2), (0, 0, 0, 0, 0, 1), value=fill)
 
     def by_head(self, x: Float[Tensor, "q j k"], like: Tensor) -> Float[Tensor, "b h l k"]:
-        """Return rows of `by_query`, but for the last one, as heads."""
+        """Return the rows of `by_query` as heads again, without the last row."""
         batch, _, length, _ = like.shape
         return x.view(batch, self.groups, length, self.shared, -1).transpose(2, 3).flatten(1, 2)
 
@@ -126,21 +126,21 @@ class _PairsLaid:
             yield slice(start, min(start + step, number))
 
     def some(self, x: Float[Tensor, "q j k"], part: slice) -> Float[Tensor, "n w k"]:
-        """Copy what belongs to the queries of some chunks, w = c j."""
+        """Copy the rows of the queries in the chunks `part`; w = c j."""
         query = self.pairs.query(part)
         return x.index_select(0, query.flatten()).view(len(query), -1, x.shape[-1])
 
     def by_pair(self, x: Bool[Tensor, "p j c"], part: slice) -> Bool[Tensor, "n w c"]:
-        """Copy what belongs to the pairs of some chunks."""
+        """Copy the rows of the pairs in the chunks `part`."""
         pair = self.pairs.pair[part]
         return x.index_select(0, pair.flatten()).view(len(pair), -1, x.shape[-1])
 
     def of_block(self, x: Float[Tensor, "p c k"], part: slice) -> Float[Tensor, "n c k"]:
-        """Copy the blocks of some chunks."""
+        """Copy the blocks of the chunks `part`."""
         return x.index_select(0, self.pairs.block[part])
 
     def scores(self, part: slice, keys: Float[Tensor, "n c k"]) -> Float[Tensor, "n w c"]:
-        """Return the scores of some chunks in bits, NEVER where nothing is seen."""
+        """Return the scores of the chunks `part` in bits; NEVER for hidden keys."""
         queries, table = self.some(self.q, part), self.sight.table
         scores = queries.new_empty(*queries.shape[:2], keys.shape[1])
         add_product(scores, queries, keys.mT, self.scale * LOG2_E, overwrite=True)
@@ -162,7 +162,7 @@ class _PairsLaid:
         return scores
 
     def collected(self, x: Float[Tensor, "p j k"]) -> Float[Tensor, "q j k"]:
-        """Add up, for each query, what stands in the places of its list."""
+        """Sum, for each query, the rows of all pairs on its list."""
         total = x.index_select(0, self.pairs.place[:, 0])
         for place in self.pairs.place.unbind(1)[1:]:
             total += x.index_select(0, place)
@@ -170,7 +170,7 @@ class _PairsLaid:
 
 
 class Sight(NamedTuple):
-    """What a query sees of the blocks on its list."""
+    """Which keys of a chosen block a query may attend to."""
 
     table: BlockTable
     causal: bool
@@ -178,7 +178,7 @@ class Sight(NamedTuple):
     """Keys so many tokens away, and more, are hidden; None: none."""
 
     def hidden(self, query: Int[Tensor, "n c 1"], key: Int[Tensor, " s"]) -> Bool[Tensor, "n c s"]:
-        """Return which keys are hidden, both places counted from the same slot."""
+        """Return which keys are hidden; `query` and `key` are places relative to the same slot."""
         away = query - key
         if self.reach is None:
             return away < 0
@@ -241,7 +241,7 @@ class ChosenBlockAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
-        """Return the gradients by q, keys and values."""
+        """Return the gradients of q, keys and values."""
         q, keys, values, chosen, o, level, kept = ctx.saved_tensors
         with full_precision(gradient):
             laid = _PairsLaid(q, keys, values, chosen, ctx.sight)

@@ -25,7 +25,7 @@ from lra.models.ops.sparse.block_table import BlockTable
 
 
 class Choice(NamedTuple):
-    """How blocks are chosen."""
+    """The rules by which a query chooses blocks."""
 
     table: BlockTable
     causal: bool
@@ -41,7 +41,7 @@ class Choice(NamedTuple):
     """Tokens from one window to the next, d; divides those of a window and of a block."""
 
     def covered(self, some: slice) -> Bool[Tensor, "#b l w"]:
-        """Return which windows some of the tokens see."""
+        """Return which windows the tokens `some` may attend to."""
         return self.table.visible(some, causal=self.causal, width=self.width, stride=self.stride)
 
     def of_blocks(self, weights: Float[Tensor, "b g l w"]) -> Float[Tensor, "b g l m"]:
@@ -53,14 +53,14 @@ class Choice(NamedTuple):
         return for_stride if each == 1 else torch.unflatten(for_stride, -1, (-1, each)).sum(-1)
 
     def forced(self, some: slice) -> Bool[Tensor, "#b l m"]:
-        """Return which blocks are chosen in any case, if they may be seen."""
+        """Return which blocks the tokens `some` always choose, if these are visible."""
         table = self.table
         home = table.place[:, some, None] // table.block
         near = (table.numbers <= home) & (home - table.numbers < self.local)
         return near | (table.rank < self.first)[:, None]
 
     def choose(self, weights: Float[Tensor, "b g j l w"], some: slice) -> Int[Tensor, "b g l t"]:
-        """Choose blocks by the weights that the heads that share keys give to windows."""
+        """Choose blocks by the weights of windows, summed over heads that share keys."""
         forced = self.forced(some)
         seen = forced | self.table.visible(some, causal=self.causal, width=self.table.block)
         seen = seen & self.table.visible(some, causal=self.causal)
@@ -83,12 +83,12 @@ class _ByGroup(NamedTuple):
         return cls(q, keys.to(precise), values.to(precise))
 
     def pieces(self) -> list[slice]:
-        """Cut the queries into pieces that are worked on at once."""
+        """Cut the queries into slices that are computed at once."""
         b, g, shared, length, _ = self.q.shape
         return passes(length, b * g * shared * self.keys.shape[2], self.q.device)
 
     def scores(self, some: slice, choice: Choice) -> Float[Tensor, "b g j l m"]:
-        """Return the scores of some queries in bits, NEVER where a window is hidden."""
+        """Return the scores of the queries `some` in bits; NEVER for hidden windows."""
         scores = self.q[..., some, :] @ self.keys[:, :, None].mT
         scores *= LOG2_E * self.q.shape[-1] ** -0.5
         return scores.masked_fill_(~choice.covered(some)[:, None, None], NEVER)

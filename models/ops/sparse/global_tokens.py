@@ -27,7 +27,7 @@ def global_weights(
     slopes: Float[Tensor, " h"] | None,
     dropout: float,
 ) -> Float[Tensor, "b h g s"]:
-    """Return the weights with which tokens at `positions` see all others; 0 where none is left."""
+    """Return the weights of tokens at `positions` on all tokens; 0 without a visible key."""
     query, other = positions[:, None, :, None], torch.arange(scores.shape[-1], device=scores.device)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if slopes is not None:
@@ -48,7 +48,7 @@ def see_projected(
     v: Float[Tensor, "b h s k"],
     weigh: Weigh,
 ) -> Float[Tensor, "b h g k"]:
-    """Attend from few rows to keys and values that are made already."""
+    """Let a few rows attend to keys and values that are projected already."""
     return weigh((q * q.shape[-1] ** -0.5) @ k.mT).to(v.dtype) @ v
 
 
@@ -59,7 +59,7 @@ def see_tokens(
     value: nn.Linear,
     weigh: Weigh,
 ) -> Float[Tensor, "b h g k"]:
-    """Attend from few rows to `x` as if `key` and `value` had projected it; to be preferred."""
+    """Let a few rows attend to `x`, as if projected by `key` and `value`, but faster."""
     rows = q.shape[1:3]
     q = q * q.shape[-1] ** -0.5
     moved = torch.einsum("bhgk,hkd->bhgd", q, _by_head(key.weight, q)).flatten(1, 2)

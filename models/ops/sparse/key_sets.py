@@ -40,7 +40,7 @@ class Tile(NamedTuple):
 
 
 class Coordinates(NamedTuple):
-    """Where queries and keys of a rectangle stand, in units that a set counts and in tokens."""
+    """Positions of queries and keys of a rectangle, in units of a set and in tokens."""
 
     query_units: Int[Tensor, " c"]
     key_units: Int[Tensor, " w"]
@@ -70,7 +70,7 @@ class _Set:
 
     @property
     def has_every_key(self) -> bool:
-        """Whether the set has every key."""
+        """Whether the set contains every key."""
         return self.columns is None and not self.first
 
     def pick(self, x: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h t k"]:
@@ -80,14 +80,14 @@ class _Set:
         return x.index_select(2, torch.tensor(self.columns, device=x.device))
 
     def give_back(self, target: Float[Tensor, "b h s k"], x: Float[Tensor, "b h t k"]) -> None:
-        """Add what belongs to the picked keys: the adjoint of `pick`."""
+        """Add the rows `x` of the picked keys to `target`: the adjoint of `pick`."""
         if self.columns is None:
             target[:, :, self.first :] += x
         else:
             target.index_add_(2, torch.tensor(self.columns, device=x.device), x)
 
     def mask(self, coordinates: Coordinates, tile: Tile) -> Float[Tensor, "c w"]:
-        """Return 0 for unclear keys that are seen, NEVER for those that are not."""
+        """Return 0 for visible and NEVER for hidden keys, among the unclear keys of a tile."""
         offset = coordinates.query_units[tile.queries, None] - coordinates.key_units[tile.unclear]
         offset = offset if self.causal else offset.abs()
         seen = offset >= self.least
@@ -110,13 +110,13 @@ class Blocks(_Set):
 
     @property
     def stride(self) -> int:
-        """Distance in the buffer from row to row."""
+        """Distance in the buffer from one row to the next."""
         gap = max(self.look_back, self.look_forward)
         return (-(-self.length // self.block) + gap) * self.block
 
     @property
     def reach(self) -> int:
-        """Number of keys beside each block."""
+        """Number of keys that a block attends to."""
         return (1 + self.look_back + self.look_forward) * self.block
 
     @property
@@ -132,7 +132,7 @@ class Blocks(_Set):
     def pairs(
         self, x: Float[Tensor, "b h s k"], buffer: Float[Tensor, "r k"], *, keys: bool
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield views of tokens and of their slots in the buffer, shapes equal."""
+        """Yield views of tokens and of their slots in the buffer, with equal shapes."""
         rows = buffer[: self.rows * self.stride].view(*x.shape[:2], self.stride, x.shape[-1])
         start = self.look_back * self.block if keys else 0
         yield x, rows[:, :, start : start + x.shape[2]]
@@ -162,7 +162,7 @@ class Blocks(_Set):
             target.view(x.shape).add_(torch.bmm(columns.mT, x), alpha=scale)
 
     def tiles(self, elements: int) -> Iterator[Tile]:
-        """Yield pieces of work of about so many scores."""
+        """Yield tiles with about `elements` scores each."""
         count = self.rows * self.stride // self.block
         step = max(1, elements // (self.block * self.reach))
         masked = self.causal or self.most is not None
@@ -172,7 +172,7 @@ class Blocks(_Set):
             yield Tile(some, slice(0, self.block), self.reach, unclear)
 
     def coordinates(self, device: torch.device) -> Coordinates:
-        """Return where queries and keys stand."""
+        """Return the positions of queries and keys."""
         query = torch.arange(self.block, device=device)
         key = torch.arange(self.reach, device=device) - self.look_back * self.block
         return Coordinates(query, key, query, key)
@@ -199,7 +199,7 @@ class Rectangles(_Set):
         return self.length % self.classes > 0 or keys % self.classes > 0
 
     def steps(self, length: int) -> int:
-        """Return how many of these tokens a rectangle has."""
+        """Return how many of `length` tokens a rectangle has."""
         return -(-length // self.classes)
 
     def units(self) -> Sequence[int]:
@@ -216,7 +216,7 @@ class Rectangles(_Set):
     def pairs(
         self, x: Float[Tensor, "b h s k"], buffer: Float[Tensor, "m c k"], *, keys: bool
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield views of tokens and of their slots in the buffer, shapes equal."""
+        """Yield views of tokens and of their slots in the buffer, with equal shapes."""
         del keys
         laid = buffer.view(*x.shape[:2], self.classes, *buffer.shape[1:])
         steps, rest = divmod(x.shape[2], self.classes)
@@ -246,7 +246,7 @@ class Rectangles(_Set):
         buffer[tile.rectangles, : tile.keys].add_(torch.bmm(weights.mT, x), alpha=scale)
 
     def tiles(self, elements: int) -> Iterator[Tile]:
-        """Yield pieces of work of about so many scores, without what nobody may see."""
+        """Yield tiles with about `elements` scores each, without keys hidden from all queries."""
         count, length, units = self.rows * self.classes, self.steps(self.length), self.units()
         # Sixteen steps of a staircase waste 3 % of its area, whatever the length.
         tall = max(FINEST, length // 16) if self.causal else length
@@ -267,7 +267,7 @@ class Rectangles(_Set):
                 yield Tile(rectangles, some, seen, slice(clear, hidden))
 
     def coordinates(self, device: torch.device) -> Coordinates:
-        """Return where queries and keys stand."""
+        """Return the positions of queries and keys."""
         query = torch.arange(self.steps(self.length), device=device)
         units = torch.tensor(self.units(), device=device)
         if self.columns is None:

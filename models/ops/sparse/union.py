@@ -33,7 +33,7 @@ from lra.models.ops.sparse.key_sets import (
 
 
 class _Laid(NamedTuple):
-    """One set with its buffers: what both passes start from."""
+    """One set of keys with its buffers, for forward and backward."""
 
     keyset: KeySet
     coordinates: Coordinates
@@ -45,7 +45,7 @@ class _Laid(NamedTuple):
     scale: float
 
     def scores(self, tile: Tile) -> Float[Tensor, "n c w"]:
-        """Return the scores of a tile in bits, NEVER where nothing may be seen."""
+        """Return the scores of a tile in bits; NEVER for hidden keys."""
         q, k = self.some_queries(self.q, tile), self.some_keys(self.k, tile)
         scores = q.new_empty(*q.shape[:2], k.shape[1])
         add_product(scores, q, k.mT, self.scale * LOG2_E, overwrite=True)
@@ -61,11 +61,11 @@ class _Laid(NamedTuple):
         return scores
 
     def some_queries(self, buffer: Tensor, tile: Tile) -> Float[Tensor, "n c k"]:
-        """View what belongs to the tile's queries."""
+        """View the rows of the tile's queries."""
         return self.keyset.queries(buffer)[tile.rectangles, tile.queries]
 
     def some_keys(self, buffer: Tensor, tile: Tile) -> Float[Tensor, "n w k"]:
-        """View what belongs to the tile's keys."""
+        """View the rows of the tile's keys."""
         return self.keyset.keys(buffer)[tile.rectangles, : tile.keys]
 
     def tiles(self) -> Iterator[Tile]:
@@ -76,7 +76,7 @@ class _Laid(NamedTuple):
 
 
 def _lay(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:
-    """Copy tokens into the buffer of a set, zeros where there is none."""
+    """Copy tokens into the buffer of a set, with zeros in empty slots."""
     precise = torch.promote_types(x.dtype, torch.float32)
     if isinstance(keyset, Rectangles) and keyset.classes == 1:
         return x.flatten(0, 1).to(precise)
@@ -164,7 +164,7 @@ class UnionAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
-        """Return the gradients by q, k and v."""
+        """Return the gradients of q, k and v."""
         q, k, v, keep, slopes, o, total, *dropout_masks = ctx.saved_tensors
         masks = iter(dropout_masks)
         with full_precision(gradient):
@@ -217,7 +217,7 @@ def _collect(
 def _attend(
     laid: _Laid, shape: torch.Size, dropout: float, dropout_masks: list[Tensor]
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l 1"]]:
-    """Attend inside one set: mean of the values, and logarithm of the sum of weights."""
+    """Attend within one set: return means of the values, and log sums of the weights."""
     keyset = laid.keyset
     make = laid.q.new_zeros if keyset.least else laid.q.new_empty  # whether some see nothing
     out = make((*laid.q.shape[:-1], laid.v.shape[-1]))

@@ -22,7 +22,7 @@ class Discretisation(StrEnum):
 def discretise(
     rates: Complex[Tensor, "*s"], step: Float[Tensor, "*#s"], rule: Discretisation
 ) -> tuple[Complex[Tensor, "*s"], Complex[Tensor, "*s"]]:
-    """Return factor and gain of each rate A, from it and dt."""
+    """Return factor and gain of each rate A, for steps dt."""
     change = step * rates
     if rule == Discretisation.zoh:
         # exp(z) - 1 without the difference, which loses what short steps change.
@@ -33,7 +33,7 @@ def discretise(
 
 
 def check_steps(step_min: float, step_max: float) -> None:
-    """Raise ValueError where these are no steps, the shortest first."""
+    """Raise ValueError unless 0 < step_min <= step_max."""
     if not 0 < step_min <= step_max:
         raise ValueError(
             f"steps must be positive, and step_min at most step_max: got step_min={step_min}, "

@@ -27,7 +27,7 @@ def state_space(
     readout: Complex[Tensor, "s d p"],
     before: Complex[Tensor, "b d p"] | None = None,
 ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
-    """Return what each token reads, and the states after the last where those before are given.
+    """Return the output of each token, and the states after the last if `before` is given.
 
     Args:
         u: Inputs, 0 at padding.
@@ -85,7 +85,7 @@ class Dynamics(Float32Parameters):
         readout: Complex[Tensor, "s d p"],
         before: Complex[Tensor, "b d p"] | None,
     ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
-        """Return what `state_space` does, in the numbers of `u`."""
+        """Return the result of `state_space`, in the precision of `u`."""
         # The t-th power of a factor has t times its error: it is rounded once, not its phase.
         rates, entry, step = self.continuous(torch.float64)
         exact = discretise(rates, step[:, None], self.rule)
@@ -95,7 +95,7 @@ class Dynamics(Float32Parameters):
     def continuous(
         self, dtype: torch.dtype
     ) -> tuple[Complex[Tensor, "d p"], Complex[Tensor, "d p"], Float[Tensor, " d"]]:
-        """Return Lambda, B and dt of every channel, in the numbers of a real `dtype`."""
+        """Return Lambda, B and dt of every channel, in the precision of a real `dtype`."""
         decay, frequency = (
             part.to(dtype).repeat(self.repeats, 1) for part in (self.log_decay, self.frequency)
         )
@@ -150,14 +150,14 @@ class LowRankDynamics(Dynamics):
         readout: Complex[Tensor, "s d p"],
         before: Complex[Tensor, "b d p"] | None,
     ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
-        """Return what `low_rank_state_space` does, in the numbers of `u`."""
+        """Return the result of `low_rank_state_space`, in the precision of `u`."""
         rates, entry, step = self.continuous(u.dtype)
         low_rank = self._of_channels(self.low_rank, u.dtype)
         return low_rank_state_space(u, LowRank(rates, low_rank, entry, step), readout, before)
 
 
 def _pairs(values: Float[Tensor, " p"], number: int) -> nn.Parameter:
-    """Return real numbers as complex parameters, alike `number` times."""
+    """Return real values as a parameter of complex pairs, repeated `number` times."""
     pairs = nn.Parameter(torch.empty(number, len(values), 2))
     with torch.no_grad():
         pairs.copy_(torch.stack((values, torch.zeros_like(values)), dim=-1))

@@ -77,7 +77,7 @@ class StateSpace(Family):
         before: Complex[Tensor, "b *n"] | None,
         keep: Bool[Tensor, "b l"] | None,
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b *n"] | None]:
-        """Return what tokens read from each end, and the states after the last one.
+        """Return the output of each token from each end, and the states after the last one.
 
         Args:
             u: Inputs, 0 at padding.
@@ -87,17 +87,17 @@ class StateSpace(Family):
         raise NotImplementedError
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return what the map over channels makes of each token."""
+        """Apply the map over channels to each token."""
         raise NotImplementedError
 
     def dropped(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Drop a share of numbers in training, or of channels at all positions at once."""
+        """Apply dropout in training: to single numbers, or to channels at all positions."""
         if self.tied_dropout:
             return F.dropout1d(y.mT, self.dropout, self.training).mT
         return F.dropout(y, self.dropout, self.training)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, from an empty one."""
+        """Continue from `flow.state`; with state None, start from an empty state."""
         x, state, before = blanked(flow.x, layout, self.traits), flow.state, None
         u = x.to(sum_dtype(x))
         if state is not None:
@@ -111,7 +111,7 @@ class StateSpace(Family):
         return flow._replace(x=self.mixed(y), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return zeros, real and imaginary part of each state, whatever the memory."""
+        """Return zeros for real and imaginary parts of each state, for any memory."""
         del memory
         like = self.skip
         return like.new_zeros(batch_size, *self.remembered, 2, dtype=sum_dtype(like))

@@ -46,12 +46,12 @@ class LowRank(NamedTuple):
 
 
 def as_states(x: Complex[Tensor, "*s p"]) -> Float[Tensor, "*s n"]:
-    """Return states, or what enters them: real parts, then imaginary ones."""
+    """Return complex states, or their inputs, as real parts followed by imaginary parts."""
     return torch.cat((x.real, x.imag), dim=-1)
 
 
 def as_pairs(x: Float[Tensor, "*s n"]) -> Complex[Tensor, "*s p"]:
-    """Return the complex numbers that `as_states` has laid out."""
+    """Return the complex numbers that `as_states` converted."""
     return torch.complex(*x.chunk(2, dim=-1))
 
 
@@ -82,7 +82,7 @@ def low_rank_state_space(
     readout: Complex[Tensor, "s d p"],
     before: Complex[Tensor, "b d p"] | None = None,
 ) -> tuple[Float[Tensor, "b d l"], Complex[Tensor, "b d p"] | None]:
-    """Return what each token reads, and the states after the last where those before are given.
+    """Return the output of each token, and the states after the last if `before` is given.
 
     Args:
         u: Inputs, 0 at padding.
@@ -119,7 +119,7 @@ def _continued(
     u: Float[Tensor, "b d l"],
     before: Complex[Tensor, "b d p"],
 ) -> tuple[Float[Tensor, "d l"], Float[Tensor, "b d l"], Float[Tensor, "b d n"]]:
-    """Return the kernel, what is read of the states before, and those after the last token."""
+    """Return the kernel, the output of the states `before`, and the states after the last token."""
     length = u.shape[-1]
     change, driven = bilinear(system)
     powers, states = squares(change, length), as_states(before)

@@ -49,7 +49,7 @@ class MovingAverage(Float32Parameters):
     def forward(
         self, x: Float[Tensor, "b l d"], before: Float[Tensor, "b d s"] | None
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b d s"] | None]:
-        """Return the average and omega x, and the states behind where those before are given."""
+        """Return the average plus omega x, and the states after the last if `before` is given."""
         length, u = x.shape[1], x.mT
         delta, alpha, beta, gamma = (
             part.to(x.dtype) for part in (self.delta, self.alpha, self.beta, self.gamma)
