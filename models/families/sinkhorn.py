@@ -85,7 +85,7 @@ class SortNet(StrEnum):
 
 
 class Sort(StrEnum):
-    """How scores become a permutation of blocks, hard or soft."""
+    """How scores become a (soft) permutation of blocks."""
 
     sinkhorn = auto()
     softmax = auto()

@@ -44,7 +44,7 @@ EMBEDDING, TABLE, NORM = "embedding.weight", "positions.table", "stack.norm."
 
 
 class Parts(StrEnum):
-    """Which parts of the source's weights are copied."""
+    """What is taken."""
 
     all = auto()
     blocks = auto()

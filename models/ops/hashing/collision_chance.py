@@ -19,7 +19,7 @@ from lra.models.ops.numerics import add_product
 
 
 class Gradient(StrEnum):
-    """Derivative of the weights by the cosine of query and key."""
+    """Derivative of the weights by the cosine."""
 
     surrogate = auto()
     """The authors' surrogate, tau / 2 times the weight."""
