@@ -1,17 +1,17 @@
 """The stored plan of a sweep: what workers need to run its cells, read as they go.
 
     results/plans/<sweep>/plan.json                 the head: which files count, and for whom
-                          index-<digest>.json       what is known of each cell unread
+                          index-<digest>.json       a few facts of each cell, read by all workers
                           cells-<digest>.jsonl      the cells; what several share stands there once
                           workers/<worker>.json     what each worker does
                           logs/<worker>.log         what it has printed
                           submissions/<time>.json   what was started, and by which engine
 
-A head is replaced whole, after the files that it names: a reader sees the plan of before or the new
-one. Files of the plan before stay for the workers that have them open.
+The head is replaced as a whole, and after the files that it names: a reader finds the old plan or
+the new one. The files of the old plan stay for the workers that have them open.
 
-Every byte that is used was checked when it was read: the head has a digest of itself and of the
-index, the index those of the cells, and a cell those of its parts. What is damaged is never run.
+Every byte is checked when it is read: the head has a digest of itself and of the index, the index
+has those of the cells, and a cell those of its parts. A damaged cell is never run.
 """
 
 import errno
@@ -64,7 +64,7 @@ class TornPart(BadPlan):
 
 
 class FilePlace(NamedTuple):
-    """Where something stands in the file of the cells."""
+    """Where a line is in the file of the cells: its first byte, its length, and its digest."""
 
     offset: int
     size: int
@@ -86,9 +86,9 @@ class PlanEntry(NamedTuple):
     shorter: int | None
     """The next shorter length of its curve, which is tried before."""
     data: str
-    """What data it needs, which are prepared once; "" for none."""
+    """A digest of the data that it needs, which a worker prepares once; "" for no data."""
     place: FilePlace
-    """Of its record."""
+    """Where its record is."""
 
 
 class StoredPlan:
@@ -101,8 +101,8 @@ class StoredPlan:
             BadPlan: there is none, it is torn, or of another schema.
         """
         self.folder = folder
-        self.head, self.mark = _head(folder)
-        """Second: when the head was written, in nanoseconds since 1970, and its inode."""
+        self.head, self.mark = _read_head(folder)
+        """`mark`: when the head was written, in nanoseconds since 1970, and its inode."""
         self.version = str(self.head["cells"])
         self.sweep, self.root = str(self.head["sweep"]), results_of(folder)
         if not SWEEP_NAME.fullmatch(self.sweep):  # of which reports make the name of a folder
@@ -131,7 +131,7 @@ class StoredPlan:
 
     @cached_property
     def control(self) -> Control:
-        """What steers the sweep."""
+        """The options that steer the sweep, such as time limits."""
         return Control(**self.head["control"])
 
     @cached_property
@@ -142,7 +142,7 @@ class StoredPlan:
 
     @cached_property
     def groups(self) -> list[WorkerGroup]:
-        """The kinds of workers that were asked for, the last ones first."""
+        """The groups of workers that were submitted, the latest ones first."""
         return [
             WorkerGroup(
                 name=group["name"],
@@ -154,7 +154,7 @@ class StoredPlan:
         ]
 
     def title(self, place: int) -> str:
-        """Return what a cell is called."""
+        """Return the name of a cell for people."""
         return str(self._stored(place)["title"])
 
     def cell(self, place: int) -> Cell:
@@ -162,14 +162,17 @@ class StoredPlan:
         return cell_of(self.record(place))
 
     def listed(self, cells: Sequence[Cell] = ()) -> SweepCells:
-        """Return what a report or a dashboard has to know of the sweep, and of these cells."""
+        """Return the sweep as reports and dashboards take it, with these of its cells."""
         return SweepCells(
             name=self.sweep, root=self.root, logger=self.logger, cells=cells,
             titles=PlanTitles(self),
         )  # fmt: skip
 
     def record(self, place: int) -> dict[str, Any]:
-        """Return all that is stored of a cell, its parts put together. Nothing may change them."""
+        """Return everything that is stored of a cell.
+
+        Other records share its parts: nothing may change them.
+        """
         whole_record = dict(self._stored(place))
         for name in PARTED:
             whole, parts = whole_record[name]
@@ -178,15 +181,18 @@ class StoredPlan:
         return whole_record
 
     def _stored(self, place: int) -> dict[str, Any]:
+        """Return the record of a cell as it is in the file, with the places of its parts."""
         stored: dict[str, Any] = self._read(self.entries[place].place)
         return stored
 
     def _part(self, offset: int, size: int, digest: str) -> Any:
+        """Return a part that several cells may share; it is read once."""
         if offset not in self._parts:
             self._parts[offset] = self._read(FilePlace(offset, size, digest))
         return self._parts[offset]
 
     def _read(self, place: FilePlace) -> Any:
+        """Read a line of the file of the cells. Raises TornPart if its digest is wrong."""
         raw = persistent(os.pread, self._file, place.size, place.offset)
         if digest_of(raw) != place.digest:
             raise TornPart(f"{self.cells} is damaged at byte {place.offset:,}: {SUBMIT_AGAIN}")
@@ -231,7 +237,10 @@ _NO_FILE = {errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR}
 
 @contextmanager
 def _damage_explained() -> Iterator[None]:
-    """Say of a file that is gone, or is none, what to do; other errors of a disk as they are."""
+    """Turn errors about a missing file, or one of a wrong kind, into TornPart with what to do.
+
+    Other errors of the disk pass unchanged, as the same call may succeed later.
+    """
     try:
         yield
     except FileNotFoundError as error:
@@ -279,11 +288,12 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def mark_of(status: os.stat_result) -> tuple[int, int]:
-    """Return what differs between two heads: time of writing and inode."""
+    """Return time of writing (in ns) and inode of a head: a new head differs in one of them."""
     return status.st_mtime_ns, status.st_ino
 
 
-def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
+def _read_head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
+    """Return the content of plan.json, checked, and its `mark_of`."""
     path = folder / HEAD
     with _damage_explained():
         raw, seen = read_marked(path, MOST_JSON)
@@ -296,7 +306,7 @@ def _head(folder: Path) -> tuple[dict[str, Any], tuple[int, int]]:
 
 
 def _check_schema(path: Path, raw: bytes) -> None:
-    """Refuse the plan of another version of lra, whatever its seal."""
+    """Raise BadPlan for the plan of another version of lra, whether its seal is right or not."""
     head = None
     with suppress(NoJson):
         head = parse_json(raw)

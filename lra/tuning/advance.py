@@ -1,7 +1,8 @@
-"""What a search trains next: a pure function of its record and of what is stored by now.
+"""Decides what a search trains next: a pure function of its record and of the stored results.
 
-Trials first, rung by rung; then the choice of each family, and trainings of what it chose with
-other seeds. Nothing here reads a clock, or a training that has not ended.
+All trials come first, rung by rung (a rung is a share of the steps, after which only the better
+trials go on). Then the best trial of each arm is chosen, and trained with other seeds. Nothing here
+reads a clock, or a training that has not ended.
 """
 
 import math
@@ -17,22 +18,22 @@ from lra.tuning.space import Dimension
 Words = tuple[str, ...]
 VALIDATION = "runner.evaluate_splits=[validation]"
 BOTH = "runner.evaluate_splits=[validation,test]"
-"""Of finals: how much too good the best trial's score was is told by validation."""
+"""Of final trainings: their validation score shows how much too good that of the best trial was."""
 FAILED = 0.25
-"""Share of an arm's trials above which that they fail is said."""
+"""If more than this share of an arm's trials fails, a warning says so."""
 WIDER = 10.0
-"""Times by which a logarithmic range is widened."""
+"""The factor by which a warning proposes to widen a logarithmic range."""
 
 
 class TrialOutcome(NamedTuple):
-    """What is stored of a training of a trial."""
+    """The stored result of one training of a trial."""
 
     cell: str
     """Its key and the fingerprint of its code."""
     status: str = str(Status.ok)
     reason: str = ""
     score: float | None = None
-    """The metric on validation, as it is."""
+    """The metric on validation data; None: the training failed."""
     loss: float = math.inf
     """On validation."""
     metric: str = "accuracy"
@@ -65,7 +66,7 @@ class Trial(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, float, int]:
-        """What is less for a better trial: the score, then the loss, then the number."""
+        """A key to sort trials by, the best first: by score, then by loss, then by number."""
         score, loss = self.score, math.fsum(one.loss for one in self.outcomes)
         turned = -1.0 if self.outcomes[0].better == "higher" else 1.0
         return (math.inf if score is None else turned * score), loss, self.number
@@ -84,30 +85,30 @@ class ArmChoice(NamedTuple):
 
     @property
     def words(self) -> Words:
-        """What trains the chosen options."""
+        """The arguments that train with the chosen options."""
         return (*self.arm.words, *trial_words(self.trial.values if self.trial else {}))
 
 
 @dataclass(slots=True)
 class Step:
-    """All that should exist by now, what is complete included."""
+    """Everything that a search should have trained or chosen by now, finished or not."""
 
     trainings: list[Words] = field(default_factory=list)
     trials: dict[Words, str] = field(default_factory=dict)
-    """SEARCH/STUDY/TRIAL/RUNG of those that are no finals."""
+    """The trainings of trials, by their arguments: the label SEARCH/STUDY/TRIAL/RUNG of each."""
     choices: list[ArmChoice] = field(default_factory=list)
     asked: list[tuple[Arm, int, tuple[Trial, ...]]] = field(default_factory=list)
-    """Where an adaptive sampler has the next word, with the trials before."""
+    """Arm, study and trials so far, wherever an adaptive sampler has to propose the next trial."""
     later: int = 0
-    """How many cells follow that are not known yet."""
+    """How many cells will follow whose options are not known yet."""
 
 
 def advance(record: Record, ended: Mapping[Words, TrialOutcome]) -> Step:
-    """Return what should exist now.
+    """Return what the search should have trained or chosen by now.
 
     Args:
         record: The search.
-        ended: What is stored of its trainings, by their words; of others nothing is known.
+        ended: The results of its finished trainings, by their arguments.
     """
     step = Step()
     for arm in record.arms:
@@ -122,10 +123,14 @@ def advance(record: Record, ended: Mapping[Words, TrialOutcome]) -> Step:
 def _advance(
     record: Record, arm: Arm, study: int, ended: Mapping[Words, TrialOutcome], step: Step
 ) -> None:
+    """Add to `step` what one arm of the search needs in one study.
+
+    Returns as soon as a rung has trainings that have not ended: what follows depends on them.
+    """
     options, done = record.options, list[Trial]()
     trials = [Trial(n, "", values, ()) for n, values in record.trials(arm, study).items()]
     for share in [*options.rungs, None]:
-        trials = [_at(share, trial, arm, record.seeds(study)) for trial in trials]
+        trials = [_at_rung(share, trial, arm, record.seeds(study)) for trial in trials]
         named = {
             words: f"{record.name}/{study}/{trial.number}/{trial.rung}"
             for trial in trials
@@ -157,13 +162,13 @@ def _advance(
 def finals(
     record: Record, chosen: ArmChoice, words: Words, options: SearchOptions
 ) -> Iterator[Words]:
-    """Yield the trainings of what was chosen, and of the untuned options, with other seeds.
+    """Yield the final trainings: of the chosen and of the untuned options, with new seeds.
 
     Args:
         record: The search.
-        chosen: Its choice.
-        words: Those of the arm, or of another training that takes its options.
-        options: The seeds, and whether there is an untuned training.
+        chosen: The choice of an arm.
+        words: The arguments of the arm, or of another training that uses the chosen options.
+        options: Its final seeds, and whether the untuned options are trained, too.
     """
     trials: dict[int, Values] = {}
     if chosen.trial is not None:
@@ -178,12 +183,19 @@ def finals(
 
 
 def trial_words(values: Values) -> Words:
-    """Return the values of a trial as words."""
+    """Return the values of a trial as arguments of a command."""
     return tuple(f"{option}={text}" for option, (text, _) in values.items())
 
 
-def _at(share: float | None, trial: Trial, arm: Arm, seeds: Sequence[int]) -> Trial:
-    """Return a trial at its next rung, to be trained; it continues what it has from the last."""
+def _at_rung(share: float | None, trial: Trial, arm: Arm, seeds: Sequence[int]) -> Trial:
+    """Return a trial at its next rung, with the trainings that it needs there.
+
+    Args:
+        share: The rung, as a share of all steps; None: the full length.
+        trial: The trial at the rung before, whose trainings are continued.
+        arm: The arm of the trial.
+        seeds: One training for each.
+    """
     values = trial.values
     steps = int(values["optim.steps"][1]) if "optim.steps" in values else arm.steps
     until: Words = ()
@@ -191,18 +203,18 @@ def _at(share: float | None, trial: Trial, arm: Arm, seeds: Sequence[int]) -> Tr
         steps = max(1, round(share * steps))
         until = (f"runner.until_step={steps}",)
     keys = [outcome.cell.partition("-")[0] for outcome in trial.outcomes]
-    goes_on: list[Words] = [(f"runner.continues={key}",) for key in keys]
-    goes_on = goes_on or [()] * len(seeds)
+    continued: list[Words] = [(f"runner.continues={key}",) for key in keys]
+    continued = continued or [()] * len(seeds)
     trainings = tuple(
         (*arm.words, *trial_words(values), f"seed={seed}", VALIDATION, *until, *more)
-        for seed, more in zip(seeds, goes_on, strict=True)
+        for seed, more in zip(seeds, continued, strict=True)
     )
     rung = "" if share is None else f"{share:g}"
     return Trial(trial.number, rung, values, trainings)
 
 
 def size_of(record: Record, arm: Arm, study: int = 0) -> int:
-    """Return how many cells an arm has in a study when all is over."""
+    """Return how many cells an arm will have in a study once the search is finished."""
     options, cells = record.options, 0
     distinct = len(record.trials(arm, study)) - options.untuned
     alive = record.number(arm) - (len(record.points_of(arm, study)) - distinct)
@@ -214,7 +226,7 @@ def size_of(record: Record, arm: Arm, study: int = 0) -> int:
 
 
 def scored_outcome(trials: Sequence[Trial]) -> TrialOutcome:
-    """Return an outcome with a score, which says by what metric; where all failed, any."""
+    """Return the first outcome with a score, or any if all trainings failed: it has the metric."""
     outcomes = [outcome for trial in trials for outcome in trial.outcomes]
     return next((one for one in outcomes if one.score is not None), outcomes[0])
 
@@ -238,14 +250,14 @@ def table(chosen: ArmChoice) -> list[dict[str, Any]]:
 def warnings(
     record: Record, arm: Arm, study: int, trials: Sequence[Trial], chosen: Trial | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a reader of an arm's choice should know: a name, and a sentence with the way out.
+    """Yield warnings about the choice of an arm: a name, and a sentence that says what to do.
 
     Args:
         record: The search.
-        arm: Whose choice.
-        study: Number of the study.
-        trials: At all rungs.
-        chosen: The best; None: all have failed.
+        arm: The arm.
+        study: The number of the study.
+        trials: The trials of the arm at all rungs.
+        chosen: The best trial; None: all have failed.
     """
     space = record.spaces[arm.model]
     drawn = {trial.number: trial for trial in trials if trial.number}
@@ -271,7 +283,7 @@ def warnings(
 
 
 def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
-    """Yield what of `warnings` the record alone tells, before any trial is trained."""
+    """Yield the warnings that are known before any trial is trained."""
     if reused := sorted({*record.seeds(study)} & {*record.final_seeds(study)}):
         high = max(*record.seeds(study), *record.final_seeds(study)) % STUDY_SEEDS + 1
         fresh = [high + n for n in range(len(record.options.final_seeds))]
@@ -299,17 +311,18 @@ def foreseen(record: Record, study: int) -> Iterator[tuple[str, str]]:
 
 
 def finished_count(trials: Sequence[Trial]) -> int:
-    """Return how many trials were trained as far as they were to be, or diverged before."""
-    cut = {t.number for t in trials if t.failure and t.failure.status != Status.diverged}
-    return len({trial.number for trial in trials if trial.number} - cut)
+    """Return how many trials have ended by themselves; one that diverged counts, too."""
+    failed = {t.number for t in trials if t.failure and t.failure.status != Status.diverged}
+    return len({trial.number for trial in trials if trial.number} - failed)
 
 
 def _edge(each: Dimension, drawn: Sequence[Trial], chosen: Trial) -> Iterator[tuple[str, str]]:
-    """Yield the mark of a choice beyond which no trial lies, with the words of a wider range.
+    """Yield a warning if the chosen value of an option is the lowest or highest that was tried.
 
-    Its sentence has the rate of chance: where the option has no effect, every trial that has not
-    failed is the best one equally often. Failed trials count as tried: a range that is closed by
-    them is no open one. An end at 0 is taken for the limit of the option itself.
+    The sentence proposes a wider range, and says how often chance alone has this result: if the
+    option has no effect, every trial that has not failed is the best one equally often. Failed
+    trials count as tried, so that a value next to failed ones is not at the edge. A lower end of 0
+    counts as the limit of the option itself.
     """
     if not each.numeric or 0 < len(each.values) < 3:
         return

@@ -1,4 +1,4 @@
-"""From a command's words to the record of a search; what cannot be searched is refused here."""
+"""From the arguments of a command to the record of a search; refuses what cannot be searched."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -24,24 +24,24 @@ from lra.tuning.space import Dimension
 
 STEERING = ("results=", "sweep=", "logger", "report", "runner.dry_run", "runner.retry",
             "runner.timeout_s", "runner.sweep_timeout_s", "runner.baselines")  # fmt: skip
-"""Beginnings of words that change no number."""
+"""Beginnings of arguments that change no number."""
 ONCE = ("runner.dry_run", "runner.retry")
-"""Of those, what holds for one command alone."""
+"""Those of `STEERING` that hold only for the command that has them, and are not stored."""
 _OWN = {
     f"runner.{name}"
     for name in ("until_step", "continues", "tuned", "transferred", "evaluate_splits")
 }
-"""What a search sets itself."""
-IDLE = "this option does not change the score; give it a single value"
+"""Options that a search sets itself, so that no argument may set them."""
+IDLE = "it does not change the score; give it a single value"
 OF_PARAMS, OF_MODEL = "search.params.", "search.for_model."
 OF_SEEDS = "search.seeds and search.final_seeds"
 
 
 def declared_search(entries: Sequence[Composed]) -> Record:
-    """Return the search that the arms of a command declare, over one of this name before.
+    """Return the search that the arms of a command declare, joined with a stored one of this name.
 
     Raises:
-        ConfigError: it cannot be searched, or the one before is another.
+        ConfigError: it cannot be searched, or the stored one is a different search.
     """
     searched, first = entries[0].searched, entries[0]
     assert searched is not None
@@ -82,7 +82,7 @@ def options_of(entry: Composed) -> SearchOptions:
 
 
 def _ranges(searched: Searched) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Return what is searched: shared options, and those of one family, in order."""
+    """Return the ranges by option: those for all families, and those of single families."""
     params = _texts(searched.options["params"], "search.params")
     own = {
         str(model): _texts(node, f"{OF_MODEL}{model}")
@@ -127,6 +127,7 @@ def _arm(
     params: Mapping[str, str],
     own: Mapping[str, Mapping[str, str]],
 ) -> Arm:
+    """Return the arm of one combination. Raises ConfigError for an option that a search sets."""
     words = tuple(word for word in entry.overrides if not word.startswith(STEERING))
     for word in words:
         check_word(word)
@@ -147,7 +148,7 @@ def _arm(
 
 
 def check_word(word: str) -> None:
-    """Refuse a word, or a range, of an option that a search sets itself. Raises ConfigError."""
+    """Raise ConfigError for an argument, or a range, of an option that a search sets itself."""
     key = word.partition("=")[0].lstrip("+")
     if key == "seed":
         raise ConfigError(f"{word}: a search sets its seeds by {OF_SEEDS}; remove this argument")
@@ -156,11 +157,12 @@ def check_word(word: str) -> None:
 
 
 def _sets_apart(word: str, searched: Searched) -> bool:
-    """Return whether a word is what an arm is called by."""
+    """Return whether arms differ in the option of an argument, so that it is in their titles."""
     return word.partition("=")[0].lstrip("+") in {*searched.lists, "model", "task"}
 
 
 def _composed_value(entry: Composed, option: str, model: str) -> Any:
+    """Return the value of a searched option without a search. Raises ConfigError if it has none."""
     node: Any = entry.config
     for part in option.split("."):
         if not isinstance(node, Mapping) or part not in node:
@@ -253,10 +255,11 @@ def _check_space(record: Record) -> None:
 
 
 def _check_ends(record: Record, runs: Sequence[Run]) -> None:
-    """Refuse the ends of ranges, and every choice of a group, before a trial comes near them.
+    """Compose both ends of each range, and every choice of a group, and refuse what cannot be.
 
-    Constructors refuse what they do not take; refused here is what gives a trial another model than
-    its arm's, or other data: its score is then one on other examples.
+    So a bad range is refused before anything is trained. Constructors refuse values that they do
+    not take. This function also refuses a value that gives a trial another model than that of its
+    arm, or other data: its score would be one on other examples.
 
     Args:
         record: The search.
@@ -293,10 +296,10 @@ def _check_ends(record: Record, runs: Sequence[Run]) -> None:
 
 
 def _ends(each: Dimension) -> tuple[str, str]:
-    """Return the words of the first and the last value of a range."""
+    """Return the texts of the first and the last value of a range."""
     return each.at(0.0)[0], each.at(1 - 1e-9)[0]
 
 
 def _data(run: Run) -> tuple[Any, ...]:
-    """Return what tells the data of a run from those of others: paths are told by their content."""
+    """Return what identifies the data of a run; files are identified by their content."""
     return run.task_name, run.task_options, run.task.spec.data_hash

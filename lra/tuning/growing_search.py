@@ -1,4 +1,4 @@
-"""A search as the sweep that it is by now: the cells that follow of its record and its rows."""
+"""A search as a sweep that grows: its cells so far follow from its record and its stored rows."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,22 +44,22 @@ class _Training:
     entry: Composed
     planned: PlannedCell | None = None
     outcome: TrialOutcome | None = None
-    """Of a trial that has ended."""
+    """The stored result of a trial; None: it has not ended, or is no trial."""
 
 
 @dataclass(slots=True)
 class GrowingSearch:
-    """A search whose cells are planned as far as rows say which they are."""
+    """A search whose cells are planned as far as the stored rows determine them."""
 
     record: Record
     root: Path
     """The results folder."""
     once: Words = ()
-    """For the first round of this command alone."""
+    """Arguments that hold only for the first round of this command, such as runner.retry."""
     elsewhere: bool = True
-    """Whether its cells are meant for other machines."""
+    """Whether its cells are planned for other machines."""
     kept: bool = False
-    """Whether the record is stored, and proposals in it: see `keep`."""
+    """Whether the record, and each proposal of a sampler, is stored: see `keep`."""
     step: Step = field(default_factory=Step)
     _known: dict[Words, _Training] = field(default_factory=dict)
     _costs: Costs = field(default_factory=Costs)
@@ -72,12 +72,12 @@ class GrowingSearch:
         return None if record is None else cls(record, root)
 
     def keep(self) -> None:
-        """Store the record from now on; to be called once nothing of the command is refused."""
+        """Store the record, now and after every change. Call it when all checks have passed."""
         self.record.write(self.root)
         self.kept = True
 
     def sweep(self) -> Sweep:
-        """Return all of its cells that are known by now."""
+        """Return the sweep of all cells that are known by now."""
         while True:
             ended = {w: each.outcome for w, each in self._known.items() if each.outcome}
             before, self.step = self.step, advance(self.record, ended)
@@ -92,14 +92,14 @@ class GrowingSearch:
                 return self._sweep
 
     def next_round(self) -> Sweep:
-        """Return what `sweep` does, without what held for the first round of a command alone."""
-        if self.once:  # such as another attempt at what failed
+        """Return what `sweep` returns, but without the arguments of the first round (`once`)."""
+        if self.once:  # else runner.retry would repeat the same failures in every round
             self.once, self._sweep = (), None
             self._known.clear()
         return self.sweep()
 
     def said(self) -> Iterator[str]:
-        """Yield a line for each choice, and what is to be known of it."""
+        """Yield lines to print: each choice with its warnings, and how many runs follow."""
         if not self.step.choices:
             yield from self.warned()
         for chosen in self.step.choices:
@@ -124,11 +124,12 @@ class GrowingSearch:
             )
 
     def warned(self) -> list[str]:
-        """Return what every choice will be marked with, as far as it is known beforehand."""
+        """Return the warnings about the search that are known before any training."""
         marks = dict(foreseen(self.record, study=0))
         return [f"search: {name.replace('_', ' ')}: {text}" for name, text in marks.items()]
 
     def _built(self) -> Sweep:
+        """Build the sweep of all trainings and choices of the present step."""
         self._compose([words for words in self.step.trainings if words not in self._known])
         choices = [self._choice(chosen) for chosen in self.step.choices]
         sweep = build(
@@ -143,6 +144,7 @@ class GrowingSearch:
         return sweep
 
     def _compose(self, new: Sequence[Words]) -> None:
+        """Compose trainings, given by their arguments, and remember them in `_known`."""
         root = (word("results", str(self.root)), word("sweep", self.record.name))
         of_all = (*self.record.steering, *root, *self.once)
         whole = composed([(*words, *of_all) for words in new], self.record.place)
@@ -162,7 +164,7 @@ class GrowingSearch:
         return self._known[name].entry
 
     def _choice(self, chosen: ArmChoice) -> Composed:
-        """Return the configuration of the cell that says what was chosen."""
+        """Return the configuration of the cell whose rows record a choice (runner=search)."""
         entry, first = self.chosen(chosen), scored_outcome(chosen.trials)
         steering = {f.name for f in fields(Control)}
         runner = {
@@ -182,7 +184,7 @@ class GrowingSearch:
         return entry._replace(config={**entry.config, "runner": runner}, overrides=chosen.words)
 
     def _cost(self, trial: Trial) -> dict[str, float]:
-        """Return what a trial took, all of its seeds together."""
+        """Return steps, seconds and multiply-adds of a trial, the sum over its seeds."""
         planned, count = self._known[trial.trainings[0]].planned, len(trial.trainings)
         assert planned is not None
         run = planned.run
@@ -200,7 +202,7 @@ class GrowingSearch:
         return {**cost, "multiply_adds": count * products / 2}
 
     def _read(self, sweep: Sweep) -> bool:
-        """Read which trials have ended since; return whether any has."""
+        """Read the results of trials that have ended since the last call; return if any has."""
         store, wanted, found = sweep.store, self.record.options.metric, False
         for words in self.step.trials:
             each = self._known[words]
@@ -225,16 +227,16 @@ def _same(step: Step, before: Step) -> bool:
 def _outcome(
     cell: str, rows: Sequence[Mapping[str, Any]], metric: str, *, wanted: bool
 ) -> TrialOutcome:
-    """Return what is stored of a training of a trial.
+    """Return the result of one training of a trial, from its rows.
 
     Args:
         cell: Its key and fingerprint.
         rows: Its rows.
-        metric: By which to choose; the loss where a trial has none.
-        wanted: Whether somebody asked for this very metric.
+        metric: The metric to choose by. If the rows lack it, the loss is used.
+        wanted: Whether the user asked for this metric, so that the loss must not replace it.
 
     Raises:
-        ConfigError: it has a score on test, or none by which to choose.
+        ConfigError: it has a score on test data, or lacks the metric that the user asked for.
     """
     final = [row for row in rows if row["step"] is None]
     if any(row["labels"].get("split") == "test" and row["value"] is not None for row in final):

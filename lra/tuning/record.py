@@ -1,4 +1,4 @@
-"""The record of a search: its declaration and its points, which are drawn once and kept.
+"""The record of a search: its declaration and its points, which are drawn once and stored.
 
 results/searches/<sweep>/search.json
 """
@@ -25,7 +25,7 @@ from lra.tuning.space import Dimension, dimension, draw_points, grid_points, val
 SCHEMA = 1
 ADAPTIVE = ("tpe", "gp", "cmaes")
 STUDY_SEEDS = 1000
-"""Between the seeds of two studies."""
+"""By how much the seeds of a study are higher than those of the study before."""
 GROWING = ("trials", "studies", "final_seeds")
 """Options that a later command may raise."""
 SAMPLERS = ("random", "halton", "grid", *ADAPTIVE)
@@ -36,7 +36,7 @@ _TYPES: Types = {
 }  # fmt: skip
 _ARM: Types = {"words": list[str], "title": str, "model": str, "steps": int, "untuned": dict}
 Values = Mapping[str, tuple[str, Any]]
-"""Of a trial: each option's word and plain value."""
+"""The values of a trial: for each option, its text on the command line and its plain value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +77,14 @@ class SearchOptions:
 
 
 class Arm(NamedTuple):
-    """What is compared with others: words, and what they compose to."""
+    """One side of the comparison that a search makes, for example a model on a task."""
 
     words: tuple[str, ...]
     title: str
     model: str
     steps: int
     untuned: Mapping[str, Any]
-    """The searched options as composed."""
+    """The searched options with the values that they have without a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,19 +95,19 @@ class Record:
     sampler: str
     options: SearchOptions
     fixed: tuple[str, ...]
-    """Words that all arms share."""
+    """Arguments that all arms share."""
     arms: tuple[Arm, ...]
     params: Mapping[str, str]
     for_model: Mapping[str, Mapping[str, str]]
     steering: tuple[str, ...] = ()
-    """Words that change no number."""
+    """Arguments that change no number."""
     place: Mapping[str, str] = field(default_factory=dict)
     points: Mapping[str, list[list[float]]] = field(default_factory=dict)
-    """By study; of adaptive samplers, by study and arm."""
+    """Points in the unit cube, one coordinate per option, by the name that `column` returns."""
 
     @cached_property
     def spaces(self) -> Mapping[str, tuple[Dimension, ...]]:
-        """What is searched, by family: what all share, then its own options."""
+        """The searched options of each family: those that all share, then those of it alone."""
         return {
             arm.model: tuple(
                 dimension(option, text)
@@ -117,19 +117,19 @@ class Record:
         }
 
     def column(self, arm: Arm, study: int) -> str:
-        """Return under which name the points of an arm are kept."""
+        """Return the name of an arm's points; samplers that are not adaptive have one for all."""
         return f"{study} {arm.title}" if self.sampler in ADAPTIVE else str(study)
 
     def number(self, arm: Arm) -> int:
-        """Return how many trials an arm is to have, beside the untuned one."""
+        """Return how many trials an arm will have, without the untuned one."""
         if self.sampler != "grid":
             return self.options.trials
         return math.prod(len(each.values) for each in self.spaces[arm.model])
 
     def trials(self, arm: Arm, study: int) -> dict[int, Values]:
-        """Return the values of each trial, as far as its point is known; 0 is the untuned one.
+        """Return the values of each trial whose point is known, by number; 0 is the untuned one.
 
-        Points that a choice maps to the same values are one training, and one trial: the first.
+        Two points can give the same values, as a choice rounds them: only the first is a trial.
         """
         space = self.spaces[arm.model]
         trials: dict[int, Values] = {0: {}} if self.options.untuned else {}
@@ -142,7 +142,7 @@ class Record:
         return trials
 
     def points_of(self, arm: Arm, study: int) -> list[list[float]]:
-        """Return the points of an arm that are known; several may be the same trial."""
+        """Return the known points of an arm; several of them may give the same trial."""
         if self.sampler == "grid":
             return grid_points(self.spaces[arm.model], len(self.params))
         return self.points.get(self.column(arm, study), [])[: self.options.trials]
@@ -156,7 +156,7 @@ class Record:
         return [seed + STUDY_SEEDS * study for seed in self.options.final_seeds]
 
     def complete(self) -> Self:
-        """Return the record with the points that it lacks drawn; those that it has stay."""
+        """Return the record with all points, of which only the missing ones are drawn now."""
         if self.sampler == "grid":
             return self
         columns = max(map(len, self.spaces.values()))
@@ -175,10 +175,10 @@ class Record:
         return replace(self, points=points)
 
     def extending(self, before: "Record") -> Self:
-        """Return this declaration over a stored one of the same name.
+        """Return this declaration joined with a stored one of the same name, whose points stay.
 
         Raises:
-            ConfigError: it is another search.
+            ConfigError: they differ in more than the `GROWING` options, or have fewer of these.
         """
         old, new = asdict(before.options), asdict(self.options)
         own = {**before.for_model, **self.for_model}
@@ -205,7 +205,7 @@ class Record:
         return replace(self, arms=(*arms.values(),), for_model=own, points=before.points)
 
     def write(self, root: Path) -> None:
-        """Store it, whole."""
+        """Store the record; its file is replaced as a whole."""
         path = record_file(root, self.name)
         content = {
             "schema": SCHEMA, **asdict(self), "arms": [arm._asdict() for arm in self.arms],
@@ -267,5 +267,5 @@ def _record(content: Mapping[str, Any], name: str) -> Record:
     for point in chain.from_iterable(record.points.values()):
         for place in point:
             check_share(point=place)
-    record.spaces  # noqa: B018  of which each range is parsed
+    record.spaces  # noqa: B018  parses every range, and so raises for a malformed one
     return record
