@@ -34,9 +34,10 @@ AMBIGUOUS = "ambiguous"
 """Status of a place for which rows exist that must not be merged."""
 
 PROCESSOR, UNCERTAIN = "processor", "uncertain"
-"""Marks of a disturbed time: the processors' clock stands in its place; it may be far off."""
+"""Marks of a time that was disturbed: PROCESSOR, the time of the processors' clock is shown in its
+place; UNCERTAIN, it may be far from the true time."""
 WIDEST_FACTOR = 2.0
-"""Ratio of the ends of an interval, above which a time says little."""
+"""A time is uncertain if the upper end of its interval is more than this factor above the lower."""
 
 _OBJECTS = frozenset({"labels", "options", "departures"})
 """Columns of mappings and tuples."""
@@ -102,10 +103,13 @@ class Value:
         return beyond_both_ratios(values, (own, median_interval(self.other.samples)), ONE_LENGTH)
 
     def or_processor(self, other: "Value | None") -> "Value":
-        """Return a disturbed number as sound, or that of the processors' clock in its place.
+        """Return this number, or if it was disturbed too much, that of the processors' clock.
 
-        It is sound where its interval is narrower than `WIDEST_FACTOR`, and so far at most lies the
-        other clock.
+        A disturbed number stays if the ends of its interval, and the two clocks, differ by at most
+        the factor `WIDEST_FACTOR`.
+
+        Args:
+            other: The same time by the processors' clock; None: not measured.
         """
         if not self.disturbed or other is None or not self.value or not other.value:
             return self
@@ -159,7 +163,7 @@ EQUAL = " with the same positions"
 
 
 def values(rows: pd.DataFrame, column: str) -> list[Any]:
-    """Return a column as a list, which is walked ten times as fast as texts that Arrow holds."""
+    """Return a column as a list: a loop over it is ten times as fast as over Arrow's texts."""
     entries: list[Any] = rows[column].to_numpy(dtype=object).tolist()
     return entries
 
@@ -251,7 +255,10 @@ class ComparableRows:
 
 
 def by_setting(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[ComparableRows]:
-    """Split rows by the columns that must agree; file suffixes name only what differs."""
+    """Split rows into groups in which all `columns` agree, which may be compared with each other.
+
+    Titles of groups have all values, and suffixes of file names only those that differ.
+    """
     texts = {}
     for column in columns:
         words = {value: _sentence(column, value) for value in rows[column].unique()}
@@ -283,7 +290,10 @@ Record = dict[str, Any]
 
 
 def merge(records: Sequence[Record]) -> Value:
-    """One value from the rows of one place: pooled samples over seeds, or the first failure."""
+    """Return one value for the rows of one model, mode and length, which differ in seed.
+
+    It is the median over the samples of all seeds, or the first failure if one has failed.
+    """
     for record in records:
         if record["status"] != "ok":
             return Value(status=str(record["status"]), reason=short(str(record["reason"])))
@@ -295,11 +305,11 @@ def merge(records: Sequence[Record]) -> Value:
 
 
 def ambiguous(sizes: Sequence[int], records: Sequence[Record]) -> Value | None:
-    """Return what stands where rows of one place must not be merged; None where they may.
+    """Return a value without a number if the rows of one place must not be merged, and None else.
 
     Args:
-        sizes: batch sizes at the place.
-        records: rows of its cells, one for each.
+        sizes: the different batch sizes at the place.
+        records: one row of each cell.
     """
     problem = ""
     if len(sizes) > 1:

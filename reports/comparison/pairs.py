@@ -218,7 +218,7 @@ def _compared(numbers: Numbers, first: Side, second: Side) -> Comparison:
 
 
 def _options(numbers: Numbers, places: Sequence[Place], first: Side, second: Side) -> str:
-    """Say after a search which options two sides have."""
+    """Return in words which of two sides have tuned options; "" without a search."""
     if (final := numbers.trainings) is None:
         return ""
     led = [
@@ -236,7 +236,7 @@ def _order(place: Place) -> list[str]:
 
 
 def _title(place: Place, places: Sequence[Place]) -> str:
-    """Return the task, and in what its place differs from others of that task."""
+    """Return the name of a task, with the settings in which several places of it differ."""
     here = dict(place)
     others = [dict(p) for p in places if dict(p)["task"] == here["task"]]
     keys = [k for k in here if len({o.get(k) for o in others}) > 1]
@@ -318,7 +318,7 @@ def _line(numbers: Numbers, place: Place, task: str, first: Side, second: Side) 
 
 
 def _above(numbers: Numbers, line: Line, pair: tuple[Row, Row], baseline: float) -> bool:
-    """Tell whether the better side of a line, with its interval, is better than a baseline."""
+    """Return whether the whole interval of the better side is better than a baseline."""
     score, means = numbers.score, (line.first or 0.0, line.second or 0.0)
     side = means.index(max(means) if score.higher else min(means))
     values = [each[side] for each in line.by_unit.values()] or [means[side]]
@@ -328,7 +328,10 @@ def _above(numbers: Numbers, line: Line, pair: tuple[Row, Row], baseline: float)
 
 
 def _counted(numbers: Numbers, line: Line) -> Line:
-    """Return a line of counts without spread as that: seeds are no sample of them."""
+    """Return a line about a counted number, such as parameters, without a statistical test.
+
+    A count that is the same for every seed has no spread, so that seeds are no sample of it.
+    """
     spread = line.difference is not None and line.difference.p is not None
     if spread or numbers.metric not in metrics.COUNTED:
         return line
@@ -336,7 +339,10 @@ def _counted(numbers: Numbers, line: Line) -> Line:
 
 
 def _single(found: Sequence[Row]) -> Row:
-    """Return the result of a unit, of a study the mean over its seeds; {} where two are alike."""
+    """Return the result of a seed, or the mean over the seeds of a study.
+
+    Returns {} if two results have the same seed, so that none of them can be chosen.
+    """
     if len({row["seed"] for row in found}) < len(found):
         return {}
     return {**found[0], "value": fmean(float(row["value"]) for row in found)}
@@ -392,7 +398,13 @@ def _further(
     settings: Mapping[str, Mapping[str, str]],
     asked: tuple[str, ...],
 ) -> list[str]:
-    """Say in which settings the sides differ whose names begin with nothing of `asked`."""
+    """Return a note about settings in which the sides differ without having been asked to.
+
+    Args:
+        rows: Pairs of results, one of each side.
+        settings: The options of each cell.
+        asked: Beginnings of the names of settings in which the sides are meant to differ.
+    """
     differing: dict[str, str] = {}
     for a, b in rows:
         x, y = settings[str(a["cell"])], settings[str(b["cell"])]
@@ -451,7 +463,7 @@ def _counts(differences: Sequence[float], higher: bool) -> dict[str, Any]:
 
 
 def _over_all(lines: Sequence[Line], *, higher: bool) -> Line:
-    """Compare means over tasks, each of which counts alike."""
+    """Return the line that compares means over tasks, each of which has the same weight."""
     alone = [{("seed", 0): (line.first or 0.0, line.second or 0.0)} for line in lines]
     by_unit = [line.by_unit for line in lines]
     together = len(set.intersection(*({*group} for group in by_unit))) > 1

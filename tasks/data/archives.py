@@ -1,7 +1,7 @@
-"""Packed files read as streams, with damage explained and mischief refused.
+"""Reads packed files as streams; explains damage, and refuses files made to fill the disk.
 
-Nothing here trusts what a file says of its own size. What comes out is counted while it comes out
-and compared with the bounds below, so that memory and disk stay bounded whatever was packed.
+The size that a file gives for itself is never trusted. Bytes are counted as they are unpacked and
+compared with the bounds below, so that memory and disk stay bounded whatever was packed.
 """
 
 import bz2
@@ -69,7 +69,7 @@ class Budget:
 
     Args:
         path: The packed file.
-        most: What its reader has a use for; None: what its packed size allows.
+        most: Bytes that its reader needs at most; None: only the packed size is a limit.
     """
 
     def __init__(self, path: Path, most: int | None = None) -> None:
@@ -85,7 +85,7 @@ class Budget:
             self.refusal = f"unpacking would give more than {most:,} bytes, wanted fewer"
 
     def spend(self, number: int) -> None:
-        """Count some bytes; `BadData` where they are too many."""
+        """Count `number` unpacked bytes; raise BadData if they are too many in all."""
         self.spent += number
         if self.spent > self.limit or number < 0:
             raise BadData(f"{self.path}: {self.refusal}; fetch it again from its publisher")
@@ -95,7 +95,7 @@ class Budget:
 
 
 class _Gunzip:
-    """zlib with the manners of `bz2` and `lzma`."""
+    """A decompressor of gzip with the interface of those of `bz2` and `lzma`."""
 
     def __init__(self) -> None:
         self.inner = zlib.decompressobj(wbits=31)
@@ -134,7 +134,7 @@ PACKED = ("", *PACKINGS)
 
 
 class _Unpacked(RawIOBase):
-    """The content of a packed file, one stream or several after another."""
+    """The unpacked content of a file that holds one packed stream, or several in a row."""
 
     def __init__(self, path: Path, packing: _Packing, budget: Budget) -> None:
         super().__init__()
@@ -194,9 +194,10 @@ class _Unpacked(RawIOBase):
 
 
 class _Stream(BufferedReader):
-    """What is unpacked. Where its content is refused, damage of the packing is named instead.
+    """Unpacked bytes. If the reader refuses the content, damage of the packed file is reported.
 
-    A changed byte of an archive shows as strange content first, and as a wrong checksum at the end.
+    A changed byte shows as strange content first, and as a wrong checksum at the end. So the rest
+    of the stream is read after a ValueError, and a wrong checksum there is raised in its place.
     """
 
     raw: _Unpacked
@@ -214,7 +215,7 @@ def open_packed(path: Path, most: int | None = None) -> BufferedReader:
 
     Args:
         path: The file; its name says how it is packed.
-        most: Bytes that the reader has a use for.
+        most: Bytes that the reader needs at most; None: no limit but that of `Budget`.
 
     Raises:
         BadData: From its reads: the file is damaged, or more comes out of it than should.

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0
 SETTLED_S = 2
-"""So long after its last change a file's hash may be remembered."""
+"""The hash of a file is remembered only if its last change is at least this many seconds ago."""
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def files_below(folder: Path) -> list[str]:
 
 
 def _state(status: os.stat_result) -> list[int]:
-    """Return what changes when a file is written or replaced, even under its old date."""
+    """Return size, times and inode of a file: one of them changes with every change of the file."""
     return [
         status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino,
     ]  # fmt: skip
@@ -180,10 +180,15 @@ def _state(status: os.stat_result) -> list[int]:
 def _remembered(
     path: Path, states: Callable[[], list[tuple[str, list[int]]]], hashed: Callable[[], str]
 ) -> str:
-    """Return what `hashed` returns, kept in one note for each path until `states` change.
+    """Return a hash from the cache, or compute it and store it there.
 
-    What changed less than `SETTLED_S` ago is not kept: it may change again before the clock of its
-    file system moves on.
+    A file that changed less than `SETTLED_S` ago can change again without a new date, so that its
+    hash is not stored.
+
+    Args:
+        path: The file or folder, which has one entry in the cache.
+        states: Returns name and state of each file now; the entry counts while these are equal.
+        hashed: Computes the hash.
     """
     seen = states()
     state = hashlib.sha256(json.dumps(seen).encode()).hexdigest()

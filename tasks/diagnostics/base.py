@@ -33,7 +33,7 @@ from lra.tasks.tensors import Tensor
 
 NOT_ASKED = -1
 ROOM = 4
-"""How many times as many rows there must be as are wanted, so that splits share none."""
+"""Splits share no rows if there are at least this many times as many different rows as wanted."""
 BLOCK_ROWS = 1 << 10
 BLOCK_NUMBERS = 1 << 22
 """Tokens or random words, at most, of rows that are in memory together."""
@@ -78,7 +78,7 @@ class DiagnosticTask(RowsTask):
     """Seed of the rows."""
 
     def generated_as(self, *, vocabulary: int, difficulty: str) -> None:
-        """Take what follows from the options.
+        """Check the options, and set the attributes that follow from them.
 
         Args:
             vocabulary: Number of token ids; answers are among them.
@@ -111,7 +111,7 @@ class DiagnosticTask(RowsTask):
             raise ValueError(f"task.data_seed={self.data_seed}: wanted at least 0")
 
     def least(self, tokens: int, because: str) -> None:
-        """Raise ValueError if rows are too short for their contents."""
+        """Raise ValueError if rows have fewer than `tokens` tokens; `because` begins the reason."""
         for option, length in (("length", self.length), ("test_length", self.tested_length)):
             if length < tokens:
                 raise ValueError(
@@ -125,11 +125,11 @@ class DiagnosticTask(RowsTask):
 
     @abstractmethod
     def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
-        """Return the rows made from some random words: a pure function."""
+        """Return n rows of `length` tokens, made from n rows of random words: a pure function."""
 
     @abstractmethod
     def different_rows(self, length: int) -> float:
-        """Return the binary logarithm of the number of different rows, or less."""
+        """Return a lower bound of the binary logarithm of the number of different rows."""
 
     @abstractmethod
     def token_text(self, token: int) -> str:
@@ -185,13 +185,14 @@ class DiagnosticTask(RowsTask):
     def stretched(self, factor: float) -> dict[str, object]:
         """Return the options that make test rows `factor` times as long as training rows.
 
-        Rows of another length meet no training row, so that next to none of those are made.
+        At another length a test row cannot equal a training row. Training and validation rows are
+        then not needed to exclude copies, and only one of each is made.
         """
         length = max(1, round(factor * self.length / self.multiple)) * self.multiple
         if length == self.tested_length:
             return {}
-        few = {} if length == self.length else {"train_examples": 1, "validation_examples": 1}
-        return {"test_length": length, **few}
+        sizes = {} if length == self.length else {"train_examples": 1, "validation_examples": 1}
+        return {"test_length": length, **sizes}
 
     def equal_work(self, examples: int, factor: float) -> int:
         """Return `examples`: a row is as much work at every length, or more."""
@@ -199,12 +200,12 @@ class DiagnosticTask(RowsTask):
         return examples
 
     def scarce(self, length: int) -> bool:
-        """Tell whether there are too few different rows for splits without copies."""
+        """Return whether there are too few different rows to have none twice in the splits."""
         wanted = sum(size for split, size in self.sizes.items() if self.length_of(split) == length)
         return self.different_rows(length) < math.log2(ROOM * wanted)
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the fraction of `second` that may be in `first`: all if rows are few."""
+        """Return which share of `second` may be in `first`: 1.0 if rows are scarce, else 0.0."""
         length = self.length_of(first)
         return float(length == self.length_of(second) and self.scarce(length))
 
@@ -222,20 +223,25 @@ class DiagnosticTask(RowsTask):
         )
 
     def _generated(self, split: str, seen: dict[int, set[int]]) -> Iterator[RaggedRows]:
-        """Yield a split block by block; `seen` holds the hashes of all rows of each length."""
-        length, left, block = self.length_of(split), self.sizes[split], 0
+        """Yield the rows of a split in blocks, without copies unless rows are scarce.
+
+        Args:
+            split: The split.
+            seen: Hashes of the rows of all splits so far, by length; gains those of this one.
+        """
+        length, missing, block = self.length_of(split), self.sizes[split], 0
         per_row = self.words(length)
         rows = rows_at_once(max(per_row, length))
         hashes = None if self.scarce(length) else seen.setdefault(length, set())
         stream = (self.data_seed * len(SPLITS) + SPLITS.index(split)) << 40
-        while left:
+        while missing:
             words = random_words(Draw.diagnostic, stream + block, rows * per_row)
             tokens, answers = self.drawn(words.reshape(rows, per_row), length)
             if hashes is None:
-                chosen = np.arange(min(rows, left))
+                chosen = np.arange(min(rows, missing))
             else:
-                chosen = first_seen(tokens, hashes, left)
-            left, block = left - len(chosen), block + 1
+                chosen = first_seen(tokens, hashes, missing)
+            missing, block = missing - len(chosen), block + 1
             both = np.stack((tokens[chosen], answers[chosen] - NOT_ASKED), axis=1)
             yield RaggedRows(
                 both.astype(np.min_scalar_type(self.vocabulary)).ravel(),
@@ -290,7 +296,10 @@ class DiagnosticTask(RowsTask):
         ]
 
     def habits(self) -> tuple[int, Int[np.ndarray, " v"]]:
-        """Return the most frequent answer of train, and that to each token; the smaller of two."""
+        """Return the most frequent answer in train, and the most frequent one to each token.
+
+        Of two answers that are equally frequent, the smaller one is returned.
+        """
         pair_codes, counts = [], []
         for tokens, answers in self.blocks("train"):
             scored = answers != NOT_ASKED
@@ -309,7 +318,7 @@ class DiagnosticTask(RowsTask):
         return guess, best
 
     def baseline(self, name: str, split: str, guess: Guess, sentence: str) -> Baseline:
-        """Return a baseline from a guess for every position; only those with an answer count."""
+        """Return the baseline that answers with `guess`; only positions with an answer count."""
         right = total = 0
         for tokens, answers in self.blocks(split):
             scored = answers != NOT_ASKED
@@ -330,16 +339,17 @@ class DiagnosticTask(RowsTask):
 
 
 def rows_at_once(numbers: int) -> int:
-    """Return how many rows of so many tokens or random words are in memory together."""
+    """Return how many rows are in memory together if each has `numbers` tokens or random words."""
     return max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // numbers))
 
 
 def first_seen(
     tokens: Int[np.ndarray, "n l"], hashes: set[int], most: int
 ) -> Int[np.ndarray, " m"]:
-    """Return which rows were never seen before, at most `most` of them, and remember those.
+    """Return the indices of the first `most` rows that are new, and add their hashes to `hashes`.
 
-    A row is known by a random sum of its tokens modulo 2^64; two that agree by chance cost one row.
+    The hash of a row is a random linear sum of its tokens modulo 2^64. Should two different rows
+    have the same hash by chance, the second one is not used.
     """
     factors = random_words(Draw.diagnostic, DIGEST_STREAM, tokens.shape[1]) | np.uint64(1)
     digests = (tokens.astype(np.uint64) * factors).sum(1, dtype=np.uint64).tolist()

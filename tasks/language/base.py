@@ -87,10 +87,10 @@ class LanguageTask(StoredTask):
         evaluation_length: int | None = None,
         within_documents: bool = False,
     ) -> None:
-        """Set the options of how streams are cut.
+        """Take the options of the class, which say how streams are cut into windows.
 
         Raises:
-            ValueError: They do not fit together.
+            ValueError: The options contradict each other.
         """
         self.regime = regime
         read = length if evaluation_length is None else evaluation_length
@@ -134,7 +134,7 @@ class LanguageTask(StoredTask):
         data_hash: str,
         tokenizer: str = "",
     ) -> TaskSpec:
-        """Return the facts of a stream of tokens that is cut as `read_as` was given."""
+        """Return the facts of the task; `read_as` must have been called before."""
         return TaskSpec(
             name=name,
             version=version,
@@ -167,13 +167,13 @@ class LanguageTask(StoredTask):
         return -(-(len(self.split(split).tokens) - 1) // self.window(split))
 
     def lengths(self, split: str) -> Int[np.ndarray, " w"]:
-        """Return the tokens of every window of a split, in order."""
+        """Return the number of tokens of every window of a split, in order."""
         window_lengths = np.full(self.examples(split), self.window(split), np.int64)
         window_lengths[-1] -= int(window_lengths.sum()) - (len(self.split(split).tokens) - 1)
         return window_lengths
 
     def window(self, split: str) -> int:
-        """Return the tokens of a window of a split."""
+        """Return the number of tokens of a whole window of a split."""
         return self.length if split == "train" else self.evaluation_length
 
     def with_windows(self, length: int) -> Task:
@@ -206,9 +206,9 @@ class LanguageTask(StoredTask):
         return other
 
     def row_tokens(self, split: str, rows: int) -> int | None:
-        """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch.
+        """Return how many tokens each of `rows` parallel streams reads in an epoch, at least.
 
-        None where rows are no streams, and no state is carried.
+        None for a split whose windows are read one by one, without a state between them.
         """
         if not self.carries(split):
             return None
@@ -249,7 +249,12 @@ class LanguageTask(StoredTask):
         return {} if length == self.evaluation_length else {"evaluation_length": length}
 
     def equal_work(self, examples: int, factor: float) -> int:
-        """Return how many windows evaluate as many tokens as `examples` of the training length."""
+        """Return how many windows evaluate as many tokens as `examples` of the training length.
+
+        Args:
+            examples: Windows of the training length.
+            factor: How many times as long the windows of evaluation are.
+        """
         judged = factor if self.regime is Regime.non_overlapping else 1.0
         return max(1, math.ceil(examples / judged))
 
@@ -328,7 +333,17 @@ class LanguageTask(StoredTask):
         documents: Int[np.ndarray, " d"],
         split: str,
     ) -> Batch:
-        """Return a batch with what documents say of its tokens and its answers."""
+        """Return a batch with the positions of its tokens in their documents.
+
+        For evaluation, `document_position` says how many tokens of its document come before each
+        answer. With `within_documents`, `document` numbers the document of each token.
+
+        Args:
+            batch: The batch.
+            starts: The place of each row's first token in the stream.
+            documents: The places at which documents begin, in order.
+            split: The split of the batch.
+        """
         place = starts + np.arange(batch.target.shape[1])
         if split != "train":
             before = place + 1 - documents[np.searchsorted(documents, place + 1, "right") - 1]
