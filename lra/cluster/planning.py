@@ -40,12 +40,18 @@ OTHERS = "rerun the other `lra submit` commands of this sweep, too. Results stay
 LOCK = ".planning"
 LOCKED_S = 60.0
 INDEXED = ("turn", "timed", "needs", "data")
-"""Fields of a record that stand in the index alone."""
+"""Fields of a record that are stored only in the index."""
 Record = dict[str, Any]
 
 
 def needs_of(planned: PlannedCell, seconds: float | None, memory_bytes: int | None) -> Resources:
-    """Return what a cell needs of a worker."""
+    """Return the resources that a worker must have to run a cell.
+
+    Args:
+        planned: The cell.
+        seconds: Its forecast time; None: not known.
+        memory_bytes: Its forecast memory; None: not known.
+    """
     hardware = planned.run.hardware
     processes = int(getattr(hardware, "processes", 1))
     on_gpu = hardware.device is Device.cuda
@@ -58,11 +64,11 @@ def needs_of(planned: PlannedCell, seconds: float | None, memory_bytes: int | No
 
 
 def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
-    """Return all that a plan stores of each cell, in the order in which a sweep runs them.
+    """Return what a plan stores of each cell, in the order in which a sweep runs them.
 
     Args:
         sweep: the cells.
-        forecasts: of those that are to be run.
+        forecasts: time and memory of the cells that are to be run.
     """
     by_key = {planned.cell.key: guess for planned, guess in forecasts}
     records_ = []
@@ -93,11 +99,11 @@ def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
 
 
 def stored_records(plan: StoredPlan, without: Collection[str] = ()) -> list[Record]:
-    """Return the records of a stored plan; those that are torn are left out.
+    """Return the records of a stored plan without the damaged ones.
 
     Args:
         plan: The plan.
-        without: Keys of cells that are left out.
+        without: Keys of cells to exclude.
     """
     records = []
     for place, entry in enumerate(plan.entries):
@@ -118,12 +124,16 @@ def stored_records(plan: StoredPlan, without: Collection[str] = ()) -> list[Reco
 def merge_records(new: Sequence[Record], before: Sequence[Record]) -> list[Record]:
     """Return the cells of two submissions of one sweep in the order in which they run.
 
-    Those of the submission before stay, as long as this code is theirs; `before` has none of the
-    new ones. Of packages that this command does not name, their own workers will judge.
+    A cell of the earlier submission stays if the code that it depends on is still the same. The
+    code of packages that this command does not name is checked later, by the workers.
+
+    Args:
+        new: The cells of this submission.
+        before: Those of the earlier one that are not in `new`.
     """
     kept = [r for r in before if is_current(known_sources(r["sources"], r["config"]["plugins"]))]
     there = {record["key"] for record in [*new, *kept]}
-    # A cell whose training is of other code goes with it.
+    # A cell goes if the training that it starts from has gone.
     kept = [r for r in kept if there.issuperset(r["starts_from"].values())]
     if not kept:
         return [*new]
@@ -139,7 +149,7 @@ class PlanFile:
         self._by_object: dict[int, tuple[object, FilePlace]] = {}
 
     def add(self, text: str) -> FilePlace:
-        """Append a line; return its place."""
+        """Append a line of text; return its place in the file."""
         raw = text.encode()
         at = FilePlace(len(self.data), len(raw), digest_of(raw))
         self.data += raw
@@ -147,7 +157,7 @@ class PlanFile:
         return at
 
     def part(self, value: object) -> FilePlace:
-        """Return the place of a part, written where it is new."""
+        """Return the place of a part in the file, after writing it if no equal one is there."""
         before = self._by_object.get(id(value))
         if before is not None:
             return before[1]
@@ -158,9 +168,9 @@ class PlanFile:
         return self._by_text[text]
 
     def parted(self, node: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a mapping without its inner ones, whose keys keep their places, and their places.
+        """Split a mapping: return it with None for each inner mapping or list, and their places.
 
-        The places are those in this file.
+        The inner ones are written to this file as parts. The Nones keep the order of the keys.
         """
         inner = {k: v for k, v in node.items() if isinstance(v, Mapping | list) and v}
         whole = {k: None if k in inner else v for k, v in node.items()}
@@ -183,8 +193,8 @@ def write(
         sweep: its cells.
         forecasts: of those that are to be run.
         groups: the workers that are asked for.
-        more: what else stands in the head: words, report, wait_s.
-        say: gets what of the plan before is lost.
+        more: further entries of the head: words, report, wait_s.
+        say: is called with a sentence if cells of the earlier plan are lost.
 
     Raises:
         BadPlan: another process is writing it.
@@ -198,7 +208,7 @@ def write(
     with lock:
         new = records(sweep, forecasts)
         before, everything = _with_former(folder, new, say)
-        # Workers of a submission before find their group in the plan of the next one.
+        # Workers of an earlier submission still look for their group in the new plan.
         asked = {group.name for group in groups}
         older = [] if before is None else [g for g in before.groups if g.name not in asked]
         _write_plan(folder, everything, {**_about(sweep, [*groups, *older]), **more})
@@ -214,7 +224,7 @@ def write(
 def _with_former(
     folder: Path, new: Sequence[Record], say: Callable[[str], object]
 ) -> tuple[StoredPlan | None, list[Record]]:
-    """Return the plan before, where it can be used, and the cells of both."""
+    """Return the earlier plan (None if there is none that is sound), and the cells of both."""
     if not lexists(folder / HEAD):
         return None, [*new]
     try:

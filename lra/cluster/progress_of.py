@@ -1,4 +1,4 @@
-"""How far a sweep is: from its plan, its rows, its claims and what workers say of themselves."""
+"""Finds how far a sweep is, from its plan, rows and claims, and the states that workers write."""
 
 import os
 import shutil
@@ -30,11 +30,11 @@ from lra.terminal.progress import failure_of
 from lra.terminal.wording import ahead, time_words
 
 BAD = frozenset({Status.crashed, Status.diverged, Status.out_of_memory, Status.timeout})
-"""Endings that are failures; what is skipped or unsupported was left out on purpose."""
+"""Statuses that count as failures; skipped and unsupported cells were excluded on purpose."""
 RECENT_S = 3600.0
-"""The rate is that of the last hour."""
+"""The rate, in runs per hour, is computed over this many seconds."""
 KILLED = "gone (killed)"
-"""What a worker does that ended without a word."""
+"""What is shown of a worker that was killed, and so could not write how it ended."""
 
 
 class CellEnd(NamedTuple):
@@ -48,7 +48,7 @@ class CellEnd(NamedTuple):
 
 
 class RunningCell(NamedTuple):
-    """A cell that somebody holds."""
+    """A cell that a worker has claimed."""
 
     key: str
     title: str
@@ -57,7 +57,7 @@ class RunningCell(NamedTuple):
     since: float | None
     progress: str
     left_s: float | None
-    """Seconds to the end of what it does now; None: not known."""
+    """Seconds to the end of its present phase; None: not known."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,19 +72,20 @@ class Standing:
     """Keys of cells by status and reason."""
     running: list[RunningCell] = field(default_factory=list)
     workers: list[Mapping[str, Any]] = field(default_factory=list)
-    """What workers say of themselves, those that work first."""
+    """The states that workers have written, those with a running cell first."""
     jobs: list[JobStanding] = field(default_factory=list)
-    """What clusters say of the workers' jobs."""
+    """The jobs of the workers, as the cluster reports them."""
     ended: Counter[str] = field(default_factory=Counter)
     """Workers that ended with an error, by the reason."""
     resume: str = ""
-    """How it goes on where nobody works, in words."""
+    """What to do to resume the sweep if no worker is active, in words."""
     unwritten: str = ""
-    """What workers write yet of a sweep whose cells have all ended, in words."""
+    """What workers still write, such as the report, after the last cell has ended; "" for nothing.
+    """
     notes: list[str] = field(default_factory=list)
     """What else a person should know, in sentences."""
     per_hour: float | None = None
-    """Cells that ended, by the last hour."""
+    """Cells that ended per hour, over the last hour; None: none has ended."""
     left_s: float | None = None
     """Seconds to the end; None: not known, or nobody works."""
 
@@ -102,14 +103,14 @@ class Standing:
 
     @property
     def code(self) -> int:
-        """What `lra watch` ends with."""
+        """The exit code of `lra watch`: 3 if cells are left, 1 if some have failed, else 0."""
         if self.left:
             return 3
         return 1 if self.failures else 0
 
 
 class Watcher:
-    """Looks at a sweep again and again; what has ended is read once."""
+    """Looks at a sweep again and again; the rows of a cell that has ended are read only once."""
 
     def __init__(self, plan: StoredPlan) -> None:
         self.plan, self.store, self.index = plan, Store(plan.root), RowsIndex(plan.root)
@@ -172,9 +173,11 @@ class Watcher:
         return True
 
     def _rate(self, standing: Standing) -> None:
-        """Judge by the cells of the last hour, and by what the plan and the workers say is left.
+        """Set the rate and the remaining time of `standing`.
 
-        Where nobody works, the hour is that before the last end: waiting changes no rate.
+        The rate is that of the last hour. If no worker is active, it is that of the hour before the
+        last cell ended. The remaining time follows from the rate, and is at least as long as the
+        forecasts of the plan and the reports of running cells say.
         """
         entries, now = self.plan.entries, time.time()
         last = max((ended.at for ended in self.ended.values()), default=now)
@@ -182,7 +185,7 @@ class Watcher:
         since = max(float(self.plan.head["made"]), until - RECENT_S)
         recent = [place for place, ended in self.ended.items() if ended.at >= since]
         work = 0.0
-        # As forecast where that is known of every cell, else each as long as the others.
+        # Cells count by their forecast time if the plan has one for each, else all count alike.
         estimated = all(entry.needs.seconds is not None for entry in entries)
 
         def weight(place: int) -> float:
@@ -198,7 +201,7 @@ class Watcher:
                 standing.left_s = max(left / work if work else 0.0, least)
 
     def _least(self, running: Sequence[RunningCell], now: float) -> tuple[float, bool]:
-        """Return the seconds that those at work need at least, and whether all cells count."""
+        """Return the seconds until the end at least, and if the time of every cell is known."""
         entries, each, whole = self.plan.entries, list[float](), True
         for cell in running:
             planned = entries[self.plan.places[cell.key]].needs.seconds
@@ -216,7 +219,7 @@ class Watcher:
 
 
 def of_stored(root: Path, name: str) -> Standing:
-    """Return how far a sweep of `lra run` is: from its cells, their rows and who holds them."""
+    """Return how far a sweep of `lra run` is, from its cells, their rows and their claims."""
     store = Store(root)
     keys, held = store.cells_of(name), store.claims()
     standing = Standing(sweep=name, total=len(keys), notes=[*room_lines(root)],
@@ -245,7 +248,7 @@ def _over(state: Mapping[str, Any]) -> bool:
 
 
 def _progress(state: Mapping[str, Any]) -> str:
-    """Return in words how far a cell is; "" where its worker says nothing of it."""
+    """Return in words how far a cell is; "" if its worker has not reported on it."""
     phase, done, total, left_s = map(state.get, ("phase", "done", "total", "left_s"))
     if phase is None:
         return ""
@@ -256,7 +259,13 @@ def _progress(state: Mapping[str, Any]) -> str:
 
 
 def sweep_lines(standing: Standing, titles: Mapping[str, str], most: int) -> Iterator[str]:
-    """Yield what a person sees, of running cells and of workers at most so many."""
+    """Yield the lines that `lra watch` prints about a sweep.
+
+    Args:
+        standing: How far it is.
+        titles: The names of its cells, by key.
+        most: How many running cells, and how many kinds of failures, are listed.
+    """
     share = standing.done / max(1, standing.total)
     running, waiting = len(standing.running), standing.left - len(standing.running)
     parts = [*ending_words(standing.endings), f"{running:,} running", f"{waiting:,} waiting"]
@@ -323,10 +332,10 @@ LEAST_ROOM = 2**20
 
 
 def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> Counter[str]:
-    """Return why workers of a plan, since it was submitted last, ended with an error.
+    """Return why workers ended with an error since the plan was last submitted, with counts.
 
-    On a full disk a worker may not be able to write its state: its log has room where a block of it
-    is not full, and where nothing says a word, a lack of space now is reported.
+    On a full disk a worker may be unable to write its state. Its log is then read as well, as the
+    last block of a log often has room for one more line.
     """
     since, reasons = float(plan.head["made"]), Counter[str]()
     for name, state in states.items():
@@ -345,7 +354,7 @@ def early_endings(plan: StoredPlan, states: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def room_lines(root: Path) -> Iterator[str]:
-    """Yield what there is to say of the space that is left for results."""
+    """Yield a sentence if the disk of the results folder is full."""
     with suppress(OSError):
         words = room_left(root)
         if shutil.disk_usage(root).free < LEAST_ROOM or words.startswith(NO_INODES):
@@ -357,7 +366,7 @@ def room_lines(root: Path) -> Iterator[str]:
 
 
 def _last(path: Path, mark: str) -> str:
-    """Return what stands behind a mark in the last line of a log that has it; "" where none has."""
+    """Return the text behind `mark` in the last line of a log with this mark; "" if none has it."""
     try:
         with os.fdopen(open_file(path), "rb") as file:
             file.seek(0, 2)

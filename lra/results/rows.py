@@ -1,4 +1,4 @@
-"""Rows of a store or of a published file, with what tells their cells apart."""
+"""Reads the rows of a store or of a published file, with the options that distinguish models."""
 
 import json
 import sys
@@ -21,17 +21,20 @@ if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
 EXAMPLE = "example"
 """The name of rows that come with lra."""
 PUBLISHED = ("identity", "described", "overrides", "environment")
-"""What `publish` keeps of a cell."""
+"""What `publish` writes of a cell."""
 
 
 def stored_rows(
     root: Path, sweep: str | None, only: Collection[str] | None = None
 ) -> "tuple[pd.DataFrame, dict[str, dict[str, Any]], list[str]]":
-    """Return the rows of a sweep (None: of the whole store), each cell's cell.json, and damage.
+    """Return rows, the cell.json of each cell by key, and a message for each damaged file.
 
-    Models of one name and several configurations are told apart by name. A cell with a damaged file
-    is left out; the last list says which file, and the way out. `only` names the cells that are
-    wanted, where not all are.
+    Several configurations of one model get different names. A cell with a damaged file is excluded.
+
+    Args:
+        root: The results folder.
+        sweep: The sweep; None: all cells of the store.
+        only: Keys of the cells to return; None: all.
 
     Raises:
         FileNotFoundError: there is no store, or it holds no rows.
@@ -68,9 +71,9 @@ def stored_rows(
 
 
 def _shared(value: Any, known: dict[str, Any], levels: int = 2) -> Any:
-    """Return an equal value whose parts are those that earlier cells have.
+    """Return an equal value made of the same objects as earlier cells, to save memory.
 
-    Cells of a sweep differ in a few options of hundreds: of 50,000 that is 2 GiB.
+    The cells of a sweep differ in a few of hundreds of options: sharing saves 2 GiB for 50,000.
     """
     if levels and isinstance(value, dict):
         return {sys.intern(k): _shared(part, known, levels - 1) for k, part in value.items()}
@@ -78,7 +81,12 @@ def _shared(value: Any, known: dict[str, Any], levels: int = 2) -> Any:
 
 
 def lines_of_unfinished(root: Path, sweep: str | None) -> list[str]:
-    """Return a line for each sweep (None: all) of which cells have no rows: which these are."""
+    """Return a line for each sweep with unfinished runs, which lists them.
+
+    Args:
+        root: The results folder.
+        sweep: Only this sweep; None: all.
+    """
     store, lines = Store(root), []
     for name in store.sweeps() if sweep is None else [sweep]:
         seeds: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What cells are called: by what runs on what and, within a sweep, by the options that differ."""
+"""Names of cells for people: what runs on what and, in a sweep, the options that differ."""
 
 import json
 from collections import Counter, defaultdict
@@ -12,15 +12,15 @@ from lra.runners.records import Cell, Memo, canonical, digest
 LONGEST_VALUE = 60
 """Characters of an option's value."""
 PATHS = {"mixer": "model.mixer", "backbone": "model.backbone", "task.options": "task"}
-"""Where the command line has what an identity holds, by the beginning of the name."""
+"""What the beginning of a name in an identity is called on the command line."""
 MACHINE = ("device", "precision", "matmul_precision", "compile")
 """Options of the hardware at the top of an identity."""
 TITLED = ("schema", "mode", "model", "runner.name", "runner.source", "runner.qk",
           "task.name", "task.options.name")  # fmt: skip
-"""What a title says already, or a machine alone can read."""
+"""Entries of an identity that a title has already, or that mean nothing to people."""
 DERIVED = ("task.data", "task.version", "task.source", "task.vocabulary", "task.classes",
            "length", "trainings.", "machine.name", "machine.torch")  # fmt: skip
-"""What follows from options: named where no option distinguishes cells."""
+"""Entries that follow from options: they are named only where no option distinguishes two cells."""
 
 
 def title(cell: Cell) -> str:
@@ -75,22 +75,22 @@ def _discriminating_options(
     derived: Mapping[str, Mapping[str, str]],
     cells: Mapping[str, Cell],
 ) -> dict[str, dict[str, str]]:
-    """Return what tells each cell of a group from the others.
+    """Return the options that distinguish each cell of a group from the others.
 
     Args:
-        group: options by cell.
-        derived: what follows from them, by cell; asked where title and options are equal, as where
-            a file has new content.
-        cells: by key.
+        group: options by key of the cell.
+        derived: what follows from the options, by key of the cell. It is used for cells with equal
+            titles and options, for example after a file has got new content.
+        cells: the cells by key.
     """
     differing = _differing(group.values())
     memo = Memo()
 
-    def left(options: Mapping[str, str]) -> dict[str, str]:
+    def only_differing(options: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in options.items() if name in differing}
 
     named = {
-        key: dict(memo.of("left", (options,), partial(left, options)))
+        key: dict(memo.of("differing", (options,), partial(only_differing, options)))
         for key, options in group.items()
     }
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
@@ -99,14 +99,14 @@ def _discriminating_options(
     for keys in alike.values():
         if len(keys) == 1:
             continue
-        differs = _differing([derived[key] for key in keys])
+        names = _differing([derived[key] for key in keys])
         for key in keys:
-            named[key] |= {name: derived[key][name] for name in derived[key] if name in differs}
+            named[key] |= {name: derived[key][name] for name in derived[key] if name in names}
     return named
 
 
 class _TitleOptions:
-    """What was chosen for cells, whose parts and choices are those of others."""
+    """Finds the options of cells; equal parts of several cells are examined once."""
 
     def __init__(self) -> None:
         self._memo = Memo()
@@ -193,7 +193,7 @@ def _word(name: str) -> str:
 
 
 def _differing(many: Collection[Mapping[str, str]]) -> set[str]:
-    """Return the names that not all have, or have with different values."""
+    """Return the names of options that some of `many` lack, or that have different values."""
     shared = {id(options): options for options in many}
     times = Counter(map(id, many))
     counts: Counter[tuple[str, str]] = Counter()
@@ -204,7 +204,7 @@ def _differing(many: Collection[Mapping[str, str]]) -> set[str]:
 
 
 def _add_choices(named: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> None:
-    """Name runner and task where a title leaves them out and the sweep has several."""
+    """Add runner or task to the options of cells whose titles lack them, if a sweep has several."""
     kinds = {str(cell.columns["runner"]): runner_of(cell) for cell in cells.values()}
     measured = {name for name, kind in kinds.items() if kind.by_length}
     tasks = {kind: set[str]() for kind in measured}
