@@ -40,6 +40,6 @@ def reason(error: BaseException) -> str:
     return f"{type(cause).__name__}: {short(cause, LONGEST_REASON)}"
 
 
-def counted(number: int, noun: str) -> str:
+def number_of(number: int, noun: str) -> str:
     """Return a number with its noun: `1 run`, `2,000 runs`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

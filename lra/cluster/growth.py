@@ -12,6 +12,7 @@ from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import StoredPlan, results_of
 from lra.cluster.planning import write
 from lra.composition.class_path import NotNamed
+from lra.conf.short_values import number_of
 from lra.errors import ConfigError
 from lra.sweep.baselines import RUNNER as BASELINES
 from lra.sweep.estimate import forecasts
@@ -70,11 +71,11 @@ class PlanGrowth:
         sweep = replace(sweep, control=replace(sweep.control, retry=[]))
         enter(sweep.name, sweep.planned, sweep.store)
         new = [one for one in sweep.planned if one.cell.key not in plan.places]
-        counted = forecasts(new, sweep.store, sweep.name, COUNTED_S)
-        pairs = [(one, held_forecast(guess, plan.groups)) for one, guess in counted]
+        estimates = forecasts(new, sweep.store, sweep.name, COUNTED_S)
+        pairs = [(one, held_forecast(guess, plan.groups)) for one, guess in estimates]
         more = {name: plan.head[name] for name in ("words", "report", "wait_s")}
         write(plan.root, sweep, pairs, groups=plan.groups, more=more, say=say)
-        say(f"the search continues with {counted(len(new), 'more run')}")
+        say(f"the search continues with {number_of(len(new), 'more run')}")
         return True
 
 

@@ -22,7 +22,7 @@ from lra.cluster.plan import (
     plan_folder,
 )
 from lra.composition.runner_class import runner_of
-from lra.conf.short_values import counted
+from lra.conf.short_values import number_of
 from lra.conf.system_errors import lexists
 from lra.runners.measurement.hardware import Device
 from lra.runners.records import canonical, digest
@@ -238,7 +238,7 @@ def _with_former(
     kept = keys | {record["key"] for record in sound}
     torn = [entry.key for entry in before.entries if entry.key not in kept]
     if torn:
-        lost = counted(len(torn), "run")
+        lost = number_of(len(torn), "run")
         say(f"{before.cells} is damaged and lost {lost} of other commands; {OTHERS}")
     return before, merge_records(new, sound)
 

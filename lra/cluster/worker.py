@@ -20,7 +20,7 @@ from lra.cluster.state import WorkerState
 from lra.cluster.worker_log import WorkerLog
 from lra.composition.class_path import NotNamed
 from lra.conf import system_errors
-from lra.conf.short_values import counted
+from lra.conf.short_values import number_of
 from lra.execution.executor import Executor
 from lra.runners.storage.atomic import StorageFault, fault_of
 from lra.runners.store import Store
@@ -242,7 +242,7 @@ class Worker:
         if plan.mark != before.mark:
             code.check(plan)
             self.say(
-                f"the sweep was submitted again and now has {counted(len(plan.entries), 'run')}"
+                f"the sweep was submitted again and now has {number_of(len(plan.entries), 'run')}"
             )
         self.use(plan)
         before.close()
@@ -259,13 +259,13 @@ class Worker:
             self.store.clear_claims({entry.key for entry in self.plan.entries})
             self._report()
             endings = ", ".join(ending_words(claiming.endings()))
-            return f"{self.plan.sweep} has ended, {counted(total, 'run')}: {endings}"
+            return f"{self.plan.sweep} has ended, {number_of(total, 'run')}: {endings}"
         possible = [place for place in left if place not in claiming.set_aside]
         entries = self.plan.entries
         held = {entries[place].key for place in left} & claiming.busy
         if not possible:
             reasons = Counter(claiming.set_aside[place] for place in left).most_common(3)
-            listed = "; ".join(f"{counted(count, 'run')}: {why}" for why, count in reasons)
+            listed = "; ".join(f"{number_of(count, 'run')}: {why}" for why, count in reasons)
             return (
                 f"this worker has no more to do: {len(left):,} of {total:,} runs remain ({listed})"
             )

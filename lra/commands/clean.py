@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from lra.composition.arguments import Parser, add_results
-from lra.conf.short_values import counted
+from lra.conf.short_values import number_of
 from lra.errors import CommandError, unknown
 from lra.results.disk import KINDS, Item, remove, size_of
 from lra.runners.store import Store
@@ -104,7 +104,8 @@ def check_idle(results: Path, items: Sequence[Item]) -> None:
             busy
         )
         raise CommandError(
-            f"{results} has {counted(len(busy), 'unfinished run')}, for example {at_work[0]}: {end}"
+            f"{results} has {number_of(len(busy), 'unfinished run')}, for example {at_work[0]}: "
+            f"{end}"
         )
     users = users_of_data() if kinds == {"data"} else users_of_results(results)
     if users:

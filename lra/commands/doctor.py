@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lra.composition.arguments import Parser, add_results
-from lra.conf.short_values import counted
+from lra.conf.short_values import number_of
 from lra.machine import probes
 from lra.machine.probes import GIB, ProbeResult
 from lra.runners.storage.audit import audit
@@ -160,7 +160,9 @@ def store(results: Path, *, as_json: bool) -> int:
     for mark, sentences in (("FAIL", findings.damaged), ("left", findings.leftovers)):
         for sentence in sentences:
             print(f"{mark} {sentence}")
-    print(f"{counted(findings.cells, 'run')} in {results}: {len(findings.damaged) or 'no'} faults")
+    print(
+        f"{number_of(findings.cells, 'run')} in {results}: {len(findings.damaged) or 'no'} faults"
+    )
     return 1 if findings.damaged else 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra.composition.arguments import add_plugin, parser_beside_words, path_word
-from lra.conf.short_values import counted
+from lra.conf.short_values import number_of
 from lra.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -280,17 +280,19 @@ def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[
         + (f" ({in_turn} one after the other)" if in_turn != takes else "")
     )
     if total["later"]:
-        later = counted(total["later"], "more run")
+        later = number_of(total["later"], "more run")
         yield f"{later} will start after these have been compared on validation data"
     if total["unknown"]:
-        yield f"the time of {counted(total['unknown'], 'run')} is unknown, and missing from the sum"
+        yield (
+            f"the time of {number_of(total['unknown'], 'run')} is unknown, and missing from the sum"
+        )
     if total["does_not_fit"]:
         yield (
-            f"too little memory for {counted(total['does_not_fit'], 'run')}: set "
+            f"too little memory for {number_of(total['does_not_fit'], 'run')}: set "
             "optim.micro_batch_size=N or model.backbone.activation_checkpointing=true"
         )
     if total["reference_does_not_fit"]:
-        runs = counted(total["reference_does_not_fit"], "run")
+        runs = number_of(total["reference_does_not_fit"], "run")
         yield (
             f"in {runs}, the reference needs more memory than there is: "
             "runner.reference_max_length.NAME=N is the longest length at which it is measured"

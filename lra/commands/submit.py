@@ -22,7 +22,7 @@ from lra.composition.arguments import Parser, add_results
 from lra.composition.configuration import ReportChoice
 from lra.composition.run import Logger
 from lra.composition.spelling import in_results
-from lra.conf.short_values import counted
+from lra.conf.short_values import number_of
 from lra.errors import ConfigError
 from lra.terminal.volume import Volume, volume_of
 
@@ -155,7 +155,7 @@ def _beside(sweep: "Sweep") -> Iterator[str]:
     running = sum(not is_over(state) and not is_killed(state) for state in states)
     plan.close()
     if new:
-        yield f"{counted(new, 'new run')} added to the {len(plan.entries):,} of {sweep.name}"
+        yield f"{number_of(new, 'new run')} added to the {len(plan.entries):,} of {sweep.name}"
     if running:
         yield f"{running} worker{'s' if running > 1 else ''} of {sweep.name} already running"
 

@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, IntervalSweep, O
 
 from lra.composition.composer import Composer
 from lra.composition.runner_class import runner_class
-from lra.conf.short_values import counted
+from lra.conf.short_values import number_of
 from lra.errors import ConfigError
 
 MOST = 100_000
@@ -101,7 +101,7 @@ def with_settings(combinations: list[list[str]], composer: Composer) -> list[lis
         return combinations
     for (protocol, task), runs in skipped.items():
         note = f"+protocol={protocol} has no settings for task={task}"
-        composer.notes[f"{note}: skipped ({counted(runs, 'run')})"] = None
+        composer.notes[f"{note}: skipped ({number_of(runs, 'run')})"] = None
     return kept
 
 

@@ -40,7 +40,7 @@ from lra.composition.files import Files, our_files
 from lra.composition.run import Composed, Searched
 from lra.composition.selection import expand_sets
 from lra.composition.words import as_text, legible, read_word
-from lra.conf.short_values import counted, short
+from lra.conf.short_values import number_of, short
 from lra.errors import ConfigError
 from lra.runners.records import Memo
 from lra.terminal.progress import still_running, with_progress
@@ -286,7 +286,7 @@ def _runs(
     runs = _combinations(composer, flags, hydra, parsed)
     requested = "hydra.mode=MULTIRUN" in composer.of_hydra
     if len(runs) > 1 and not requested:
-        note = f"{preset} is a sweep of {counted(len(runs), 'run')}, as with -m"
+        note = f"{preset} is a sweep of {number_of(len(runs), 'run')}, as with -m"
         composer.notes[f"{note}; --run makes one run of it"] = None
     return runs, True, None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from lra.composition.class_path import NotNamed
 from lra.composition.compose import typed
-from lra.conf.short_values import counted
+from lra.conf.short_values import number_of
 from lra.runners.records import Status
 from lra.runners.storage.formats import BadStore, cell_folders, read_newest_rows
 from lra.runners.store import Store
@@ -165,7 +165,7 @@ def _print(
     print()
     for quantity, share in shares.items():
         print(
-            f"{QUANTITIES[quantity]} ({quantity}), {counted(share['cells'], 'run')}: "
+            f"{QUANTITIES[quantity]} ({quantity}), {number_of(int(share['cells']), 'run')}: "
             f"measured / predicted is {share['median']:.2f} (median), {share['least']:.2f} to "
             f"{share['most']:.2f} (range); "
             f"{share['within']:.0%} of the runs are within a factor of {FACTOR}"
@@ -173,4 +173,4 @@ def _print(
     if not lines:
         print("nothing to compare: this folder has no run of runner=train or runner=scaling")
     if left_out:
-        print(f"excluded: {counted(left_out, 'run')} whose operations cannot be counted")
+        print(f"excluded: {number_of(left_out, 'run')} whose operations cannot be counted")

@@ -10,7 +10,7 @@ from lra.composition.compose import group_file
 from lra.composition.hydra_entry import composed
 from lra.composition.python_words import word
 from lra.composition.run import Composed, Control
-from lra.conf.short_values import counted
+from lra.conf.short_values import number_of
 from lra.errors import ConfigError
 from lra.models.mixer import Unsupported
 from lra.runners.metrics import METRICS
@@ -119,7 +119,7 @@ class GrowingSearch:
             yield f"unequal budgets: arms differ in finished trials ({told})"
         if self.step.later:
             yield (
-                f"{counted(self.step.later, 'more run')} will start after these have been "
+                f"{number_of(self.step.later, 'more run')} will start after these have been "
                 "compared on validation data"
             )
 

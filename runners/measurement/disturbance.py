@@ -148,8 +148,8 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
             None if on_gpu else shares.absent,
             LIMIT,
         ),
-        ("processor taken by another virtual machine", shares.steal, stolen),
-        ("load of other processes", None if on_gpu else shares.other_load, used),
+        ("processor taken by another virtual machine", shares.steal, steal_limit),
+        ("load of other processes", None if on_gpu else shares.other_load, others_limit),
     )
     for words, share, limit in causes:
         if share is not None and share > limit:

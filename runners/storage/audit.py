@@ -114,7 +114,7 @@ def _check_file(
         for state in path.glob("*.pt"):
             try_read(check_archive, state)
     elif path.name.startswith("damaged-"):
-        left.append(
+        leftovers.append(
             f"{path}: lra moved this file aside because it was damaged; remove it if you do not "
             "need it"
         )

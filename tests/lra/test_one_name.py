@@ -189,7 +189,7 @@ def test_a_mixer_in_a_package_of_our_name_is_re_exported(wheel, tmp_path, init):
         assert code == 2
         assert said.count("\n") == 1
         package = place.partition(".")[0]
-        assert f"{package!r} always means lra's own package" in said
+        assert f"{package!r} always means the package of lra" in said
         assert f"own_mixers.py beside it, with `from {package}.mine import *`" in said
         assert f"own_mixers stands for {package}.mine, with PYTHONPATH=." in said
     if init:

@@ -163,7 +163,7 @@ def test_any_value_is_read_or_answered_with_what_is_read(
 
 def proposed(err: str) -> list[str]:
     """Return the words, as a shell hands them over, that an answer proposes as one text."""
-    found = re.findall(r"as text it is (.*)$", err, re.MULTILINE)
+    found = re.findall(r"for plain text write (.*)$", err, re.MULTILINE)
     return [] if "…" in err else [shlex.split(each)[0] for each in found]
 
 

@@ -1,9 +1,8 @@
 """What families are not built with, and what they say: a value seen, a value wanted, a way out."""
 
 import pytest
-import torch
 
-from lra.models.mixer import Flow, Layout, Positions, Unsupported
+from lra.models.mixer import Layout, Positions, Unsupported
 from tests.attention import builder, drawn
 from tests.contracts.choices_of_configs import MODELS
 
@@ -600,20 +599,3 @@ def test_more_tokens_than_there_are_parameters_for_are_refused(family, options, 
 def test_what_has_no_such_limit_is_taken(family, options, length):
     x = drawn(1, length, USUAL.get(family, {}).get("width", 12))
     assert built(family, options)(x, Layout()).isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("family", "message"),
-    [
-        ("moba", "begin each document with an empty state"),
-        ("multires_conv", "pass document=None"),
-        ("nsa", "begin each document with an empty state"),
-        ("softmax", "begin each document with an empty state"),
-    ],
-)
-def test_a_stream_has_no_documents(family, message):
-    mixer = built(family, {"causal": True})
-    x = drawn(1, 3, USUAL.get(family, {}).get("width", 12))
-    flow = Flow(x, mixer.initial_state(1, 9))
-    with pytest.raises(ValueError, match=message):
-        mixer.extend(flow, Layout(document=torch.zeros(1, 3, dtype=torch.int64)))
