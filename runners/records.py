@@ -217,7 +217,10 @@ class Cell:
     """The memo of a sweep whose runs share parts; each part is checked once."""
 
     def __post_init__(self, checked: Memo | None) -> None:
-        """Refuse a cell whose rows could not be written, before it runs for hours."""
+        """Set `key` and `described`; refuse a cell whose rows could not be written, before it runs.
+
+        `checked` remembers parts that earlier cells share and that are storable; None: check all.
+        """
         if self.columns.keys() != _CELL_COLUMNS:
             missing = sorted(_CELL_COLUMNS - self.columns.keys())
             unknown = sorted(self.columns.keys() - _CELL_COLUMNS)

@@ -34,8 +34,10 @@ def test_capabilities_are_those_of_an_instance() -> None:
     files = {file.stem: file for file in choices("model")}
     linear = " ".join(capabilities(files["linear"]))
     assert linear.startswith(
-        "Directions: bidirectional and causal (exact). "
-        "Growth with the length n: operations n, activations n. State along time: "
+        "The model can be bidirectional and causal. A causal output depends on earlier tokens "
+        "only. "
+        "With the sequence length n, operations grow as n, and activations that are saved for "
+        "backward as n. State for reading token by token, per layer and sequence: "
     )
     assert "Not causal: " in " ".join(capabilities(files["tlb"]))
 
@@ -98,7 +100,7 @@ def test_what_a_page_guarantees_is_true_of_built_models(name: str) -> None:
 
 def check_state(name: str, page: str) -> None:
     """Compare the state behind five tokens with what a page says of its bytes."""
-    claim = re.search(r"State along time: ([\d,]+) bytes(?: for (\d+) tokens)?", page)
+    claim = re.search(r"per layer and sequence: ([\d,]+) bytes(?: for (\d+) tokens)?", page)
     try:
         model = built(name, Head.language_modelling)
         state = model.initial_state(1, int((claim and claim[2]) or 8))

@@ -139,6 +139,7 @@ KINDS = {
     ),
 }
 """How a kind of families mixes tokens, and what to use it for."""
+LEAK = ", but later tokens can change which of them"
 READING = """\
 ## What holds on every page
 
@@ -176,7 +177,8 @@ in its name. Fields are empty where nothing was measured.
 
 - *Faster than SDPA from 714 tokens on*: the family is faster at all measured lengths above this
   one. The length is interpolated on logarithmic axes, and its 95 % interval follows in brackets.
-  After "≤" stands the upper end of this interval, if the lower end is below all measured lengths.
+  "≤ 900" gives only the upper end of the interval, because its lower end is below all measured
+  lengths.
 - *Exponents*: the cost per sequence is fitted by c × length^e over all lengths. An exponent e of 1
   is linear growth, and 2 is quadratic.
 - Accuracy is in percent ([intervals and baselines](../reading.md#a-score)).
@@ -248,14 +250,14 @@ def capabilities(file: Path) -> list[str]:
     operations, activations = growth(facts)
     ways = " and ".join(facts["directions"])
     if "causal" in facts["directions"]:
-        ways += " (with selection leak)" if facts["selection_leak"] else " (exact)"
+        ways += f". A causal output depends on earlier tokens only{LEAK * facts['selection_leak']}"
     if facts["looks_back"]:
         ways += LOOKS_BACK
     offers = {
         "cross": "cross attention",
-        "random_draws": "random draws saved with the weights",
+        "random_draws": "random features that a checkpoint saves",
         "weight_dropout": "attention dropout",
-        "reversible": "reversible residuals",
+        "reversible": "reversible residual connections",
     }
     held = [
         " ".join([word, *(f"({way} only)" for way in facts["differs"].get(key, ()))])
@@ -264,10 +266,14 @@ def capabilities(file: Path) -> list[str]:
     ]
     has = ", ".join([*held, *([POSITIONS] if facts["positions"] else [])])
     lines = [
-        f"Directions: {ways}.",
-        f"Growth with the length n: operations {operations}, activations {activations}.",
-        f"State along time: {sizes(facts['state_bytes'])}." if facts["state"] else "",
-        f"Supports {has}." if has else "",
+        f"The model can be {ways}.",
+        f"With the sequence length n, operations grow as {operations}, and activations that are "
+        "saved "
+        f"for backward as {activations}.",
+        f"State for reading token by token, per layer and sequence: {sizes(facts['state_bytes'])}."
+        if facts["state"]
+        else "",
+        f"It works with {has}." if has else "",
         "Inputs can be at most as long as the longest input for which the model was built."
         if facts["max_length"]
         else "",

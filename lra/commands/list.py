@@ -39,7 +39,8 @@ examples:
     add_plugin_words(args)
     args.add_argument(
         "--traits", action="store_true",
-        help="print what each model supports: direction, growth, state, positions",
+        help="print properties of each model: direction (causal or not), growth of cost, state, "
+             "positions",
     )  # fmt: skip
     args.add_argument(
         "--all",

@@ -125,7 +125,7 @@ def check_large_inputs(case: Case) -> Result:
             x = case.input(case.middling, scale=scale).float().requires_grad_()
             with torch.autocast(case.device, torch.bfloat16, enabled=half):
                 y = call(mixer, x)
-            passes.append((f"inputs x {scale:g} in {name}", x, y))
+            passes.append((f"inputs multiplied by {scale:g}, computed in {name}", x, y))
     for what, _, y in passes:
         if not y.isfinite().all():
             return Result(False, f"{what}: values are not finite").because(

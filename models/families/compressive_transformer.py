@@ -210,22 +210,31 @@ class CompressiveTransformer(SegmentRecurrence):
     def penalty(
         self, x: Float[Tensor, "b l d"], old: Float[Tensor, "b o d"], groups: Bool[Tensor, "b g"]
     ) -> Float[Tensor, ""]:
-        """Return the loss that trains the compression; it has no gradient to other weights."""
-        old, chosen = old.detach().to(x.dtype), groups.any(1)
-        new = cast(Compressor, self.compressor)(old)
+        """Return the loss that trains the compressor and the decoder, and no other weights.
+
+        With a decoder, it is the error of rebuilding `old` from its compression. Without one, it is
+        the difference between what queries read from `old` and from its compression.
+
+        Args:
+            x: The layer's input, of which queries are made.
+            old: Memory that is compressed, `rate` tokens for each of the g groups; padding is 0.
+            groups: Which groups of a sequence are real.
+        """
+        old, has_groups = old.detach().to(x.dtype), groups.any(1)
+        compressed = cast(Compressor, self.compressor)(old)
         real = groups.repeat_interleave(self.rate, dim=1)
         if self.decoder is not None:
-            again = self.decoder(new).unflatten(2, (self.rate, -1)).flatten(1, 2)
-            # Rows that are not real are zeros on both sides: the mean is to be of the others.
-            share = (real.shape[1] / real.sum(1).clamp(min=1)).sqrt()[:, None, None]
-            return masked_error(share * old, share * again * real[..., None], chosen)
+            rebuilt = self.decoder(compressed).unflatten(2, (self.rate, -1)).flatten(1, 2)
+            # Padding is 0 on both sides; the scale makes the mean one over real tokens.
+            scale = (real.shape[1] / real.sum(1).clamp(min=1)).sqrt()[:, None, None]
+            return masked_error(scale * old, scale * rebuilt * real[..., None], has_groups)
         q = self.untaught(self.q_proj, x.detach())
-        reads = []
-        for rows, visible in ((old, real), (new, groups)):
+        outputs = []
+        for rows, visible in ((old, real), (compressed, groups)):
             k, v = self.untaught(self.k_proj, rows), self.untaught(self.v_proj, rows)
-            seen = visible | ~chosen[:, None]  # of no group all may be seen: a row must see a key
-            reads.append(sdpa(q, k, v, visible=seen[:, None, None]))
-        return masked_error(reads[0], reads[1], chosen)
+            allowed = visible | ~has_groups[:, None]  # softmax needs a key, also without groups
+            outputs.append(sdpa(q, k, v, visible=allowed[:, None, None]))
+        return masked_error(outputs[0], outputs[1], has_groups)
 
     def untaught(self, layer: nn.Linear, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b h s k"]:
         """Apply `layer` to `x` with detached weights, so that they get no gradient from it."""

@@ -248,7 +248,10 @@ def _fit_vocabulary(
     if given[1:] != wanted[1:] or tokens != wanted[0] - added:
         differ = "vocabularies differ; choose a task with the same tokens"
         if given[1:] != wanted[1:]:
-            differ = f"tables differ in width; set model.backbone.embedding_width={given[1]}"
+            differ = (
+                "the embedding tables have different widths; set "
+                f"model.backbone.embedding_width={given[1]}"
+            )
         raise Unsupported(
             f"the embedding of {weights.name} has shape {list(given)}, this model's "
             f"{list(wanted)}: their {differ}, or copy the blocks alone"

@@ -139,7 +139,7 @@ def _load(path: Path) -> dict[str, Any]:
     """
     content = _asked(path, lambda: persistent(_content, path))
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise TypeError(f"it contains a {type(content).__name__}; wanted a mapping from text")
+        raise TypeError(f"it contains a {type(content).__name__}; wanted values by name")
     return content
 
 

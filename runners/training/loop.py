@@ -255,11 +255,11 @@ class Trainer:
         return self.streams.empty(stage.batch_size, stage.memory)
 
     def counted_step(self, batch: Batch, requests: tuple[bool, bool]) -> Tensor:
-        """Take one step; with several processes, also count tokens read and bytes sent.
+        """Take one step and return its loss; several processes also count tokens and bytes sent.
 
         Args:
-            batch: Of all ranks.
-            requests: Whether this rank asks to stop, and to save.
+            batch: The whole batch, of which each process takes its part.
+            requests: Whether this process asks all processes to stop, and to save.
         """
         if self.together is None:
             return self.advance(batch)

@@ -30,12 +30,15 @@ class Windows(NamedTuple):
 
 
 def evaluation_windows(tokens: int, *, length: int, stride: int) -> Windows:
-    """Return the windows that predict each token of a stream but the first exactly once.
+    """Return windows over a stream that together score every token but the first exactly once.
+
+    Windows overlap if `stride` is less than `length`; a token is scored by the first that reads it.
 
     Args:
-        tokens: Of the stream.
-        length: Of a window.
-        stride: From one window's end to the next; `length`: the windows do not overlap.
+        tokens: How many tokens the stream has.
+        length: How many predictions a window makes at most.
+        stride: How many tokens the end of a window lies after the end of the one before. If it
+            equals `length`, windows do not overlap, and the last one may be shorter.
     """
     predictions = tokens - 1
     ends = np.minimum(np.arange(length, predictions + stride, stride, dtype=np.int64), predictions)

@@ -240,7 +240,7 @@ class Pathfinder(GrayTask):
         return data_root() / f"pathfinder-{self.source}-{self.spec.data_hash}"
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of pictures in both splits: nearly empty ones could meet."""
+        """Return the allowed share of pictures in both splits: nearly empty ones can be equal."""
         del first, second
         return 0.001
 
