@@ -2,6 +2,6 @@
 
 if __name__ != "lra.models":
     raise ImportError(
-        "models is a part of lra, which is imported as lra.models; to import a package of yours "
-        "with this name, put the folder that contains it into PYTHONPATH"
+        "models is a part of lra: import it as lra.models. To import your package of this name, "
+        "add the folder that contains it to PYTHONPATH"
     )

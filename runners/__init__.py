@@ -2,6 +2,6 @@
 
 if __name__ != "lra.runners":
     raise ImportError(
-        "runners is a part of lra, which is imported as lra.runners; to import one of "
-        "your own, put the folder that holds it into PYTHONPATH"
+        "runners is a part of lra: import it as lra.runners. To import your package of this name, "
+        "add the folder that contains it to PYTHONPATH"
     )

@@ -2,6 +2,6 @@
 
 if __name__ != "lra.tasks":
     raise ImportError(
-        "tasks is a part of lra, which is imported as lra.tasks; to import a package of yours "
-        "with this name, put the folder that contains it into PYTHONPATH"
+        "tasks is a part of lra: import it as lra.tasks. To import your package of this name, "
+        "add the folder that contains it to PYTHONPATH"
     )

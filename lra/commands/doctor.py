@@ -155,7 +155,8 @@ def store(results: Path, *, as_json: bool) -> int:
     """Print what is damaged in a results folder, and what was left over; 1 for damage."""
     findings = audit(results)
     if as_json:
-        print(json.dumps(findings._asdict(), indent=2))
+        kinds = {"cells": findings.cells, "damaged": findings.damaged, "left": findings.leftovers}
+        print(json.dumps(kinds, indent=2))
         return 1 if findings.damaged else 0
     for mark, sentences in (("FAIL", findings.damaged), ("left", findings.leftovers)):
         for sentence in sentences:

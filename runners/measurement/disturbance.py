@@ -25,7 +25,7 @@ OTHERS = 0.05
 """Fraction of all processors that other processes may use: services, the parent of the sweep."""
 TICKS = 2
 """Ticks by which `/proc/stat` and the clock of a process may disagree, at the ends of a stretch."""
-THROTTLED, WAITED = "slowed down by the container's limit", "waited for a processor"
+THROTTLED, WAITED = "held back by the container's limit", "waited for a processor"
 """Reasons that a processor quota below the number of threads may cause: see `with_quota`."""
 SPREAD = 2.0
 """Largest ratio of upper to lower quartile for samples of one call. Undisturbed samples differ by a
@@ -143,11 +143,7 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
         ("memory ran short", shares.memory_stall, LIMIT),
         ("pages read from disk", float(shares.faults), 0.0),
         (WAITED, shares.waiting if alone else None, LIMIT),
-        (
-            "its processor was given to another virtual machine",
-            None if on_gpu else shares.absent,
-            LIMIT,
-        ),
+        ("its processor was taken away", None if on_gpu else shares.absent, LIMIT),
         ("processor taken by another virtual machine", shares.steal, steal_limit),
         ("load of other processes", None if on_gpu else shares.other_load, others_limit),
     )

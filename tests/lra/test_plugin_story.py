@@ -189,13 +189,16 @@ WRONG = {
     "plugins=[acme_mixr]": ["no package 'acme_mixr'", "did you mean 'acme_mixer'"],
     "plugins=[models]": [
         "'models' always means the package of lra",
-        "export your module again under another",
+        "Export your module again under another",
     ],
     "model.mixer.class_path=acme_mixer.mixer.Emma": ["unknown class 'Emma'", "'Ema'"],
     "model.mixer.class_path=acme_mixer.mixr.Ema": ["unknown module 'mixr'", "'mixer'"],
     "model.mixer.class_path=acme_mixer.torn.Ema": ["SyntaxError", "acme_mixer.torn"],
     "model.mixer.class_path=acme_mixer.lacks.Ema": ["imports 'no_such_thing'"],
-    "model.mixer.class_path=acme_mixer.theirs.Ema": ["acme_mixer.theirs", "imported as lra.models"],
+    "model.mixer.class_path=acme_mixer.theirs.Ema": [
+        "acme_mixer.theirs",
+        "import it as lra.models",
+    ],
     "model.mixer.class_path=acme_mixer.leaves.Ema": ["SystemExit", "acme_mixer.leaves"],
 }
 """What is wrong with a plug-in, and what the answer says."""

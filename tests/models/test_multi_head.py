@@ -50,7 +50,7 @@ def test_two_words_about_biases_are_refused():
 
 
 def test_rotary_needs_an_even_head_width():
-    with pytest.raises(ValueError, match="even head width: got width=12 / heads=4 = 3"):
+    with pytest.raises(ValueError, match="even head width: got "):
         MultiHead(site(heads=4, positions=Positions.rotary), Explicit())
     with pytest.raises(ValueError, match="even head width: got head_width=5; change heads"):
         MultiHead(site(own_head_width=5, positions=Positions.rotary), Explicit())

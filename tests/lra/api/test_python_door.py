@@ -496,7 +496,7 @@ def test_a_script_needs_no_guard_and_can_be_interrupted(tmp_path: Path) -> None:
                 process.send_signal(signal.SIGINT)
     text = "".join(said)
     assert process.returncode == 0, text
-    assert text.count("sweep adhoc: 2 cells to run") == 1, text
+    assert text.count("sweep adhoc: 2 runs to do") == 1, text
     assert "2 runs in" in text
     assert "interrupted: 1 of 1 runs are left" in text
     assert said[-1] == "stopped by hand\n"

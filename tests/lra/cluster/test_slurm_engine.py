@@ -178,7 +178,8 @@ def test_a_disk_of_this_machine_is_refused_where_workers_run_elsewhere(
         ("no program", "is not a Python with lra and submitit .*Exec format error"),
         (
             None,
-            "is not a Python with lra and submitit .*Permission denied.*; wanted a Python with lra",
+            "is not a Python with lra and submitit .*Permission denied.*; wanted a Python that "
+            "has lra",
         ),
     ],
 )
@@ -259,7 +260,7 @@ def test_jobs_of_another_user_are_asked_for_by_that_user(
     assert engine.states([started]) == {"5": ("forgotten", "")}
     assert "--user=1234 " in slurm.asked("squeue")[0]
     slurm.answer("scontrol", "ClusterName = near\nPrivateData             = jobs,usage\n")
-    with pytest.raises(ConfigError, match=r"to ann, and .* everybody else .PrivateData.*as ann"):
+    with pytest.raises(ConfigError, match=r"to ann, and .* other users .*PrivateData.*as ann"):
         engine.states([started])
     slurm.answer("squeue", "5|RUNNING|None|lra-mine-1f\n")
     assert engine.states([started]) == {"5": ("running", "")}, "operators see them"

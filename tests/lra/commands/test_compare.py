@@ -133,7 +133,7 @@ def test_after_a_search_names_stand_for_its_final_trainings(
     assert "(untuned); these pair by seed." in text
     text = printed(capsys, "sdpa", "linear", *rows)
     assert "+4.4 [−3.7, +12.6] over 3 seeds" in text
-    assert "settings" not in text
+    assert "further settings" not in text
     text = printed(capsys, "linear", "sdpa", "delta_net", *rows, "--best")
     assert text.startswith("sdpa − linear at mqar, both tuned: +4.4")
     text = printed(capsys, "sdpa", "delta_net", *rows, "--split", "validation")

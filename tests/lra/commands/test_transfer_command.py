@@ -61,7 +61,7 @@ def test_the_source_is_trained_once_and_its_options_differ(tmp_path: Path, capsy
     assert origins["drawn"] == origins["extended"] == 0
     (refused,) = own[own["status"] != "ok"].itertuples()
     assert (refused.model, refused.status) == ("reformer", "unsupported")
-    assert "no parameter for stack.blocks.0.mixer." in refused.reason
+    assert "no place for stack.blocks.0.mixer." in refused.reason
     report = (tmp_path / "reports" / "t" / "report.md").read_text()
     assert "longformer, weights of softmax" in report
     assert "longformer (from scratch)" in report

@@ -200,7 +200,7 @@ def test_cells_of_another_machine_or_that_failed_correct_nothing(tmp_path: Path)
 
 def test_what_is_not_known_says_why() -> None:
     nothing = Forecaster().of(planned("runner=span")[-1])
-    assert "does not say" in nothing.reason
+    assert "does not declare" in nothing.reason
     assert nothing.seconds is None
     unknown = forecast("task=text8", "task.source=files", "model=linear")
     assert "lra data prepare" in unknown.reason

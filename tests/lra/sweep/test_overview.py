@@ -118,7 +118,7 @@ def test_changed_code_is_named_by_module(tmp_path, capsys, cell) -> None:
 def test_older_cells_have_no_record_of_their_sources(tmp_path, capsys, cell) -> None:
     results = tmp_path / "results"
     write(results, cell, fingerprint="0123456789ab", sources={})
-    assert "code changed since it ran (in which files is not on record)" in line_of(
+    assert "code changed since it ran (the changed files are not recorded)" in line_of(
         results, capsys, "model=linear"
     )
     (file,) = results.glob("cells/*/*/environment-*.json")
@@ -147,9 +147,9 @@ def test_a_checkpoint_says_where_it_goes_on(tmp_path, capsys, cell) -> None:
     results = tmp_path / "results"
     folder = Store(results).checkpoint_folder(cell)
     Checkpoints(folder).save({"step": 4})
-    assert "training goes on at step 4; " in line_of(results, capsys, "model=linear")
+    assert "training resumes at step 4; " in line_of(results, capsys, "model=linear")
     (folder / "resume.pt").write_bytes(b"torn")
-    assert "training goes on at its last checkpoint; " in line_of(results, capsys, "model=linear")
+    assert "training resumes at its last checkpoint; " in line_of(results, capsys, "model=linear")
 
 
 def test_a_claim_and_a_training_are_named(tmp_path, capsys) -> None:
@@ -161,7 +161,7 @@ def test_a_claim_and_a_training_are_named(tmp_path, capsys) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert (
         f"never run; another sweep is working on it; after the training {first.cell.key}; the time "
-        "is unknown (Extrapolate does not say"
+        "is unknown (Extrapolate does not "
     ) in lines[1]
     write(results, first.cell, Status.diverged)
     assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
@@ -177,7 +177,7 @@ def test_weights_that_are_gone_are_made_again(tmp_path, capsys) -> None:
     assert main(["run", *WORDS, f"results={results}", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "to do" in lines[0]
-    assert "its weights are gone, and " in lines[0]
+    assert "its weights are missing, and " in lines[0]
 
 
 def test_what_is_kept_of_the_sources_is_what_the_fingerprint_hashes(tmp_path, cell) -> None:
@@ -202,4 +202,4 @@ def test_what_was_not_counted_is_said_once_and_runs_are_told_from_cells(
     assert last.startswith(
         "8 runs of 2 configurations, one for each mode, length and training, in "
     )
-    assert "lra plan counts it" in last
+    assert "`lra plan` counts" in last

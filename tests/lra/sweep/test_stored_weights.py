@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_a_row_before_the_first_step(copied):
     rows = read_rows(results)
     (bad,) = rows[rows["status"] != "ok"].itertuples()
     assert bad.status == "unsupported"
-    assert "feed_forward_width=128: this model has 32" in bad.reason
+    assert "feed_forward_width=128, but this model has 32" in bad.reason
     assert "set model.backbone.feed_forward_width=128" in bad.reason
 
 
@@ -102,14 +102,14 @@ def test_a_misshapen_parameter_is_named_with_both_shapes(copied):
     (bad,) = rows[rows["status"] != "ok"].itertuples()
     assert bad.status == "unsupported"
     assert "has shape [" in bad.reason
-    assert "this model's [" in bad.reason
+    assert "this model needs [" in bad.reason
 
 
 @pytest.mark.parametrize(
     ("named", "message"),
     [
         ("ffffffffffffffffffff", "runner.weights: no run in"),
-        ("{results}/cells", "is no cell's, for it has no cell.json"),
+        ("{results}/cells", "has no `cell.json`"),
     ],
 )
 def test_a_cell_that_is_not_there(copied, capsys, named, message):

@@ -74,7 +74,7 @@ def test_a_refusing_storage_ends_the_sweep_and_the_same_command_goes_on(
     assert os.strerror(number) in said.err
     assert str(tmp_path / "cells") in said.err
     assert "Rerun the same command to resume" in said.err
-    assert "1 of 1 cells are left" in said.out
+    assert "1 of 1 runs are left" in said.out
     assert not list(tmp_path.rglob("rows-*"))
     assert not list((tmp_path / "claims").iterdir())
     assert run(tmp_path, *SHORT) == 0
@@ -213,8 +213,8 @@ def test_one_of_many_that_is_stopped_from_outside(tmp_path, monkeypatch, capsys)
         assert run(tmp_path / "results", *many, "report=true") == 1
     said = capsys.readouterr().out
     assert said.count("saved half-way: stopped after step 4; rerun the command to resume") == 1
-    assert "1 of 3 cells were stopped from outside" in said
-    assert "1 of 3 cells have no rows" in said
+    assert "something outside lra stopped 1 of 3 runs" in said
+    assert "1 of 3 runs have no results yet" in said
     assert "page" in said  # of the two that are there
     assert read_rows(tmp_path / "results")["cell"].nunique() == 2
     assert run(tmp_path / "results", *many) == 0

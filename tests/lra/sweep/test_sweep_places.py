@@ -62,7 +62,7 @@ def test_more_processes_than_devices_are_refused_where_cells_run_and_planned_els
 def test_a_dry_run_refuses_more_processes_than_this_processor_takes_as_the_run_does():
     words = ("-m", "model=linear", "task=listops", "hardware.processes=64", "optim.batch_size=64")
     found = entries([*words, "runner.dry_run=true"])
-    with pytest.raises(ConfigError, match=r"hardware.processes: got 64 .* places for"):
+    with pytest.raises(ConfigError, match=r"hardware.processes: got 64, with .* enough for"):
         execute_words(found)
 
 

@@ -193,7 +193,7 @@ def row(metric: str, number: float | None, split: str, **more: Any) -> dict[str,
 def test_a_trial_with_a_score_on_test_is_refused() -> None:
     rows = [row("accuracy", 0.5, "validation"), row("loss", 1.0, "validation")]
     assert _outcome("k-f", rows, "accuracy", wanted=False).score == 0.5
-    with pytest.raises(ConfigError, match="chooses on validation data only"):
+    with pytest.raises(ConfigError, match="must choose on validation data only"):
         _outcome("k-f", [*rows, row("accuracy", 0.9, "test")], "accuracy", wanted=False)
 
 

@@ -65,11 +65,11 @@ CASES = [
     ((RATE, "runner.evaluate_splits=[test]"), "a search sets this option"),
     (("runner.evaluate_splits=choice([test],[train])",), "a search sets this option"),
     (("runner.until_step=range(1,9)",), "a search sets this option"),
-    (("++search.params={results: 'choice(a,b)'}",), "this option does not change the score"),
-    (("sweep=choice(a,b)",), "this option does not change the score"),
-    (("runner.timeout_s=choice(8,9)",), "this option does not change the score"),
-    (("search.trials=choice(8,9)",), "this option does not change the score"),
-    (("runner.log_every_steps=choice(8,9)",), "this option does not change the score"),
+    (("++search.params={results: 'choice(a,b)'}",), "does not change the score"),
+    (("sweep=choice(a,b)",), "does not change the score"),
+    (("runner.timeout_s=choice(8,9)",), "does not change the score"),
+    (("search.trials=choice(8,9)",), "does not change the score"),
+    (("runner.log_every_steps=choice(8,9)",), "does not change the score"),
     (("task=listops", "task.source=sample", "task.processes=choice(1,2)"), "it does not change "
                                                                            "the score"),
     (("search.for_model.linear.model=choice(linear,sdpa)",), "a search tunes each model by itself"),
@@ -147,7 +147,7 @@ def test_rungs_and_agents_beside_what_they_do_not_fit(
     with pytest.raises(ConfigError, match="proposes points after complete trainings"):
         of(tmp_path, "search=tpe", RATE, "search.rungs=[0.6]")
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
-    with pytest.raises(ConfigError, match="an agent starts a single training"):
+    with pytest.raises(ConfigError, match="an agent's run is one training"):
         of(tmp_path, RATE)
 
 

@@ -69,5 +69,7 @@ def test_groups_divide_both_widths(groups):
 def test_what_has_no_network_has_no_groups(averaging):
     with pytest.raises(ValueError, match="feed_forward_groups has no effect"):
         BackboneConfig(feed_forward="none", feed_forward_groups=2)
-    with pytest.raises(Unsupported, match="made for feed_forward_groups=2: this model has 1"):
+    with pytest.raises(
+        Unsupported, match="trained with feed_forward_groups=2, but this model has 1"
+    ):
         transfer(build(averaging, feed_forward_groups=2), build(averaging))

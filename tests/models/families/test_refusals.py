@@ -484,7 +484,7 @@ UNSUPPORTED = {
     "fnet": [({"causal": True}, "no causal form: choose a causal family")],
     "funnel": [
         ({"causal": True}, "no causal form: choose a task whose model reads"),
-        ({"positions": Positions.none, "position_dropout": 0.1}, "dropout has nothing to act on"),
+        ({"positions": Positions.none, "position_dropout": 0.1}, "dropout has no effect"),
     ],
     "latent_attention": [
         ({"positions": Positions.none, "rotary_width": 4}, "rotary_width has no effect"),

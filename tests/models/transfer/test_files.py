@@ -78,7 +78,7 @@ def test_names_that_differ_are_counted_with_near_ones(tmp_path: Path) -> None:
         rf"{number} of its {len(before)} tensors are missing, such as "
         r"stack\.blocks\.0\.mixer\.q_proj\.weight "
         r"\(near: stack\.blocks\.0\.attention\.q_proj\.weight\).*"
-        rf"; {number} of the file's {len(before)} do not exist in it, such as stack\.blocks\.0"
+        rf"; {number} of the file's {len(before)} have no place, such as stack\.blocks\.0"
     )
     with pytest.raises(Unsupported, match=words):
         load_checkpoint(written(tmp_path, stored), target)

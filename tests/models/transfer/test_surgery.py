@@ -268,7 +268,7 @@ def test_models_that_do_not_fit_are_refused_and_left_alone(
 def test_a_weight_without_a_place_is_refused(mixer: Any) -> None:
     head = Head.classification
     target = build(mixer, head=head)
-    with pytest.raises(Unsupported, match=r"no parameter for stack\.blocks\.0\.mixer\."):
+    with pytest.raises(Unsupported, match=r"no place for stack\.blocks\.0\.mixer\."):
         transfer(build(SoftmaxAttention, head=head), target)
 
 

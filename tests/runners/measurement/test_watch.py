@@ -34,7 +34,7 @@ QUIET = Shares(
 DISTURBED = {
     "waiting": "waited for a processor",
     "absent": "its processor was taken away",
-    "throttled": "slowed down by the container's limit",
+    "throttled": "held back by the container's limit",
     "memory_stall": "memory ran short",
     "steal": "processor taken by another virtual machine",
     "other_load": "load of other processes",

@@ -231,7 +231,7 @@ def test_a_mixer_without_a_core_is_refused() -> None:
         def __init__(self, site: Site) -> None:
             super().__init__()
 
-    with pytest.raises(Unsupported, match="Plain has no core"):
+    with pytest.raises(Unsupported, match="Plain has no attention function"):
         core(Plain)
 
 

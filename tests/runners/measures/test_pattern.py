@@ -96,7 +96,7 @@ def test_what_has_no_layers_says_so():
     config = BackboneConfig(width=8, heads=2, depth=2, pooling="mean")
     facts = TaskFacts(head=Head.classification, vocabulary=5, classes=5, max_length=8)
     model = Backbone(config, facts, [], stack=TemporalLatentBottleneck, seed=0)
-    with pytest.raises(Unsupported, match="replaces the ordinary stack"):
+    with pytest.raises(Unsupported, match="arranges its layers itself"):
         list(seen_keys(model, positions=9, seed=0))
     with pytest.raises(ValueError, match="length must be from 1 to 512"):
         Pattern(length=513)

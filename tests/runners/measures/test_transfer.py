@@ -160,7 +160,7 @@ def test_a_stop_signal_ends_the_scoring_of_the_source() -> None:
 
 def test_a_family_without_a_place_is_refused_before_anything_is_measured() -> None:
     stream = tuned(build(FNet), pretrained(1))
-    with pytest.raises(Unsupported, match="no parameter for"):
+    with pytest.raises(Unsupported, match="no place for"):
         next(stream)
 
 
