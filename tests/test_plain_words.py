@@ -8,7 +8,7 @@ EXCEPTED = {
     "runners/measurement/disturbance.py": ("'held'",),  # a stored label
     "lra/cluster/planning.py": ("'cells'",),  # the name of a file
 }
-MOST_NEGATIONS = 420
+MOST_NEGATIONS = 300
 
 
 def allowed(finding: str) -> bool:
