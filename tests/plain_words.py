@@ -74,7 +74,8 @@ def messages(source: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             parts = [str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values]
-            yield node.lineno, "".join(parts)
+            if " " in (text := "".join(parts)).strip():  # the name of a file is no sentence
+                yield node.lineno, text
         elif (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)

@@ -6,7 +6,6 @@ from tests.plain_words import COMMAND, NEGATION, ROOT, SHIPPED, findings, pages,
 EXCEPTED = {
     "lra/cluster/jobs.py": ("'held'",),  # SLURM's word for a job that waits for a release
     "runners/measurement/disturbance.py": ("'held'",),  # a stored label
-    "lra/cluster/planning.py": ("'cells'",),  # the name of a file
 }
 MOST_NEGATIONS = 300
 

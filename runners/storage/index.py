@@ -31,7 +31,6 @@ from lra.runners.storage.seals import NotSealed, read_sealed, seal
 
 FORMAT = 3
 """3: says what was disturbed. 2: with a digest of itself. 1: without."""
-_CELLS = "cells"
 WORTH_WRITING = 50
 """The index is written after at least this many rows files were read."""
 
@@ -91,7 +90,7 @@ class RowsIndex:
             BadStore: the rows are of a newer schema, or cannot be read.
         """
         name = f"{key}/{fingerprint}"
-        path = f"{self.root}/{_CELLS}/{key[:2]}/{key}/rows-{fingerprint}.jsonl"
+        path = f"{self.root}/cells/{key[:2]}/{key}/rows-{fingerprint}.jsonl"
         try:
             status = persistent(os.stat, path)  # with a `Path`, this would take twice as long
         except OSError as error:

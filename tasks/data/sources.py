@@ -61,7 +61,7 @@ def lock(name: str) -> Iterator[None]:
             if error.errno not in NO_LOCKS:
                 raise
             log.warning("%s has no locks (%s): a lock file is used instead", folder, error.strerror)
-            held = SoftFileLock(folder / (name + ".held"))
+            held = SoftFileLock(folder / f"{name}.held")
             held.acquire()
     try:
         yield
