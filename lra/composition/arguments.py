@@ -4,6 +4,8 @@ import argparse
 import re
 from collections.abc import Callable
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Any, NoReturn
 
 from lra.composition.class_path import name_plugins
@@ -38,31 +40,21 @@ def path_word(word: str) -> Path:
     return Path(word)
 
 
-class _AsWritten(argparse.HelpFormatter):
-    """Wraps a sentence, and prints lines of examples as they are written."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if "\n" in text else super()._fill_text(text, width, indent)
-
-
 class Parser(argparse.ArgumentParser):
     """Prints examples before arguments, and refuses in one sentence."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _AsWritten, **options})
-
-    def format_help(self) -> str:
-        """Return the usage, the purpose, the examples, then the arguments."""
-        formatter = self._get_formatter()
-        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
-        formatter.add_text(self.description)
-        formatter.add_text(self.epilog)
-        for group in self._action_groups:
-            formatter.start_section(group.title)
-            formatter.add_text(group.description)
-            formatter.add_arguments(group._group_actions)
-            formatter.end_section()
-        return formatter.format_help()
+    def __init__(
+        self, prog: str | None = None, *, description: str = "", epilog: str = "", **options: Any
+    ) -> None:
+        # A purpose in one line is wrapped; examples, and what has lines, are printed as written.
+        if "\n" not in description:
+            description = fill(" ".join(description.split()), get_terminal_size().columns - 2)
+        super().__init__(
+            prog,
+            description="\n\n".join(filter(None, (description, epilog))) or None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **options,
+        )
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and leave."""
@@ -79,13 +71,7 @@ def parser_beside_words(prog: str, usage: str, about: str, examples: str) -> Par
 
     Its help is printed as it is written, and no flag is abbreviated: the words are looked at later.
     """
-    return Parser(
-        prog=prog,
-        usage=usage,
-        description=about,
-        epilog=examples,
-        allow_abbrev=False,
-    )
+    return Parser(prog=prog, usage=usage, description=about, epilog=examples, allow_abbrev=False)
 
 
 def file_name(word: str) -> str:
