@@ -1,6 +1,6 @@
 """The tables of time and memory in docs/efficiency.md, made from the published rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from family_pages import BACKGROUND, by_length
@@ -12,6 +12,8 @@ from lra.reports.tables.costs import crossover_table
 from lra.results.rows import published_cells, published_rows
 from lra.sweep.model_names import with_backbones
 
+Rows = dict[str, list[str]]
+"""Texts of a table by model, without the column of names."""
 PUBLISHED = Path(__file__).resolve().parents[2] / "reports/published"
 MEASURED = {
     False: (
@@ -102,47 +104,48 @@ def heading(*head: str) -> str:
     return "| " + " | ".join(head) + " |\n| --- |" + " ---: |" * (len(head) - 1)
 
 
-def both_directions() -> Iterator[str]:
-    """Yield a table of models that look to both sides, on processors and on a GPU."""
-    held, on_gpu = points(MEASURED[False]), points(MEASURED[None])
-    yield heading(*HEAD, *HEAD_GPU)
+def both_directions() -> Rows:
+    """Return the rows of models that look to both sides, on processors and on a GPU."""
+    held, on_gpu, rows = points(MEASURED[False]), points(MEASURED[None]), Rows()
     for model in families():
         found = cells(held, model, CPU)
         texts = [faster_from(held, model), *found] if found else [UNMEASURED] * 5
         texts = [*marked(texts, model), *(cells(on_gpu, model, GPU) or [UNMEASURED] * 2)]
         if {*texts} != {UNMEASURED}:
-            yield line(model, texts)
+            rows[model] = texts
+    return rows
 
 
-def causal() -> Iterator[str]:
-    """Yield a table of causal models."""
+def causal() -> Rows:
+    """Return the rows of causal models."""
     held = points(MEASURED[True])
-    yield heading(*HEAD)
-    for model in families():
-        if found := cells(held, model, CPU):
-            yield line(model, [faster_from(held, model), *found])
+    found = {model: cells(held, model, CPU) for model in families()}
+    return {model: [faster_from(held, model), *each] for model, each in found.items() if each}
 
 
-def unmeasured(*tables: Sequence[str]) -> Iterator[str]:
-    """Yield the command that measures families without a line in any table, if there are some."""
-    shown = {text.partition("]")[0][3:] for table in tables for text in table}
-    if missing := [model for model in families() if model not in shown]:
+def table_lines(rows: Rows, *head: str) -> list[str]:
+    """Return the lines of a table of models."""
+    return [heading(*head), *(line(model, texts) for model, texts in rows.items())]
+
+
+def unmeasured(*tables: Collection[str]) -> Iterator[str]:
+    """Yield the command that measures families without a row in any table, if there are some."""
+    if missing := [model for model in families() if not any(model in each for each in tables)]:
         yield "These families have no published rows yet. This command measures them:"
         yield ""
         yield f"    lra run -m +experiment=families model={','.join(missing)}"
 
 
-def finding(both: Sequence[str], alone: Sequence[str]) -> str:
+def finding(both: Rows, alone: Rows) -> str:
     """Return the sentences that count the families that are faster, from the two tables."""
-    column = HEAD.index("at 8,192")
+    long, short = (HEAD.index(name) - 1 for name in ("at 8,192", "speed at 1,024"))
     counts, linear = [], []
-    for table in (both, alone):
-        held = [[text.strip() for text in each.strip("| ").split("|")] for each in table[1:]]
-        factors = [row[column].split()[0] for row in held if row[column][:1] in "≈0123456789"]
+    for rows in (both, alone):
+        at_end = [texts[long].split()[0] for texts in rows.values()]
+        factors = [text for text in at_end if text[0] in "≈0123456789"]
         faster = sum(text != "≈" and float(text) > 1 for text in factors)
         counts.append(f"{faster} of {len(factors)}")
-        (row,) = [row for row in held if row[0].startswith("[linear]")]
-        linear.append((row[column], row[HEAD.index("speed at 1,024")]))
+        linear.append((rows["linear"][long], rows["linear"][short]))
     return (
         f"In the runs of `lra run -m +experiment=families`, {counts[0]} families train faster at "
         f"8,192 tokens than exact attention (SDPA), and {counts[1]} causal families. For example, "

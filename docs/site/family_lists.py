@@ -5,7 +5,16 @@ import re
 from pathlib import Path
 from textwrap import fill
 
-from cost_table import both_directions, causal, finding, longest, unmeasured
+from cost_table import (
+    HEAD,
+    HEAD_GPU,
+    both_directions,
+    causal,
+    finding,
+    longest,
+    table_lines,
+    unmeasured,
+)
 from lra.choices.traits import describe_traits
 from lra.composition.catalogue import choices, names
 from lra.composition.yaml_text import load
@@ -48,12 +57,13 @@ def of_traits() -> None:
 
 def tables() -> dict[str, str]:
     """Return the generated parts of docs/efficiency.md, by the name of their mark."""
-    both, alone = list(both_directions()), list(causal())
+    both, alone = both_directions(), causal()
     others = list(unmeasured(both, alone))
+    of_causal = table_lines(alone, *HEAD)
     lines = {
         "finding": [fill(finding(both, alone), WIDTH)],
-        "both-directions": both,
-        "causal-models": [*alone, "", *others] if others else alone,
+        "both-directions": table_lines(both, *HEAD, *HEAD_GPU),
+        "causal-models": [*of_causal, "", *others] if others else of_causal,
         "long-sequences": longest(),
     }
     return {name: "\n".join(each) for name, each in lines.items()}
@@ -61,9 +71,9 @@ def tables() -> dict[str, str]:
 
 def of_costs() -> None:
     """Write tables of time and memory, and name the families that figures and tables omit."""
-    for name, table in tables().items():
+    for name, lines in tables().items():
         mark = f"<!-- {name} -->" if name == "finding" else f"<!-- table: {name} -->"
-        written("efficiency.md", rf"{mark}.*?<!-- end -->", f"{mark}\n\n{table}\n\n<!-- end -->")
+        written("efficiency.md", rf"{mark}.*?<!-- end -->", f"{mark}\n\n{lines}\n\n<!-- end -->")
     every = {*names("model")}
     drawn = measured([max(PUBLISHED.glob(f"{name}-epyc-*.jsonl")) for name in OF_FIGURES])
     listed = ", ".join(f"`{name}`" for name in OF_FIGURES[:-1]) + f" and `{OF_FIGURES[-1]}`"
