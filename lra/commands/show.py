@@ -17,6 +17,7 @@ from lra.composition.arguments import (
     whole,
 )
 from lra.composition.spelling import in_results
+from lra.conf.short_values import number_of
 from lra.errors import CommandError
 from lra.results.repeat import folder_is_gone, origin_of, repeat
 from lra.results.rows import deviations
@@ -131,7 +132,8 @@ def main(argv: list[str]) -> int:
     key = store.find(arguments.cell) if arguments.cell else store.newest()
     stored = store.describe(key)
     cell = Cell(
-        **{name: stored[name] for name in ("identity", "described", "columns", "config")},
+        identity=stored["identity"], described=stored["described"], columns=stored["columns"],
+        config=stored["config"],
         overrides=tuple(stored["overrides"]), fingerprint=stored["fingerprint"] or "",
         place=origin_of(stored),
     )  # fmt: skip
@@ -213,7 +215,7 @@ def main_rows(rows: Rows, model: str, room: int) -> Iterator[str]:
     lines, _ = row_lines(final[:room], model, curves=True)
     yield from (trim(line, WIDTH) for line in table(lines, indent="").splitlines())
     if hidden := len(rows) - len(final[:room]):
-        yield f"and {hidden:,} more row{'s' * (hidden > 1)}"
+        yield f"and {number_of(hidden, 'more row')}"
 
 
 def status_line(rows: Sequence[Mapping[str, Any]]) -> str:

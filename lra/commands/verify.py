@@ -70,8 +70,10 @@ def main(argv: list[str]) -> int:
     by_name = options(arguments.options)
     claims = None if arguments.wrap is None else options(arguments.wrap)
     factory = resolve(arguments.mixer, by_name, arguments.config_dir, arguments.plugin, claims)
-    asked = {key: getattr(arguments, key) for key in ("width", "heads", "max_length", "device")}
-    findings = run_checks(factory, dtype=arguments.dtype, **asked)
+    findings = run_checks(
+        factory, width=arguments.width, heads=arguments.heads, max_length=arguments.max_length,
+        device=arguments.device, dtype=arguments.dtype,
+    )  # fmt: skip
     if rows := finding_lines(f for f in findings if not (arguments.quiet and f.passed)):
         print_table(rows, indent="")
     print(count_findings(arguments.mixer, findings))

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from lra.composition.run import Run
+from lra.conf.short_values import number_of
 from lra.runners.measurement.gpus import gpus
 from lra.runners.measurement.hardware import Device
 from lra.runners.store import Store
@@ -75,7 +76,7 @@ def forecasts(
 
 def announcement(pairs: Forecasts) -> str:
     """Return one line: how many cells there are to run, and how long they will take."""
-    many = "1 run" if len(pairs) == 1 else f"{len(pairs):,} runs"
+    many = number_of(len(pairs), "run")
     timed = [pair for pair in pairs if pair[1].seconds is not None]
     takes = _preset([planned for planned, _ in pairs])
     whole = "" if takes is None else f"; the whole preset takes {takes} on an idle machine"
