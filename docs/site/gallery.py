@@ -24,11 +24,11 @@ DPI, COLOURS = 260, 64
 """Of its pictures, which are looked at on a screen, and with these keep small files."""
 INTRODUCTION = """# Gallery
 
-This page shows every kind of figure that a report draws. Choose a figure, and run the command below
-it in a clone of the repository. For example, the first command writes `figures/time-step.pdf`, the
-same figure as SVG and PNG, its numbers as CSV and its caption as text. All figures come from the
-rows (measured numbers) in `reports/published`, in one of the [styles](figures-for-papers.md).
-`make gallery` writes this page.
+This page shows every kind of figure that a report draws. To draw a figure yourself, run the command
+below the figure in a clone of the repository. For example, the first command of this page writes
+`figures/time-step.pdf`, the same figure as SVG and PNG, its numbers as CSV and its caption as text.
+All figures come from the rows (measured numbers) in `reports/published`, in one of the
+[styles](figures-for-papers.md). The command `make gallery` writes this page.
 """
 
 
