@@ -78,10 +78,10 @@ def of_costs() -> None:
     drawn = measured([max(PUBLISHED.glob(f"{name}-epyc-*.jsonl")) for name in OF_FIGURES])
     listed = ", ".join(f"`{name}`" for name in OF_FIGURES[:-1]) + f" and `{OF_FIGURES[-1]}`"
     left = [f"`{name}`" for name in sorted(every - drawn)]
-    absent = f" The figures omit {', '.join(left)}." if left else ""
+    absent = f" The figures omit {' and '.join(left)}." if left else ""
     text = (
-        f"The figures show {len(drawn)} of the {len(every)} families. They are drawn from the rows "
-        f"of the sweeps {listed}, for both directions and up to 8,192 tokens.{absent}"
+        f"The figures show {len(drawn)} of the {len(every)} families, drawn from the rows of "
+        f"the sweeps {listed}, for both directions and up to 8,192 tokens.{absent}"
     )
     written("efficiency.md", r"The figures show .*?\n\n", fill(text, WIDTH) + "\n\n")
     on_gpu = measured([max(PUBLISHED.glob("families_gpu-h100-*.jsonl"))])
