@@ -48,7 +48,7 @@ def deviations() -> Iterator[str]:
         places: dict[tuple[str, str], list[str]] = {}
         for name, sentence, place in stated(load(file)):
             places.setdefault((name, sentence), []).append(place)
-        yield from ("", f"### `{file.stem}`", "", "| deviation | where | in the source | here |")
+        yield from ("", f"### `{file.stem}`", "", "| deviation | where | in the source | in lra |")
         yield "|---|---|---|---|"
         for (name, sentence), where in places.items():
             there, _, here = sentence.partition("; here ")
