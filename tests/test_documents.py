@@ -154,7 +154,7 @@ def test_the_readme_begins_with_two_commands_that_need_nothing() -> None:
 def test_contributors_are_told_the_quick_test_and_what_ci_adds() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     ran = re.findall(r"^make .*?(\w+) VENV", (ROOT / ".ci/run").read_text(), re.MULTILINE)
-    (further,) = re.findall(r"CI runs `make test` and `make (\w+)`", text)
+    (further,) = re.findall(r"CI runs\s+`make test` and `make (\w+)`", text)
     assert ran == ["test", further]
     assert "- `make test FAMILY=gla`: linter and the tests of one family" in text
     words = ("make", "-n", "test", "FAMILY=gla", "VENV=/nowhere")
