@@ -70,7 +70,7 @@ def main_table(rows: pd.DataFrame) -> Iterator[str]:
         for start in ("speed relative", "peak tensor memory relative")
     )
     head = ["", "recall, %", *(f"speed at {n:,} tokens" for n in (SHORT, LONG))]
-    head.append(f"memory at {LONG:,}")
+    head.append(f"memory at {LONG:,} tokens")
     yield f"| {' | '.join(head)} |".replace("|  |", "| |")
     yield "|---|" + "---:|" * (len(head) - 1)
     lines = scores(rows)
@@ -89,7 +89,7 @@ def growth(rows: pd.DataFrame) -> Iterator[str]:
     """Yield the exponents of time and memory of each model."""
     table = growth_table(points(rows))
     assert table is not None
-    yield "| | exponent of time | of memory |"
+    yield "| | exponent of time | exponent of memory |"
     yield "|---|---:|---:|"
     lines = {row.title: row.entries for row in table.rows}
     for name, title in TITLES.items():
