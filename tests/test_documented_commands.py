@@ -58,6 +58,8 @@ FRAGMENTS = {
     "lra data",
     "lra data prepare",
     "lra data verify",
+    "lra choose",
+    "lra plan --against",
     "lra completion bash|zsh|fish",
     "lra compare",
     "lra compare A B",
