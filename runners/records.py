@@ -18,11 +18,11 @@ from typing import Any, TypedDict, TypeVar, cast
 from lra.runners.metrics import METRICS
 
 SCHEMA = 2
-"""Version of newly written rows and runs; version 1 can be read as well."""
+"""Version of the rows and runs that are written now; version 1 can be read as well."""
 
 
 class Row(TypedDict):
-    """One stored measurement: a line in a file of rows. The page of the results explains each."""
+    """One stored measurement: a line in a file of rows."""
 
     schema: int
     cell: str
@@ -62,14 +62,15 @@ DISTURBED = "disturbed"
 BASELINE = "baseline/"
 """Prefix of the model column for rows with the score of a baseline, which is not a model."""
 LONGEST_REASON = 2000
-"""Most characters of a stored reason."""
+"""A stored reason has at most this many characters."""
 CELL_COLUMNS = COLUMNS[COLUMNS.index("runner") : COLUMNS.index("metric")]
 """The columns that are equal in every row of a run; `Cell.columns` has exactly these."""
 _CELL_COLUMNS = frozenset(CELL_COLUMNS)
 _STORED = ("identity", "described", "columns", "config", "overrides", "fingerprint")
 """Fields of a `Cell` that are written."""
 _SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
-"""Types of values without parts. This test of a type takes a tenth of `isinstance(_, Mapping)`."""
+"""Types of values without parts. To look a type up here is ten times faster than
+`isinstance(value, Mapping)`."""
 
 
 Value = TypeVar("Value")
@@ -87,12 +88,12 @@ class Memo:
         self._entries: dict[tuple[Hashable, ...], tuple[tuple[object, ...], Any]] = {}
 
     def of(self, what: Hashable, objects: tuple[object, ...], find: Callable[[], Value]) -> Value:
-        """Return the value for `what` and `objects`; call `find` only if it is not cached.
+        """Return the cached value for `what` and `objects`, or compute it with `find` and cache it.
 
         Args:
-            what: names the value, because several values may be computed from the same objects.
+            what: name of the value, because several values may be computed from the same objects.
             objects: all objects that decide the value; nothing may change them.
-            find: computes the value. An error that it raises is not cached.
+            find: function that computes the value. An error that it raises is not cached.
         """
         key = (what, *map(id, objects))
         entry = self._entries.get(key)
@@ -109,12 +110,12 @@ class Diverged(ArithmeticError):
 class Interrupted(Exception):
     """Raised by a runner after SIGTERM, once it has saved what it needs to resume.
 
-    No row is written for the cell: it is neither done nor failed.
+    No row is written for the run, because it is neither finished nor failed.
     """
 
 
 class Status(StrEnum):
-    """How a measurement ended. Every status except `ok` has a reason and the value None."""
+    """How a measurement ended. A row with a status other than `ok` has a reason but no value."""
 
     ok = auto()
     out_of_memory = auto()
@@ -145,26 +146,33 @@ class Measurement:
     """Everything else that distinguishes this row from others: split, reference, kernel …"""
 
     def __post_init__(self) -> None:
-        """Refuse a row without a value or a reason, or one that cannot be stored as JSON.
+        """Check that the row has a value or a reason, and that it can be stored as JSON.
 
-        The reason is shortened, and characters that UTF-8 cannot encode are escaped.
+        A long reason is shortened, and its characters that UTF-8 cannot encode are escaped.
+
+        Raises:
+            ValueError: the row is invalid.
         """
-        reason = _ends(self.reason, LONGEST_REASON).encode(errors="backslashreplace").decode()
+        reason = _cut_middle(self.reason, LONGEST_REASON).encode(errors="backslashreplace").decode()
         object.__setattr__(self, "reason", reason)
         if (self.status is Status.ok) == (self.value is None):
-            raise ValueError(f"a row has a value exactly when its status is ok: got {self}")
+            raise ValueError(
+                f"a row with status ok needs a value, and a row with another status has none: "
+                f"got {self}"
+            )
         if self.status is not Status.ok and not self.reason:
             raise ValueError(f"a row without a value needs a reason: got {self}")
         if self.metric not in METRICS:
             near = get_close_matches(self.metric, METRICS, n=3) or ["none"]
             raise ValueError(
-                f"unknown metric {self.metric!r}; near matches: {', '.join(near)}; define new "
-                "ones in runners/metrics.py; a runner of another package uses one that exists"
+                f"unknown metric {self.metric!r}; near matches: {', '.join(near)}. Define a new "
+                "metric in runners/metrics.py; a runner of your package must use an existing metric"
             )
         numbers = (*self.samples, *(() if self.value is None else (self.value,)))
         if not all(math.isfinite(number) for number in numbers):
             raise ValueError(
-                f"a stored number must be finite: got {self}; set status=Status.diverged and why"
+                f"a stored number must be finite: got {self}; for a loss that is not finite, "
+                "store a row with status=Status.diverged and a reason"
             )
         _check_storable("model", self.model)
         _check_storable("step", self.step)
@@ -172,22 +180,23 @@ class Measurement:
         metric = METRICS[self.metric]
         if not all(metric.least <= number <= metric.most for number in numbers):
             raise ValueError(
-                f"{self.metric} must be from {metric.least:g} to {metric.most:g} {metric.unit}: "
-                f"got {self}"
+                f"a value of {self.metric} must be from {metric.least:g} to {metric.most:g} "
+                f"{metric.unit}: got {self}"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
-    """Per-example results of one evaluation, in split order."""
+    """The result of every example of one evaluation, in the order of the split."""
 
     split: str
     index: Any
     """int64 array [n]: positions in the split, ascending."""
     hit: Any
-    """bool array [n]; for examples of many items: float32, the fraction of correct items."""
+    """bool array [n]: whether the answer is correct. For examples of many items, a float32 array:
+    the fraction of correct items."""
     nll: Any
-    """float32 array [n], nats."""
+    """float32 array [n]: negative log-likelihood of each example in nats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,23 +212,29 @@ class Cell:
     overrides: tuple[str, ...] = ()
     """The command-line arguments that select this run, for `lra show`."""
     described: Mapping[str, Any] = field(default_factory=dict)
-    """The identity with all options, defaults included: it describes runs in words."""
+    """The identity together with all options that have their default; names of runs are made of
+    it."""
     fingerprint: str = ""
     """Hash of the sources that the run uses."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """The hash of each of these sources by module, to name the ones that changed."""
+    """The hash of each source file that the run uses, by module, to name the changed files."""
     place: Mapping[str, str] = field(default_factory=dict)
-    """Where the user's files are: `folder`, in which the command was given, and its `config_dir`.
-    Not part of the identity, because folders are moved."""
+    """Where the user's files are: `folder`, in which the command was typed, and its `config_dir`.
+    They are not part of the identity, because users move folders."""
     key: str = field(init=False)
     """16 hexadecimal digits of the SHA-256 of the identity's canonical JSON."""
     checked: InitVar[Memo | None] = None
     """The memo of a sweep whose runs share parts; each part is checked once."""
 
     def __post_init__(self, checked: Memo | None) -> None:
-        """Set `key` and `described`; refuse a cell whose rows could not be written, before it runs.
+        """Set `key` and `described`, and check that the description of the run can be stored.
 
-        `checked` remembers parts that earlier cells share and that are storable; None: check all.
+        Args:
+            checked: memo of parts that this run shares with earlier runs of a sweep and that are
+                already checked; None: all parts are checked.
+
+        Raises:
+            ValueError: a part is not plain JSON, so rows of this run could not be written.
         """
         if self.columns.keys() != _CELL_COLUMNS:
             missing = sorted(_CELL_COLUMNS - self.columns.keys())
@@ -231,10 +246,10 @@ class Cell:
         if checked is not None:
             for name, value in stored.items():
                 if isinstance(value, Mapping):
-                    stored[name] = _unshared(name, value, checked)
+                    stored[name] = _check_shared_parts(name, value, checked)
         try:
             _check_storable("all", stored)
-        except ValueError:  # check each field alone, so that the message names the bad one
+        except ValueError:  # check each field alone, so that the message names the invalid field
             for name, value in stored.items():
                 _check_storable(name, value)
             raise
@@ -243,15 +258,15 @@ class Cell:
 
 
 def row(cell: Cell, measurement: Measurement, created: str) -> Row:
-    """Return one measurement of a run in its stored form: exactly `COLUMNS`, plain JSON.
+    """Return a measurement as a stored row: a mapping of plain JSON whose keys are `COLUMNS`.
 
     Args:
-        cell: where the measurement comes from.
+        cell: the run that yielded the measurement.
         measurement: the measurement.
         created: UTC time of writing, ISO 8601.
     """
     value = measurement.value
-    full = {
+    columns = {
         **cell.columns,
         "schema": SCHEMA,
         "cell": cell.key,
@@ -267,17 +282,17 @@ def row(cell: Cell, measurement: Measurement, created: str) -> Row:
         "labels": dict(measurement.labels),
     }
     if measurement.model is not None:
-        full["model"] = measurement.model
-    return cast(Row, {column: full[column] for column in COLUMNS})
+        columns["model"] = measurement.model
+    return cast(Row, {column: columns[column] for column in COLUMNS})
 
 
 def baseline_model(name: str) -> str:
-    """Return the model column for the rows of a baseline."""
+    """Return what the model column says in rows of the baseline `name`."""
     return f"{BASELINE}{name}"
 
 
 def baseline_of(model: str) -> str | None:
-    """Return the name of the baseline in a model column; None for a model."""
+    """Return the name of the baseline that a model column states; None if it states a model."""
     return model.removeprefix(BASELINE) if model.startswith(BASELINE) else None
 
 
@@ -287,24 +302,28 @@ def is_oracle(baseline: str) -> bool:
 
 
 def shown_source(source: str) -> str:
-    """Return the source of a row for people; the size of a vocabulary is named as such."""
+    """Return the source of a row as people read it.
+
+    A source of associative recall such as `8 pairs of 64 tokens` becomes `8 pairs, vocabulary 64`.
+    """
     return re.sub(r"(\d+ pairs) of (\d+) tokens", r"\1, vocabulary \2", source)
 
 
 def legible(text: str, at_most: int = LONGEST_REASON) -> str:
     """Return any text as one line that can be stored, printed and put into a table.
 
-    Several spaces or line ends become one space. A text longer than `at_most` characters keeps its
-    two ends. Characters that cannot be encoded or printed (a lone surrogate, NUL, an escape
-    sequence) are escaped as in Python.
+    Several spaces or line ends become one space. Of a text longer than `at_most` characters, only
+    its beginning and its end remain. Characters that cannot be encoded or printed (a lone
+    surrogate, NUL, an escape sequence) are escaped as in Python.
     """
-    words = " ".join(_ends(text, 8 * at_most).split())  # cut first: a text may have 10⁸ letters
-    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
-    return _ends("".join(escaped), at_most)
+    # The first cut saves time, because a text may have 10⁸ characters.
+    line = " ".join(_cut_middle(text, 8 * at_most).split())
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return _cut_middle("".join(escaped), at_most)
 
 
-def _ends(text: str, at_most: int) -> str:
-    """Return `text`, or its two ends if it has more than `at_most` characters."""
+def _cut_middle(text: str, at_most: int) -> str:
+    """Return `text`; if it has more than `at_most` characters, ` … ` replaces its middle."""
     if len(text) <= at_most:
         return text
     half = (at_most - 3) // 2
@@ -315,28 +334,31 @@ def text_of(error: BaseException) -> str:
     """Return the text of any exception, even if its `__str__` fails."""
     try:
         return str(error)
-    except BaseException as fault:  # noqa: BLE001 - whatever a stranger's __str__ may raise
-        return f"the error has no readable text: __str__ raised {type(fault).__name__}"
+    except BaseException as fault:  # noqa: BLE001 - the __str__ of a user may raise anything
+        return f"the error has no readable text, because its __str__ raised {type(fault).__name__}"
 
 
-def _unshared(name: str, value: Mapping[str, Any], checked: Memo) -> dict[str, Any]:
-    """Return the scalar entries of a cell's field; check the others here, once for a sweep.
+def _check_shared_parts(name: str, value: Mapping[str, Any], checked: Memo) -> dict[str, Any]:
+    """Check the mappings and lists of a run's field, and return its other entries.
 
-    Mappings and lists may be objects that many cells share, so `checked` remembers those that
-    passed. The caller checks the scalars that this returns.
+    Many runs share the same mappings and lists, so `checked` remembers which of them passed the
+    check. The caller checks the entries that this function returns.
 
     Args:
-        name: the field's name, for messages.
+        name: name of the field, for messages.
         value: the field.
         checked: the memo of the sweep.
+
+    Raises:
+        ValueError: an entry is not plain JSON.
     """
-    unshared = {}
+    unchecked = {}
     for key, entry in value.items():
         if type(entry) in _SCALAR_TYPES or not isinstance(entry, Mapping | list):
-            unshared[key] = entry
+            unchecked[key] = entry
         else:
             checked.of("storable", (entry,), partial(_check_storable, f"{name}.{key}", entry))
-    return unshared
+    return unchecked
 
 
 def _check_storable(name: str, value: Any) -> None:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from lra.tasks.task import Stretches, Task
 
 OWN = "model"
-"""Name of the run's own model among those that a sweep trains first."""
+"""Name of the model of the run itself among the models that a sweep trains first."""
 
 
 class Direction(StrEnum):
-    """Which tokens the model attends to: earlier ones alone, or all."""
+    """Which tokens the model attends to: only earlier ones (causal), or all (bidirectional)."""
 
     task = auto()
     """The task decides: language modelling is causal, everything else is bidirectional."""
@@ -38,33 +38,34 @@ class Direction(StrEnum):
 
 
 class Passes(NamedTuple):
-    """Equal passes through one model."""
+    """Passes through one model that all have the same shape, for an estimate of their time."""
 
     times: float
+    """How many passes."""
     rows: int
     """Examples in a batch."""
     length: int
     """Tokens of each row, padding included."""
     step: bool
-    """A training step; False: forward alone."""
+    """True: each pass is a training step; False: it is a forward pass alone."""
     micro_rows: int | None = None
     """Rows that are in memory at the same time; None: all."""
     name: str = OWN
-    """The model, or a reference in the same backbone."""
+    """`OWN` for the model of the run, or the family of a reference in the same backbone."""
     measured: bool = False
     """True for a cost measurement: rows of equal length, and a model built for it."""
     unknown: str = ""
     """Why `times` is unknown, and therefore 0."""
     read: int | None = None
-    """If the model writes a text of `length` tokens: how many of them it reads at once (fewer than
-    `length` with a state). None: it writes no text."""
+    """For a model that writes a text of `length` tokens: how many tokens it reads in one step
+    (fewer than `length` if it has a state). None: it writes no text."""
 
 
 class Probe(NamedTuple):
-    """What one run passes to the process that compares it with other runs."""
+    """What one run sends to the process that compares it with other runs."""
 
     facts: Mapping[str, Any]
-    """Defined by the runner."""
+    """Each runner that compares runs defines these entries."""
 
 
 class Uncounted(Exception):
@@ -76,11 +77,20 @@ class Cores(Protocol):
     """Makes the attention functions that are compared, each for one layer."""
 
     def approximation(self, budget: int, *, draw: int, layer: int) -> "Core":
-        """Return the family's core. ValueError for a budget that it refuses."""
+        """Return the attention function of the family for one layer.
+
+        Args:
+            budget: value of the option that trades time for accuracy.
+            draw: which of several independent random draws, for families with random features.
+            layer: number of the layer.
+
+        Raises:
+            ValueError: the family refuses this budget.
+        """
         ...
 
     def exact(self, *, layer: int) -> "Core":
-        """Return the core that the family approximates."""
+        """Return the attention function that the family approximates."""
         ...
 
     def reference(self) -> "Core":
@@ -88,7 +98,7 @@ class Cores(Protocol):
         ...
 
     def labels(self) -> Mapping[str, str]:
-        """Return the options that name the rows."""
+        """Return the options of the family as labels for the rows."""
         ...
 
 
@@ -108,7 +118,11 @@ class Work(Protocol):
     """Folder for the checkpoints of a run that trains."""
 
     def facts(self, max_length: int | None = None) -> "TaskFacts":
-        """Return what the model must know about the task; with a length, for a cost measurement."""
+        """Return the facts of the task that a model needs, such as its vocabulary and length.
+
+        Args:
+            max_length: the longest input of a cost measurement; None: the length of the task.
+        """
         ...
 
     def build(
@@ -121,14 +135,14 @@ class Work(Protocol):
         """Build the run's model, or the reference `name` in the same backbone.
 
         Args:
-            max_length: Longest input; None: the task's.
-            name: Of the reference.
-            facts: In place of those of the task.
+            max_length: Longest input in tokens; None: the longest input of the task.
+            name: `OWN`, or the family of the reference.
+            facts: Facts that replace those of the task; None: the facts of the task.
         """
         ...
 
     def is_reference(self, name: str) -> bool:
-        """Tell whether the run's model is the reference `name`: `build` makes the same for both."""
+        """Return whether the run's model equals the reference `name`, as `build` makes both."""
         ...
 
     def trained(self, name: str = OWN) -> "Backbone":
@@ -136,7 +150,7 @@ class Work(Protocol):
         ...
 
     def weights(self, name: str = OWN) -> Mapping[str, "Tensor"]:
-        """Return the weights of that model alone."""
+        """Return the trained weights of the model that `trained` returns for `name`."""
         ...
 
     def stored(self) -> "Backbone":
@@ -178,12 +192,12 @@ class Runner(ABC):
     timed: ClassVar[bool] = False
     """True: measures time, so its runs run alone, and the machine belongs to the identity."""
     parallel: ClassVar[bool] = False
-    """True: one run may have several processes, `hardware.processes`."""
+    """True: one run may use several processes (`hardware.processes`)."""
     by_length: ClassVar[bool] = False
     """True: one run for each of `modes` and `lengths`; a length beyond a limit ends its curve."""
     compares: ClassVar[bool] = False
-    """True: runs that differ in their model alone may share a process. Each is probed in a separate
-    process by `probe`, then one process compares them in `compare`."""
+    """True: runs that differ only in their model are compared. `probe` examines each run in a
+    separate process; then `compare` measures all of them in one process."""
     mode_option: ClassVar[str] = "modes"
     """With `by_length`, the option that selects one mode: a list, or the mode itself."""
     version: ClassVar[int] = 1
@@ -195,85 +209,93 @@ class Runner(ABC):
 
     @property
     def facing(self) -> Direction:
-        """Which tokens the model attends to."""
+        """Return which tokens the model of this runner attends to."""
         return Direction.task
 
     @property
     def beside(self) -> Sequence[str]:
-        """Families of lra that are measured with the model."""
+        """Return the families that are measured together with the model of the run."""
         return ()
 
     @property
     def started_from(self) -> str | None:
-        """Return what weights a run starts from, in a word for tables; None: no such column."""
+        """Return one word for tables that names the weights from which a run starts.
+
+        None: tables have no column for it.
+        """
         return None
 
     def marks(self, regime: str) -> Mapping[str, str]:
-        """Return labels for every row of a run, in addition to those of its task and its model.
+        """Return labels that every row of a run gets in addition to those of task and model.
 
         Args:
-            regime: What the task's own evaluation judges.
+            regime: The `task.regime` of the run: how the task evaluates a model.
         """
         del regime
         return {}
 
     @property
     def stored_weights(self) -> str | None:
-        """The key or folder of a finished training whose weights a run starts from; None: none."""
+        """Return the key or the folder of the finished training that gives a run its weights.
+
+        None: the run starts from no stored weights.
+        """
         return None
 
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return options that depend on the run's model; they replace those of the command.
+        """Return options of this runner that depend on the model and replace those of the command.
 
         Args:
-            model: Its name.
-            about: What its YAML file says of it.
+            model: Name of the model.
+            about: The entry `about` of the YAML file of the model.
 
         Raises:
-            ValueError: The file says what cannot be; the message begins with its key in `about`.
+            ValueError: An entry of `about` is invalid; the message begins with its key.
         """
         del model, about
         return {}
 
     def starts_from(self) -> Sequence[str]:
-        """Return what a sweep trains first: `OWN`, or families in the same backbone."""
+        """Return the models that a sweep trains before the run: `OWN`, or names of families."""
         return ()
 
     def training_changes(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the options, by group, in which these trainings differ from the run."""
+        """Return options by group in which the trainings of `starts_from` differ from the run."""
         return {}
 
     def baseline_split(self, *, several: bool) -> str | None:
-        """Return the split whose baselines a sweep computes together with its runs; None: none.
+        """Return the split for which a sweep computes baselines together with its runs.
+
+        None: it computes no baselines.
 
         Args:
-            several: Whether the command asks for a sweep.
+            several: True if the command asks for several runs.
         """
         del several
         return None
 
     def check_packages(self) -> None:  # noqa: B027 - most need none
-        """Refuse options that need a package which is not installed, before any work.
+        """Check before any work that the packages which the options need are installed.
 
         Raises:
-            ValueError: with the option's dotted name, and what to type.
+            ValueError: A package is missing; the message names the option and what to type.
         """
 
     def lacking(self, model: str) -> str:
-        """Return what a run skips because a package is missing; "" for nothing.
+        """Return which part of its work a run skips because a package is missing; "" for no part.
 
         Args:
-            model: The family.
+            model: Name of the family.
         """
         del model
         return ""
 
     def cells(self, name: str, length: int) -> list[tuple[str, int]]:
-        """Return mode and length of each run.
+        """Return the mode and the length of each run that one model, task and seed have.
 
         Args:
-            name: Of the runner.
-            length: The task's.
+            name: Name of the runner, which is the mode of a runner without modes.
+            length: Length of the task in tokens, for a runner that does not vary the length.
         """
         if not self.by_length:
             return [(name, length)]
@@ -283,14 +305,14 @@ class Runner(ABC):
     def too_long(
         self, mode: str, length: int, took: Mapping[int, float], hardware: "HardwareProfile"
     ) -> str:
-        """Return why a length would take too long to be tried; "" if it may be tried.
+        """Return why a run would take too long to be tried; "" if it may be tried.
 
         Args:
-            mode: Of the cell.
-            length: Of the cell.
-            took: `outcome` of shorter lengths on the same curve, of disturbed ones by the
-                processors' clock.
-            hardware: Of the run.
+            mode: Mode of the run.
+            length: Length of the run in tokens.
+            took: Measured `outcome` in seconds by length, for shorter lengths of the same curve.
+                For a disturbed length it is the processor time.
+            hardware: Hardware profile of the run.
         """
         del mode, length, took, hardware
         return ""
@@ -299,15 +321,19 @@ class Runner(ABC):
         """Return the passes that one run needs, from which `lra plan` estimates its time.
 
         Raises:
-            Uncounted: it is unknown before the cell runs, or this runner does not say.
+            Uncounted: the passes are unknown before the run starts, or this runner does not
+                declare them.
         """
         del work
         raise Uncounted(
-            f"{type(self).__name__} does not declare how many passes of a model its runs need"
+            f"{type(self).__name__} does not declare how many passes through a model a run needs"
         )
 
     def rough_seconds(self, work: Work) -> float | None:
-        """Return the approximate seconds of a run without passes of a model; None: unknown."""
+        """Return about how many seconds a run without passes through a model takes.
+
+        None: the time is unknown.
+        """
         del work
         return None
 
@@ -324,28 +350,32 @@ class Runner(ABC):
     def probe(self, work: Work) -> Iterator[object]:
         """Yield the rows of a run that need no other run, then a `Probe` if it is compared."""
         del work
-        raise NotImplementedError(f"{type(self).__name__} does not compare runs")
+        raise NotImplementedError(f"the runner {type(self).__name__} does not compare runs")
 
     def compare(
         self, works: Mapping[str, Work], probed: Mapping[str, Probe]
     ) -> Iterator[tuple[str, Measurement]]:
-        """Yield the remaining rows of several runs, each with the key of its run.
+        """Yield the remaining rows of several runs, each row with the key of its run.
 
         Args:
-            works: The cells by their keys; their models alone differ.
-            probed: What `probe` has yielded of each.
+            works: The runs by their keys; they differ only in their model.
+            probed: The `Probe` of each run, by its key.
         """
         del works, probed
-        raise NotImplementedError(f"{type(self).__name__} does not compare runs")
+        raise NotImplementedError(f"the runner {type(self).__name__} does not compare runs")
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return the result of a run in a few words, from its rows with a value; "" for none."""
-        judged = [row for row in rows if row.labels.get("split") == "test"]
+        """Return the test score of a run in a few words, for example `accuracy 61.2%`.
+
+        Args:
+            rows: The rows of the run that have a value. "" is returned if none is a test score.
+        """
+        test_rows = [row for row in rows if row.labels.get("split") == "test"]
         for metric in JUDGED_BY:
-            if scores := [row for row in judged if row.metric == metric]:
-                form = ".1%" if METRICS[metric].unit == "fraction" else ".3f"
-                return ", ".join(f"{cls.title(row)} {row.value:{form}}" for row in scores)
+            if scores := [row for row in test_rows if row.metric == metric]:
+                number_format = ".1%" if METRICS[metric].unit == "fraction" else ".3f"
+                return ", ".join(f"{cls.title(row)} {row.value:{number_format}}" for row in scores)
         return ""
 
     @classmethod
@@ -355,11 +385,11 @@ class Runner(ABC):
 
 
 def noise_note(rows: Sequence[Measurement], metric: str) -> str:
-    """Return what disturbed a time, as the end of a line; "" for nothing."""
-    (first, *_) = [row.labels.get("disturbed", "") for row in rows if row.metric == metric]
-    return f"; disturbed: {first}" if first else ""
+    """Return what disturbed the first row of `metric`, as the end of a line; "" for nothing."""
+    (cause, *_) = [row.labels.get("disturbed", "") for row in rows if row.metric == metric]
+    return f"; disturbed: {cause}" if cause else ""
 
 
 def values(rows: Sequence[Measurement]) -> dict[str, float]:
-    """Return the value of each metric; of several, the last."""
+    """Return the value of each metric by its name; if a metric has several rows, the last value."""
     return {row.metric: row.value for row in rows if row.value is not None}

@@ -1,17 +1,18 @@
-"""The result store: a folder of cells, each written whole or not at all. Torch-free.
+"""The result store: a folder of runs (cells), each written whole or not at all. Torch-free.
 
-    root/cells/3f/3fa9c1e07b2d4c58/cell.json                        what the cell is
+    root/cells/3f/3fa9c1e07b2d4c58/cell.json                        what the run is
                                    rows-<fingerprint>.jsonl         present = complete
                                    outcomes-<fingerprint>.npz       per-example results
                                    environment-<fingerprint>.json   versions and machine
                                    checkpoint-<fingerprint>/        while training, then the weights
-    root/claims/<cell>                                              advisory
-    root/sweeps/<name>/<cell>                                       its cells: what each is called
-    root/index/rows.json                                            what rows say in short: a cache
+    root/claims/<key>                                               which worker executes a run
+    root/sweeps/<name>/<key>                                        a run of the sweep: its title
+    root/index/rows.json                                            a cache of facts about the rows
 
-No locks: correctness rests on the rename of finished files, so any number of processes on any
-number of machines may share a root. Rows come last; whoever sees them sees everything else.
-The page "Files and columns of the results" of the documentation describes each.
+The store needs no locks, because a finished file is renamed into its place. So any number of
+processes on any number of machines may share a root. The file of rows is written last: if it
+exists, all other files of the run exist, too.
+The page "Files and columns of the results" of the documentation describes the files.
 """
 
 import os
@@ -88,15 +89,15 @@ class Store:
         return self.cell_folder(cell.key) / f"checkpoint-{cell.fingerprint}"
 
     def rows_file(self, key: str, fingerprint: str) -> Path:
-        """Return the file of a run's rows for the code with a fingerprint; it may not exist."""
+        """Return the path of a run's rows for one version of the code; the file may not exist."""
         return self.cell_folder(key) / f"rows-{fingerprint}.jsonl"
 
     def _rows_file(self, cell: Cell) -> Path:
-        """Return the file for a cell's rows. Raises ValueError for an impossible fingerprint."""
+        """Return the path of a run's rows. Raises ValueError for an impossible fingerprint."""
         if not re.fullmatch(r"[0-9a-z]+", cell.fingerprint):
             raise ValueError(
-                "a stored run needs a fingerprint of digits and lower-case letters: got "
-                f"{cell.fingerprint!r}; see runners.storage.fingerprint"
+                "the fingerprint of a stored run consists of digits and lower-case letters: got "
+                f"{cell.fingerprint!r}; runners.storage.fingerprint computes it"
             )
         return self.rows_file(cell.key, cell.fingerprint)
 
@@ -105,20 +106,19 @@ class Store:
     def complete(
         self, cell: Cell, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
     ) -> bool:
-        """Say whether this run is finished with this code.
+        """Return whether the store has finished rows of this run for this version of the code.
 
-        A cell with a damaged rows file is unfinished: it runs again, and `write` sets the file
-        aside.
+        A run with a damaged rows file is unfinished: it runs again, and `write` renames the file.
 
         Args:
-            cell: the cell, with its fingerprint.
-            retry: a cell that has a row with one of these statuses is unfinished. With `DISTURBED`,
-                so is a cell that has a disturbed row.
-            undone: a cell that has a row with all of these labels is unfinished; None: no labels
-                are looked for.
+            cell: the run, with its fingerprint.
+            retry: statuses; a run that has a row with one of them is unfinished. If `DISTURBED`
+                is among them, a run that has a disturbed row is unfinished, too.
+            undone: labels; a run that has a row with all of them is unfinished. None: labels do
+                not matter.
 
         Raises:
-            BadStore: the rows are of a newer schema.
+            BadStore: a newer version of lra wrote the rows.
             OSError: the file cannot be read now; its rows may be sound.
         """
         path = self._rows_file(cell)
@@ -134,10 +134,10 @@ class Store:
         return {row["status"] for row in rows}.isdisjoint(retry)
 
     def see_anew(self, key: str) -> None:
-        """Make a network file system look at the run's folder again.
+        """Make a network file system read the listing of the run's folder again.
 
-        Call this right after claiming a cell: the process that held the claim before, maybe on
-        another host, may have stored rows a moment ago.
+        Call this right after claiming a run: the process that had the claim before may run on
+        another host and may have stored rows a moment ago.
         """
         folder = self.cell_folder(key)
         for path in (folder.parent, folder):
@@ -149,15 +149,15 @@ class Store:
 
     def statuses(self, cell: Cell) -> set[Status]:
         """Return every status among the rows of a finished run."""
-        return {Status(one["status"]) for one in self.rows_of(cell)}
+        return {Status(stored["status"]) for stored in self.rows_of(cell)}
 
     def describe(self, key: str) -> dict[str, Any]:
         """Return `cell.json` of a run, with `fingerprint` and `environment` of its newest rows.
 
-        Both are None where the cell has no rows yet.
+        Both are None if the run has no rows yet.
 
         Raises:
-            UnknownCell: no such cell.
+            UnknownCell: there is no such run.
             BadStore: one of its files is damaged.
         """
         folder = self.cell_folder(key)
@@ -174,14 +174,14 @@ class Store:
         """Return `cell.json` of a run. Raises `UnknownCell` or `BadStore`."""
         folder = self.cell_folder(key)
         if not lexists(folder / "cell.json") and not rows_files(folder):
-            raise UnknownCell(f"no finished run {key} in {self.root}")
+            raise UnknownCell(f"there is no finished run {key} in {self.root}")
         return read_cell(folder)
 
     def find(self, prefix: str) -> str:
         """Return the key of the only run whose key begins with `prefix`.
 
         Raises:
-            UnknownCell: none or several; the message lists near matches.
+            UnknownCell: no key begins so, or several do; the message lists near matches.
         """
         keys = [folder.name for folder in cell_folders(self.root, left_out=[])]
         matches = [key for key in keys if key.startswith(prefix)]
@@ -189,19 +189,19 @@ class Store:
             return matches[0]
         if matches:
             raise UnknownCell(
-                f"{prefix!r} is the beginning of {len(matches)} runs: {some(matches)}; type more "
-                "digits of the key"
+                f"the keys of {len(matches)} runs begin with {prefix!r}: {some(matches)}; type "
+                "more digits of the key"
             )
         near = get_close_matches(prefix, [key[: len(prefix)] for key in keys], n=5, cutoff=0.5)
         nearest = [key for key in keys if key[: len(prefix)] in near]
         hint = f"near matches: {some(nearest)}" if nearest else f"runs there: {some(keys)}"
-        raise UnknownCell(f"no run in {self.root} begins with {prefix!r}; {hint}")
+        raise UnknownCell(f"no run in {self.root} has a key that begins with {prefix!r}; {hint}")
 
     def newest(self) -> str:
         """Return the key of the run whose rows were stored last.
 
         Raises:
-            UnknownCell: no cell has rows.
+            UnknownCell: no run has rows.
         """
         files = [
             file for folder in cell_folders(self.root, left_out=[]) for file in rows_files(folder)
@@ -226,18 +226,20 @@ class Store:
         """Store a finished or failed run completely, and return the file with its rows.
 
         Args:
-            cell: the cell, with its fingerprint.
-            measurements: its rows, at least one.
+            cell: the run, with its fingerprint.
+            measurements: rows of the run, at least one.
             outcomes: per-example results, at most one for each split.
             environment: versions and machine, plain JSON.
 
         Raises:
-            atomic.Unwritable: full disk, missing right; what was stored before is untouched.
-            ValueError: nothing to store, outcomes out of order, or a row that readers would
-                refuse; nothing is written.
+            atomic.Unwritable: the disk is full or a right is missing; earlier files are intact.
+            ValueError: there is nothing to store, outcomes are out of order, or readers would
+                refuse a row; nothing is written.
         """
         if not measurements:
-            raise ValueError(f"run {cell.key} has no rows: a failed run needs one with its status")
+            raise ValueError(
+                f"run {cell.key} has no rows: a failed run needs a row that states how it failed"
+            )
         target = self._rows_file(cell)
         folder = target.parent
         created = datetime.now(UTC).isoformat(timespec="microseconds")
@@ -247,7 +249,7 @@ class Store:
                 checked_row(stored)
             except BadRow as error:
                 raise ValueError(
-                    f"run {cell.key}, row {number}: {error}; it could not be read again"
+                    f"run {cell.key}, row {number}: {error}; lra could not read such a row again"
                 ) from error
         description = {
             "schema": SCHEMA,
@@ -259,61 +261,71 @@ class Store:
             "overrides": list(cell.overrides),
             **({"place": dict(cell.place)} if cell.place else {}),
         }
-        results = folder / f"outcomes-{cell.fingerprint}.npz"
-        about = folder / f"environment-{cell.fingerprint}.json"
-        files = {results: pack_outcomes(outcomes)} if outcomes else {}
+        outcomes_file = folder / f"outcomes-{cell.fingerprint}.npz"
+        environment_file = folder / f"environment-{cell.fingerprint}.json"
+        files = {outcomes_file: pack_outcomes(outcomes)} if outcomes else {}
         files[folder / "cell.json"] = pretty(description)
         sources = {"sources": dict(cell.sources)} if cell.sources else {}
-        files[about] = pretty({**environment, **sources})
+        files[environment_file] = pretty({**environment, **sources})
         files[target] = rows_text(rows)  # last: a reader who finds rows finds the other files
-        _set_aside(target, lambda path: read_rows_file(path, cell.key))
-        _set_aside(results, unpack_outcomes)
-        _set_aside(folder / "cell.json", lambda path: read_cell(path.parent))
-        _set_aside(about, read_object)
+        _set_damaged_aside(target, lambda path: read_rows_file(path, cell.key))
+        _set_damaged_aside(outcomes_file, unpack_outcomes)
+        _set_damaged_aside(folder / "cell.json", lambda path: read_cell(path.parent))
+        _set_damaged_aside(environment_file, read_object)
         if not outcomes:
-            atomic.remove(results)  # outcomes of an earlier attempt at this cell
+            atomic.remove(outcomes_file)  # it belongs to an earlier attempt at this run
         for path, data in files.items():
             atomic.write_whole(path, data)
         return target
 
     def claim(self, key: str, *, title: str = "", worker: str = "") -> Claim | None:
-        """Claim a run for this worker; None if another living process has claimed it.
+        """Claim a run for this worker and return the claim.
+
+        None is returned if another living process has claimed the run.
 
         Args:
-            key: key of the cell.
-            title: name of the cell for people.
+            key: key of the run.
+            title: name of the run for people.
             worker: name of the worker that claims it.
         """
         return take_claim(self.root / "claims" / key, title=title, worker=worker)
 
     def claims(self) -> dict[str, Holder]:
-        """Return who works on which runs now, by key. It reads one listing and a file for each."""
+        """Return which process executes each running run, by the key of the run.
+
+        This reads one listing of the folder and one file for each run.
+        """
         return living_holders(self.root / "claims")
 
     def clear_claims(self, keys: Collection[str]) -> None:
-        """Remove claims that killed processes left on finished runs."""
+        """Remove the claims on these finished runs, which killed processes left behind."""
         clear(self.root / "claims", keys)
 
     def strangers(self, *, remove: bool) -> list[str]:
-        """Return, and maybe remove, claims that a copied folder brought: see `claims.strangers`."""
+        """Return the claims that came with a copied results folder; see `claims.strangers`.
+
+        Args:
+            remove: whether to remove these claims as well.
+        """
         return strangers(self.root / "claims", remove=remove)
 
     # -- sweeps ----------------------------------------------------------------------------------
 
     def record_in_sweep(self, name: str, key: str, title: str = "") -> None:
-        """Note that a run with a title belongs to a sweep; it may belong to several."""
+        """Record that a run with this key and title belongs to a sweep (or to one more sweep)."""
         if not _SWEEP_NAME.fullmatch(name):
             raise ValueError(
-                f"a sweep name is made of letters, digits and . _ = , + -: got {name!r}"
+                f"a sweep name consists of letters, digits and the characters . _ = , + -; "
+                f"got {name!r}"
             )
         atomic.record(atomic.make_folder(self.root / "sweeps" / name) / key, title)
 
     def record_cells(self, name: str, titles: Mapping[str, str]) -> None:
-        """Note that runs belong to a sweep; those already noted there take no time.
+        """Record that runs belong to a sweep. Runs that are already recorded take no time.
 
         Args:
-            name: the sweep.
-            titles: the title of each run, by key.
+            name: name of the sweep.
+            titles: the title of each run, by the key of the run.
         """
         try:
             recorded = set(persistent(os.listdir, self.root / "sweeps" / name))
@@ -324,7 +336,7 @@ class Store:
                 self.record_in_sweep(name, key, title)
 
     def take_from_sweep(self, name: str, key: str) -> None:
-        """Note that a run no longer belongs to a sweep; its results stay in the store."""
+        """Remove a run from a sweep; its results stay in the store."""
         atomic.remove(self.root / "sweeps" / name / key)
 
     def sweeps(self) -> list[str]:
@@ -338,7 +350,7 @@ class Store:
             names = self.sweeps()
             near = get_close_matches(name, names, n=3)
             hint = f"near matches: {some(near)}" if near else f"sweeps there: {some(names)}"
-            raise UnknownCell(f"no sweep {name!r} in {self.root}; {hint}")
+            raise UnknownCell(f"there is no sweep {name!r} in {self.root}; {hint}")
         return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
     def unfinished(self, name: str) -> list[str]:
@@ -361,27 +373,27 @@ def read_rows(
 ) -> "pd.DataFrame":
     """Return all rows, or those of one sweep, as a table with exactly `COLUMNS`.
 
-    Of a cell that was computed with several versions of the code, the newest rows count. Rows come
-    in the order of cell keys, and within a cell as its runner gave them.
+    If a run was computed with several versions of the code, only its newest rows are read. Rows are
+    ordered by the key of the run; the rows of one run are in the order in which they were measured.
 
     Args:
         root: the results folder.
-        sweep: name of a sweep, or None for every cell.
-        left_out: a list to which the error of each unreadable cell is added; the table then
-            excludes that cell. None: the first such error is raised.
+        sweep: name of a sweep, or None for all runs.
+        left_out: a list to which the error of each unreadable run is added; the table then
+            excludes that run. None: the first such error is raised.
 
     Raises:
-        FileNotFoundError: no results folder at `root`.
-        UnknownCell: no such sweep.
-        BadStore: a torn or foreign line, or rows of a newer schema; names file and line. Only
-            raised if `left_out` is None.
+        FileNotFoundError: there is no results folder at `root`.
+        UnknownCell: there is no such sweep.
+        BadStore: a line is incomplete or belongs to another run, or a newer version of lra wrote
+            it; the message names file and line. Only raised if `left_out` is None.
 
     Warns:
         MixedSources: rows of one runner, mode, model and task come from different code.
     """
     root = Path(root)
     if not root.is_dir():
-        raise FileNotFoundError(f"no results folder {root}; `lra run` creates it")
+        raise FileNotFoundError(f"there is no results folder {root}; `lra run` creates it")
     store = Store(root)
     folders: list[Path] = []
     with skipping_damaged(left_out):
@@ -390,16 +402,16 @@ def read_rows(
         else:
             folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
     with without_gc():
-        table = table_of(_newest_rows(folders, left_out))
+        table = table_of(_read_newest_of_each(folders, left_out))
         warn_if_mixed(table)
         return table
 
 
-def _newest_rows(folders: Iterable[Path], left_out: list[BadStore] | None) -> Iterator[Row]:
-    """Yield the newest rows of each cell, in the order of the cells' folders.
+def _read_newest_of_each(folders: Iterable[Path], left_out: list[BadStore] | None) -> Iterator[Row]:
+    """Yield the newest rows of each run, in the order of `folders`.
 
-    A folder without a file of rows belongs to an unfinished cell and yields nothing. The errors of
-    damaged cells are handled as in `read_rows`: added to `left_out`, or raised if it is None.
+    A folder without a file of rows belongs to an unfinished run and yields nothing. The error of a
+    damaged run is added to `left_out`, or raised if `left_out` is None.
     """
     for folder in folders:
         with skipping_damaged(left_out):
@@ -409,8 +421,8 @@ def _newest_rows(folders: Iterable[Path], left_out: list[BadStore] | None) -> It
                 yield from rows
 
 
-def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
-    """Rename the file at `path` if `read` finds it damaged, because `write` will replace it."""
+def _set_damaged_aside(path: Path, read: Callable[[Path], object]) -> None:
+    """Rename the file at `path` if `read` finds it damaged, so that `write` can replace it."""
     if not lexists(path):
         return
     try:
@@ -422,14 +434,17 @@ def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
 
 
 def read_outcomes(root: Path, key: str) -> list[Outcomes]:
-    """Return the per-example results of a run's newest rows, by split name.
+    """Return the per-example results that belong to a run's newest rows, ordered by split name.
 
-    Raises `UnknownCell` where the cell has no rows; a cell without outcomes gives an empty list.
+    The list is empty if the run has stored no such results.
+
+    Raises:
+        UnknownCell: the run has no rows.
     """
     folder = Store(root).cell_folder(key)
     newest = read_newest_rows(folder)
     if newest is None:
-        raise UnknownCell(f"no finished run {key} in {root}")
+        raise UnknownCell(f"there is no finished run {key} in {root}")
     rows_file, _ = newest
     path = folder / f"outcomes-{fingerprint_of(rows_file)}.npz"
     if not lexists(path):

@@ -93,7 +93,7 @@ def test_two_outcomes_of_one_split_and_no_rows_at_all_are_refused(store):
         store.write(make_cell(), measurements(), [outcomes(), outcomes()], ENVIRONMENT)
     with pytest.raises(ValueError, match="has no rows"):
         store.write(make_cell(), [], [], ENVIRONMENT)
-    with pytest.raises(ValueError, match="needs a fingerprint"):
+    with pytest.raises(ValueError, match="the fingerprint of a stored run consists"):
         store.write(make_cell(fingerprint="../x"), measurements(), [], ENVIRONMENT)
 
 
@@ -294,7 +294,7 @@ def test_a_cell_may_belong_to_many_sweeps(store):
     with pytest.raises(UnknownCell, match="sweeps there: one, two"):
         store.cells_of("zzzz")
     for name in ("../one", "", "a/b", ".hidden"):
-        with pytest.raises(ValueError, match="a sweep name is made of"):
+        with pytest.raises(ValueError, match="a sweep name consists of"):
             store.record_in_sweep(name, cells[0].key)
 
 
@@ -305,7 +305,7 @@ def test_cells_are_found_by_the_beginning_of_their_key(store):
     assert store.find("7") == keys[2]
     assert store.find("3fa9c") == keys[0]
     assert store.find(keys[1]) == keys[1]
-    with pytest.raises(UnknownCell, match=r"beginning of 2 runs: 3fa9c.*type more digits"):
+    with pytest.raises(UnknownCell, match=r"keys of 2 runs begin with .*: 3fa9c.*type more digits"):
         store.find("3fa9")
     with pytest.raises(UnknownCell, match="begins with '3fa8c1'; near matches: 3fa9c1e0"):
         store.find("3fa8c1")

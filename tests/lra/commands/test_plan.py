@@ -54,7 +54,7 @@ def test_a_table_names_what_is_not_known_and_what_does_not_fit(folder: Path, cap
     words = ["-m", "runner=span,train", "hardware.memory_limit_bytes=1048576", *WORDS]
     assert main(["plan", *words]) == 0
     text = capsys.readouterr().out
-    assert "Span does not declare how many passes of a model its runs need" in text
+    assert "Span does not declare how many passes through a model a run needs" in text
     assert "the time of 1 run is unknown, and missing from the sum" in text
     assert "too little memory for 1 run: set " in text
     assert re.search(r" to do, [\d.]+ (s|min)\b", text)

@@ -16,7 +16,8 @@ SAID = {
 }  # fmt: skip
 """How reasons of some begin."""
 HELD = {
-    "long": "xend (at ", "silent": "the error has no readable text: __str__ raised RuntimeError",
+    "long": "xend (at ",
+    "silent": "the error has no readable text, because its __str__ raised RuntimeError",
     "wordless": "__str__ raised TypeError", "leaving": "__str__ raised SystemExit",
 }  # fmt: skip
 """What reasons of some hold."""
