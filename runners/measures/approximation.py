@@ -1,11 +1,12 @@
 """How well a family approximates attention: error against its budget, its length and its time.
 
-Each family that approximates attention spends a budget: features, landmarks, a window. For every
-budget its core and the exact function read the same queries, keys and values, random ones or those
-of a trained softmax model, and their outputs and matrices are compared in float64, so that what is
-seen is the method and not rounding. What a family draws at random is drawn several times. The time
-of the core at each budget is taken in turns with exact attention through SDPA, in the profile's
-precision, on the same numbers. `lra.runners.measures.attention.errors` holds the definitions.
+The budget of a family is the option that trades time for accuracy: the number of random features or
+landmarks, or the size of a window. For every budget, the approximation and the exact function read
+the same queries, keys and values, either random ones or those of a trained softmax model. Their
+outputs and matrices are compared in float64, where rounding is negligible. Random features are
+drawn several times. The time at each budget is measured interleaved with exact attention (SDPA), on
+the same inputs in the precision of the hardware profile.
+`lra.runners.measures.attention.errors` has the definitions.
 """
 
 import math
@@ -40,7 +41,7 @@ from lra.runners.records import Measurement, Status
 from lra.runners.runner import Cores, Runner, Work
 
 REFERENCE = "sdpa"
-"""Exact attention, as fast as PyTorch computes it; cores are timed interleaved with it."""
+"""Exact attention by PyTorch's fused kernel; approximations are timed interleaved with it."""
 
 
 class QK(StrEnum):
@@ -49,13 +50,13 @@ class QK(StrEnum):
     random = auto()
     """Independent normal entries."""
     trained = auto()
-    """Every layer of a softmax model that was trained on the task, reading its test split."""
+    """Every layer of a softmax model that was trained on the task and reads its test split."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Approximation(Timing, Runner):
-    """What is varied, and how error and time are measured."""
+    """Which budgets and lengths are measured, and how error and time are measured."""
 
     outcome: ClassVar[str] = "output_error"
     data: ClassVar[bool] = False
@@ -66,27 +67,30 @@ class Approximation(Timing, Runner):
     lengths: list[int] = field(default_factory=lambda: [256, 1024])
     qk: QK = QK.random
     option: str | None = None
-    """Option of the mixer that is its budget; None: the one in the model's file."""
+    """Option of the mixer that trades time for accuracy; None: the option that the file of the
+    model names."""
     budgets: list[int] = field(default_factory=lambda: [16, 32, 64, 128, 256])
     own_budgets: dict[str, list[int]] = field(default_factory=dict)
-    """Budgets of models that need other values than their files, or than `budgets`, give."""
+    """Budgets by the name of a model; they replace `budgets` and the budgets in the model's
+    file."""
     target: dict[str, Any] = field(default_factory=dict)
-    """Options of the mixer that make it exact; none: those in the model's file, else softmax
-    attention."""
+    """Options of the mixer that make it exact; empty: the options in the model's file, or softmax
+    attention if the file has none."""
     draws: int = 5
-    """Repetitions of random draws; a family without draws is measured once."""
+    """How many times random features are drawn; a family without random features is measured
+    once."""
     sequences: int = 2
     deviation: float = 1.0
     """Standard deviation of the entries of random queries and keys."""
     top: list[int] = field(default_factory=lambda: [1, 16, 64])
-    """Numbers of heaviest keys whose recalled weight is measured."""
+    """Numbers k: how much weight of the k heaviest keys of a query the approximation recalls."""
     matrix_max_length: int = 2048
-    """Longest length at which attention matrices are compared; beyond, outputs alone."""
+    """Longest length at which attention matrices are compared; at longer ones, outputs alone."""
     named: list[str] = field(default_factory=lambda: ["kernel", "orthogonal"])
     """Options of the mixer that become labels of the rows, if the family has them."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         super().__post_init__()
         values = {"lengths": self.lengths, "budgets": self.budgets, "top": self.top}
         values |= {f"own_budgets.{name}": budgets for name, budgets in self.own_budgets.items()}
@@ -100,20 +104,31 @@ class Approximation(Timing, Runner):
 
     @property
     def modes(self) -> list[QK]:
-        """The mode of a run: where its queries and keys come from."""
+        """Return the only mode of a run: where its queries and keys come from."""
         return [self.qk]
 
     @property
     def beside(self) -> Sequence[str]:
-        """Families whose sources decide the numbers, in addition to the model."""
+        """Return the families that are measured together with the model."""
         return ["softmax", REFERENCE]
 
     def starts_from(self) -> list[str]:
-        """Return the trainings whose weights are read: see `lra.sweep.trainings`."""
+        """Return the softmax model, which a sweep trains first, unless queries are random."""
         return ["softmax"] if self.qk is QK.trained else []
 
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return `about.approximation` of the model's file: option, budgets, target."""
+        """Return option, budgets and target of a model.
+
+        They come from the entry `about.approximation` of the model's file. Options of this runner
+        replace them.
+
+        Args:
+            model: Name of the model.
+            about: The entry `about` of the file.
+
+        Raises:
+            ValueError: `about.approximation` is not a mapping of these three keys.
+        """
         declared = about.get("approximation") or {}
         if not isinstance(declared, Mapping) or not {*declared} <= {"option", "budgets", "target"}:
             raise ValueError(
@@ -130,12 +145,16 @@ class Approximation(Timing, Runner):
         return {**options, "own_budgets": {}}
 
     def budget_option(self, model: str) -> str:
-        """Return the option that is the model's budget. `Unsupported` if it has none."""
+        """Return the name of the option that is the budget of the model.
+
+        Raises:
+            Unsupported: the model has no such option.
+        """
         if self.option is None:
             raise Unsupported(
-                f"{model} does not approximate attention on given queries, keys and values: its "
-                "file has no about.approximation. Choose one of model=approximations, or name in "
-                "runner.option the option of the mixer that trades time for accuracy"
+                f"{model} does not approximate attention: its file has no about.approximation. "
+                "Choose a family of model=approximations, or set runner.option to the option of "
+                "the mixer that trades time for accuracy"
             )
         return self.option
 
@@ -144,7 +163,7 @@ class Approximation(Timing, Runner):
         cores = work.cores()
         lab = ApproximationLab(
             cores,
-            list(self._layers(work)),
+            list(self._read_layers(work)),
             model=work.model,
             config=self,
             hardware=work.hardware,
@@ -152,7 +171,8 @@ class Approximation(Timing, Runner):
         )
         yield from lab.rows()
 
-    def _layers(self, work: Work) -> Iterator[QueryKeyValue]:
+    def _read_layers(self, work: Work) -> Iterator[QueryKeyValue]:
+        """Yield queries, keys and values: one random set, or those of each trained layer."""
         if self.qk is QK.random:
             shape = work.backbone
             width = shape.head_width or shape.width // shape.heads
@@ -173,14 +193,14 @@ class Approximation(Timing, Runner):
 
 
 class ApproximationLab:
-    """One family at one length, and the queries, keys and values that it reads.
+    """Measures the errors and times of one family at one length.
 
     Args:
-        cores: makes the attention functions that are compared.
-        layers: the queries, keys and values of each layer, in float64; random ones have one layer.
-        model: the family's name.
-        config: how to measure.
-        hardware: device, and the precision of the timed calls.
+        cores: builds the attention functions that are compared.
+        layers: the queries, keys and values of each layer, in float64; random ones are one layer.
+        model: name of the family.
+        config: budgets, draws and timing.
+        hardware: the device, and the precision of the timed calls.
         labels: labels of every row.
 
     Raises:
@@ -207,86 +227,98 @@ class ApproximationLab:
         self.ranks = sorted(config.top)
 
     def rows(self) -> Iterator[Measurement]:
-        """Measure errors at every budget of every layer, then times."""
+        """Yield the errors at every budget of every layer, then the times of every budget."""
         total = len(self.budgets) * len(self.layers)
-        firsts: dict[str, Core] = {}
+        first_cores: dict[str, Core] = {}  # by budget
         for layer in range(len(self.layers)):
-            exact = self._exact(layer)
+            exact = self._compute_exact(layer)
             for number, budget in enumerate(self.budgets):
-                done = layer * len(self.budgets) + number
-                so_far("measuring errors", done, total, "budget")
+                measured = layer * len(self.budgets) + number
+                so_far("measuring errors", measured, total, "budget")
                 try:
-                    first = self._approximation(budget, layer)
-                except Unsupported:
+                    core = self._build_approximation(budget, layer)
+                except Unsupported:  # it is a ValueError, but concerns every budget
                     raise
                 except ValueError as error:
-                    yield self._refused(budget, layer, str(error))
+                    yield self._make_refusal_row(budget, layer, str(error))
                     continue
-                firsts.setdefault(str(budget), first)
-                yield from self._errors(exact, first, budget, layer)
-        yield from self._times(firsts)
+                first_cores.setdefault(str(budget), core)
+                yield from self._measure_errors(exact, core, budget, layer)
+        yield from self._measure_times(first_cores)
 
-    def _exact(self, layer: int) -> Exact:
+    def _compute_exact(self, layer: int) -> Exact:
+        """Return the exact outputs (and matrices) for the queries, keys and values of a layer."""
         core = move_core(self.cores.exact(layer=layer), self.device, torch.float64)
         if core.traits.shared_query_key and self.config.qk is QK.trained:
             raise Unsupported(
-                "this family uses one vector as query and as key, but the trained softmax model "
-                "has two: set runner.qk=random"
+                "this family uses the same vector as query and as key, but the trained softmax "
+                "model has different ones: set runner.qk=random"
             )
         matrices = self.length <= self.config.matrix_max_length
         return Exact(core, self.layers[layer], matrices=matrices, ranks=self.ranks)
 
-    def _approximation(self, budget: int, layer: int, draw: int = 0) -> Core:
+    def _build_approximation(self, budget: int, layer: int, draw: int = 0) -> Core:
+        """Return the approximation on the device, in float64; see `Cores.approximation`."""
         core = self.cores.approximation(budget, draw=draw, layer=layer)
         return move_core(core, self.device, torch.float64)
 
-    def _labels_of(self, layer: int, budget: int | None = None) -> dict[str, str]:
-        """Return the labels of a row; without a budget, none is named."""
-        labels = {**self.labels}
-        if budget is not None:
-            labels["budget"] = str(budget)
+    def _labels_of(self, layer: int, budget: int) -> dict[str, str]:
+        """Return the labels of a row for a budget; trained layers are named, too."""
+        labels = {**self.labels, "budget": str(budget)}
         if self.config.qk is QK.trained:
             labels["layer"] = str(layer)
         return labels
 
-    def _errors(self, exact: Exact, first: Core, budget: int, layer: int) -> Iterator[Measurement]:
-        """Yield the errors at one budget: of `first`, and of more draws if it draws at random."""
-        draws = self.config.draws if first.traits.random_draws else 1
-        errors = [exact.errors(first)]
+    def _measure_errors(
+        self, exact: Exact, core: Core, budget: int, layer: int
+    ) -> Iterator[Measurement]:
+        """Yield the errors at one budget, as means over random draws.
+
+        Args:
+            exact: the exact results, with which outputs are compared.
+            core: the approximation of the first draw; if it is random, more draws are built here.
+            budget: the budget of `core`.
+            layer: number of the layer.
+        """
+        draws = self.config.draws if core.traits.random_draws else 1
+        errors = [exact.errors(core)]
         errors += [
-            exact.errors(self._approximation(budget, layer, draw)) for draw in range(1, draws)
+            exact.errors(self._build_approximation(budget, layer, draw)) for draw in range(1, draws)
         ]
         labels = self._labels_of(layer, budget)
-        yield _row("output_error", [e.output for e in errors], labels)
+        yield _average_draws("output_error", [e.output for e in errors], labels)
         matrices = [e.matrix for e in errors if e.matrix is not None]
         if matrices:
-            yield _row("matrix_error", matrices, labels)
-            yield from self._recalls(errors, labels)
+            yield _average_draws("matrix_error", matrices, labels)
+            yield from self._average_recalls(errors, labels)
 
-    def _recalls(
+    def _average_recalls(
         self, errors: Sequence[CoreErrors], labels: dict[str, str]
     ) -> Iterator[Measurement]:
+        """Yield, for each number k of heaviest keys, the mean recalled weight over draws."""
         for number, k in enumerate(self.ranks):
-            yield _row(
-                "topk_mass_recall", [e.recall[number] for e in errors], {**labels, "k": str(k)}
-            )
+            recalls = [e.recall[number] for e in errors]
+            yield _average_draws("topk_mass_recall", recalls, {**labels, "k": str(k)})
 
-    def _refused(self, budget: int, layer: int, reason: str) -> Measurement:
+    def _make_refusal_row(self, budget: int, layer: int, reason: str) -> Measurement:
+        """Return the row which says why the family refuses a budget."""
         labels = self._labels_of(layer, budget)
         return Measurement(
             metric="output_error", status=Status.unsupported, reason=reason, labels=labels
         )
 
-    def _times(self, firsts: Mapping[str, Core]) -> Iterator[Measurement]:
-        """Time each budget interleaved with the reference, on the first layer's queries and keys.
+    def _measure_times(self, first_cores: Mapping[str, Core]) -> Iterator[Measurement]:
+        """Time each budget interleaved with exact attention, and yield times and their ratios.
+
+        All calls read the queries, keys and values of the first layer.
 
         Args:
-            firsts: the core of the first draw, by budget.
+            first_cores: the approximation of the first draw, by budget.
         """
-        if not firsts:
+        if not first_cores:
             return
         inputs = self.layers[0].to(DTYPES[self.hardware.precision])
-        cores = {**firsts, REFERENCE: self.cores.reference()}
+        cores = {**first_cores, REFERENCE: self.cores.reference()}
         cores = {name: move_core(core, self.device, torch.float32) for name, core in cores.items()}
 
         def call(core: Core) -> object:
@@ -295,14 +327,14 @@ class ApproximationLab:
 
         watch = Watch(self.device)
         calls = {name: lambda core=core: call(core) for name, core in cores.items()}
-        slowest = max(self.config.warm(one, self.device) for one in calls.values())
+        slowest = max(self.config.warm(timed, self.device) for timed in calls.values())
         rounds, repeat_s = self.config.rounds(slowest), self.config.repeat_limit_s
         watched = in_turns(calls, watch, rounds, repeat_s=repeat_s)
-        exact = watched.samples(REFERENCE)
-        for budget in firsts:
+        exact_s = watched.samples(REFERENCE)
+        for budget in first_cores:
             samples = watched.samples(budget)
             labels = {**self.labels, "budget": budget}
-            ratios = tuple(mine / other for mine, other in zip(samples, exact, strict=True))
+            ratios = tuple(ours / exact for ours, exact in zip(samples, exact_s, strict=True))
             yield Measurement(
                 metric="core_time",
                 value=median(samples),
@@ -317,22 +349,28 @@ class ApproximationLab:
             )
         yield Measurement(
             metric="core_time",
-            value=median(exact),
-            samples=exact,
-            labels=mark_labels({"reference": REFERENCE}, watched, exact),
+            value=median(exact_s),
+            samples=exact_s,
+            labels=mark_labels({"reference": REFERENCE}, watched, exact_s),
         )
         yield from watch_rows(watched)
         yield Measurement(metric="batch_size", value=float(len(inputs.q)))
 
 
-def _row(metric: str, samples: Sequence[float], labels: dict[str, str]) -> Measurement:
-    """Return the row with the mean over draws, or with the reason why it is not finite."""
+def _average_draws(metric: str, samples: Sequence[float], labels: dict[str, str]) -> Measurement:
+    """Return the row with the mean over draws, or a row which says that it is not finite.
+
+    Args:
+        metric: name of the metric.
+        samples: one value for each random draw.
+        labels: labels of the row.
+    """
     if not all(map(math.isfinite, samples)):
         bad_draws = sum(not math.isfinite(sample) for sample in samples)
         return Measurement(
             metric=metric,
             status=Status.diverged,
-            reason=f"{bad_draws} of {len(samples)} draws gave no finite number",
+            reason=f"{metric} is not finite in {bad_draws} of {len(samples)} random draws",
             labels=labels,
         )
     return Measurement(metric=metric, value=fmean(samples), samples=tuple(samples), labels=labels)

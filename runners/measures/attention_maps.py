@@ -86,7 +86,7 @@ class AttentionMaps(TrainedRunner):
     """Locality: most squares of the average map along each side."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         if not self.measures or len(set(self.measures)) < len(self.measures):
             raise ValueError(
                 f"measures: got {[str(m) for m in self.measures]}; wanted one or more of "
@@ -140,7 +140,7 @@ def attention_maps(
         model: Trained.
         task: Prepared.
         config: What is read.
-        hardware: Where, and how precisely.
+        hardware: The device, and the number format of computations.
 
     Raises:
         Unsupported: The stack has no layers of mixers, or a state is carried along time.

@@ -54,7 +54,7 @@ class AttentionMass(TrainedRunner):
     """Buckets of each region; sizes differ by one key at most."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         if self.split not in SPLITS[1:]:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS[1:])}")
         check_least(1, segments=self.segments, batch_size=self.batch_size, buckets=self.buckets)
@@ -94,7 +94,7 @@ def attention_mass(
         model: Trained.
         task: Prepared, with a memory.
         config: What is read.
-        hardware: Where, and how precisely.
+        hardware: The device, and the number format of computations.
 
     Raises:
         Unsupported: There is no memory of segments, or the split is too short to fill it.

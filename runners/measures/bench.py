@@ -22,28 +22,30 @@ from lra.runners.training.optim import OptimConfig
 from lra.runners.training.optimisers.build import build_optimiser, set_rates
 
 _RATES = frozenset({"flops_per_second", "utilisation"})
-"""Rates that follow from the time, and are as uncertain."""
+"""Rates that are computed from the time, so a disturbed time makes them uncertain, too."""
 
 
 class CostMode(StrEnum):
-    """What is measured."""
+    """Which call is measured."""
 
     forward = auto()
+    """A forward pass without gradients."""
     step = auto()
+    """A training step."""
 
 
 class Bench:
-    """One batch, and the calls that are measured with it.
+    """One batch of random tokens, and the calls of models that are measured with it.
 
     Args:
-        build: makes a model by its name, or the same backbone with the mixer of a reference.
-        facts: what the model answers.
-        length: tokens of a sequence.
-        mode: forward or step.
-        sequences: of the batch.
-        long_step_s: where a call takes longer, operations are counted without doing them.
-        hardware: where, and how precisely.
-        seed: of the inputs.
+        build: builds a model by its name, or the same backbone with the mixer of a reference.
+        facts: the facts of the task that random inputs need, such as the vocabulary.
+        length: tokens of each sequence.
+        mode: whether a call is a forward pass or a training step.
+        sequences: sequences in the batch.
+        long_step_s: operations of a call that takes longer are counted without computing them.
+        hardware: the device, and the number format of computations.
+        seed: seed of the random inputs.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Bench:
         self.watch = Watch(self.device)
 
     def prepare(self, name: str) -> Callable[[], object]:
-        """Build a model and return the call to measure."""
+        """Build the model `name`, and return the call that is measured: a pass or a step."""
         model = self.build(name).to(self.device)
         if self.hardware.compile:
             for block in model.blocks:
@@ -75,62 +77,76 @@ class Bench:
         self.models[name] = model
         if self.mode is CostMode.forward:
             model.eval()
-            return lambda: self._forward(model)
+            return lambda: self._run_forward(model)
         model.train()
         optimiser = build_optimiser(model, OptimConfig(clip=None))
         set_rates(optimiser, 1e-4)
 
         def step() -> None:
-            torch.autograd.backward(self._loss(model))
+            torch.autograd.backward(self._compute_loss(model))
             optimiser.step()
             optimiser.zero_grad()
 
         return step
 
-    def _forward(self, model: Backbone) -> Tensor:
+    def _run_forward(self, model: Backbone) -> Tensor:
         with torch.inference_mode(), autocast(self.hardware):
             nll: Tensor = model(self.tokens, self.target).nll
             return nll
 
-    def _loss(self, model: Backbone) -> Tensor:
+    def _compute_loss(self, model: Backbone) -> Tensor:
         with autocast(self.hardware):
             return whole_batch(model(self.tokens, self.target))
 
     def saved(self, name: str) -> int:
-        """Return the bytes of activations that autograd saves for backward."""
+        """Return how many bytes of activations autograd saves for the backward pass."""
         model = self.models[name]
         exclude = [*model.parameters(), *model.buffers(), self.tokens, self.target]
-        return saved_bytes(lambda: self._loss(model), exclude)
+        return saved_bytes(lambda: self._compute_loss(model), exclude)
 
     def operations(self, name: str, call: Callable[[], object], seconds: float) -> int:
-        """Count matrix operations in one more pass, or, if it is long, without computing it."""
+        """Return how many matrix operations one call does.
+
+        Args:
+            name: name of the model.
+            call: the call, which is run once more if it is short.
+            seconds: how long it takes. Operations of a long (or compiled) call are counted with
+                fake tensors, which have shapes but no data.
+        """
         if seconds <= self.long_step_s and not self.hardware.compile:
             return count_operations(call)
         try:
-            return self._operations_without_work(name)
-        except DynamicOutputShapeException:  # a table in groups: which one depends on the ids
+            return self._count_without_data(name)
+        except DynamicOutputShapeException:  # shapes depend on the token ids, which fakes lack
             if self.hardware.compile:
                 raise
             return count_operations(call)
 
-    def _operations_without_work(self, name: str) -> int:
+    def _count_without_data(self, name: str) -> int:
+        """Return how many operations a call of a newly built model does, on fake tensors."""
         with fake_tensors():
             model = self.build(name)
             tokens = torch.empty_like(self.tokens, device="cpu")
             target = torch.empty_like(self.target, device="cpu")
 
-            def once() -> None:
+            def run_once() -> None:
                 outcome = model(tokens, target)
                 if self.mode is CostMode.step:
                     torch.autograd.backward(whole_batch(outcome))
 
             with torch.set_grad_enabled(self.mode is CostMode.step):
-                return count_operations(once)
+                return count_operations(run_once)
 
     def counted_rows(
         self, name: str, call: Callable[[], object], seconds: float
     ) -> Iterator[Measurement]:
-        """Yield the counts of a model whose call takes so many seconds."""
+        """Yield rows with the operations and the parameters of a model.
+
+        Args:
+            name: name of the model.
+            call: the measured call.
+            seconds: how long the call takes.
+        """
         parameters = sum(p.numel() for p in self.models[name].parameters() if p.requires_grad)
         for metric, value in (
             ("flops", self.operations(name, call, seconds)),
@@ -141,17 +157,23 @@ class Bench:
     def model_facts(
         self, name: str, call: Callable[[], object], watched: Rounds
     ) -> Iterator[Measurement]:
-        """Yield counts and rates of a model, whose times are in `watched`."""
+        """Yield rows with the counts and rates of a model.
+
+        Args:
+            name: name of the model.
+            call: the measured call.
+            watched: the timed samples, in which `name` is the key of the call.
+        """
         samples = watched.samples(name)
         seconds = median(samples)
         flops, *others = self.counted_rows(name, call, seconds)
         yield from (flops, *others)
         rate = (flops.value or 0.0) / seconds
-        measured, bandwidth = machine_rates(self.device, DTYPES[self.hardware.precision])
-        peak = self.hardware.peak_flops_per_second or measured
+        matrix_rate, bandwidth = machine_rates(self.device, DTYPES[self.hardware.precision])
+        peak = self.hardware.peak_flops_per_second or matrix_rate
         for metric, value in (
             ("flops_per_second", rate),
-            ("matrix_rate", measured),
+            ("matrix_rate", matrix_rate),
             ("bandwidth", bandwidth),
             ("utilisation", rate / peak),
         ):

@@ -15,9 +15,10 @@ from lra.tasks.baselines.n_grams import BATCH, EPOCHS, FIT_EXAMPLES
 from lra.tasks.task import SPLITS, TOKEN_KINDS, CertifiedTask, Task, remarks_of
 
 LEAST_S = 5.0
+"""Seconds that every run takes at least."""
 TOKEN_S = 1e-6
-"""Seconds of one core per token: 0.6e-6 (images) to 3e-6 (Pathfinder, which draws pictures
-again)."""
+"""Seconds that one core needs per token. Measured: from 0.6e-6 (images) to 3e-6 (Pathfinder, which
+draws its pictures again)."""
 
 
 @by_name
@@ -35,16 +36,17 @@ class Certify(Runner):
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield the rows of each baseline."""
+        """Yield the rows of each baseline of the task."""
         return certify(work.task, split=self.split)
 
     def rough_seconds(self, work: Work) -> float:
-        """Return about how long it takes to fit n-grams and to evaluate them on a split."""
+        """Return about how many seconds it takes to fit n-grams and to evaluate them on a split."""
         task = work.task
-        if task.spec.kind in TOKEN_KINDS:  # counted at once
+        if task.spec.kind in TOKEN_KINDS:  # their baselines only count tokens, which is fast
             return LEAST_S
-        rows = EPOCHS * min(FIT_EXAMPLES, _size(task, "train")) + _size(task, self.split)
-        return LEAST_S + TOKEN_S * rows * padded_length(task, "train", BATCH)[0]
+        fitted = EPOCHS * min(FIT_EXAMPLES, _estimate_size(task, "train"))
+        length, _ = padded_length(task, "train", BATCH)
+        return LEAST_S + TOKEN_S * (fitted + _estimate_size(task, self.split)) * length
 
     @classmethod
     def title(cls, row: Measurement) -> str:
@@ -52,7 +54,8 @@ class Certify(Runner):
         return baseline_of(row.model or "") or row.metric
 
 
-def _size(task: Task, split: str) -> int:
+def _estimate_size(task: Task, split: str) -> int:
+    """Return the number of examples in a split; `FIT_EXAMPLES` if it is still unknown."""
     try:
         return size(task, split)
     except Uncounted:
@@ -60,14 +63,18 @@ def _size(task: Task, split: str) -> int:
 
 
 def certify(task: Task, *, split: str) -> Iterator[Measurement]:
-    """Yield the rows of each baseline; its model is `baseline/<name>`.
+    """Compute the baselines of a task, and yield their rows, with `baseline/<name>` as model.
+
+    Args:
+        task: The task, with prepared data.
+        split: The split on which baselines are scored.
 
     Raises:
         Unsupported: the task computes no baselines.
     """
     if not isinstance(task, CertifiedTask):
         raise Unsupported(
-            f"{task.spec.name} computes no baselines: it has no method baselines(split)"
+            f"the task {task.spec.name} computes no baselines: it has no method baselines(split)"
         )
     phase("computing baselines")
     baselines = (

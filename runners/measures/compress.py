@@ -150,7 +150,7 @@ class Compress(Timing, TrainedRunner):
     """Sequences of the timed and counted pass, each as long as the task's longest."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         super().__post_init__()
         for sentence in idle(NEEDS, vars(self), defaults(Compress)).values():
             raise ValueError(sentence)

@@ -60,7 +60,7 @@ class LossByContext(TrainedRunner):
     equal."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         fixed = self.contexts
         if fixed is not None and (not fixed or min(fixed) < 1 or len(set(fixed)) < len(fixed)):
             raise ValueError(

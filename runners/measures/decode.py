@@ -95,7 +95,7 @@ class Decode(Runner):
     """If one token after the context takes longer, the run is skipped with a row."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"lengths: got {self.lengths}; wanted one or more positive numbers")
         if not self.modes:

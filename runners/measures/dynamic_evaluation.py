@@ -67,7 +67,7 @@ class DynamicEvaluation(TrainedRunner):
     """Rows that are evaluated before each update; 1 reads a split as one stream."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         check_least(0, learning_rate=self.learning_rate, decay=self.decay)
         if self.decay > 1:
             raise ValueError(
@@ -134,7 +134,7 @@ def dynamic_evaluation(
         model: Trained.
         task: Prepared: language modelling.
         config: What is judged, and how weights move.
-        hardware: Where, and how precisely.
+        hardware: The device, and the number format of computations.
 
     Raises:
         Unsupported: The task is not language modelling, or the precision rounds small gradients

@@ -42,7 +42,7 @@ class Extrapolate(Runner):
     equal."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         if not self.factors or not all(0 < f < math.inf for f in self.factors):
             raise ValueError(
                 f"factors: got {self.factors}; wanted one or more positive numbers, where 1 is "
@@ -119,7 +119,7 @@ def extrapolate(
             none.
         task: The task of the training, prepared.
         config: At which lengths.
-        hardware: Where, and how precisely.
+        hardware: The device, and the number format of computations.
 
     Raises:
         Unsupported: The task has no test examples of other lengths.

@@ -79,7 +79,7 @@ class ParallelScaling(Timing, Runner):
     """Whether one process is timed alone, too; False: for a model too large for one device."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         super().__post_init__()
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"lengths: got {self.lengths}; wanted one or more positive numbers")

@@ -151,7 +151,7 @@ def train(
         task: Prepared.
         optim: Optimiser, schedule and batch.
         config: What else a training does.
-        hardware: Where, and how precisely.
+        hardware: The device, and the number format of computations.
         seed: Decides the order of batches, and dropout.
         checkpoints: Where it saves its state; None: nowhere.
         judge: Called on training batches in place of the model, of which it makes another outcome;

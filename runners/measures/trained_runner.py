@@ -1,4 +1,4 @@
-"""Base of runners that measure a trained model: that of the run's training, or a named one."""
+"""Base of runners that measure a trained model: one that the sweep trains first, or a named one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,36 +13,36 @@ from lra.runners.training.initial import start_weights
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRunner(Runner):
-    """Base of runners whose model comes with trained weights."""
+    """Base of runners that measure a model with trained weights."""
 
     incidental: ClassVar[frozenset[str]] = frozenset({"weights"})
-    # The key of what it names stands in the identity.
+    # The identity has the key of the named training instead.
 
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
     weights: str | None = None
-    """Key or folder of a finished training, or a checkpoint of the run's model (.safetensors, or
-    the index of several); None: the run's model, trained first."""
+    """Key or folder of a finished training, or a checkpoint file of the run's model (.safetensors,
+    or the index of several files); None: the sweep trains the run's model first."""
 
     @property
     def stored_weights(self) -> str | None:
-        """Key or folder of a finished training whose weights a run starts from."""
+        """Return the key or folder of the training that `weights` names; None for a file."""
         return None if is_checkpoint(self.weights) else self.weights
 
     @property
     def started_from(self) -> str | None:
-        """The name of a checkpoint, for tables."""
+        """Return the name of the checkpoint file for tables; None if `weights` names no file."""
         return checkpoint_name(self.weights)
 
     def starts_from(self) -> list[str]:
-        """Return the training that must exist: that of the run's model, unless one is named."""
+        """Return `OWN`, which a sweep trains first; an empty list if `weights` names a training."""
         return [OWN] if self.weights is None else []
 
     def model_of(self, work: Work) -> tuple[Backbone, Iterator[Measurement]]:
-        """Return the model with its weights, and rows about their source.
+        """Return the model with its trained weights, and rows that say where the weights come from.
 
         Raises:
-            Unsupported: Weights of the named training, or checkpoint, have no place in the model.
+            Unsupported: The weights of the named training or checkpoint do not fit the model.
         """
         if self.weights is None:
             return work.trained(), iter(())

@@ -59,7 +59,7 @@ class Transfer(TrainConfig, Runner):
     evaluate_first: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         super().__post_init__()
         if (self.source is None) == (self.weights is None):
             raise ValueError(

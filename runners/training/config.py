@@ -54,7 +54,7 @@ class TrainConfig:
     """Step at which to end before the schedule does, with the state saved; None = at the end."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         object.__setattr__(self, "stages", stage_mappings(read_stages(self.stages)))
         check_least(
             1,

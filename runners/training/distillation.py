@@ -51,7 +51,7 @@ class DistillationLoss:
     """c: weight of the divergence of attention weights; both have as many heads."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         if not self.temperature > 0:
             raise ValueError(f"temperature must be positive: got {self.temperature}; 2 is usual")
         if not 0 <= self.share <= 1:

@@ -140,7 +140,7 @@ class OptimConfig:
     statistics: Statistics = Statistics.batch
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         for name, (suits, wanted) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not suits(value):

@@ -37,7 +37,7 @@ class Stage:
     """Factor of the learning rate in the schedule."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
+        """Check the options; a ValueError says what to type instead."""
         check_least(0, steps=self.steps)
         check_least(
             1,

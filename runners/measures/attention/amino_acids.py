@@ -1,12 +1,12 @@
-"""Which amino acids get similar attention, compared with the ones that evolution exchanges.
+"""Which amino acids get similar attention, compared with those that evolution exchanges.
 
-For each head the share of its attention that goes to each of the 20 amino acids is a number; two
-amino acids are alike as these numbers correlate over all heads of all layers (Pearson). Beside it
-stands BLOSUM62 (Henikoff and Henikoff 1992), and the correlation of both over the 190 pairs.
+Each head gives each of the 20 amino acids a fraction of its attention. The similarity of two amino
+acids is the (Pearson) correlation of these fractions over all heads of all layers. It is compared
+with their score in BLOSUM62 (Henikoff and Henikoff 1992), by a correlation over all 190 pairs.
 
-Source: Vig et al. 2021, arXiv:2006.15222, section 4 and salesforce/provis
-(report_aa_correlations.py), as which Choromanski et al. 2021, arXiv:2009.14794 (Performer), show
-theirs.
+Source: Vig et al. 2021, arXiv:2006.15222, section 4, and its code salesforce/provis
+(report_aa_correlations.py). Choromanski et al. 2021, arXiv:2009.14794 (Performer), show the same
+measure.
 """
 
 from collections.abc import Iterator
@@ -26,48 +26,49 @@ MATRIX = "BLOSUM62"
 
 
 class AminoAcids:
-    """Attention to each amino acid, by layer and head."""
+    """The attention that each amino acid gets, summed over the added examples."""
 
     def __init__(self) -> None:
         self.sums: dict[int, Tensor] = {}
 
     def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
-        """Take the weights of one layer."""
+        """Add the weights of one layer for one batch; padded queries do not count."""
         assert rows.tokens is not None
         ids = torch.arange(FIRST, FIRST + len(AMINO_ACIDS), device=weights.device)
-        letter = (rows.tokens[..., None] == ids).double()
-        sums = torch.einsum("bhls,bl,bsa->ha", weights, rows.real.double(), letter).cpu()
+        is_letter = (rows.tokens[..., None] == ids).double()  # [b, s, 20]
+        sums = torch.einsum("bhls,bl,bsa->ha", weights, rows.real.double(), is_letter).cpu()
         self.sums[layer] = self.sums.get(layer, 0) + sums
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yield the similarity of each pair, and its correlation with the substitution matrix.
+        """Yield the similarity of each pair, then the correlation with the substitution matrix.
 
         Raises:
-            Unsupported: Fewer than three heads, over which nothing correlates but in sign, or an
-                amino acid that all of them weigh alike.
+            Unsupported: There are fewer than three heads (with two, every correlation is 1 or -1),
+                or all heads give an amino acid the same fraction.
         """
         sums = torch.cat([part for _, part in sorted(self.sums.items())])
         if len(sums) < 3:
             raise Unsupported(
-                f"similarity is a correlation over attention heads: got {len(sums)} in all "
-                "layers, wanted 3 or more; raise model.backbone.heads or model.backbone.depth"
+                f"similarity is a correlation over attention heads: the model has {len(sums)} "
+                "heads in all layers, but 3 are needed; raise model.backbone.heads or "
+                "model.backbone.depth"
             )
         shares = sums / sums.sum(1, keepdim=True)
-        still = (shares.std(0) < 1e-12).nonzero()[:, 0].tolist()
-        if still:
-            names = ", ".join(AMINO_ACIDS[number] for number in still)
+        constant = (shares.std(0) < 1e-12).nonzero()[:, 0].tolist()
+        if constant:
+            names = ", ".join(AMINO_ACIDS[number] for number in constant)
             raise Unsupported(
-                f"every head gives the same weight to {names}, so a correlation over heads is "
+                f"all heads give the same attention to {names}, so a correlation over heads is "
                 "undefined: raise runner.examples"
             )
-        alike = torch.corrcoef(shares.T).clamp(-1, 1)
+        similarity = torch.corrcoef(shares.T).clamp(-1, 1)
         scores = substitution_matrices.load(MATRIX)
         pairs: list[tuple[float, float]] = []
-        for i, one in enumerate(AMINO_ACIDS):
+        for i, token in enumerate(AMINO_ACIDS):
             for j, other in enumerate(AMINO_ACIDS[:i]):
-                value, score = float(alike[i, j]), float(scores[one, other])
+                value, score = float(similarity[i, j]), float(scores[token, other])
                 pairs.append((value, score))
-                labels = {"token": one, "other": other, "score": f"{score:g}"}
+                labels = {"token": token, "other": other, "score": f"{score:g}"}
                 yield Measurement(metric="attention_similarity", value=value, labels=labels)
         agreement = float(torch.corrcoef(torch.tensor(pairs, dtype=torch.float64).T)[0, 1])
         labels = {"matrix": MATRIX, "pairs": str(len(pairs)), "heads": str(len(sums))}

@@ -1,4 +1,4 @@
-"""The core of a mixer between its projections: a function of queries, keys and values."""
+"""The core of a mixer: its function of queries, keys and values, between the projections."""
 
 from typing import cast
 
@@ -10,11 +10,11 @@ from lra.models.multi_head import Core, HasCore
 
 
 def core_of(mixer: nn.Module) -> Core:
-    """Return the core of a mixer, in eval mode.
+    """Return the attention function of a mixer, in evaluation mode and without gradients.
 
     Raises:
-        Unsupported: It has none, or one whose function was to be learned: parameters
-            that nobody trained would be measured, and not the method.
+        Unsupported: The mixer has no such function, or the function has parameters that training
+            would have to learn; here they are untrained.
     """
     name = type(mixer).__name__
     if not isinstance(mixer, HasCore):
@@ -26,8 +26,8 @@ def core_of(mixer: nn.Module) -> Core:
     learned = [key for key, _ in cast(nn.Module, core).named_parameters()]
     if learned:
         raise Unsupported(
-            f"the attention function of {name} has learned parameters ({', '.join(learned)}), and "
-            "this measurement uses an untrained function: choose options without such "
+            f"the attention function of {name} has parameters ({', '.join(learned)}) that need "
+            "training, but this runner measures untrained functions: choose options without such "
             "parameters, for example model.mixer.conv_kernel=0 or "
             "model.mixer.projection=frozen_jl"
         )
@@ -35,5 +35,5 @@ def core_of(mixer: nn.Module) -> Core:
 
 
 def move_core(core: Core, device: torch.device, dtype: torch.dtype) -> Core:
-    """Move a core's buffers; integer buffers keep their type."""
+    """Move the buffers of a core to a device and number format; integer buffers stay integers."""
     return cast(Core, cast(nn.Module, core).to(device=device, dtype=dtype))

@@ -1,8 +1,8 @@
 """How much one attention function differs from another on the same queries, keys and values.
 
-The matrix A of an attention function is what it makes of V = identity: row i holds the weights of
-query i. For functions that are linear in the values o = A v; YOSO, which divides a row of the
-output by its Euclidean norm, has rows of norm 1 here.
+The matrix A of an attention function is its output for V = identity: row i has the weights of
+query i. A function that is linear in the values has the output o = A v. YOSO divides each row of
+the output by its Euclidean norm, so the rows of its matrix have norm 1.
 """
 
 import math
@@ -31,18 +31,21 @@ class QueryKeyValue(NamedTuple):
     v: Float[Tensor, "b h l k"]
 
     def to(self, *where: Any) -> "QueryKeyValue":
-        """Move all three, or change their number format."""
+        """Return all three on another device or in another number format, as `Tensor.to` does."""
         return QueryKeyValue(*(x.to(*where) for x in self))
 
     def sequence(self, number: int) -> "QueryKeyValue":
-        """Return one of the sequences, as a batch of one."""
+        """Return sequence `number` as a batch of one sequence."""
         return QueryKeyValue(*(x[number : number + 1] for x in self))
 
 
 def random_heads(
     sequences: int, heads: int, length: int, width: int, *, deviation: float, seed: int
 ) -> QueryKeyValue:
-    """Draw independent normal entries: q and k with this standard deviation, v with 1."""
+    """Return random queries, keys and values with independent normal entries.
+
+    Queries and keys have the standard deviation `deviation`, values have 1.
+    """
 
     def draw(name: str) -> Tensor:
         generator = torch.Generator().manual_seed(derive(seed, f"random {name}"))
@@ -56,38 +59,39 @@ def random_heads(
 def trained_heads(
     model: Backbone, batches: Iterable[Batch], *, sequences: int, length: int
 ) -> list[QueryKeyValue]:
-    """Return the inputs of the cores in each layer of a model, cut to the first `length` positions.
+    """Return queries, keys and values of each layer of a model, at the first `length` positions.
 
-    The model reads whole examples. Those with fewer real tokens than `length` are left out, so that
-    no padding is measured; a CLS vector counts as a token.
+    The model reads whole examples. Examples with fewer real tokens than `length` are skipped, so
+    padding is not measured; a CLS vector counts as a token.
 
     Args:
-        model: with cores of queries, keys and values in every layer.
+        model: a model whose layers all have a core of queries, keys and values.
         batches: examples.
-        sequences: how many to take.
-        length: positions.
+        sequences: how many sequences are returned.
+        length: how many positions of each sequence are returned.
 
     Raises:
-        Unsupported: there are not as many examples of that length.
+        Unsupported: there are fewer than `sequences` examples of this length.
     """
-    seen: list[tuple[Tensor, Tensor, Tensor, Layout]] = []
+    core_inputs: list[tuple[Tensor, Tensor, Tensor, Layout]] = []
 
-    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def record_inputs(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         del module
-        seen.append(cast(Any, inputs))
+        core_inputs.append(cast(Any, inputs))
 
     cores = [cast(nn.Module, cast(Any, block).mixer.core) for block in model.blocks]
-    handles = [core.register_forward_pre_hook(note) for core in cores]
-    heads: list[list[QueryKeyValue]] = [[] for _ in model.traits]  # a block may be several layers
+    handles = [core.register_forward_pre_hook(record_inputs) for core in cores]
+    # By layer: a block may run several times, as several layers.
+    layers: list[list[QueryKeyValue]] = [[] for _ in model.traits]
     count = 0
     try:
         with torch.inference_mode():
             for batch in batches:
-                seen.clear()
+                core_inputs.clear()
                 model.eval()(batch.tokens, batch.target, batch.keep)
-                rows = _long_enough(seen[0], length)[: sequences - count]
-                for one, (*qkv, _) in zip(heads, seen, strict=True):
-                    one.append(QueryKeyValue(*(x[rows, :, :length].double() for x in qkv)))
+                rows = _select_long_rows(core_inputs[0], length)[: sequences - count]
+                for parts, (*qkv, _) in zip(layers, core_inputs, strict=True):
+                    parts.append(QueryKeyValue(*(x[rows, :, :length].double() for x in qkv)))
                 count += len(rows)
                 if count == sequences:
                     break
@@ -96,14 +100,24 @@ def trained_heads(
             handle.remove()
     if count < sequences:
         raise Unsupported(
-            f"the test split has {count} sequences of {length} tokens: wanted {sequences}; lower "
-            "runner.lengths or runner.sequences"
+            f"the test split has {count} sequences of {length} tokens, but runner.sequences asks "
+            f"for {sequences}; lower runner.lengths or runner.sequences"
         )
-    return [QueryKeyValue(*(torch.cat(parts) for parts in zip(*one, strict=True))) for one in heads]
+    return [
+        QueryKeyValue(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+        for parts in layers
+    ]
 
 
-def _long_enough(inputs: tuple[Tensor, Tensor, Tensor, Layout], length: int) -> Int[Tensor, " r"]:
-    """Return the rows whose first `length` tokens are there and real."""
+def _select_long_rows(
+    inputs: tuple[Tensor, Tensor, Tensor, Layout], length: int
+) -> Int[Tensor, " r"]:
+    """Return the numbers of the rows that have at least `length` tokens without padding.
+
+    Args:
+        inputs: queries, keys, values and layout of an attention function.
+        length: positions.
+    """
     q, _, _, layout = inputs
     if q.shape[2] < length:
         return torch.arange(0)
@@ -113,13 +127,13 @@ def _long_enough(inputs: tuple[Tensor, Tensor, Tensor, Layout], length: int) -> 
 
 
 def output_of(core: Core, inputs: QueryKeyValue) -> Float[Tensor, "b h l v"]:
-    """Run a core without gradients and without padding."""
+    """Return the output of a core, computed without gradients; `inputs` have no padding."""
     with torch.inference_mode():
         return core(inputs.q, inputs.k, inputs.v, Layout())
 
 
 def implied_matrix(core: Core, inputs: QueryKeyValue) -> Float[Tensor, "b h l l"]:
-    """Return the attention weights of every query: the output of the core for V = identity."""
+    """Return the attention weights of every query, which are the output for V = identity."""
     call = CoreCall(inputs.q, inputs.k, Layout())
     with torch.inference_mode():
         ((_, matrix),) = weights(core, call, keys_at_once=inputs.k.shape[2])
@@ -127,41 +141,51 @@ def implied_matrix(core: Core, inputs: QueryKeyValue) -> Float[Tensor, "b h l l"
 
 
 class Heaviest(NamedTuple):
-    """The keys with the largest exact weights of every query, in falling order."""
+    """The t keys with the largest exact weights of every query, largest first."""
 
     mass: Float[Tensor, "b h l t"]
+    """Exact weights of these keys."""
     key: Int[Tensor, "b h l t"]
+    """Positions of these keys."""
 
     @classmethod
     def find(cls, exact: Float[Tensor, "b h l s"], most: int) -> "Heaviest":
-        """Find the `most` heaviest keys, or all."""
+        """Return the `most` heaviest keys of every query; all keys if there are fewer."""
         return cls(*exact.topk(min(most, exact.shape[-1]), dim=-1))
 
     def retained(
         self, approximate: Float[Tensor, "b h l s"], ranks: Sequence[int]
     ) -> list[tuple[float, float]]:
-        """Return, for each number of keys, the weight that is recalled and the exact weight.
+        """Return two sums over the k heaviest keys of all queries, for each k in `ranks`.
 
-        Of a key with exact weight a and approximate weight b, min(a, b) is kept, and nothing where
-        b is negative: weight that was moved to a key does not make up for what others lost.
+        The first sum is the recalled weight: min(a, max(b, 0)) for a key with exact weight a and
+        approximate weight b. So too large a weight of one key cannot replace the lost weight of
+        another. The second sum is the exact weight.
         """
-        kept = approximate.gather(-1, self.key).clamp(min=0).minimum(self.mass)
-        return [(float(kept[..., :k].sum()), float(self.mass[..., :k].sum())) for k in ranks]
+        recalled = approximate.gather(-1, self.key).clamp(min=0).minimum(self.mass)
+        return [(float(recalled[..., :k].sum()), float(self.mass[..., :k].sum())) for k in ranks]
 
 
 class CoreErrors(NamedTuple):
-    """Sums over sequences: squared differences, squares, and weights."""
+    """Errors of an approximation, over all sequences."""
 
     output: float
     """Relative Frobenius error of the output."""
     matrix: float | None
     """Relative Frobenius error of the matrix; None if it was not computed."""
     recall: tuple[float, ...] = ()
-    """Recalled fraction of the weight of the heaviest keys, by their number."""
+    """Recalled fraction of the weight of the k heaviest keys, for each k."""
 
 
 class Exact:
-    """The exact outputs of some sequences and, if asked for, their matrices."""
+    """The exact results of some sequences, with which approximations are compared.
+
+    Args:
+        core: the exact attention function.
+        inputs: queries, keys and values of the sequences.
+        matrices: whether attention matrices are compared, too.
+        ranks: numbers k of heaviest keys for the recalled weight.
+    """
 
     def __init__(
         self, core: Core, inputs: QueryKeyValue, *, matrices: bool, ranks: Sequence[int] = ()
@@ -173,9 +197,9 @@ class Exact:
         self.heaviest = [Heaviest.find(matrix, max(ranks, default=1)) for matrix in self.matrices]
 
     def errors(self, core: Core) -> CoreErrors:
-        """Compare a core with the exact one, one sequence at a time."""
-        output = _Relative()
-        matrix = _Relative()
+        """Return the errors of a core. It is run on one sequence at a time, to save memory."""
+        output = _RelativeError()
+        matrix = _RelativeError()
         retained = [[0.0, 0.0] for _ in self.ranks]
         for number, exact in enumerate(self.outputs):
             part = self.inputs.sequence(number)
@@ -184,24 +208,23 @@ class Exact:
                 continue
             implied = implied_matrix(core, part)
             matrix.add(implied, self.matrices[number])
-            for total, sums in zip(
-                retained, self.heaviest[number].retained(implied, self.ranks), strict=True
-            ):
-                total[0] += sums[0]
-                total[1] += sums[1]
+            recalls = self.heaviest[number].retained(implied, self.ranks)
+            for total, (recalled, exact_weight) in zip(retained, recalls, strict=True):
+                total[0] += recalled
+                total[1] += exact_weight
         if not self.matrices:
             return CoreErrors(output.value(), None)
         return CoreErrors(output.value(), matrix.value(), tuple(a / b for a, b in retained))
 
 
-class _Relative:
-    """||difference|| / ||exact|| over all that was added."""
+class _RelativeError:
+    """||approximate - exact|| / ||exact|| (Frobenius norms) over all pairs that were added."""
 
     def __init__(self) -> None:
         self.difference = self.exact = 0.0
 
     def add(self, approximate: Tensor, exact: Tensor) -> None:
-        """Add a pair."""
+        """Add a pair of tensors of one shape."""
         self.difference += float((approximate - exact).square().sum())
         self.exact += float(exact.square().sum())
 

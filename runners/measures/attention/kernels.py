@@ -1,8 +1,8 @@
-"""The kernels that convolutions use: learned ones, or means of those that tokens predict.
+"""The kernels that convolutions use: learned kernels, or the mean of kernels predicted from tokens.
 
-Kernels are those behind the softmax over taps (Wu et al. 2019, arXiv:1901.10430; Wu et al. 2020,
-arXiv:2004.11886; Jiang et al. 2020, arXiv:2008.02496). Predicted ones are averaged over real
-tokens, and so is how far they lie from that mean.
+Kernels are read after the softmax over their taps (Wu et al. 2019, arXiv:1901.10430; Wu et al.
+2020, arXiv:2004.11886; Jiang et al. 2020, arXiv:2008.02496). For predicted kernels, mean and
+standard deviation over real tokens are reported.
 """
 
 from collections.abc import Iterator
@@ -15,17 +15,24 @@ from lra.runners.records import Measurement
 
 
 class Kernels:
-    """Sums over the kernels that were added."""
+    """Mean and deviation of the convolution kernels that were added, by layer."""
 
     def __init__(self) -> None:
         self.lefts: dict[int, int] = {}
         self.moments: dict[int, Tensor] = {}
-        """Sums of the kernels and of their squares, [2 h t]."""
+        """Sums of the kernels and of their squares, [2, h, t]; of a learned kernel, [1, h, t]."""
         self.tokens: dict[int, float] = {}
-        """0: one kernel for all tokens."""
+        """How many tokens were added; 0 for a learned kernel, which is the same for all tokens."""
 
     def add(self, layer: int, left: int, taps: Tensor, rows: KeptTokens) -> None:
-        """Take the kernels of one layer, [h t] or [b h l t]."""
+        """Add the kernels of one layer for one batch.
+
+        Args:
+            layer: number of the layer.
+            left: how many taps precede the tap of the current token.
+            taps: learned kernels [h, t], or predicted ones [b, h, l, t].
+            rows: which positions are padding; their kernels do not count.
+        """
         self.lefts[layer], taps = left, taps.double()
         if taps.ndim == 2:
             self.moments[layer], self.tokens[layer] = taps[None].cpu(), 0
@@ -38,15 +45,18 @@ class Kernels:
         self.tokens[layer] = self.tokens.get(layer, 0) + float(real.sum())
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yield the kernel of each head, the oldest token first, and its deviation over tokens."""
+        """Yield the mean kernel of each head, and its standard deviation over tokens if it has one.
+
+        The value of a row is that of the current token; its samples are all taps, oldest first.
+        """
         for layer, moments in sorted(self.moments.items()):
             left, tokens = self.lefts[layer], self.tokens[layer]
             mean, *squares = moments / (tokens or 1)
             parts = {"kernel_weight": mean}
             if squares:
                 parts["kernel_deviation"] = (squares[0] - mean.square()).clamp(min=0).sqrt()
-            for metric, every in parts.items():
-                for head, taps in enumerate(every.clamp(0, 1).tolist()):
+            for metric, kernels in parts.items():
+                for head, taps in enumerate(kernels.clamp(0, 1).tolist()):
                     yield Measurement(
                         metric=metric,
                         value=taps[left],

@@ -3,9 +3,10 @@
     distance   sum_j A[q, j] |q - j|            entropy   - sum_j A[q, j] ln A[q, j]
     within w   sum_{|q - j| <= w} A[q, j]       map       mean of A over examples and heads
 
-The first three are means over the real queries of an example, then over examples. The map is that
-of Jiang et al. 2020, arXiv:2008.02496 (ConvBERT), who compare how near its diagonal the weights of
-BERT and of their attention heads lie; its queries and keys are summed in equal cells of positions.
+The first three are means over the real queries of an example, then over examples. Jiang et al.
+2020, arXiv:2008.02496 (ConvBERT) draw such a map, to show how near to its diagonal the weights of
+BERT and of their model lie. Here the map has squares: each one sums the weights of several
+neighbouring queries and keys.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,12 +20,12 @@ from lra.runners.records import Measurement
 
 
 class Locality:
-    """Sums over the weights that were added.
+    """Distance, entropy and map of attention weights, averaged over the examples that were added.
 
     Args:
-        within: Distances to each side.
-        cells: Of the average map, along each side, at most.
-        longest: Positions that the map stands for.
+        within: Distances w for which the weight at |q - j| <= w is measured.
+        cells: The average map has at most so many squares along each side.
+        longest: The longest sequence, in positions.
     """
 
     def __init__(self, within: Sequence[int], cells: int, longest: int) -> None:
@@ -36,38 +37,39 @@ class Locality:
         self.examples: dict[int, int] = {}
 
     def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
-        """Take the weights of one layer."""
-        place = torch.arange(weights.shape[-1], device=weights.device)
-        distances = (place[:, None] - place).abs()
+        """Add the weights of one layer for one batch; padded queries do not count."""
+        position = torch.arange(weights.shape[-1], device=weights.device)
+        distances = (position[:, None] - position).abs()
         numbers = [(weights * distances).sum(-1), torch.special.entr(weights.clamp(min=0)).sum(-1)]
         numbers += [(weights * (distances <= reach)).sum(-1) for reach in self.within]
         real = rows.real.double()
+        # Each example has weight 1, divided among its real queries.
         shares = real / real.sum(-1, keepdim=True).clamp(min=1)
         sums = torch.einsum("mbhl,bl->mh", torch.stack(numbers), shares).cpu()
-        cell = torch.nn.functional.one_hot(place // self.positions, self.cells).double()
-        summed = torch.einsum("bhls,bl,lc,sd->cd", weights, real, cell, cell).cpu()
-        counted = torch.einsum("bl,lc->c", real, cell).cpu()
-        seen = layer in self.sums
-        self.sums[layer] = self.sums[layer] + sums if seen else sums
-        mean = summed / weights.shape[1]
-        self.maps[layer] = self.maps[layer] + mean if seen else mean
-        self.queries[layer] = self.queries[layer] + counted if seen else counted
+        square = torch.nn.functional.one_hot(position // self.positions, self.cells).double()
+        map_sums = torch.einsum("bhls,bl,lc,sd->cd", weights, real, square, square).cpu()
+        query_counts = torch.einsum("bl,lc->c", real, square).cpu()
+        added_before = layer in self.sums
+        self.sums[layer] = self.sums[layer] + sums if added_before else sums
+        mean_map = map_sums / weights.shape[1]  # over heads
+        self.maps[layer] = self.maps[layer] + mean_map if added_before else mean_map
+        self.queries[layer] = self.queries[layer] + query_counts if added_before else query_counts
         self.examples[layer] = self.examples.get(layer, 0) + len(weights)
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yield the three numbers of each head, and the rows of each layer's map."""
+        """Yield distance, entropy and near weight of each head, and the map of each layer."""
         names = [
             "attention_distance",
             "attention_entropy",
             *["attention_within"] * len(self.within),
         ]
-        further = [{}, {}, *({"within": str(reach)} for reach in self.within)]
+        within_labels = [{}, {}, *({"within": str(reach)} for reach in self.within)]
         for layer, sums in sorted(self.sums.items()):
             for head, numbers in enumerate(sums.T / self.examples[layer]):
                 labels = {"layer": str(layer), "head": str(head)}
-                for name, more, value in zip(names, further, numbers.tolist(), strict=True):
-                    most = 1.0 if name == "attention_within" else value
-                    yield Measurement(metric=name, value=min(most, value), labels=labels | more)
+                for name, within, value in zip(names, within_labels, numbers.tolist(), strict=True):
+                    most = 1.0 if name == "attention_within" else value  # a sum may round above 1
+                    yield Measurement(metric=name, value=min(most, value), labels=labels | within)
             queries = self.queries[layer]
             for row in range(self.cells):
                 if queries[row]:

@@ -1,6 +1,7 @@
 """How a mixer with a memory divides its attention between the memory and the segment.
 
-The weights of a mixer are read by handing it unit vectors for values: o[q, j] = A[q, j].
+The weights A of a mixer are read by passing unit vectors as values: its output is then
+o[q, j] = A[q, j].
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,21 +18,22 @@ from lra.models.ops.segment_memory import Segment
 from lra.models.ops.segment_recurrence import SegmentRecurrence
 
 KEYS_AT_ONCE = 256
+"""The weights of so many keys are read in one call, which limits memory."""
 
 
 def recurrent_mixers(stack: nn.Module) -> dict[int, SegmentRecurrence]:
-    """Return the mixers that read segments after a memory, by layer.
+    """Return the mixers that read a segment together with a memory, by layer.
 
     Raises:
-        Unsupported: There is none, or one serves several layers.
+        Unsupported: There is no such mixer, or several layers share one module.
     """
     blocks = list(stack.blocks) if isinstance(stack, Stack) else []
     mixers = {layer: cast(Any, block).mixer for layer, block in enumerate(blocks)}
     recurrent = {n: mixer for n, mixer in mixers.items() if isinstance(mixer, SegmentRecurrence)}
     if not recurrent:
-        names = ", ".join(sorted({family(one) for one in mixers.values()})) or family(stack)
+        names = ", ".join(sorted({family(mixer) for mixer in mixers.values()})) or family(stack)
         raise Unsupported(
-            f"{names}: there is no memory of earlier segments that could receive attention; "
+            f"{names} has no memory of earlier segments that could receive attention; "
             "choose transformer_xl, compressive_transformer, shortformer or adaptive_span"
         )
     if len(set(map(id, recurrent.values()))) < len(recurrent):
@@ -46,22 +48,23 @@ def recurrent_mixers(stack: nn.Module) -> dict[int, SegmentRecurrence]:
 def recorded_masses(
     mixers: Mapping[int, SegmentRecurrence],
 ) -> Iterator[dict[int, Float[Tensor, "b s"]]]:
-    """Record the mean weight of each key over heads and queries, in the next segment.
+    """Record, by layer, the mean attention that each key gets from all heads and queries.
 
-    Keys are in the order of the mixer's row: compressed memory, memory, the segment. A segment that
-    is read after a memory with empty rows is not recorded. Clear the answer to record another one.
+    The next segment that the model reads inside the `with` block is recorded, if its memory is
+    full. Clear the mapping to record another segment. Keys are in the order compressed memory,
+    memory, segment.
     """
     masses: dict[int, Tensor] = {}
 
     def recorder(layer: int, read: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def recording(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
+        def read_and_record(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
             (segment,) = rest
-            full = segment.empty is None or not bool(segment.empty.any())
-            if full and layer not in masses:
-                masses[layer] = _mass(read, q, k, segment)
+            is_full = segment.empty is None or not bool(segment.empty.any())
+            if is_full and layer not in masses:
+                masses[layer] = _average_weights(read, q, k, segment)
             return read(q, k, v, *rest)
 
-        return recording
+        return read_and_record
 
     for layer, mixer in mixers.items():
         cast(Any, mixer).read = recorder(layer, mixer.read)
@@ -69,15 +72,23 @@ def recorded_masses(
         yield masses
     finally:
         for mixer in mixers.values():
-            del cast(Any, mixer).read
+            del cast(Any, mixer).read  # the method of the class remains
 
 
-def _mass(
+def _average_weights(
     read: Callable[..., Tensor],
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h s k"],
     segment: Segment,
 ) -> Float[Tensor, "b s"]:
+    """Return the mean weight of each of the s keys over h heads and l queries.
+
+    Args:
+        read: the function of the mixer that attends: `read(q, k, v, segment)`.
+        q: queries of the segment.
+        k: keys of memory and segment.
+        segment: the last argument of `read`.
+    """
     keys, pieces = k.shape[2], []
     for first in range(0, keys, KEYS_AT_ONCE):
         last = min(first + KEYS_AT_ONCE, keys)

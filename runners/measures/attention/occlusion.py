@@ -14,22 +14,36 @@ from lra.tasks.task import Batch
 
 
 class QueriedBatch(NamedTuple):
-    """A batch and the positions that are queried; p sequences of b examples are r rows."""
+    """A batch, and the positions whose answers are queried.
+
+    Each of the b examples has p sequences of l tokens, which makes r = b p rows.
+    """
 
     tokens: Tokens
     keep: Bool[Tensor, "b p l"] | None
     queries: Int[Tensor, "r n"]
-    """Positions of the stack's input."""
+    """The n queried positions of each row, in the input of the stack."""
     counts: Bool[Tensor, "r n"]
-    """False where a row has fewer positions than n."""
+    """False for the surplus entries of a row that has fewer than n positions to query."""
     noise: Tokens
-    """Tokens that replace hidden ones."""
+    """A random token for each position, which replaces the token if that is hidden."""
 
 
 def draw_queries(
     model: Backbone, batch: Batch, queries: int, generator: torch.Generator, device: torch.device
 ) -> QueriedBatch:
-    """Draw the queried positions among those that count, without replacement."""
+    """Draw the queried positions of a batch, without replacement, and the tokens that hide others.
+
+    A classifier that reads one position is queried there. Other models are queried at positions
+    that count in the loss.
+
+    Args:
+        model: The trained model.
+        batch: The batch.
+        queries: Positions to draw in each row; fewer if the row has fewer.
+        generator: Draws positions and tokens.
+        device: The device of the tensors that are returned.
+    """
     tokens, rows = batch.tokens, batch.tokens.flatten(0, 1)
     real = torch.ones_like(rows, dtype=torch.bool)
     if batch.keep is not None:
@@ -41,17 +55,18 @@ def draw_queries(
         positions = torch.arange(rows.shape[1]).mul(real).amax(dim=1, keepdim=True)
         counts = real.any(dim=1, keepdim=True)
     else:
-        judged = real
+        eligible = real
         if not model.per_token and model.config.pooling == Pooling.mean_all:
-            judged = torch.ones_like(real)
+            eligible = torch.ones_like(real)
         if model.per_token and batch.weight is not None:
-            judged = judged & (batch.weight > 0)
-        drawn = torch.rand(judged.shape, generator=generator).masked_fill(~judged, -1.0)
-        best = drawn.topk(min(queries, judged.shape[1]), dim=1)
-        positions, counts = best.indices + model.has_cls, best.values >= 0
-    pool = rows[real]
-    picks = torch.randint(len(pool), (tokens.numel(),), generator=generator)
-    noise = pool[picks].view_as(tokens)
+            eligible = eligible & (batch.weight > 0)
+        # The positions with the largest random numbers are a draw without replacement.
+        priority = torch.rand(eligible.shape, generator=generator).masked_fill(~eligible, -1.0)
+        largest = priority.topk(min(queries, eligible.shape[1]), dim=1)
+        positions, counts = largest.indices + model.has_cls, largest.values >= 0
+    real_tokens = rows[real]
+    picks = torch.randint(len(real_tokens), (tokens.numel(),), generator=generator)
+    noise = real_tokens[picks].view_as(tokens)
     keep = None if batch.keep is None else batch.keep.to(device)
     return QueriedBatch(
         tokens.to(device), keep, positions.to(device), counts.to(device), noise.to(device)
@@ -59,25 +74,28 @@ def draw_queries(
 
 
 def counted_answers(model: Backbone, queried: QueriedBatch) -> Bool[Tensor, "b n"]:
-    """Return which answers count; for a classifier, one per example."""
+    """Return which of the queried answers count; a classifier has one answer for each example."""
     return queried.counts if model.per_token else queried.counts[: len(queried.tokens)]
 
 
 def top_classes(model: Backbone, queried: QueriedBatch) -> Int[Tensor, "b n"]:
-    """Return the top class at each queried position; for a classifier, one per example."""
+    """Return the class with the largest logit at each queried position.
+
+    A classifier has one answer for each example, so n is 1.
+    """
     y = model.run(queried.tokens, queried.keep, None).x
     if not model.per_token:
         logits = model.classify(y, queried.keep, queried.tokens.shape[1])
         return logits.argmax(-1)[:, None]
     row = torch.arange(len(y), device=y.device)[:, None]
-    read: Tensor = cast(Any, model.head)(y[row, queried.queries])
-    return read.argmax(-1)
+    logits_at_queries: Tensor = cast(Any, model.head)(y[row, queried.queries])
+    return logits_at_queries.argmax(-1)
 
 
 def hidden_answers(model: Backbone, queried: QueriedBatch, distance: int) -> Int[Tensor, "b n"]:
-    """Return the answers after replacing all tokens farther than `distance`.
+    """Return the top classes when all tokens farther than `distance` from the query are replaced.
 
-    Padding stays padding, and positions stay what they are.
+    The model runs once for each of the n queries. Padding stays padding, and no token moves.
     """
     position = torch.arange(queried.tokens.shape[-1], device=queried.tokens.device) + model.has_cls
     shape = queried.tokens.shape
@@ -95,30 +113,33 @@ def hidden_answers(model: Backbone, queried: QueriedBatch, distance: int) -> Int
 
 
 def doublings(longest: int) -> list[int]:
-    """Return 0, 1, 2, 4, … below `longest`, and `longest`."""
+    """Return the distances 0, 1, 2, 4, … below `longest`, and then `longest`."""
     powers = [1 << power for power in range(longest.bit_length()) if 1 << power < longest]
     return sorted({0, *powers, longest})
 
 
 def least(shares: dict[int, float], stay: Callable[[int], float], keeps: float) -> int:
-    """Return the least distance at and beyond which at least `keeps` of the answers stay.
+    """Return the least distance from which on at least the fraction `keeps` of answers stays.
+
+    The tested distances are searched from the largest one down. Then bisection searches between
+    the last distance that suffices and the next smaller one, as if the fraction rose between them.
 
     Args:
-        shares: By distance, ascending; at the last one all answers stay.
-        stay: Gives the share at any distance between two of them, taken to rise there.
-        keeps: That share.
+        shares: Fraction of unchanged answers by distance, ascending; it is 1 at the last distance.
+        stay: Computes the fraction at any other distance.
+        keeps: The fraction of answers that must stay unchanged.
     """
     distances = list(shares)
-    high = len(distances) - 1
-    while high and shares[distances[high - 1]] >= keeps:
-        high -= 1
-    if not high:
+    number = len(distances) - 1
+    while number and shares[distances[number - 1]] >= keeps:
+        number -= 1
+    if not number:
         return distances[0]
-    below, enough = distances[high - 1], distances[high]
-    while enough - below > 1:
-        middle = (below + enough) // 2
+    too_small, sufficient = distances[number - 1], distances[number]
+    while sufficient - too_small > 1:
+        middle = (too_small + sufficient) // 2
         if stay(middle) >= keeps:
-            enough = middle
+            sufficient = middle
         else:
-            below = middle
-    return enough
+            too_small = middle
+    return sufficient

@@ -1,13 +1,12 @@
-"""Which tokens attend to each other in a mixer, found by running it, without its mask's formula.
+"""Which tokens attend to each other in a mixer; this is found by running it on random inputs.
 
-Where weights can be read, by head: the keys of a query with a weight, and for each how many keys of
-that query have exactly its weight. That is 1 where keys are distinguished, and more where a method
-sees them as a group, as H-Transformer's levels and pools do. Elsewhere, for a mixer as a whole:
-the tokens whose change moves the output, by the gradient of a direction of it; a token itself is
-then always among them, being the query.
+If attention weights can be read, there is one pattern for each head. It says which keys of a query
+have a weight above 0, and for each of them how many keys of the query have exactly the same weight.
+This number is 1 if a method distinguishes keys. It is larger if a method averages a group of keys,
+as the levels of H-Transformer do. Otherwise there is one pattern for the whole mixer. It says on
+which tokens an output depends, by the gradient; this always includes the token of the query.
 
-Inputs are random, so that equal weights mean one group; hashes, sorts and random blocks are those
-of one example.
+The pattern of a method with hashes, sorting or random blocks is that of one example.
 """
 
 from typing import Any, cast
@@ -21,16 +20,20 @@ from lra.models.mixer import Layout
 from lra.models.multi_head import Core
 
 EQUAL = 1e-9
-"""Two weights count as equal in float64 below this relative difference."""
+"""Two weights count as equal if their relative difference is smaller (in float64)."""
 NOTHING = 1e-13
-"""Fraction of the largest weight in a row; rounding leaves less where no attention goes."""
+"""A weight counts as 0 if it is smaller than this fraction of the largest one in its row; rounding
+errors are smaller."""
 
 
 def patterns(mixer: nn.Module, x: Float[Tensor, "1 l d"]) -> dict[str, Int[Tensor, "l s"]]:
-    """Return the pattern of each head, or of the mixer (`all`): 0 where a query attends to nothing.
+    """Return the pattern of each head by its number, or of the whole mixer under the name `all`.
+
+    Row q of a pattern has an entry for each key: 0 if query q does not attend to the key, otherwise
+    how many keys share its weight (1 in the pattern of a whole mixer).
 
     Args:
-        mixer: In evaluation mode and float64.
+        mixer: A mixer in evaluation mode, in float64.
         x: A random input.
     """
     module: Any = mixer
@@ -41,28 +44,34 @@ def patterns(mixer: nn.Module, x: Float[Tensor, "1 l d"]) -> dict[str, Int[Tenso
         if calls:
             with torch.no_grad():
                 pieces = [part for _, part in weights(cast(Core, core), calls[0])]
-            (every,) = torch.cat(pieces, dim=-1)
-            return {str(head): groups(matrix) for head, matrix in enumerate(every)}
+            (matrices,) = torch.cat(pieces, dim=-1)  # the batch has one example
+            return {str(head): groups(matrix) for head, matrix in enumerate(matrices)}
     return {"all": gradient_support(mixer, x)}
 
 
 def groups(matrix: Float[Tensor, "l s"]) -> Int[Tensor, "l s"]:
-    """Return how many keys of a row share the weight of each; 0 for a hidden key."""
+    """Return, for each key of a row, how many keys of the row have the same weight.
+
+    A key with weight 0 gets 0.
+    """
     size = matrix.abs()
-    seen = size > NOTHING * size.amax(-1, keepdim=True)
-    near = (matrix[:, :, None] - matrix[:, None]).abs() <= EQUAL * size[:, :, None]
-    return (near & seen[:, None]).sum(-1) * seen
+    attended = size > NOTHING * size.amax(-1, keepdim=True)
+    equal = (matrix[:, :, None] - matrix[:, None]).abs() <= EQUAL * size[:, :, None]
+    return (equal & attended[:, None]).sum(-1) * attended
 
 
 def gradient_support(mixer: nn.Module, x: Float[Tensor, "1 l d"]) -> Int[Tensor, "l s"]:
-    """Return 1 where an output depends on an input."""
+    """Return a matrix with 1 where output q depends on input j, and 0 elsewhere.
+
+    Output q is projected to one number, and the gradient of this number is taken.
+    """
     x = x.detach().requires_grad_()
     y = cast(Any, mixer)(x, Layout())
     direction = torch.linspace(0.5, 1.5, y.shape[-1], dtype=y.dtype, device=y.device)
     rows = []
     for answer in (y[0] * direction).sum(-1):
         (slope,) = torch.autograd.grad(answer, x, retain_graph=True, allow_unused=True)
-        moved = torch.zeros_like(x[0]) if slope is None else slope[0]
-        norms = moved.norm(dim=-1)
+        gradient = torch.zeros_like(x[0]) if slope is None else slope[0]
+        norms = gradient.norm(dim=-1)
         rows.append(norms > NOTHING * norms.amax().clamp(min=NOTHING))
     return torch.stack(rows).long()

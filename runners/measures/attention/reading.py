@@ -18,19 +18,19 @@ from lra.tasks.task import Batch
 
 
 class KeptTokens(NamedTuple):
-    """Positions of the tokens in a batch; p sequences of an example are p rows."""
+    """The tokens of a batch, one row for each sequence; an example may have several sequences."""
 
     real: Bool[Tensor, "b l"]
     """False at padding."""
     tokens: Int[Tensor, "b l"] | None
-    """Their ids, -1 for a CLS vector; None where they are numbers."""
+    """Ids of the tokens, -1 for a CLS vector; None if the model reads real numbers."""
 
 
 class WeightReading(Protocol):
-    """A measure of attention weights, updated by every batch."""
+    """A measure of attention weights that is updated by every batch."""
 
     def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
-        """Take the weights of one layer."""
+        """Add the weights of one layer for one batch; `rows` says which positions are padding."""
         ...
 
     def measurements(self) -> Iterator[Measurement]:
@@ -39,24 +39,26 @@ class WeightReading(Protocol):
 
 
 class PassedBatch(NamedTuple):
-    """The records of one batch, by layer."""
+    """What was recorded while a model read one batch, by layer."""
 
     weights: dict[int, Float[Tensor, "b h l s"]]
+    """Attention weights of l queries on s keys."""
     kernels: dict[int, tuple[int, Tensor]]
-    """Taps before that of the token itself, and kernels, [h t] or [b h l t]."""
+    """For each convolution: how many taps precede the tap of the current token, and its kernels:
+    [h t] for learned kernels, [b h l t] for kernels that are predicted from the tokens."""
     rows: KeptTokens
 
 
 def pass_batch(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> PassedBatch:
-    """Run one batch, and return its records.
+    """Run a model on one batch, and return its attention weights and kernels.
 
     Args:
-        model: In evaluation mode; the batch is on its device.
-        cores: Whose weights are read, by layer. A core that is handed more than queries, keys and
-            values is left out.
-        batch: Examples.
+        model: A model in evaluation mode.
+        cores: The attention functions to read, by layer. A function that has more inputs than
+            queries, keys and values is skipped.
+        batch: Examples, on the device of the model.
     """
-    with recorded_calls(cores) as calls, _recorded(model) as (layouts, kernels):
+    with recorded_calls(cores) as calls, _record_kernels(model) as (layouts, kernels):
         model.run(batch.tokens, batch.keep, None)
     matrices = {
         layer: torch.cat([part for _, part in weights(cast(Core, cores[layer]), call)], -1).double()
@@ -72,25 +74,31 @@ def pass_batch(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> Pa
 
 
 @contextmanager
-def _recorded(model: Backbone) -> Iterator[tuple[list[Layout], dict[int, tuple[int, Tensor]]]]:
-    """Record the layout that the stack receives, and the kernels of each layer's convolution."""
+def _record_kernels(
+    model: Backbone,
+) -> Iterator[tuple[list[Layout], dict[int, tuple[int, Tensor]]]]:
+    """Record the layout that the stack receives, and the kernels of each layer's convolution.
+
+    Both are filled when the model runs inside the `with` block. See `PassedBatch.kernels`.
+    """
     layouts: list[Layout] = []
     kernels: dict[int, tuple[int, Tensor]] = {}
 
-    def before(_: nn.Module, inputs: tuple[Flow, Layout]) -> None:
-        layouts.append(inputs[1])
+    def record_layout(_: nn.Module, inputs: tuple[Flow, Layout]) -> None:
+        _flow, layout = inputs
+        layouts.append(layout)
 
-    def recorder(layer: int, left: int) -> Callable[[nn.Module, Any, Tensor], None]:
-        def hook(_: nn.Module, __: Any, taps: Tensor) -> None:
+    def kernel_recorder(layer: int, left: int) -> Callable[[nn.Module, Any, Tensor], None]:
+        def record_kernel(_: nn.Module, __: Any, taps: Tensor) -> None:
             kernels[layer] = left, taps.detach()
 
-        return hook
+        return record_kernel
 
-    handles = [model.stack.register_forward_pre_hook(before)]
+    handles = [model.stack.register_forward_pre_hook(record_layout)]
     for layer, block in enumerate(cast(Any, model.stack).blocks):
         for part in block.modules():
             if isinstance(part, TapSoftmax):
-                handles.append(part.register_forward_hook(recorder(layer, part.left)))
+                handles.append(part.register_forward_hook(kernel_recorder(layer, part.left)))
     try:
         yield layouts, kernels
     finally:

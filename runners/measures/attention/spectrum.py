@@ -1,13 +1,13 @@
-"""How close attention is to low rank: its matrices, and the maps of its scores.
+"""How close attention is to low rank: its matrices, and the products of its projections.
 
-    spectrum      sum_{i <= k} s_i / sum_i s_i        s: singular values of a matrix of weights
-    projections   sum_{i <= k} s_i^2 / sum_i s_i^2    s: of W_Q W_K^T, of one head, and of all
-                                                      heads concatenated
+    spectrum      sum_{i <= k} s_i / sum_i s_i        s: singular values of an attention matrix
+    projections   sum_{i <= k} s_i^2 / sum_i s_i^2    s: singular values of W_Q W_K^T, for one head
+                                                      and for all heads concatenated
 
-The first, a mean over examples, is that of figure 1 of Wang et al. 2020, arXiv:2006.04768
-(Linformer), who look at k = n / 4. The second is that of figure 1 of Cordonnier et al. 2020,
-arXiv:2006.16362: W_Q of one head is [d, k], of all heads concatenated [d, h k], so that the
-second product is the sum of those of the heads.
+The spectrum is a mean over examples, as in figure 1 of Wang et al. 2020, arXiv:2006.04768
+(Linformer), who report k = n / 4. The projections are as in figure 1 of Cordonnier et al. 2020,
+arXiv:2006.16362. W_Q of one head is [d, k], and of all heads concatenated [d, h k], so the product
+for all heads is the sum of the products of the heads.
 """
 
 from collections.abc import Iterator
@@ -23,25 +23,27 @@ from lra.runners.measures.attention.reading import KeptTokens
 from lra.runners.records import Measurement
 
 POINTS = 64
-"""Fractions of all singular values at which a spectrum is stored."""
+"""A spectrum is stored at so many points: the largest 1/64, 2/64, … of all singular values."""
 QUARTER = POINTS // 4
+"""Number of the point for the largest quarter of all singular values."""
 
 
 class Spectrum:
-    """Means over examples of cumulated singular values."""
+    """Cumulated singular values of attention matrices, averaged over the added examples."""
 
     def __init__(self) -> None:
         self.sums: dict[int, Tensor] = {}
         self.examples: dict[int, int] = {}
 
     def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
-        """Add the weights of one layer; padding is excluded from a matrix."""
+        """Add the weights of one layer for one batch; padding is cut from each matrix."""
         for matrices, real in zip(weights, rows.real, strict=True):
             values = torch.linalg.svdvals(matrices[:, real][:, :, real])
             shares = (values.cumsum(-1) / values.sum(-1, keepdim=True)).cpu()
             count = shares.shape[-1]
-            ends = [-(-count * point // POINTS) - 1 for point in range(1, POINTS + 1)]
-            self.sums[layer] = self.sums.get(layer, 0) + shares[:, ends]
+            # Matrices differ in size, so curves are added at equal fractions of their sizes.
+            indices = [-(-count * point // POINTS) - 1 for point in range(1, POINTS + 1)]
+            self.sums[layer] = self.sums.get(layer, 0) + shares[:, indices]
             self.examples[layer] = self.examples.get(layer, 0) + 1
 
     def measurements(self) -> Iterator[Measurement]:
@@ -57,18 +59,19 @@ class Spectrum:
 
 
 class Energies(NamedTuple):
-    """Captured energy of key-query products by the number of dimensions."""
+    """Fraction of the squared singular values of W_Q W_K^T in the first 1, 2, … dimensions."""
 
     heads: Float[Tensor, "h k"]
+    """The fractions of each head."""
     together: Float[Tensor, " m"]
-    """Of all heads concatenated, m the smaller of d and h k."""
+    """The fractions for all heads concatenated; m is the smaller of d and h k."""
 
 
 def energies(mixer: nn.Module) -> Energies | None:
-    """Return the energies of a mixer's attention; None if it lacks two projections of this kind.
+    """Return the energies of the product W_Q W_K^T of each head of a mixer, and of all heads.
 
-    The products are read off what the attention makes of unit vectors at position 0, less what it
-    makes of zeros, which is due to biases and positions.
+    None is returned if the mixer has no linear maps to queries and keys. The maps are read from the
+    queries and keys of unit vectors at position 0, minus those of zeros, so that biases cancel.
     """
     attention = attention_of(mixer)
     queries, keys = (getattr(attention, name, None) for name in ("q_proj", "k_proj"))
@@ -87,19 +90,26 @@ def energies(mixer: nn.Module) -> Energies | None:
         )
     w_k = w_k.repeat_interleave(len(w_q) // len(w_k), dim=0)
     products = w_q @ w_k.mT
-    few = min(attention.key_width, width)
-    whole = min(len(w_q) * attention.key_width, width)
-    return Energies(_energy(products)[:, :few].cpu(), _energy(products.sum(0))[:whole].cpu())
+    head_rank = min(attention.key_width, width)
+    joint_rank = min(len(w_q) * attention.key_width, width)
+    return Energies(
+        _compute_energy(products)[:, :head_rank].cpu(),
+        _compute_energy(products.sum(0))[:joint_rank].cpu(),
+    )
 
 
-def _energy(matrix: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n d"]:
+def _compute_energy(matrix: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n d"]:
+    """Return sum_{i <= k} s_i^2 / sum_i s_i^2 for k = 1 … d, with the singular values s."""
     squares = torch.linalg.svdvals(matrix).square()
     shares: Tensor = squares.cumsum(-1) / squares.sum(-1, keepdim=True)
     return shares.clamp(0, 1)
 
 
 def projection_rows(mixers: dict[int, nn.Module]) -> Iterator[Measurement]:
-    """Yield the energy curves of each layer that has them."""
+    """Yield the energy curve of each head and of all heads (`all`), for layers that have one.
+
+    The value of a row is the energy in a quarter of the dimensions; its samples are the curve.
+    """
     for layer, mixer in mixers.items():
         curves = energies(mixer)
         if curves is None:

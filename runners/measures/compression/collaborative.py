@@ -1,4 +1,4 @@
-"""Layers of shared heads with the weights of trained ones."""
+"""Replace softmax attention by attention with shared heads, with weights from the trained heads."""
 
 import torch
 from torch import nn
@@ -16,15 +16,25 @@ SOFTMAX = (SoftmaxAttention, SDPA)
 
 
 def with_shared_heads(model: Backbone, share: float) -> dict[int, tuple[int, float]]:
-    """Put `collaborative` in the place of a model's softmax attention: see `share_heads`."""
-    return share_heads(model, share, _layer, families=SOFTMAX)
+    """Replace the softmax attention of a model by `collaborative` attention.
+
+    `share_heads` describes the argument `share` and the rank and error that are returned by layer.
+    """
+    return share_heads(model, share, _build_layer, families=SOFTMAX)
 
 
 @torch.no_grad()
-def _layer(site: Site, scores: SharedScores, trained: MultiHead) -> nn.Module:
+def _build_layer(site: Site, scores: SharedScores, trained: MultiHead) -> nn.Module:
+    """Return a collaborative layer that computes the decomposed scores of a trained one.
+
+    Args:
+        site: facts about the place of the layer in the model, such as its width.
+        scores: shared query and key projections of all heads, in float64.
+        trained: the softmax layer, whose value and output projections are copied.
+    """
     rank = len(scores.queries)
     layer = CollaborativeAttention(site, key_width=rank, mixing=MixingStart.ones)
-    layer.double()  # as the factors are
+    layer.double()  # `scores` are in float64
     scaled = SharedHeads(*scores[:4]).scaled(scores.head_width)
     layer.q_proj.weight.copy_(scaled.queries)
     layer.k_proj.weight.copy_(scaled.keys)

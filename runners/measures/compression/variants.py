@@ -1,7 +1,7 @@
 """Measurements of a compressed model: its scores, file, numbers, operations and time.
 
-Every variant is compared with the uncompressed model of its cell: both are timed in turns, on the
-same batch. The file is written, read back and compared bit by bit before its size counts.
+Every variant is compared with the uncompressed model of its run: both are timed interleaved, on the
+same batch. A file of weights is written, read back and compared bit by bit before its size counts.
 """
 
 import tempfile
@@ -33,26 +33,26 @@ VARIANT, WHOLE = "variant", "whole"
 
 @dataclass(frozen=True, kw_only=True)
 class CompressedModel:
-    """A model after a compression."""
+    """A model after compression."""
 
     model: Backbone
     labels: Mapping[str, str]
-    """Labels of its rows: the method, and the amount."""
+    """Labels of its rows: the method and the amount of compression."""
 
 
 class VariantMeasurement:
-    """Measures variants of one model.
+    """Measures compressed variants of one model.
 
     Args:
         whole: The uncompressed model.
-        task: Prepared.
-        facts: What the task tells the models.
-        splits: Whose scores are taken.
-        sequences: Of the batch that is timed.
-        evaluation_batch: Examples that are judged at once.
+        task: The task, with prepared data.
+        facts: The facts of the task that random inputs need, such as the vocabulary.
+        splits: Splits on which models are scored.
+        sequences: Sequences in the timed batch.
+        evaluation_batch: Examples in a batch of the evaluation.
         timing: How many calls are timed.
-        hardware: Where, and how precisely.
-        seed: Of the inputs that are timed.
+        hardware: The device, and the number format of computations.
+        seed: Seed of the timed inputs.
     """
 
     def __init__(
@@ -80,19 +80,20 @@ class VariantMeasurement:
         model = variant.model.to(self.device).eval()
         labels = dict(variant.labels)
         with phase_prefix(" ".join(labels.values())):
-            yield from self._scores(model, labels)
+            yield from self._measure_scores(model, labels)
             yield from file_sizes(model, labels)
-            numbers, others = numbers_of(model)
+            parameters, nonzero = numbers_of(model)
             for metric, value in (
-                ("parameters", numbers),
-                ("nonzero_parameters", others),
-                ("flops", count_operations(lambda: self._pass(model))),
+                ("parameters", parameters),
+                ("nonzero_parameters", nonzero),
+                ("flops", count_operations(lambda: self._run_pass(model))),
                 ("batch_size", self.sequences),
             ):
                 yield Measurement(metric=metric, value=float(value), labels=labels)
-            yield from self._times(model, labels)
+            yield from self._measure_times(model, labels)
 
-    def _scores(self, model: Backbone, labels: dict[str, str]) -> Iterator[Measurement]:
+    def _measure_scores(self, model: Backbone, labels: dict[str, str]) -> Iterator[Measurement]:
+        """Yield the scores on each split, without those of parts of a split."""
         for split in self.splits:
             with autocast(self.hardware):
                 scores = evaluate(
@@ -102,15 +103,16 @@ class VariantMeasurement:
                 if "part" not in row.labels:
                     yield row
 
-    def _pass(self, model: Backbone) -> Tensor:
+    def _run_pass(self, model: Backbone) -> Tensor:
         with torch.inference_mode(), autocast(self.hardware):
             nll: Tensor = model(*self.inputs).nll
             return nll
 
-    def _times(self, model: Backbone, labels: dict[str, str]) -> Iterator[Measurement]:
+    def _measure_times(self, model: Backbone, labels: dict[str, str]) -> Iterator[Measurement]:
+        """Time `model` interleaved with the uncompressed model; yield both times and ratios."""
         phase("timing")
         whole = self.whole.to(self.device).eval()
-        calls = {VARIANT: lambda: self._pass(model), WHOLE: lambda: self._pass(whole)}
+        calls = {VARIANT: lambda: self._run_pass(model), WHOLE: lambda: self._run_pass(whole)}
         slowest = max(self.timing.warm(call, self.device) for call in calls.values())
         rounds = self.timing.rounds(slowest)
         watched = in_turns(calls, Watch(self.device), rounds, repeat_s=self.timing.repeat_limit_s)
@@ -126,10 +128,12 @@ class VariantMeasurement:
 
 
 def file_sizes(model: Backbone, labels: Mapping[str, str]) -> Iterator[Measurement]:
-    """Yield the bytes of the files that hold a model, dense and without its zeros.
+    """Yield the sizes in bytes of two files with the weights of a model.
+
+    One file stores all weights (`dense`), the other one only those that are not 0 (`sparse`).
 
     Raises:
-        RuntimeError: What was read is not what was written.
+        RuntimeError: A tensor that was read back differs from the tensor that was written.
     """
     state = plain_state(model)
     with tempfile.TemporaryDirectory(prefix="lra-compress-") as folder:
@@ -140,14 +144,19 @@ def file_sizes(model: Backbone, labels: Mapping[str, str]) -> Iterator[Measureme
             for name, value in state.items():
                 if not torch.equal(restored[name], value.cpu()):
                     raise RuntimeError(
-                        f"{name} differs after it was saved to its {storage} file and loaded again"
+                        f"tensor {name} changed when it was saved to a {storage} file and loaded "
+                        "again"
                     )
             row_labels = {**labels, "storage": storage}
             yield Measurement(metric="disk_bytes", value=float(size), labels=row_labels)
 
 
 def plain_state(model: Backbone) -> dict[str, Tensor]:
-    """Return a model's state in plain tensors: a tensor with parts gives its parts."""
+    """Return the weights and buffers of a model as plain tensors, by name.
+
+    A tensor subclass that consists of several tensors, such as an 8-bit weight, gives each of its
+    parts as `name.part`.
+    """
     tensors: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
         parts = value.__tensor_flatten__()[0] if hasattr(value, "__tensor_flatten__") else ()
@@ -156,11 +165,15 @@ def plain_state(model: Backbone) -> dict[str, Tensor]:
 
 
 def numbers_of(model: Backbone) -> tuple[int, int]:
-    """Return how many numbers a model has, and how many are not 0; 8-bit codes all count."""
+    """Return how many parameters a model has, and how many of them are not 0.
+
+    All parameters of 8-bit weights count as not 0.
+    """
     tensors = [*model.parameters()]
     zeros = sum(
         int((value == 0).sum())
         for value in tensors
         if not hasattr(value, "__tensor_flatten__") and value.is_floating_point()
     )
-    return (numbers := sum(value.numel() for value in tensors)), numbers - zeros
+    total = sum(value.numel() for value in tensors)
+    return total, total - zeros

@@ -174,7 +174,7 @@ def test_similarity_needs_heads_to_correlate_over():
     reading = AminoAcids()
     tokens = torch.arange(20)[None] + 4
     reading.add(0, random_weights(1, 2, 20, 20), KeptTokens(tokens > 0, tokens))
-    with pytest.raises(Unsupported, match=r"got 2 in all layers, wanted 3 or more"):
+    with pytest.raises(Unsupported, match=r"the model has 2 heads in all layers, but 3 are needed"):
         list(reading.measurements())
 
 

@@ -139,9 +139,7 @@ def test_an_empty_memory_is_not_judged():
 
 def test_models_and_tasks_without_a_memory_are_refused():
     config = AttentionMass()
-    with pytest.raises(
-        Unsupported, match="SoftmaxAttention: there is no memory of earlier segments"
-    ):
+    with pytest.raises(Unsupported, match="SoftmaxAttention has no memory of earlier segments"):
         list(attention_mass(model_of(SoftmaxAttention), task_of(), config=config, hardware=CPU))
     plain = task_of(regime=Regime.non_overlapping, memory=0, contiguous=False)
     with pytest.raises(Unsupported, match="this task has no memory"):

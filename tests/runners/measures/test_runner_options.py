@@ -116,7 +116,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"split": "tset"}, "got 'tset'; wanted one of train"),
         ({"examples": 0}, "examples must be at least 1: got 0"),
         ({"queries": 0}, "queries must be at least 1: got 0"),
-        ({"keeps": 1.5}, "keeps are fractions above 0 and at most 1: got"),
+        ({"keeps": 1.5}, "keeps must be above 0 and at most 1: got"),
     ],
     TrainConfig: [
         ({"evaluate_splits": ["tset"]}, "got 'tset'; wanted one or more of validation, test"),

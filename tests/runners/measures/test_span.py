@@ -255,7 +255,7 @@ def test_a_state_along_time_is_refused() -> None:
     class Remembering(Tiny):
         spec = replace(SPEC, memory=5)
 
-    with pytest.raises(Unsupported, match="with a memory of 5 tokens, answers depend on"):
+    with pytest.raises(Unsupported, match="the model remembers 5 tokens before the window"):
         spans(model_of(SoftmaxAttention), of=Remembering())
 
 
