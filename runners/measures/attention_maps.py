@@ -1,13 +1,13 @@
 """What the attention weights, the projections and the kernels of a trained model look like.
 
-    locality      how far and how widely each head attends, and each layer's average map
-    spectrum      how few singular values hold a matrix of weights
-    projections   how few dimensions hold the key-query products, of a head and of all heads
-    kernels       what convolutions of a layer convolve with
-    similarity    which amino acids attention treats alike, next to BLOSUM62
+    locality      how far and how widely each head attends, and the average map of each layer
+    spectrum      how few singular values make up most of an attention matrix
+    projections   how few dimensions make up most of the key-query products of heads
+    kernels       the kernels of convolutions
+    similarity    which amino acids get similar attention, compared with BLOSUM62
 
-The measures are defined in `lra.runners.measures.attention`; the page "What
-attention looks like" of the documentation says whose figures they are.
+The measures are defined in `lra.runners.measures.attention`; the page "What attention looks like"
+of the documentation names the papers that use them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ from lra.tasks.task import SPLITS, Task
 
 
 class MapMeasure(StrEnum):
-    """What is measured."""
+    """A property of attention that is measured."""
 
     locality = auto()
     spectrum = auto()
@@ -56,20 +56,20 @@ METRIC = {
     MapMeasure.kernels: "kernel_weight",
     MapMeasure.similarity: "substitution_correlation",
 }
-"""Metric of the row that says why a number is missing."""
+"""Metric of the row which says why a measure has no number."""
 LACKING = {
-    MapMeasure.projections: "no layer has one projection to queries and one to keys",
-    MapMeasure.kernels: "no layer has a convolution whose kernels are normalised",
-    MapMeasure.similarity: "similarity compares amino acids: got the task {task}; choose "
-    "task=proteins or task=proteins_masked",
+    MapMeasure.projections: "the model has no layer with one linear map to queries and one to keys",
+    MapMeasure.kernels: "the model has no layer with a convolution that normalises its kernels",
+    MapMeasure.similarity: "the measure similarity compares amino acids, but task={task} has none; "
+    "choose task=proteins or task=proteins_masked",
 }
-"""Why a measure finds nothing, although weights can be read."""
+"""Why a measure has no number although weights can be read."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class AttentionMaps(TrainedRunner):
-    """What is measured, on how many examples."""
+    """What is measured, and on how many examples."""
 
     outcome: ClassVar[str] = "attention_distance"
 
@@ -78,19 +78,19 @@ class AttentionMaps(TrainedRunner):
     )
     split: str = "validation"
     examples: int = 32
-    """Examples: the first ones of the split."""
+    """How many examples are read: the first ones of the split."""
     batch_size: int = 4
     within: list[int] = field(default_factory=lambda: [1, 5, 15])
-    """Locality: distances to each side of a token."""
+    """For locality: distances from a token within which its attention is summed."""
     map_cells: int = 32
-    """Locality: most squares of the average map along each side."""
+    """For locality: the average map has at most so many squares along each side."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
         if not self.measures or len(set(self.measures)) < len(self.measures):
             raise ValueError(
                 f"measures: got {[str(m) for m in self.measures]}; wanted one or more of "
-                f"{', '.join(MapMeasure)}, each named once"
+                f"{', '.join(MapMeasure)}, none of them twice"
             )
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
@@ -102,124 +102,124 @@ class AttentionMaps(TrainedRunner):
             )
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the passes over the examples; reading the weights takes as long again."""
+        """Return the passes over the examples; reading weights takes about as long as a pass."""
         return [
             Passes(2 * self.examples / self.batch_size, self.batch_size, work.task.spec.max_length,
                    False)
         ]  # fmt: skip
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield the rows of every measure, or the reason why there are none."""
+        """Yield the rows of every measure, or a row with the reason why it has none."""
         model, origins = self.model_of(work)
         yield from origins
         yield from attention_maps(model, work.task, config=self, hardware=work.hardware)
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return means over layers and heads."""
+        """Return the mean of each measure over layers and heads."""
         titles = {
             "attention_distance": "distance",
-            "singular_value_share": "of singular values in a quarter",
-            "projection_energy": "of energy in a quarter",
+            "singular_value_share": "largest quarter of singular values",
+            "projection_energy": "energy in a quarter of dimensions",
             "substitution_correlation": "correlation with the substitution matrix",
         }
-        words = []
+        parts = []
         for metric, title in titles.items():
             values = [r.value for r in rows if r.metric == metric and r.value is not None]
             if values:
-                words.append(f"{title} {sum(values) / len(values):.3g}")
-        return ", ".join(words)
+                parts.append(f"{title} {sum(values) / len(values):.3g}")
+        return ", ".join(parts)
 
 
 def attention_maps(
     model: Backbone, task: Task, *, config: AttentionMaps, hardware: HardwareProfile
 ) -> Iterator[Measurement]:
-    """Read a trained model, and yield rows.
+    """Read the weights of a trained model on examples, and yield the rows of each measure.
 
     Args:
-        model: Trained.
-        task: Prepared.
-        config: What is read.
+        model: A trained model.
+        task: The task, with prepared data.
+        config: Which measures, and on how many examples.
         hardware: The device, and the number format of computations.
 
     Raises:
-        Unsupported: The stack has no layers of mixers, or a state is carried along time.
+        Unsupported: The stack has no layers, or the model has a memory of earlier windows.
     """
     if task.spec.memory:
         raise Unsupported(
-            f"a memory of {task.spec.memory} tokens precedes each window: to read attention "
-            "maps, set task.regime=non_overlapping, task.memory=0"
+            f"the model remembers {task.spec.memory} tokens before each window: to read attention "
+            "maps, set task.regime=non_overlapping task.memory=0"
         )
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
     cores, reasons = readable(model.stack)
     mixers = {n: cast(Any, b).mixer for n, b in enumerate(cast(Any, model.stack).blocks)}
-    readings, kernels = _readings(config, model, task), Kernels()
-    examples, seen = 0, set[int]()
+    readings, kernels = _choose_readings(config, model, task), Kernels()
+    examples, read_layers = 0, set[int]()
     batches = task.batches(config.split, batch_size=config.batch_size, seed=0)
     with torch.no_grad(), autocast(hardware):
         for batch in first_of(batches, config.examples):
             so_far("reading", examples, config.examples, "example")
             record = pass_batch(model, cores if readings else {}, to_device(batch, device))
             examples += len(batch.tokens)
-            seen |= record.weights.keys()
+            read_layers |= record.weights.keys()
             for layer, weights in record.weights.items():
                 for reading in readings.values():
                     reading.add(layer, weights, record.rows)
             for layer, (left, taps) in record.kernels.items():
                 kernels.add(layer, left, taps, record.rows)
-    for layer in cores.keys() - seen:
+    for layer in cores.keys() - read_layers:
         reasons[layer] = (
-            f"{family(cores[layer])} needs more inputs than queries, keys and values, so its "
-            "weights cannot be read by passing unit vectors as values: choose another family"
+            f"{family(cores[layer])} needs further inputs besides queries, keys and values, so lra "
+            "cannot read its attention weights: choose another family"
         )
     sources: dict[MapMeasure, Callable[[], Iterator[Measurement]]] = {
         MapMeasure.projections: lambda: projection_rows(mixers),
         MapMeasure.kernels: kernels.measurements,
-        **{measure: reading.measurements for measure, reading in readings.items() if seen},
+        **{measure: reading.measurements for measure, reading in readings.items() if read_layers},
     }
     for measure in config.measures:
         labels = {"split": config.split, "examples": str(examples), "measure": str(measure)}
         if measure in readings:
-            yield from _refused(measure, reasons, len(mixers), labels)
+            yield from _explain_layers(measure, reasons, len(mixers), labels)
         count = 0
         try:
             for row in sources.get(measure, lambda: iter(()))():
                 count += 1
                 yield replace(row, labels={**row.labels, **labels})
         except Unsupported as error:
-            yield _bad(measure, str(error), labels)
+            yield _failure_row(measure, str(error), labels)
             continue
         if not count and measure not in readings:
-            yield _bad(measure, LACKING[measure].format(task=task.spec.name), labels)
+            yield _failure_row(measure, LACKING[measure].format(task=task.spec.name), labels)
 
 
-def _readings(
+def _choose_readings(
     config: AttentionMaps, model: Backbone, task: Task
 ) -> dict[MapMeasure, WeightReading]:
-    """Return what reads weights, of the chosen measures that the task allows."""
+    """Return the chosen measures of attention weights that the task allows."""
     longest = model.facts.max_length + model.has_cls
-    every: dict[MapMeasure, WeightReading] = {
+    available: dict[MapMeasure, WeightReading] = {
         MapMeasure.locality: Locality(config.within, config.map_cells, longest),
         MapMeasure.spectrum: Spectrum(),
     }
     if isinstance(task, Proteins):
-        every[MapMeasure.similarity] = AminoAcids()
-    return {measure: every[measure] for measure in config.measures if measure in every}
+        available[MapMeasure.similarity] = AminoAcids()
+    return {measure: available[measure] for measure in config.measures if measure in available}
 
 
-def _refused(
+def _explain_layers(
     measure: MapMeasure, reasons: dict[int, str], layers: int, labels: dict[str, str]
 ) -> Iterator[Measurement]:
-    """Yield why weights cannot be read: of every layer, or of the whole model where it is one."""
+    """Yield a row for each layer in `reasons`, or one row if all layers have the same reason."""
     if len(reasons) == layers and len(set(reasons.values())) == 1:
-        yield _bad(measure, reasons[0], labels)
+        yield _failure_row(measure, reasons[0], labels)
         return
     for layer, reason in sorted(reasons.items()):
-        yield _bad(measure, reason, labels | {"layer": str(layer)})
+        yield _failure_row(measure, reason, labels | {"layer": str(layer)})
 
 
-def _bad(measure: MapMeasure, reason: str, labels: dict[str, str]) -> Measurement:
+def _failure_row(measure: MapMeasure, reason: str, labels: dict[str, str]) -> Measurement:
     return Measurement(
         metric=METRIC[measure], status=Status.unsupported, reason=reason, labels=labels
     )

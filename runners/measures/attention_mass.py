@@ -1,12 +1,13 @@
 """How much attention each part of a memory gets, by age: compressed, remembered, and new tokens.
 
-A stream is read as in evaluation. Once the memories of every layer are full, the weights of each
-segment's queries on their keys are summed in equal buckets of keys, oldest first, of each region:
+A text is read as in evaluation. Its keys, oldest first, form three regions, and each region is
+divided into equal buckets:
 
     [ compressed memory | memory | segment ]
 
-as figure 2 of Rae et al. 2019, arXiv:1911.05507 shows them. The mean is over heads, queries and
-sequences; a sequence is one segment of one stream.
+Once the memories of all layers are full, the attention weights of the queries of each segment are
+summed over the keys of each bucket, as in figure 2 of Rae et al. 2019, arXiv:1911.05507. The mean
+is over heads, queries and sequences; a sequence is one segment of one text.
 """
 
 import math
@@ -41,17 +42,17 @@ ALL = "all"
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class AttentionMass(TrainedRunner):
-    """How much text is read, and how finely keys are divided."""
+    """How much text is read, and how many buckets each region of keys has."""
 
     outcome: ClassVar[str] = "attention_mass"
 
     split: str = "validation"
     segments: int = 64
-    """Segments of each stream, read with full memories."""
+    """How many segments of each text are read with full memories."""
     batch_size: int = 8
-    """Streams that the split is cut into."""
+    """The split is cut into so many texts, which are read in parallel."""
     buckets: int = 6
-    """Buckets of each region; sizes differ by one key at most."""
+    """Number of buckets of each region; their sizes differ by at most one key."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
@@ -64,7 +65,7 @@ class AttentionMass(TrainedRunner):
         task = work.task
         length = task.window(self.split) if isinstance(task, WindowedTask) else task.spec.max_length
         filling = remembered_tokens(work.backbone, task, training=False) / length
-        # Weights are read besides, by values as wide as there are keys.
+        # Reading the weights takes about as long as the pass itself.
         return [Passes(filling + 2 * self.segments, self.batch_size, length, False)]
 
     def run(self, work: Work) -> Iterator[Measurement]:
@@ -75,7 +76,7 @@ class AttentionMass(TrainedRunner):
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return the mass of each region."""
+        """Return the attention that each region gets, as a mean over all layers."""
         masses = [
             f"{row.labels['region']} {row.value:.3f}"
             for row in rows
@@ -88,16 +89,16 @@ class AttentionMass(TrainedRunner):
 def attention_mass(
     model: Backbone, task: Task, *, config: AttentionMass, hardware: HardwareProfile
 ) -> Iterator[Measurement]:
-    """Read streams until their memories are full, then yield rows.
+    """Read texts in segments, and yield the attention that each region and bucket of keys gets.
 
     Args:
-        model: Trained.
-        task: Prepared, with a memory.
-        config: What is read.
+        model: A trained model.
+        task: The task, with prepared data and a memory.
+        config: How much text is read.
         hardware: The device, and the number format of computations.
 
     Raises:
-        Unsupported: There is no memory of segments, or the split is too short to fill it.
+        Unsupported: The model has no memory of segments, or the split is too short to fill it.
     """
     mixers = recurrent_mixers(model.stack)
     if not task.spec.memory or not isinstance(task, WindowedTask):
@@ -129,25 +130,24 @@ def attention_mass(
             masses.clear()
     if not by_layer[min(by_layer)]:
         raise Unsupported(
-            f"the {config.split} split is too short for {config.batch_size} texts in parallel "
-            f"that each fill the memory: lower runner.batch_size, or the memory of {memory} "
-            "tokens (task.memory)"
+            f"the {config.split} split is too short: each of {config.batch_size} texts in parallel "
+            f"must fill a memory of {memory} tokens; lower runner.batch_size or task.memory"
         )
-    every = {str(layer): torch.cat(parts) for layer, parts in by_layer.items()}
-    if len({mass.shape for mass in every.values()}) == 1:
-        every[ALL] = torch.stack(list(every.values())).mean(0)
-    for name, mass in every.items():
+    masses_of = {str(layer): torch.cat(parts) for layer, parts in by_layer.items()}
+    if len({mass.shape for mass in masses_of.values()}) == 1:
+        masses_of[ALL] = torch.stack(list(masses_of.values())).mean(0)
+    for name, mass in masses_of.items():
         edges = regions(mass.shape[1], segment=window, memory=memory)
         yield from _mass_rows(mass, edges, name, config)
 
 
 def regions(keys: int, *, segment: int, memory: int) -> Mapping[str, tuple[int, int]]:
-    """Return the first and the last key (exclusive) of each region that has keys.
+    """Return the first key of each region and the key after its last one; skip empty regions.
 
     Args:
-        keys: Of all regions.
-        segment: Tokens of a segment, the last keys.
-        memory: Tokens of the memory before it, at most.
+        keys: Number of keys in all regions.
+        segment: Number of tokens of a segment, which are the last keys.
+        memory: Greatest number of tokens of the memory before the segment.
     """
     compressed = max(0, keys - segment - memory)
     edges = (0, compressed, keys - segment, keys)
@@ -164,12 +164,19 @@ def _mass_rows(
     layer: str,
     config: AttentionMass,
 ) -> Iterator[Measurement]:
-    """Yield mean and standard error of each bucket and region."""
+    """Yield the mean attention of each bucket and region, and its standard error.
+
+    Args:
+        mass: Attention of each sequence to each of the s keys, a mean over heads and queries.
+        edges: The keys of each region: see `regions`.
+        layer: Number of the layer, or `all`.
+        config: The split, and the number of buckets.
+    """
     labels = {"split": config.split, "layer": layer, "sequences": str(len(mass))}
     for region, (first, last) in edges.items():
         parts = np.array_split(np.arange(first, last), min(config.buckets, last - first))
-        named = {str(number): keys for number, keys in enumerate(parts, 1)}
-        for bucket, keys in {**named, ALL: np.arange(first, last)}.items():
+        buckets = {str(number): keys for number, keys in enumerate(parts, 1)}
+        for bucket, keys in {**buckets, ALL: np.arange(first, last)}.items():
             sums = mass[:, torch.from_numpy(keys)].sum(1)
             row_labels = {**labels, "region": region, "bucket": bucket, "keys": str(len(keys))}
             value = min(1.0, float(sums.mean()))

@@ -1,10 +1,10 @@
 """Compression of a trained model: how much quality it loses, and what it saves.
 
-A cell is one method with some amounts: heads removed by importance, weights pruned by magnitude,
-linear maps in 8 bits, heads on shared columns, a student with fewer layers. Each variant, and first
-the model as it was trained, has its scores, the bytes of its file, its numbers, its operations, and
-its time next to that of the uncompressed model. With `steps`, a copy of each variant is fine-tuned
-by the one training loop and measured again.
+A run uses one method with several amounts: it removes the least important heads, prunes small
+weights, stores linear maps in 8 bits, lets heads share queries and keys, or trains a student with
+fewer layers. The trained model and each compressed variant are scored; the size of their files,
+their parameters, operations and times are measured. With `steps` above 0, a copy of each variant is
+fine-tuned and measured again.
 """
 
 import copy
@@ -60,13 +60,13 @@ class CompressionMethod(StrEnum):
     """How the model is compressed."""
 
     heads = auto()
-    """Heads removed by importance (arXiv:1905.10650)."""
+    """The least important heads are removed (arXiv:1905.10650)."""
     magnitude = auto()
-    """Small weights set to zero (arXiv:1506.02626, arXiv:1710.01878)."""
+    """Small weights are set to 0 (arXiv:1506.02626, arXiv:1710.01878)."""
     int8 = auto()
-    """Linear maps in 8 bits."""
+    """Linear maps are stored in 8 bits."""
     shared_heads = auto()
-    """Queries and keys on columns that all heads share (arXiv:2006.16362)."""
+    """All heads share the columns of queries and keys (arXiv:2006.16362)."""
     distillation = auto()
     """A student with fewer layers (with `weights`: the run's new model) learns the answers of the
     trained model (arXiv:1503.02531)."""
@@ -81,7 +81,7 @@ USUAL = {
 }
 """Default amounts of the methods that have amounts."""
 TRAINED_ON = (CompressionMethod.distillation, CompressionMethod.unshare)
-"""Other methods whose models can be trained."""
+"""Methods without amounts that can train their models."""
 NEEDS = (
     Need("amounts", method=tuple(USUAL)),
     Need("steps", "learning_rate", method=(*USUAL, *TRAINED_ON)),
@@ -118,36 +118,39 @@ class Compress(Timing, TrainedRunner):
 
     method: CompressionMethod = CompressionMethod.heads
     amounts: list[float] | None = None
-    """Fractions of heads or weights to remove; None: the usual ones of the method, as far as every
-    layer keeps a head."""
+    """Fractions of heads or weights to remove; None: the usual fractions of the method, reduced so
+    that every layer keeps a head."""
     importance_examples: int = 256
     """Training examples on which importance is estimated before each removal."""
     scope: Scope = Scope.overall
     gradual: bool = False
-    """Whether sparsity rises over three quarters of the fine-tuning; False: it is full at once."""
+    """Whether sparsity rises during the first three quarters of fine-tuning; False: weights are
+    pruned before it."""
     prune_every: int = 10
-    """Steps between two choices of weights in gradual pruning."""
+    """Gradual pruning chooses the pruned weights again after so many steps."""
     form: Int8Form = Int8Form.weight_only
     student_layers: int | None = None
-    """Layers of the student, copied from the trained model; None: half of them."""
+    """How many layers of the trained model the student copies; None: half of them."""
     temperature: float = 2.0
-    """Temperature of both answers: see `lra.runners.training.distillation.DistillationLoss`."""
+    """Temperature by which the logits of teacher and student are divided: see
+    `lra.runners.training.distillation.DistillationLoss`."""
     taught_share: float = 0.5
-    """Weight of the teacher in the loss: 0 = labels alone, 1 = the teacher's answers alone."""
+    """Weight of the teacher in the loss: with 0 the student learns from labels alone, with 1 from
+    the teacher's answers alone."""
     hidden_weight: float = 0.0
-    """Weight of the distance between hidden states."""
+    """Weight in the loss of the distance between hidden states of student and teacher."""
     attention_weight: float = 0.0
-    """Weight of the divergence between attention weights."""
+    """Weight in the loss of the divergence between attention weights of student and teacher."""
     steps: int = 0
-    """Fine-tuning steps of a copy of each variant; 0: none, but a student trains as long as the
-    model."""
+    """How many steps a copy of each variant is fine-tuned; 0: variants are not fine-tuned, and a
+    student trains for as many steps as the model."""
     learning_rate: float = 3e-4
-    """Peak learning rate of fine-tuning. All else (and this, for a student with steps=0) is as in
-    training."""
+    """Peak learning rate of fine-tuning; a student with steps=0 uses that of the training. All
+    other options are those of the training."""
     evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
     evaluation_batch: int = 64
     batch_size: int = 8
-    """Sequences of the timed and counted pass, each as long as the task's longest."""
+    """Sequences in the timed batch; their length is the longest of the task."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
@@ -166,21 +169,22 @@ class Compress(Timing, TrainedRunner):
         for split in self.evaluate_splits:
             if split not in SPLITS[1:]:
                 raise ValueError(
-                    f"evaluate_splits: got {split!r}; wanted some of {', '.join(SPLITS[1:])}"
+                    f"evaluate_splits: got {split!r}; wanted a list of {', '.join(SPLITS[1:])}"
                 )
         self._check_amounts()
         _ = self.taught
 
     def check_packages(self) -> None:
-        """Refuse 8 bits if torchao is missing. Raises ValueError."""
+        """Raise ValueError if the method is `int8` and its package torchao is missing."""
         if self.method is CompressionMethod.int8 and find_spec("torchao") is None:
             raise ValueError(
-                "runner.method=int8: torchao is not installed: pip install 'lra[quantisation]'"
+                "runner.method=int8: this method needs torchao, which is not installed; type "
+                "pip install 'lra[quantisation]'"
             )
 
     @property
     def taught(self) -> DistillationLoss:
-        """What a student learns from its teacher."""
+        """Return the loss with which a student learns from its teacher."""
         return DistillationLoss(
             temperature=self.temperature,
             share=self.taught_share,
@@ -189,7 +193,7 @@ class Compress(Timing, TrainedRunner):
         )
 
     def _check_amounts(self) -> None:
-        """Refuse amounts that the method cannot remove. Raises ValueError."""
+        """Raise ValueError if the method cannot remove one of the amounts."""
         if self.amounts is None:
             return
         if not self.amounts or sorted(set(self.amounts)) != self.amounts:
@@ -204,21 +208,21 @@ class Compress(Timing, TrainedRunner):
             elif not 0 < share < 1:
                 raise ValueError(
                     "amounts of method=heads are fractions of all heads, above 0 and below 1: "
-                    f"got {share}; every layer needs one head, and model=identity is a model "
-                    "without heads"
+                    f"got {share}; every layer needs a head (to compare with a model without "
+                    "attention, use model=identity)"
                 )
 
     @property
     def shares(self) -> list[float]:
-        """The amounts, ascending."""
+        """Return the amounts of the method, ascending."""
         return self.amounts if self.amounts is not None else USUAL[self.method]
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield everything about the trained model and each of its variants.
+        """Yield the rows of the trained model and of each of its variants.
 
         Raises:
-            Unsupported: The method has nothing to act on in this model, or its library or
-                processor is not there.
+            Unsupported: The method cannot compress this model, or needs a library or processor
+                that is missing.
             ValueError: An amount leaves a layer without a head.
         """
         model, origins = self.model_of(work)
@@ -234,8 +238,8 @@ class Compress(Timing, TrainedRunner):
             hardware=work.hardware,
             seed=work.seed,
         )
-        named = {"method": self.method.value}
-        whole = CompressedModel(model=model, labels={**named, "amount": "0", STAGE: "trained"})
+        method = {"method": self.method.value}
+        whole = CompressedModel(model=model, labels={**method, "amount": "0", STAGE: "trained"})
         yield from measurement.rows(whole)
         if self.steps and self.method in USUAL:  # for comparison: fine-tuning without compression
             tuned = self.trained(copy_model(model), work)
@@ -245,14 +249,16 @@ class Compress(Timing, TrainedRunner):
             if isinstance(item, Measurement):
                 yield item
                 continue
-            variant = replace(item, labels={**named, **item.labels, STAGE: COMPRESSED})
+            variant = replace(item, labels={**method, **item.labels, STAGE: COMPRESSED})
             yield from measurement.rows(variant)
             for way, tuned in self.tuned(model, variant, work):  # `way` is "" if there is only one
                 labels = {**variant.labels, **({"way": way} if way else {}), STAGE: TUNED}
                 yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
 
     def model_of(self, work: Work) -> tuple[Backbone, Iterator[Measurement]]:
-        """Return the trained model; for distillation with `weights`, the teacher unchanged.
+        """Return the model that is compressed, and rows that say where its weights come from.
+
+        For distillation with `weights`, it is the named model itself: the teacher.
 
         Raises:
             Unsupported: The teacher was trained on another task.
@@ -261,13 +267,13 @@ class Compress(Timing, TrainedRunner):
             return super().model_of(work)
         if work.stored_task() != work.task.spec.name:
             raise Unsupported(
-                f"the teacher was trained on task={work.stored_task()}, and this run has "
-                f"task={work.task.spec.name}: name a training on this task in runner.weights"
+                f"the teacher was trained on task={work.stored_task()}, but this run has "
+                f"task={work.task.spec.name}: set runner.weights to a training on this task"
             )
         return work.stored(), iter(())
 
     def variants(self, model: Backbone, work: Work) -> Iterator[CompressedModel | Measurement]:
-        """Yield the models that the method makes."""
+        """Yield the compressed models of the method, and rows about the compression."""
         match self.method:
             case CompressionMethod.heads:
                 yield from without_heads(model, work.task, self, work.hardware)
@@ -282,25 +288,25 @@ class Compress(Timing, TrainedRunner):
             case CompressionMethod.distillation if self.weights is None:
                 yield with_fewer_layers(model, self)
             case CompressionMethod.distillation:
-                student, numbers = work.build(), [*model.parameters()]
-                share = 1 - sum(p.numel() for p in student.parameters()) / sum(
-                    p.numel() for p in numbers
+                student, teacher = work.build(), model
+                removed = 1 - sum(p.numel() for p in student.parameters()) / sum(
+                    p.numel() for p in teacher.parameters()
                 )
-                yield CompressedModel(model=student, labels={"amount": f"{share:.4g}"})
+                yield CompressedModel(model=student, labels={"amount": f"{removed:.4g}"})
 
     def tuned(
         self, whole: Backbone, item: CompressedModel, work: Work
     ) -> Iterator[tuple[str, Backbone]]:
-        """Yield fine-tuned models for a variant, each after the name of how it was trained.
+        """Yield the fine-tuned models of a variant, each with the name of its way of training.
 
         Args:
-            whole: The uncompressed model: the teacher of a student, and the start of gradual
+            whole: The uncompressed model: the teacher of a student, or the start of gradual
                 pruning.
             item: The variant, which is copied.
-            work: The cell.
+            work: The run.
 
         Yields:
-            A name, such as "taught", and the model. The name is "" if there is one way only.
+            A name, such as "taught", and a model. The name is "" if there is only one way.
         """
         if self.method is CompressionMethod.distillation:
             for way in ("labels alone", "taught"):
@@ -328,14 +334,15 @@ class Compress(Timing, TrainedRunner):
         judge: Callable[..., Outcome] | None = None,
         share: float | None = None,
     ) -> Backbone:
-        """Train a model in the one training loop, and return it.
+        """Train a model by the same loop as `runner=train`, and return it.
 
         Args:
-            model: Is trained in place.
-            work: The cell.
-            judge: Is called instead of the model on training batches; None: the model.
-            share: Fraction of the weights that stay zero, or become zero if pruning is gradual;
-                None: all weights are trained.
+            model: The model, which is trained in place.
+            work: The run.
+            judge: Function that is called on training batches instead of the model; None: the
+                model.
+            share: Fraction of the weights that stay 0, or become 0 if pruning is gradual; None:
+                all weights are trained.
         """
         if share is not None:
             steps = max(1, 3 * self.steps // 4) if self.gradual else 0
@@ -376,15 +383,16 @@ class Compress(Timing, TrainedRunner):
                 sizes[_amount_and_stage(row)] = row.value or 0.0
             elif row.metric == "accuracy" and row.labels.get("split") == "test":
                 scores[_amount_and_stage(row)] = row.value or 0.0
-        ends = [key for key in sizes if key in scores]
-        words = []
-        for key in (ends[0], ends[-1]) if len(ends) > 1 else ends:
+        models = [key for key in sizes if key in scores]
+        parts = []
+        for key in (models[0], models[-1]) if len(models) > 1 else models:
             name = " ".join(key)
-            words.append(f"{name}: accuracy {scores[key]:.3f}, {sizes[key] / 1024:,.0f} KiB")
-        return "; ".join(words)
+            parts.append(f"{name}: accuracy {scores[key]:.3f}, {sizes[key] / 1024:,.0f} KiB")
+        return "; ".join(parts)
 
 
 def _amount_and_stage(row: Measurement) -> tuple[str, ...]:
+    """Return the two labels that identify a model among the rows of a run."""
     return tuple(row.labels.get(name, "") for name in ("amount", STAGE))
 
 
@@ -400,13 +408,13 @@ def copy_model(model: Backbone) -> Backbone:
 def examples_of(
     task: Task, model: Backbone, number: int, hardware: HardwareProfile, *, batch_size: int
 ) -> Iterator[Examples]:
-    """Yield the first `number` examples of the training split, in its order of seed 0, in batches.
+    """Yield the first `number` examples of the training split (in the order of seed 0) in batches.
 
     Args:
-        task: Prepared.
-        model: Is moved to the device.
-        number: Examples; fewer if the split has fewer.
-        hardware: Its device gets the batches.
+        task: The task, with prepared data.
+        model: The model, which is moved to the device.
+        number: How many examples; fewer are yielded if the split has fewer.
+        hardware: The device of model and batches.
         batch_size: Most examples in a batch.
 
     Raises:
@@ -422,37 +430,37 @@ def examples_of(
         remaining -= len(batch.tokens)
         if remaining <= 0:
             return
-    if remaining == number:  # the split has given no batch at all
+    if remaining == number:  # the split has yielded no batch
         raise Unsupported(
-            f"the training split of {task.spec.name} is smaller than one batch of {rows}: lower "
-            "runner.evaluation_batch"
+            f"the training split of {task.spec.name} is smaller than one batch of {rows} "
+            "examples: lower runner.evaluation_batch"
         )
 
 
 def without_heads(
     model: Backbone, task: Task, config: Compress, hardware: HardwareProfile
 ) -> Iterator[CompressedModel | Measurement]:
-    """Yield models with fewer and fewer heads, and the importance that decided which ones.
+    """Yield models with fewer and fewer heads, and before them the importance of each head.
 
     Raises:
-        ValueError: A share leaves a layer without a head.
+        ValueError: An amount leaves a layer without a head.
     """
     pruned = copy_model(model)
     layers = attention_layers(pruned)
     total = sum(heads_of(mixer) for mixer in layers.values())
     removed = 0
-    for share in config.shares:
-        count = round(share * total)
-        if config.amounts is None:  # default amounts leave every layer a head; others are refused
+    for amount in config.shares:
+        count = round(amount * total)
+        if config.amounts is None:  # default amounts always leave each layer a head
             count = min(count, total - len(layers))
-        if count == removed:  # the same model as before: a small model has few heads
+        if count == removed:  # a small model has few heads, so this is the model before
             continue
         phase("importance of heads")
         examples = examples_of(
             task, pruned, config.importance_examples, hardware, batch_size=config.evaluation_batch
         )
         importance = head_importance(pruned, examples)
-        if not removed:  # the importance in the whole model; later ones are of pruned models
+        if not removed:  # only the importance in the whole model is reported
             yield from importance_rows(importance)
         remove_heads(pruned, least_important(importance, count - removed))
         removed = count
@@ -471,17 +479,17 @@ def importance_rows(importance: Mapping[int, torch.Tensor]) -> Iterator[Measurem
 
 
 def without_weights(model: Backbone, config: Compress) -> Iterator[CompressedModel]:
-    """Yield models without their smallest weights."""
-    for share in config.shares:
+    """Yield one model for each amount, with the smallest weights set to 0."""
+    for amount in config.shares:
         pruned = copy_model(model)
-        prune_weights(pruned, share, config.scope)
+        prune_weights(pruned, amount, config.scope)
         yield CompressedModel(
             model=pruned,
             labels={
-                "amount": f"{share:g}",
+                "amount": f"{amount:g}",
                 "sparsity": f"{share_of_zeros(pruned):.4f}",
                 "scope": config.scope.value,
-                "products": "dense",  # zeros are multiplied, too, so no time is saved
+                "products": "dense",  # zeros are multiplied like other numbers: no time is saved
             },
         )
 
@@ -489,12 +497,12 @@ def without_weights(model: Backbone, config: Compress) -> Iterator[CompressedMod
 def with_shared_columns(
     model: Backbone, config: Compress
 ) -> Iterator[CompressedModel | Measurement]:
-    """Yield models whose heads share queries and keys, and the errors of decomposition."""
-    for share in config.shares:
+    """Yield the error of each layer, then the model with shared queries and keys, by amount."""
+    for amount in config.shares:
         phase("decomposing heads")
         shared = copy_model(model)
-        errors = with_shared_heads(shared, share)
-        labels = {"amount": f"{share:g}", "rank": str(max(rank for rank, _ in errors.values()))}
+        errors = with_shared_heads(shared, amount)
+        labels = {"amount": f"{amount:g}", "rank": str(max(rank for rank, _ in errors.values()))}
         for layer, (_, error) in errors.items():
             row_labels = {"method": "shared_heads", **labels, "layer": str(layer)}
             yield Measurement(metric="decomposition_error", value=error, labels=row_labels)
@@ -502,7 +510,7 @@ def with_shared_columns(
 
 
 def with_fewer_layers(model: Backbone, config: Compress) -> CompressedModel:
-    """Return a student: the model with some of its layers."""
+    """Return a student: a copy of the model that has fewer layers."""
     student, depth = copy_model(model), model.config.depth
     layers = max(1, depth // 2) if config.student_layers is None else config.student_layers
     keep_layers(student, layers)
@@ -518,9 +526,9 @@ def with_separate_layers(model: Backbone) -> CompressedModel:
 
 
 def in_eight_bits(model: Backbone, form: Int8Form, hardware: HardwareProfile) -> CompressedModel:
-    """Return the model with 8-bit linear maps."""
-    coded = copy_model(model).eval()
+    """Return a copy of the model with linear maps in 8 bits."""
+    quantised = copy_model(model).eval()
     with torch.no_grad():
-        quantise(coded, form, torch.device(str(hardware.device)))
+        quantise(quantised, form, torch.device(str(hardware.device)))
     labels = {"amount": "8", "bits": "8", "form": form.value, "library": "torchao"}
-    return CompressedModel(model=coded, labels=labels)
+    return CompressedModel(model=quantised, labels=labels)

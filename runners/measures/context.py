@@ -2,12 +2,12 @@
 
     l(c, t) = -log P(x_t | x_{t-c}, ..., x_{t-1})
 
-The tokens x_t are drawn from the second half of a split, so that they are the same for every model
-and every c up to half of the split. Without a state the c tokens are one window, read afresh; with
-one (`task.regime=memory`) they are a stream that begins with them, cut into windows of evaluation.
+The tokens x_t are drawn from the second half of a split, so they are the same for every model and
+every c up to half of the split. A model without a state reads the c tokens as one window. A model
+with a state (`task.regime=memory`) reads them in evaluation windows, beginning with an empty state.
 
-The losses of single tokens are stored as the samples of each mean: a report compares them token
-by token, as the relative effective context length does (Dai et al. 2019, arXiv:1901.02860,
+The losses of single tokens are stored as the samples of each mean, because a report compares them
+token by token: relative effective context length (RECL, Dai et al. 2019, arXiv:1901.02860,
 appendix C; `lra.reports.statistics.recl`).
 """
 
@@ -42,49 +42,50 @@ from lra.tasks.task import SPLITS, Derives, Task
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class LossByContext(TrainedRunner):
-    """Which tokens are predicted, and from how long a context."""
+    """Which tokens are predicted, and from which context lengths."""
 
     outcome: ClassVar[str] = "loss"
 
     contexts: list[int] | None = None
     """Context lengths in tokens; None: powers of two up to `longest`, and `longest`."""
     longest: int | None = None
-    """Longest context in tokens; None: an evaluation window, plus the memory if there is one."""
+    """Longest context in tokens; None: one evaluation window plus the memory, if there is one."""
     step: int | None = None
-    """Adds its multiples up to the longest as contexts, which RECL compares."""
+    """If given, all multiples of it up to the longest context are contexts, too; relative effective
+    context length (RECL) compares them."""
     split: str = "test"
     targets: int = 1000
     """Number of predicted tokens, drawn from the second half of the split."""
     batch_size: int = 64
-    """Rows in a batch up to an evaluation window; longer contexts have fewer, so that tokens stay
-    equal."""
+    """Rows of a batch for contexts up to one evaluation window. Batches of longer contexts have
+    fewer rows, so that all have about as many tokens."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
         fixed = self.contexts
         if fixed is not None and (not fixed or min(fixed) < 1 or len(set(fixed)) < len(fixed)):
             raise ValueError(
-                f"contexts: got {fixed}; wanted one or more different numbers of tokens, each 1 "
-                "or more"
+                f"contexts: got {fixed}; wanted one or more different numbers of tokens, all at "
+                "least 1"
             )
         if fixed is not None and self.longest is not None:
             raise ValueError(
-                f"longest is the limit for contexts that lra chooses: got contexts={fixed} and "
-                f"longest={self.longest}; set one of them to null"
+                f"longest limits the contexts that lra chooses, but contexts are given: got "
+                f"contexts={fixed} and longest={self.longest}; set one of them to null"
             )
         for name in ("longest", "step"):
             if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, or null: got {value}")
+                raise ValueError(f"{name} must be at least 1 token, or null: got {value}")
         check_least(1, targets=self.targets, batch_size=self.batch_size)
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
 
     def lengths(self, window: int, memory: int) -> list[int]:
-        """Return the context lengths, short ones first.
+        """Return the context lengths in tokens, ascending.
 
         Args:
             window: Tokens of an evaluation window.
-            memory: Tokens before it that a state remembers; 0: there is no state.
+            memory: How many tokens before the window a state remembers; 0: there is no state.
         """
         longest = self.longest or window + memory
         if self.contexts is not None:
@@ -100,7 +101,7 @@ class LossByContext(TrainedRunner):
         return max(1, min(self.batch_size, self.batch_size * window // context))
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the passes of every context, over separate windows or parts of a stream."""
+        """Return the passes over every context, which is read at once or in several windows."""
         task, passes = streams_of(work.task), []
         window = task.window(self.split)
         memory = remembered_tokens(work.backbone, task, training=False) if task.memory else 0
@@ -117,7 +118,7 @@ class LossByContext(TrainedRunner):
         """Yield the losses at every context.
 
         Raises:
-            Unsupported: The task has no stream of text.
+            Unsupported: The task has no long text.
         """
         streams_of(work.task)
         model, origins = self.model_of(work)
@@ -140,11 +141,11 @@ class LossByContext(TrainedRunner):
 
 
 def streams_of(task: Task) -> LanguageTask:
-    """Return a task that reads streams of tokens. Raises Unsupported for others."""
+    """Return the task itself if it reads long texts. Raises Unsupported for another task."""
     if not isinstance(task, LanguageTask):
         raise Unsupported(
-            f"contexts are parts of a long text: got task={task.spec.name}, which has none; "
-            "choose enwik8, text8, wikitext103, wikitext2, pg19 or corpus"
+            f"this runner needs a long text, but task={task.spec.name} has none; choose enwik8, "
+            "text8, wikitext103, wikitext2, pg19 or corpus"
         )
     return task
 
@@ -153,6 +154,7 @@ class Targets(NamedTuple):
     """The tokens that are predicted."""
 
     stream: np.ndarray
+    """All tokens of the split."""
     positions: Int[np.ndarray, " t"]
     """Positions in the stream, ascending."""
     drawn: str
@@ -160,7 +162,7 @@ class Targets(NamedTuple):
 
 
 def draw_targets(task: LanguageTask, split: str, number: int, seed: int) -> Targets:
-    """Draw tokens from the second half of a split; all of them if there are fewer."""
+    """Draw `number` tokens from the second half of a split, or all if there are fewer."""
     stream = task.split(split).tokens
     half = len(stream) // 2
     generator = torch.Generator().manual_seed(seed)
@@ -178,18 +180,18 @@ def loss_by_context(
     hardware: HardwareProfile,
     seed: int,
 ) -> Iterator[Measurement]:
-    """Predict the same tokens from contexts of every length, short ones first, and yield rows.
+    """Predict the same tokens from contexts of every length, the shortest first, and yield rows.
 
     Args:
-        build: Returns the trained model for inputs of a number of tokens; raises `Unsupported` if
-            the model cannot read that many.
-        task: Prepared.
+        build: Returns the trained model for inputs of a given number of tokens; raises
+            `Unsupported` if the model cannot read so many.
+        task: The task, with prepared data.
         config: Which tokens and contexts.
-        hardware: Device and precision.
-        seed: Draws the tokens.
+        hardware: The device, and the number format of computations.
+        seed: Seed that draws the predicted tokens.
 
     Raises:
-        Unsupported: The task has no stream of text.
+        Unsupported: The task has no long text.
     """
     task = streams_of(task)
     window = task.window(config.split)
@@ -206,15 +208,14 @@ def loss_by_context(
         row_labels = {**labels, "context": str(context)}
         if context > targets.positions[0]:
             reason = (
-                f"the {config.split} split has {len(targets.stream):,} tokens, but the first "
-                f"predicted token comes after position {targets.positions[0]:,}: use shorter "
-                "runner.contexts"
+                f"the first predicted token of the {config.split} split has only "
+                f"{targets.positions[0]:,} tokens before it: choose shorter runner.contexts"
             )
             yield Measurement(
                 metric="loss", status=Status.skipped, reason=reason, labels=row_labels
             )
             continue
-        with phase_prefix(f"{context:,} tokens before ({number} of {len(contexts)})"):
+        with phase_prefix(f"context of {context:,} tokens ({number} of {len(contexts)})"):
             try:
                 model = built(context if memory is None else window)
             except Unsupported as error:
@@ -223,20 +224,20 @@ def loss_by_context(
                     metric="loss", status=Status.unsupported, reason=reason, labels=row_labels
                 )
                 continue
-            way = ContextReading(context, config.rows(context, window), window, memory)
-            nll, hit = target_losses(model, targets, way, hardware)
+            reading = ContextReading(context, config.rows(context, window), window, memory)
+            nll, hit = target_losses(model, targets, reading, hardware)
         yield from _score_rows(task, nll, hit, row_labels)
 
 
 class ContextReading(NamedTuple):
-    """How the tokens before a target are read."""
+    """How a model reads the tokens before a predicted token."""
 
     context: int
-    """Tokens before the target."""
+    """How many tokens before the predicted token are read."""
     rows: int
     """Rows of a batch."""
     window: int
-    """Tokens of each part in which a model with a state reads the context."""
+    """A model with a state reads the context in parts of so many tokens."""
     memory: int | None
     """Tokens that a state remembers; None: there is no state, and the context is read at once."""
 
@@ -244,7 +245,7 @@ class ContextReading(NamedTuple):
 def target_losses(
     model: Backbone, targets: Targets, way: ContextReading, hardware: HardwareProfile
 ) -> tuple[Float[Tensor, " t"], Bool[Tensor, " t"]]:
-    """Return the loss of every target in nats, and whether the most likely token was right."""
+    """Return, for each of the t targets, the loss in nats and whether the top token is correct."""
     device = torch.device(str(hardware.device))
     model = model.to(device).eval()
     results = []
@@ -263,12 +264,12 @@ def target_losses(
 def judge_last(
     model: Backbone, tokens: Int[Tensor, "r c"], target: Int[Tensor, " r"], way: ContextReading
 ) -> tuple[Float[Tensor, " r"], Bool[Tensor, " r"]]:
-    """Return loss and hit of `target`, the token after each row.
+    """Return the loss of the token after each row, and whether it is the most likely one.
 
     Args:
-        model: In eval mode.
+        model: The model, in evaluation mode.
         tokens: The c tokens before each target.
-        target: One token for each row.
+        target: The token to predict, one for each row.
         way: Whether to read the tokens at once, or in windows with a state.
     """
     state: State = None
@@ -280,24 +281,26 @@ def judge_last(
         flow = model.run(part[:, None], None, state)
         state = flow.state
     nll, hit = cast(TokenHead, model.head).judge(flow.x[:, -1:], target[:, None])
-    assert hit is not None, "every head knows its hits outside training"
+    assert hit is not None, "outside training, a head must return which tokens it predicts"
     return nll[:, 0], hit[:, 0]
 
 
 def _score_rows(
     task: Task, nll: Float[Tensor, " t"], hit: Bool[Tensor, " t"], labels: dict[str, str]
 ) -> Iterator[Measurement]:
-    """Yield the scores at one context; the losses of single tokens are samples of the mean loss."""
+    """Yield the scores at one context; the row of the mean loss has all losses as samples."""
     loss = float(nll.mean())
-    reason = f"the loss was {loss} at this context"
+    reason = f"the mean loss is {loss} at this context length"
     try:
-        derived = task.derived_metrics(labels["split"], loss) if isinstance(task, Derives) else {}
+        derived_scores = (
+            task.derived_metrics(labels["split"], loss) if isinstance(task, Derives) else {}
+        )
     except OverflowError:
-        loss, reason = math.inf, "the loss is too large for a perplexity"
+        loss, reason = math.inf, "the loss is so large that its perplexity is not finite"
     if not math.isfinite(loss):
         yield Measurement(metric="loss", status=Status.diverged, reason=reason, labels=labels)
         return
     samples = tuple(float(f"{value:.6g}") for value in nll.tolist())
     yield Measurement(metric="loss", value=loss, samples=samples, labels=labels)
-    for name, value in {"accuracy": float(hit.double().mean()), **derived}.items():
+    for name, value in {"accuracy": float(hit.double().mean()), **derived_scores}.items():
         yield Measurement(metric=name, value=value, labels=labels)

@@ -1,13 +1,13 @@
 """Time and memory per token while a language model writes, against the context length.
 
-Two modes. `state` reads the context once (prefill) and then each new token alone, from what the
-model remembers: the keys and values of exact attention, the sums of linear attention, the last
-tokens of a window. `recompute` remembers nothing and reads everything so far for each token, which
-any causal model can do. A model without a state has a row that says so in mode `state`.
+There are two modes. In mode `state` the model reads the context once (prefill) and then one new
+token at a time, together with its state: the keys and values of exact attention, the sums of linear
+attention, or the last tokens of a window. A model without a state gets a row with this reason. In
+mode `recompute` the model reads all tokens so far for each new token; any causal model can do this.
 
-A cell is one context length. The context is random tokens. After it the model writes: each token is
-chosen from its logits and fed back. The time of the first token includes reading the context. Then
-each of `timed_tokens` more tokens is timed. The state has room for exactly these tokens.
+A run has one context length. The context consists of random tokens. Then the model writes: each
+token is drawn from its logits and read back. The time of the first token includes the prefill. Then
+each of `timed_tokens` further tokens is timed. The state has room for exactly these tokens.
 """
 
 import time
@@ -47,19 +47,19 @@ from lra.runners.records import Measurement
 from lra.runners.runner import Direction, Passes, Runner, Work, noise_note, values
 
 OBSERVED = 4
-"""Calls of each kind besides warm-up and timed ones: the first, for memory, for operations."""
+"""Calls of each kind besides those for warm-up and timing, for example to count operations."""
 TOKEN = "token"
 PERCENTILE = 95
-"""Percentile of the times of single tokens: a delay that readers meet now and then."""
+"""Percentile of the times of single tokens that is reported: one token in twenty is slower."""
 
 
 class DecodeMode(StrEnum):
-    """What is remembered from one token to the next."""
+    """What the model remembers from one token to the next."""
 
     state = auto()
-    """The model's state along time."""
+    """Its state, such as keys and values."""
     recompute = auto()
-    """The tokens alone, which are all read again."""
+    """Nothing: it reads all earlier tokens again."""
 
 
 @by_name
@@ -84,15 +84,17 @@ class Decode(Runner):
     timed_prefills: int = 5
     warmup_tokens: int = 3
     temperature: float = 1.0
-    """Logits are divided by this before a token is drawn; 0 takes the most likely one."""
+    """Logits are divided by this number before a token is drawn; with 0, the most likely token is
+    taken."""
     top_k: int | None = None
-    """Number of most likely tokens to draw from; None: all."""
+    """A token is drawn from so many most likely tokens; None: from all tokens."""
     long_call_s: float = 0.5
-    """A call that takes longer gets no warm-up."""
+    """A call that takes more seconds is timed without warm-up."""
     repeat_limit_s: float = REPEAT_LIMIT_S
-    """Seconds for repeating samples that the machine disturbed; 0: none are repeated."""
+    """Seconds for repeating samples that other processes disturbed; 0: no sample is repeated."""
     token_limit_s: float | None = 30.0
-    """If one token after the context takes longer, the run is skipped with a row."""
+    """If one token after the context takes more seconds, tokens are not timed, and a row says
+    so."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
@@ -101,14 +103,14 @@ class Decode(Runner):
         if not self.modes:
             raise ValueError("modes: got an empty list; wanted state, recompute or both")
         for name, least, why in (
-            ("batch_size", 1, "texts written at the same time"),
-            ("timed_tokens", 20, "a 95th percentile needs as many"),
-            ("timed_prefills", 3, "a spread needs as many"),
-            ("warmup_tokens", 1, "the first token includes work that is done once"),
+            ("batch_size", 1, "it counts the texts that are written at the same time"),
+            ("timed_tokens", 20, "a 95th percentile needs at least 20 samples"),
+            ("timed_prefills", 3, "a spread needs at least 3 samples"),
+            ("warmup_tokens", 1, "the first token takes longer than later ones"),
         ):
             if getattr(self, name) < least:
                 raise ValueError(
-                    f"{name} must be at least {least} ({why}): got {getattr(self, name)}"
+                    f"{name} must be at least {least}, because {why}: got {getattr(self, name)}"
                 )
         check_positive(long_call_s=self.long_call_s, token_limit_s=self.token_limit_s)
         check_repeats(self.repeat_limit_s)
@@ -116,28 +118,29 @@ class Decode(Runner):
 
     @property
     def sampling(self) -> TokenSampling:
-        """How a token is chosen."""
+        """Return how the next token is chosen from logits."""
         return TokenSampling(temperature=self.temperature, top_k=self.top_k)
 
     @property
     def facing(self) -> Direction:
-        """A language model over the task's vocabulary, for any task."""
+        """Return that the model is causal: a language model over the task's vocabulary."""
         return Direction.causal
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the passes of one token, then those that read the context."""
+        """Return the passes that write single tokens, and those that read the context."""
         longest = self.longest(work.length)
         tokens = self.timed_tokens + self.warmup_tokens + OBSERVED
         contexts = self.timed_prefills + OBSERVED
         state = work.mode == DecodeMode.state
-        read = [(1, tokens), (work.length, contexts)] if state else [(longest, tokens + contexts)]
+        # How many tokens a call reads, and how many such calls there are.
+        calls = [(1, tokens), (work.length, contexts)] if state else [(longest, tokens + contexts)]
         return [
-            Passes(times, self.batch_size, longest, False, measured=True, read=each)
-            for each, times in read
+            Passes(times, self.batch_size, longest, False, measured=True, read=tokens_read)
+            for tokens_read, times in calls
         ]
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield the cost of a token."""
+        """Yield time and memory per token."""
         writer = TokenWriter(
             lambda longest: work.build(max_length=longest),
             length=work.length,
@@ -150,30 +153,30 @@ class Decode(Runner):
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return time and state of a token."""
+        """Return the time per token and the size of the state."""
         numbers = values(rows)
         if "token_time" not in numbers:
             return ""
         state_bytes = numbers.get("state_bytes")
-        state = "" if state_bytes is None else f", state of {state_bytes / 2**20:.2f} MiB"
+        state = "" if state_bytes is None else f", a state of {state_bytes / 2**20:.2f} MiB"
         milliseconds = numbers["token_time"] * 1e3
-        return f"{milliseconds:.2f} ms a token{state}{noise_note(rows, 'token_time')}"
+        return f"{milliseconds:.2f} ms per token{state}{noise_note(rows, 'token_time')}"
 
     def longest(self, length: int) -> int:
-        """Return the number of tokens in context and continuation together."""
+        """Return the number of tokens of context (`length`) and continuation together."""
         return length + self.timed_tokens
 
 
 class TokenWriter:
-    """One model, one context, and the calls that are measured.
+    """Measures one model that writes after one context.
 
     Args:
-        build: builds the model for inputs of a number of tokens.
+        build: builds the model for inputs of a given number of tokens.
         length: tokens of the context.
-        mode: with a state or without.
+        mode: whether the model has a state.
         config: how to measure.
-        hardware: device and precision.
-        seed: draws the context and the tokens that are written.
+        hardware: the device, and the number format of computations.
+        seed: seed that draws the context and the tokens that are written.
     """
 
     def __init__(
@@ -204,13 +207,18 @@ class TokenWriter:
         self.watch = Watch(self.device)
 
     def rows(self) -> Iterator[Measurement]:
-        """Yield the rows. Raises `Unsupported` if mode `state` asks for a state that is missing."""
+        """Yield the rows: memory, then times, then counts.
+
+        Raises:
+            Unsupported: the mode is `state`, but the model has no state.
+        """
         phase("first token")
-        config, begun = self.config, list[Point]()
-        first = time_call(lambda: begun.append(self.first_token()), self.device)
-        token = self.following(begun[0])
+        config, points = self.config, list[Point]()
+        first_s = time_call(lambda: points.append(self.first_token()), self.device)
+        (after_first,) = points
+        token = self.following(after_first)
         if self.memory is not None:
-            time_call(token, self.device)
+            time_call(token, self.device)  # the first call with a state is slower
         sample = try_call(token, self.watch)
         slow = over_limit(
             "token_time", "one token", sample, self.watch.threads,
@@ -219,9 +227,9 @@ class TokenWriter:
         if slow is not None:
             yield slow
         if self.hardware.compile:
-            yield Measurement(metric="compile_time", value=first)
+            yield Measurement(metric="compile_time", value=first_s)
         if slow is None:
-            if first <= config.long_call_s:
+            if first_s <= config.long_call_s:
                 warm_up(self.first_token, self.device, least=1, long_s=config.long_call_s)
             warm_up(token, self.device, least=config.warmup_tokens, long_s=config.long_call_s)
 
@@ -231,7 +239,7 @@ class TokenWriter:
         if self.memory is not None:
             peak_bytes, _ = observe(self.prefill, self.device)
             yield Measurement(metric="prefill_peak_tensor_bytes", value=float(peak_bytes))
-            yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
+            yield Measurement(metric="state_bytes", value=float(size_bytes(after_first.state)))
         yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
         if slow is not None:
             yield from self.counted_rows(token)
@@ -239,17 +247,17 @@ class TokenWriter:
 
         with without_collection():
             openings = self.openings()
-            tokens = self.time_tokens(begun[0])
+            tokens = self.time_tokens(after_first)
         prefills = openings.samples("prefill")
         pairs = zip(prefills, openings.samples("choose"), strict=True)
         firsts = tuple(prefill + choose for prefill, choose in pairs)
-        for metric, opened in (("first_token_time", firsts), ("prefill_time", prefills)):
+        for metric, seconds in (("first_token_time", firsts), ("prefill_time", prefills)):
             if self.memory is not None or metric == "first_token_time":
                 yield Measurement(
                     metric=metric,
-                    value=median(opened),
-                    samples=opened,
-                    labels=mark_labels({}, openings, opened),
+                    value=median(seconds),
+                    samples=seconds,
+                    labels=mark_labels({}, openings, seconds),
                 )
         samples = tokens.samples(TOKEN)
         mark = mark_labels({}, tokens, samples)
@@ -269,7 +277,7 @@ class TokenWriter:
         yield from self.counted_rows(token)
 
     def counted_rows(self, token: Callable[[], object]) -> Iterator[Measurement]:
-        """Yield the counts of one call for one token."""
+        """Yield the batch size, the parameters, and the operations of `token`, one token's call."""
         for metric, value in (
             ("batch_size", self.config.batch_size),
             ("flops", count_operations(token)),
@@ -278,7 +286,7 @@ class TokenWriter:
             yield Measurement(metric=metric, value=float(value))
 
     def begin(self) -> Point:
-        """Return the point before the context is read, with a new empty state."""
+        """Return the point of the text before the context is read, with a new empty state."""
         return begin(self.model, self.context, memory=self.memory)
 
     def prefill(self) -> Tensor:
@@ -298,14 +306,14 @@ class TokenWriter:
             return advance(self.model, point, self.config.sampling, self.generator)[1]
 
     def following(self, point: Point) -> Callable[[], object]:
-        """Return a call that writes the token after `point`; it can be repeated."""
+        """Return a function that writes the token after `point`; it can be called repeatedly."""
         return lambda: self.advance(point)
 
     def openings(self) -> Rounds:
-        """Time the prefill and the choice of the first token, as often as asked."""
+        """Time the prefill and the choice of the first token, `timed_prefills` times."""
         count, repeat_s = self.config.timed_prefills, self.config.repeat_limit_s
 
-        def opening(number: int) -> Round:
+        def time_opening(number: int) -> Round:
             so_far("timing prefills", min(number, count), count, "sample", MEASURING_S)
             logits: list[Tensor] = []
             read_context = partial(time_call, lambda: logits.append(self.prefill()), self.device)
@@ -316,36 +324,37 @@ class TokenWriter:
                 "choose": self.watch.sample(partial(time_call, choose, self.device)),
             }
 
-        return self.watch.rounds(opening, count, repeat_s=repeat_s)
+        return self.watch.rounds(time_opening, count, repeat_s=repeat_s)
 
     def time_tokens(self, point: Point) -> Rounds:
         """Time each token that is written after `point`.
 
-        If any was disturbed, all tokens are written once more, because the state has no room for
-        others. Then each disturbed time is replaced by the second one of the same token.
+        If the machine disturbed any of them, the same tokens are written and timed a second time,
+        because the state has no room for more tokens. Then each disturbed time is replaced by the
+        second time of the same token.
         """
-        begun = time.perf_counter()
-        first = self.time_tokens_once(point)
-        again: list[Round] = []
-        spent = time.perf_counter() - begun
-        if any(map(cause, first)) and spent <= self.config.repeat_limit_s:
-            again = self.time_tokens_once(point)
-        pairs = zip(first, again or first, strict=True)
-        chosen = [repeated if cause(once) else once for once, repeated in pairs]
+        start = time.perf_counter()
+        first_times = self.time_tokens_once(point)
+        second_times: list[Round] = []
+        spent_s = time.perf_counter() - start
+        if any(map(cause, first_times)) and spent_s <= self.config.repeat_limit_s:
+            second_times = self.time_tokens_once(point)
+        pairs = zip(first_times, second_times or first_times, strict=True)
+        chosen = [second if cause(first) else first for first, second in pairs]
         watched = self.watch.judged(chosen, self.config.timed_tokens)
-        return replace(watched, every=[*first, *again])
+        return replace(watched, every=[*first_times, *second_times])
 
     def time_tokens_once(self, point: Point) -> list[Round]:
-        """Write `timed_tokens` tokens after `point`, and time each one."""
+        """Write `timed_tokens` tokens after `point`, and return the time of each one."""
 
-        def write() -> None:
+        def write_token() -> None:
             nonlocal point
             point = self.advance(point)
 
-        one = partial(time_call, write, self.device)
+        time_token = partial(time_call, write_token, self.device)
         total = self.config.timed_tokens
-        taken: list[Round] = []
+        times: list[Round] = []
         for number in range(total):
             so_far("timing tokens", number, total, "token", MEASURING_S)
-            taken.append({TOKEN: self.watch.sample(one)})
-        return taken
+            times.append({TOKEN: self.watch.sample(time_token)})
+        return times

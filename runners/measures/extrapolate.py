@@ -1,8 +1,8 @@
 """Length extrapolation: a trained model on test examples longer or shorter than in training.
 
-One model is built for each length, with the weights of one training. Nothing is trained, and no
-difficulty changes but length. Where the family's parameters depend on length, or it refuses one,
-that length is a row with the reason.
+One model is built for each length, with the weights of the same training. Nothing is trained here,
+and test examples differ from training examples only in length. If the parameters of a family depend
+on the length, or the family refuses a length, a row states this reason.
 """
 
 import math
@@ -30,16 +30,16 @@ SPLIT = "test"
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Extrapolate(Runner):
-    """At which lengths a trained model is evaluated, and on how many examples."""
+    """The lengths at which a trained model is evaluated, and the number of examples."""
 
     factors: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
-    """Lengths of test examples / length of training examples."""
+    """Lengths of test examples, divided by the length of training examples."""
     examples: int | None = 200
-    """Test examples to evaluate. In a stream of text: windows of the training length, whose tokens
-    are then cut into longer or shorter windows. None = the whole split."""
+    """How many test examples are evaluated; None: the whole split. In a long text it counts windows
+    of the training length; their tokens are then cut into longer or shorter windows."""
     batch_size: int = 64
-    """Examples in a batch up to the training length; longer ones have fewer, so that tokens stay
-    equal."""
+    """Examples in a batch up to the training length. Batches of longer examples have fewer, so that
+    all have about as many tokens."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
@@ -49,7 +49,7 @@ class Extrapolate(Runner):
                 "the training length"
             )
         if len(set(self.factors)) < len(self.factors):
-            raise ValueError(f"factors: got {self.factors}; name each one once")
+            raise ValueError(f"factors: got {self.factors}; wanted no number twice")
         if self.examples is not None and self.examples < 1:
             raise ValueError(
                 f"examples must be at least 1: got {self.examples}; null evaluates the whole split"
@@ -57,7 +57,7 @@ class Extrapolate(Runner):
         check_least(1, batch_size=self.batch_size)
 
     def starts_from(self) -> list[str]:
-        """Return the training that must exist: that of the run's model."""
+        """Return `OWN`, because a sweep trains the model of the run first."""
         return [OWN]
 
     def rows(self, factor: float) -> int:
@@ -81,23 +81,23 @@ class Extrapolate(Runner):
 
 
 def fit_weights(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
-    """Load the weights of a training into a model of another length, and return it.
+    """Load trained weights into a model that was built for another length, and return the model.
 
     Raises:
-        Unsupported: A parameter or buffer has another shape at this length.
+        Unsupported: A parameter or buffer of the model has another shape than in training.
     """
     for name, tensor in model.state_dict().items():
         if name in weights and tensor.shape != weights[name].shape:
             trained = list(weights[name].shape)
             if name.startswith("positions."):
                 raise Unsupported(
-                    f"{model.config.positions} positions are trained parameters of shape "
-                    f"{trained}, and this length needs others: train with "
-                    "model.backbone.positions=sinusoidal, rotary, alibi or none"
+                    f"the trained {model.config.positions} positions have shape {trained} and do "
+                    "not fit this length: train with model.backbone.positions=sinusoidal, rotary, "
+                    "alibi or none"
                 )
             raise Unsupported(
-                f"{name} has another shape at this length than in training, {trained}: choose a "
-                "family whose parameters are the same at every length"
+                f"{name} has shape {trained} in training and another shape at this length: choose "
+                "a family with the same parameters at every length"
             )
     model.load_state_dict(dict(weights))
     return model
@@ -111,14 +111,15 @@ def extrapolate(
     config: Extrapolate,
     hardware: HardwareProfile,
 ) -> Iterator[Measurement]:
-    """Evaluate a trained model at every factor, short ones first, and yield rows.
+    """Evaluate a trained model at every factor, the smallest first, and yield rows.
 
     Args:
-        build: Makes the trained model for so many tokens; raises `Unsupported` where it cannot.
-        stretch: Makes the task from changed options, prepared; raises ValueError where there is
-            none.
-        task: The task of the training, prepared.
-        config: At which lengths.
+        build: Builds the trained model for a given number of tokens; raises `Unsupported` if the
+            model cannot read so many.
+        stretch: Builds the task with changed options and prepares its data; raises ValueError if
+            the task cannot have these options.
+        task: The task of the training, with prepared data.
+        config: The lengths, and the number of examples.
         hardware: The device, and the number format of computations.
 
     Raises:
@@ -132,10 +133,12 @@ def extrapolate(
     factors = sorted(config.factors)
     for number, factor in enumerate(factors, 1):
         with phase_prefix(f"factor {factor:g} ({number} of {len(factors)})"):
-            yield from _at(factor, build, stretch, task, config=config, hardware=hardware)
+            yield from _evaluate_factor(
+                factor, build, stretch, task, config=config, hardware=hardware
+            )
 
 
-def _at(
+def _evaluate_factor(
     factor: float,
     build: Callable[[int], Backbone],
     stretch: Callable[[Mapping[str, object]], Stretches],
@@ -144,7 +147,10 @@ def _at(
     config: Extrapolate,
     hardware: HardwareProfile,
 ) -> Iterator[Measurement]:
-    """Yield the rows of one factor: the task's metrics, or why there are none."""
+    """Yield the scores of the model at one factor, or a row with the reason why there are none.
+
+    The arguments are those of `extrapolate`.
+    """
     metric = task.spec.metric
     labels = {
         "split": SPLIT,
@@ -153,7 +159,7 @@ def _at(
         "trained_tokens": str(task.trained_length),
     }
 
-    def failed(status: Status, reason: str) -> Measurement:
+    def failure_row(status: Status, reason: str) -> Measurement:
         return Measurement(metric=metric, status=status, reason=reason, labels=labels)
 
     try:
@@ -163,12 +169,12 @@ def _at(
     except BadData:
         raise
     except ValueError as error:
-        yield failed(Status.skipped, f"no test examples of this length: {error}")
+        yield failure_row(Status.skipped, f"the task has no test examples of this length: {error}")
         return
     labels["tokens"] = str(longer.tested_length)
     limit = config.examples
     try:
-        scores = _evaluated(
+        scores = _evaluate_test_split(
             build(longer.tested_length),
             longer,
             examples=None if limit is None else task.equal_work(limit, factor),
@@ -176,23 +182,25 @@ def _at(
             hardware=hardware,
         )
     except Unsupported as error:
-        yield failed(Status.unsupported, str(error))
+        yield failure_row(Status.unsupported, str(error))
         return
     except OverflowError:
-        yield failed(Status.diverged, "the loss is too large for a perplexity")
+        reason = "the loss is so large that its perplexity is not finite"
+        yield failure_row(Status.diverged, reason)
         return
     if not math.isfinite(scores.measured["loss"]):
-        yield failed(Status.diverged, f"the loss was {scores.measured['loss']} at this length")
+        yield failure_row(Status.diverged, f"the loss is {scores.measured['loss']} at this length")
         return
-    counted = "examples" if scores.outcomes.hit.dtype == bool else "windows"
-    labels[counted] = str(len(scores.outcomes.index))
+    count_label = "examples" if scores.outcomes.hit.dtype == bool else "windows"
+    labels[count_label] = str(len(scores.outcomes.index))
     for name, value in scores.measured.items():
         yield Measurement(metric=name, value=value, labels=labels)
 
 
-def _evaluated(
+def _evaluate_test_split(
     model: Backbone, task: Task, *, examples: int | None, rows: int, hardware: HardwareProfile
 ) -> SplitScores:
+    """Return the test scores of a model, in batches of `rows`; `examples=None` takes all."""
     device = torch.device(str(hardware.device))
     with autocast(hardware):
         return evaluate(

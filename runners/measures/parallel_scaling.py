@@ -1,19 +1,20 @@
 """How much faster several processes take one training step than one process alone.
 
-A cell has `hardware.processes` processes, each with a device (or `hardware.training_threads` of a
-processor), and times the same step twice, in turns: on all of them together, and by the first alone
-while the others wait. A pair of neighbours in time gives the efficiency, t alone / t together:
+A run has n = `hardware.processes` processes, each with a device (or with
+`hardware.training_threads` threads). It times a training step interleaved in two ways: by all
+processes together, and by the first process alone while the others wait. Two neighbouring times, t
+alone and t together, give the efficiency:
 
-- `weak`: every device has the tokens of one batch; ideal is 1, for n times the work in the time of
-  one.
-- `strong`: all devices share the tokens of one batch; what is divided by the number of devices as
-  well, so that ideal is 1 again.
+- `weak`: every device gets the tokens of one batch. The efficiency is t alone / t together; 1 is
+  ideal, because then n devices do n times the work in the same time.
+- `strong`: all devices share the tokens of one batch. The efficiency is t alone / (n t together);
+  1 is ideal again.
 
-The batch of one is `token_budget // length` sequences of random tokens, at least one. With
-`hardware.sharded` processes share the weights out (FSDP2).
-Ranks of one processor share its memory's bandwidth: their efficiency says more of that than of
-what is sent. Where they have more threads than cores, it would say nothing: there is a row with the
-reason, and times are marked as disturbed.
+The batch of one device has `token_budget // length` sequences of random tokens, at least one. With
+`hardware.sharded` the weights are split among the processes (FSDP2).
+Processes on one processor share the bandwidth of its memory, which then limits the efficiency. If
+they have more threads than cores, no efficiency is reported: a row states the reason, and times are
+marked as disturbed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,18 +51,18 @@ Step = Callable[[], object]
 
 
 class ScalingLoad(StrEnum):
-    """What stays constant while devices are added."""
+    """What stays constant when devices are added."""
 
     weak = auto()
-    """The tokens of each device."""
+    """The number of tokens on each device."""
     strong = auto()
-    """The tokens of all devices together."""
+    """The number of tokens on all devices together."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class ParallelScaling(Timing, Runner):
-    """How a step is timed on several devices."""
+    """How a training step is timed on several devices."""
 
     outcome: ClassVar[str] = "tokens_per_second"
     tabled: ClassVar[tuple[str, ...]] = (
@@ -76,7 +77,8 @@ class ParallelScaling(Timing, Runner):
     lengths: list[int] = field(default_factory=lambda: [1024])
     modes: list[ScalingLoad] = field(default_factory=lambda: [ScalingLoad.weak, ScalingLoad.strong])
     alone: bool = True
-    """Whether one process is timed alone, too; False: for a model too large for one device."""
+    """Whether the first process is timed alone, too; set False for a model that is too large for
+    one device."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
@@ -87,17 +89,17 @@ class ParallelScaling(Timing, Runner):
             raise ValueError("modes: got an empty list; wanted weak, strong or both")
 
     def passes(self, work: Work) -> Sequence[Passes]:
-        """Refuse a batch that leaves a process without rows; the time of a step is unknown.
+        """Check the batch, then raise `Uncounted`, because the time to send gradients is unknown.
 
         Raises:
-            Unsupported: See `batch_of`.
-            Uncounted: What is sent takes its time too.
+            Unsupported: A process would have no sequence: see `batch_of`.
+            Uncounted: Always, if the batch is large enough.
         """
         batch_of(ScalingLoad[work.mode], work.length, work.hardware)
         return super().passes(work)
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield the rows of one run, as the first process measures them."""
+        """Yield the rows of one run; every process measures, and the first one stores the rows."""
         with join_ranks(work.hardware) as ranks:
             yield from measure(work, ranks, ScalingLoad[work.mode], self)
 
@@ -105,17 +107,24 @@ class ParallelScaling(Timing, Runner):
     def headline(cls, rows: Sequence[Measurement]) -> str:
         """Return tokens per second, and the efficiency if it is known."""
         numbers = values(rows)
-        rate, share = numbers.get("tokens_per_second"), numbers.get("scaling_efficiency")
-        gained = "" if share is None else f", efficiency {share:.2f}"
+        rate, efficiency = numbers.get("tokens_per_second"), numbers.get("scaling_efficiency")
+        ending = "" if efficiency is None else f", efficiency {efficiency:.2f}"
         if rate is None:
             return ""
-        return f"{rate:,.0f} tokens/s{gained}{noise_note(rows, 'tokens_per_second')}"
+        return f"{rate:,.0f} tokens/s{ending}{noise_note(rows, 'tokens_per_second')}"
 
 
 def measure(
     work: Work, ranks: Ranks, load: ScalingLoad, config: ParallelScaling
 ) -> Iterator[Measurement]:
-    """Time the step of all processes, and of the first alone; every process must call this."""
+    """Time the step of all processes and of the first one alone; every process must call this.
+
+    Args:
+        work: the run.
+        ranks: the processes.
+        load: whether the tokens of each device or of all devices stay constant.
+        config: how to measure.
+    """
     hardware, length = work.hardware, work.length
     device = torch.device(str(hardware.device))
     sequences = batch_of(load, length, hardware)
@@ -124,22 +133,22 @@ def measure(
     labels = hardware.labels()
     model = work.build(max_length=length).to(device)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    together = _step(work, model, ranks, sequences, device)
+    together = _build_step(work, model, ranks, sequences, device)
     calls, crowd = {"together": together}, crowding_reason(ranks, device)
     compared = config.alone and not ranks.alone
     if compared and not crowd:
-        calls["alone"] = _waiting
+        calls["alone"] = _wait
         if ranks.first:
             model = work.build(max_length=length).to(device)
-            calls["alone"] = _step(work, model, Ranks(), single, device)
+            calls["alone"] = _build_step(work, model, Ranks(), single, device)
     phase("warming up")
     slowest = 0.0
-    for _ in range(max(2, config.warmup_steps)):  # the first sets up what connects ranks
+    for _ in range(max(2, config.warmup_steps)):  # the first call sets up connections
         for call in calls.values():
             ranks.wait()
             slowest = time_call(call, device)
     rounds = config.rounds(ranks.largest(slowest))
-    times = _in_turns(calls, ranks, device, rounds)
+    times = _time_interleaved(calls, ranks, device, rounds)
     with Traffic() as traffic:
         together()
     ranks.wait()
@@ -148,15 +157,15 @@ def measure(
 
     ours, tokens = times["together"], float(sequences * length)
     why = crowd or scatter_reason(ours)
-    trust = {**labels, DISTURBED: why} if why else labels
+    marked = {**labels, DISTURBED: why} if why else labels
     seconds = median(ours)
-    yield Measurement(metric="train_step_time", value=seconds, samples=ours, labels=trust)
-    yield Measurement(metric="tokens_per_second", value=tokens / seconds, labels=trust)
+    yield Measurement(metric="train_step_time", value=seconds, samples=ours, labels=marked)
+    yield Measurement(metric="tokens_per_second", value=tokens / seconds, labels=marked)
     rate = tokens / seconds / ranks.size
-    yield Measurement(metric="tokens_per_second_per_device", value=rate, labels=trust)
+    yield Measurement(metric="tokens_per_second_per_device", value=rate, labels=marked)
     if "alone" in times:
-        share = 1 if load is ScalingLoad.weak else ranks.size
-        ratios = tuple(one / (share * all_) for one, all_ in zip(times["alone"], ours, strict=True))
+        factor = 1 if load is ScalingLoad.weak else ranks.size
+        ratios = tuple(t1 / (factor * tn) for t1, tn in zip(times["alone"], ours, strict=True))
         why = scatter_reason(ratios)
         yield Measurement(
             metric="scaling_efficiency",
@@ -165,7 +174,7 @@ def measure(
             labels={**labels, DISTURBED: why} if why else labels,
         )
     elif compared:
-        reason = f"{crowd}: lower hardware.processes or hardware.training_threads"
+        reason = f"{crowd}; lower hardware.processes or hardware.training_threads"
         yield Measurement(
             metric="scaling_efficiency", status=Status.skipped, reason=reason, labels=labels
         )
@@ -184,20 +193,30 @@ def batch_of(load: ScalingLoad, length: int, hardware: HardwareProfile) -> int:
     """Return how many sequences all processes together have in a step.
 
     Raises:
-        Unsupported: they are too few for each process to have one.
+        Unsupported: there are fewer sequences than processes.
     """
     processes, single = hardware.processes, max(1, hardware.token_budget // length)
     sequences = single * processes if load is ScalingLoad.weak else single
     if sequences < processes:
         raise Unsupported(
-            f"{processes} devices need at least one sequence each: got {sequences} sequences of "
+            f"each of {processes} devices needs a sequence, but a batch has only {sequences} of "
             f"{length:,} tokens; raise hardware.token_budget to {processes * length:,}"
         )
     return sequences
 
 
-def _step(work: Work, model: Backbone, ranks: Ranks, sequences: int, device: torch.device) -> Step:
-    """Return a training step of a batch that ranks share: AdamW, without clipping."""
+def _build_step(
+    work: Work, model: Backbone, ranks: Ranks, sequences: int, device: torch.device
+) -> Step:
+    """Return a function that does one training step (AdamW, no clipping) on a shared batch.
+
+    Args:
+        work: the run.
+        model: the model, which is trained.
+        ranks: the processes that share the batch and add their gradients.
+        sequences: sequences of the batch.
+        device: the device of this process.
+    """
     hardware, length = work.hardware, work.length
     optim = OptimConfig(clip=None)
     model.train()
@@ -223,14 +242,14 @@ def _step(work: Work, model: Backbone, ranks: Ranks, sequences: int, device: tor
     return step
 
 
-def _waiting() -> None:
-    """Do nothing, while another process is timed."""
+def _wait() -> None:
+    """Do nothing while another process is timed."""
 
 
-def _in_turns(
+def _time_interleaved(
     calls: dict[str, Step], ranks: Ranks, device: torch.device, rounds: int
 ) -> dict[str, tuple[float, ...]]:
-    """Return the seconds of each call in each round: of the rank that took the longest."""
+    """Return the seconds of each call in each round, as the slowest process measured them."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     with without_collection():
         for number in range(rounds):
@@ -238,8 +257,8 @@ def _in_turns(
             for name in list(calls)[:: 1 if number % 2 == 0 else -1]:
                 ranks.wait()
                 seconds[name].append(time_call(calls[name], device))
-    every = ranks.gathered(seconds)
+    by_rank = ranks.gathered(seconds)
     return {
-        name: tuple(max(times) for times in zip(*(one[name] for one in every), strict=True))
+        name: tuple(max(times) for times in zip(*(rank[name] for rank in by_rank), strict=True))
         for name in calls
     }

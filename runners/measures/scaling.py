@@ -1,13 +1,14 @@
-"""Time, memory and operations of one model at one length, and those of the references.
+"""Time, memory and operations of one model at one length, compared with references.
 
-`forward` is one pass in eval mode without gradients; `step` is a training step: forward, backward,
-gradient clipping off, fused AdamW, gradients set to None. Inputs are random token ids of exactly
-that length, no padding, made before the clock starts. The batch is `token_budget // length`
-sequences (at least one), or a fixed number: the two are never mixed in one run. References (exact
-attention through SDPA, and literal softmax) are the same backbone with another mixer. They are
-timed interleaved with the model in the same process, so that a ratio compares calls that are close
-in time. If a reference is refused or runs out of memory, only its rows are missing. Runs of a sweep
-that differ only in their model are timed interleaved, too, and share their references.
+In mode `forward` a call is a forward pass in evaluation mode, without gradients. In mode `step` it
+is a training step: forward pass, backward pass without clipping, fused AdamW, gradients set to
+None. Inputs are random token ids of exactly the length, without padding, drawn before the clock
+starts. A batch has `token_budget // length` sequences (at least one), or a fixed number.
+References (exact attention through SDPA, and plain softmax attention) are the same backbone with
+another mixer. They are timed interleaved with the model in the same process, so that a ratio
+compares calls that are close in time. If a reference is refused or runs out of memory, only its
+rows are missing. Runs of a sweep that differ only in their model are timed interleaved with each
+other, too, and share their references.
 """
 
 import gc
@@ -46,17 +47,19 @@ from lra.runners.records import Measurement, Status
 from lra.runners.runner import OWN, Direction, Passes, Probe, Runner, Work, noise_note, values
 
 OBSERVED = 4
-"""Passes besides the warm-up and the samples: the first, the one compared with the limit, those for
-memory and operations."""
+"""Passes besides warm-up and timed ones: the first one, the one that is compared with the limit,
+and one each for memory and operations."""
 SURELY = 2.0
-"""A length is skipped if the time predicted from shorter lengths is so many times the limit."""
+"""A length is skipped if its predicted time is more than so many times the limit."""
 
 
 class Batching(StrEnum):
-    """How many sequences a batch holds."""
+    """What decides how many sequences a batch has."""
 
     token_budget = auto()
+    """The number of tokens in `hardware.token_budget`."""
     fixed = auto()
+    """The option `batch_size`."""
 
 
 @by_name
@@ -76,14 +79,15 @@ class Scaling(Timing, Runner):
     references: list[str] = field(default_factory=lambda: ["sdpa", "softmax"])
     """Families that are measured together with the model."""
     reference_max_length: dict[str, int] = field(default_factory=lambda: {"softmax": 4096})
-    """Longest length at which a reference is measured; a reference without entry has no limit."""
+    """Longest length in tokens at which a reference is measured; a reference that is not named here
+    is measured at every length."""
     batch: Batching = Batching.token_budget
     batch_size: int | None = None
-    """Sequences in a batch, for `batch: fixed` only."""
+    """Sequences in a batch; needs batch=fixed."""
     step_limit_s: float | None = 30.0
-    """If the second call of a model or reference takes longer (waits for other processes excluded),
-    it is not timed, and a row says so; a length whose predicted time is `SURELY` times as long is
-    skipped."""
+    """If the second call of a model or reference takes more seconds (waiting for other processes
+    excluded), it is not timed, and a row says so. A length is skipped if its predicted time is more
+    than twice this limit. None: there is no limit."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
@@ -101,20 +105,22 @@ class Scaling(Timing, Runner):
         check_limit(self.step_limit_s)
         for name, longest in self.reference_max_length.items():
             if longest < 1:
-                raise ValueError(f"reference_max_length.{name} must be at least 1: got {longest}")
+                raise ValueError(
+                    f"reference_max_length.{name} must be at least 1 token: got {longest}"
+                )
 
     @property
     def facing(self) -> Direction:
-        """The direction in the options."""
+        """Return the direction that the options name."""
         return self.direction
 
     @property
     def beside(self) -> Sequence[str]:
-        """The references."""
+        """Return the names of the references."""
         return self.references
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the passes of model and references: warm-up, samples and observations."""
+        """Return the passes of the model and its references: warm-up, timed and observed ones."""
         rows = self.sequences(work.length, work.hardware.token_budget)
         step = work.mode == CostMode.step
         longest = self.reference_max_length
@@ -132,32 +138,34 @@ class Scaling(Timing, Runner):
     def too_long(
         self, mode: str, length: int, took: Mapping[int, float], hardware: HardwareProfile
     ) -> str:
-        """Predict the time from its growth between the last two lengths."""
+        """Return why a length is skipped, by a prediction from the last two shorter lengths."""
         limit = self.step_limit_s
         rows = partial(self.sequences, budget=hardware.token_budget)
-        each = foretold({tokens: time / rows(tokens) for tokens, time in took.items()}, length)
-        if limit is None or each is None or each.seconds * rows(length) <= SURELY * limit:
+        # Time per sequence, because batches of longer sequences have fewer of them.
+        forecast = foretold({tokens: time / rows(tokens) for tokens, time in took.items()}, length)
+        if limit is None or forecast is None or forecast.seconds * rows(length) <= SURELY * limit:
             return ""
         return (
-            f"not tried: time grows from {each.shorter:,} to {each.longer:,} tokens so that one "
-            f"{mode} would take {each.seconds * rows(length):.1f} s, more than {SURELY:g} times "
-            f"the limit of {limit:g} s (runner.step_limit_s; null tries every length)"
+            f"not tried: judging by the times at {forecast.shorter:,} and {forecast.longer:,} "
+            f"tokens, one {mode} would take {forecast.seconds * rows(length):.1f} s, more than "
+            f"{SURELY:g} times the limit of {limit:g} s (runner.step_limit_s; null tries every "
+            "length)"
         )
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield time, memory and operations of one pass or step."""
+        """Yield time, memory and operations of a forward pass or training step."""
         return scale(self._bench({OWN: work}), self, work.model)
 
     def probe(self, work: Work) -> Iterator[Measurement | Probe]:
-        """Yield the memory of a pass, and whether it can be timed."""
-        contender = yield from _probed(self._bench({OWN: work}), self, work.model)
+        """Yield the memory of a call, and a `Probe` unless the call is too slow to be timed."""
+        contender = yield from _probe_model(self._bench({OWN: work}), self, work.model)
         if contender is not None:
             yield Probe({"peak": contender.peak, "kernel": contender.kernel})
 
     def compare(
         self, works: Mapping[str, Work], probed: Mapping[str, Probe]
     ) -> Iterator[tuple[str, Measurement]]:
-        """Time models interleaved with each other and with the references."""
+        """Time the models interleaved with each other and with the references; yield the rows."""
         contenders = {
             key: Contender(
                 model=work.model,
@@ -166,10 +174,13 @@ class Scaling(Timing, Runner):
             )
             for key, work in works.items()
         }
-        return _compared(self._bench(works), self, contenders)
+        return _compare_models(self._bench(works), self, contenders)
 
     def _bench(self, works: Mapping[str, Work]) -> Bench:
-        """Return the bench of models that differ in nothing else."""
+        """Return a bench that builds the models of `works` by their keys, and the references.
+
+        The runs differ only in their model, so the first one gives all other settings.
+        """
         first = next(iter(works.values()))
 
         def build(name: str) -> Backbone:
@@ -190,12 +201,11 @@ class Scaling(Timing, Runner):
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
-        """Return time and memory of a sequence, and what disturbed the time."""
+        """Return the time and memory of a call, and what disturbed the time."""
         numbers = values(rows)
-        memory = numbers.get("peak_tensor_bytes")
-        spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
-        time = numbers.get("time")
-        return f"{time * 1e3:.1f} ms{spent}{noise_note(rows, 'time')}" if time is not None else ""
+        time, peak = numbers.get("time"), numbers.get("peak_tensor_bytes")
+        memory = "" if peak is None else f", {peak / 2**20:.0f} MiB"
+        return f"{time * 1e3:.1f} ms{memory}{noise_note(rows, 'time')}" if time is not None else ""
 
     def sequences(self, length: int, budget: int) -> int:
         """Return how many sequences of `length` a batch holds; under a budget, at least one."""
@@ -207,7 +217,7 @@ class Contender:
     """A model that is timed interleaved with others."""
 
     model: str
-    """Its name; a reference of the same name is skipped for it."""
+    """Name of its family; it is not compared with a reference of this name."""
     peak: int
     """Peak bytes of tensors during one pass."""
     kernel: str
@@ -215,13 +225,13 @@ class Contender:
     is_reference: frozenset[str] = frozenset()
     """References that are equal to this model."""
     call: Call | None = None
-    """The call that is timed; None: another process has probed it."""
+    """The call that is timed; None: it must be built, because another process probed the model."""
     seconds: float = 0.0
-    """Seconds of that call."""
+    """Seconds that the call took in the probe."""
 
 
 class TimedCalls(NamedTuple):
-    """A call that is timed, of one model or reference."""
+    """The call of one model or reference that is timed."""
 
     call: Call
     seconds: float
@@ -233,43 +243,43 @@ class Reference(NamedTuple):
 
     name: str
     call: str
-    """Key of the call that is timed; that of a contender if the reference is equal to it."""
+    """Key of the call that is timed. A model that equals the reference shares its call with it."""
     peak: int
     """Peak bytes of tensors during one pass."""
     too_slow: Measurement | None = None
-    """The row that says why it is not timed; None: it is timed."""
+    """The row which says that the reference is too slow to be timed; None: it is timed."""
 
 
 def scale(bench: Bench, config: Scaling, model: str) -> Iterator[Measurement]:
-    """Measure one model, which `bench` builds by the name `OWN`, together with the references.
+    """Measure one model and the references, and yield the rows.
 
     Args:
-        bench: builds models and has the batch.
+        bench: builds the model (by the name `OWN`) and the references, and has the batch.
         config: how to measure.
-        model: the model's name; a reference of that name is skipped.
+        model: name of the model; a reference of this name is skipped.
     """
-    contender = yield from _probed(bench, config, model)
+    contender = yield from _probe_model(bench, config, model)
     if contender is not None:
-        yield from (row for _, row in _compared(bench, config, {OWN: contender}))
+        yield from (row for _, row in _compare_models(bench, config, {OWN: contender}))
 
 
-def _probed(
+def _probe_model(
     bench: Bench, config: Scaling, model: str
 ) -> Generator[Measurement, None, Contender | None]:
-    """Yield the rows of one model that need no comparison, and return the model to be timed.
+    """Yield the rows of one model that need no comparison, and return what is timed later.
 
-    Returns None if one call takes longer than `step_limit_s`, so the model is not timed.
+    None is returned if one call takes more than `step_limit_s` seconds, so nothing is timed.
     """
     phase("building")
     call = bench.prepare(OWN)
     phase("first call")
-    first = time_call(call, bench.device)
+    first_s = time_call(call, bench.device)
     sample = try_call(call, bench.watch)
-    slow = _too_slow("time", sample, bench, config)
+    slow = _check_limit("time", sample, bench, config)
     if slow is not None:
         yield slow
     if bench.hardware.compile:
-        yield Measurement(metric="compile_time", value=first)
+        yield Measurement(metric="compile_time", value=first_s)
     yield Measurement(metric="batch_size", value=float(bench.sequences))
     phase("measuring memory")
     peak, kernel = observe(call, bench.device)
@@ -284,105 +294,106 @@ def _probed(
     return Contender(model=model, peak=peak, kernel=kernel, call=call, seconds=sample.seconds)
 
 
-def _too_slow(
+def _check_limit(
     metric: str, sample: Sample, bench: Bench, config: Scaling, **labels: str
 ) -> Measurement | None:
-    """Return the row that says that a call is over the limit; None if it is within the limit."""
+    """Return a row which says that a call exceeds `step_limit_s`; None if it does not."""
     return over_limit(
         metric, f"one {bench.mode}", sample, bench.watch.threads,
         option="step_limit_s", limit_s=config.step_limit_s, labels=labels,
     )  # fmt: skip
 
 
-def _compared(
+def _compare_models(
     bench: Bench, config: Scaling, contenders: Mapping[str, Contender]
 ) -> Iterator[tuple[str, Measurement]]:
-    """Time models interleaved with their references; yield rows, each with the key of its model.
+    """Time models interleaved with their references; yield the key of a model with each row.
 
     Args:
         bench: builds models and has the batch.
         config: how to measure.
         contenders: the models, by key.
     """
-    made: dict[str, TimedCalls] = {}
+    calls: dict[str, TimedCalls] = {}
     for key, contender in contenders.items():
         call, seconds = contender.call or bench.prepare(key), contender.seconds
-        warm = seconds > config.long_step_s
-        made[key] = TimedCalls(call, seconds if warm else config.warm(call, bench.device))
-    beside: dict[str, list[Reference]] = {key: [] for key in contenders}
+        is_long = seconds > config.long_step_s  # a long call gets no further warm-up
+        calls[key] = TimedCalls(call, seconds if is_long else config.warm(call, bench.device))
+    references: dict[str, list[Reference]] = {key: [] for key in contenders}
     for name in config.references:
         keys = [key for key, contender in contenders.items() if contender.model != name]
         with phase_prefix(f"reference {name}"):
-            found = _reference(bench, config, name, contenders, made) if keys else None
+            reference = _prepare_reference(bench, config, name, contenders, calls) if keys else None
         for key in keys:
-            if isinstance(found, Measurement):
-                yield key, found
-            elif found is not None:
-                if found.too_slow is None:
-                    beside[key].append(found)
+            if isinstance(reference, Measurement):
+                yield key, reference
+            elif reference is not None:
+                if reference.too_slow is None:
+                    references[key].append(reference)
                 else:
-                    yield key, found.too_slow
-                yield from ((key, row) for row in _memory(contenders[key], found))
-    compared = {key: (key, *(each.call for each in beside[key])) for key in contenders}
+                    yield key, reference.too_slow
+                yield from ((key, row) for row in _compare_memory(contenders[key], reference))
+    compared = {key: (key, *(each.call for each in references[key])) for key in contenders}
     rounds = {
-        key: config.rounds(max(made[name].seconds for name in compared[key])) for key in compared
+        key: config.rounds(max(calls[name].seconds for name in compared[key])) for key in compared
     }
     # By speed, so that no slow call lies in time between a fast one and its reference.
-    ordered = sorted(made, key=lambda name: made[name].seconds)
-    for number in dict.fromkeys(rounds.values()):
+    ordered = sorted(calls, key=lambda name: calls[name].seconds)
+    for number in dict.fromkeys(rounds.values()):  # models with equally many rounds together
         keys = [key for key in contenders if rounds[key] == number]
         together = [compared[key] for key in keys]
-        names = {name for part in together for name in part}
-        parts = compared_in_turns(
-            {name: made[name].call for name in ordered if name in names},
+        names = {name for group in together for name in group}
+        timings = compared_in_turns(
+            {name: calls[name].call for name in ordered if name in names},
             bench.watch, number, together, repeat_s=config.repeat_limit_s,
         )  # fmt: skip
-        for key, watched in zip(keys, parts, strict=True):
+        for key, watched in zip(keys, timings, strict=True):
             yield from (
-                (key, row) for row in _times(bench, contenders[key], key, beside[key], watched)
+                (key, row)
+                for row in _compare_times(bench, contenders[key], key, references[key], watched)
             )
             phase("counting operations")
-            yield from ((key, row) for row in bench.model_facts(key, made[key].call, watched))
+            yield from ((key, row) for row in bench.model_facts(key, calls[key].call, watched))
 
 
-def _memory(contender: Contender, reference: Reference) -> Iterator[Measurement]:
-    """Yield the peak memory of a reference, and the ratio of the model's to it."""
+def _compare_memory(contender: Contender, reference: Reference) -> Iterator[Measurement]:
+    """Yield the peak memory of a reference, and the model's peak memory divided by it."""
     labels = {"reference": reference.name}
     theirs, ratio = float(reference.peak), contender.peak / reference.peak
     yield Measurement(metric="reference_peak_tensor_bytes", value=theirs, labels=labels)
     yield Measurement(metric="peak_tensor_bytes_ratio", value=ratio, labels=labels)
 
 
-def _reference(
+def _prepare_reference(
     bench: Bench,
     config: Scaling,
     name: str,
     contenders: Mapping[str, Contender],
     made: dict[str, TimedCalls],
 ) -> Reference | Measurement:
-    """Return the reference `name`, or the row that says why it is missing.
+    """Return the reference `name`, or a row which says why it is missing.
 
-    If the reference is equal to one of the contenders, that one is used. Otherwise it is built,
-    warmed up, its memory measured, and its call added to `made`. If it runs out of memory next to
-    one contender, that is caught here, so that the contender's results are not lost. With several
+    If the reference is equal to one of the contenders, the call of the contender is used.
+    Otherwise the reference is built and warmed up, and its memory is measured. If it runs out of
+    memory, the results of a single contender must not be lost, so a row is returned. With several
     contenders the error is raised, because their memory may be the cause.
 
     Args:
         bench: builds models and has the batch.
         config: how to measure.
         name: the family of the reference.
-        contenders: the models that are compared with it, by key.
-        made: the calls that are timed, by key; gains that of the reference.
+        contenders: the models that are compared with the reference, by key.
+        made: the calls that are timed, by key; the call of the reference is added.
     """
     labels = {"reference": name}
 
-    def failed(status: Status, reason: str) -> Measurement:
+    def failure_row(status: Status, reason: str) -> Measurement:
         return Measurement(metric="time_ratio", status=status, reason=reason, labels=labels)
 
     limit = config.reference_max_length.get(name)
     if limit is not None and bench.length > limit:
-        reason = f"{name} is measured up to {limit:,} tokens (runner.reference_max_length)"
-        return failed(Status.skipped, reason)
+        reason = f"{name} is measured only up to {limit:,} tokens (runner.reference_max_length)"
+        return failure_row(Status.skipped, reason)
     for key, contender in contenders.items():
         if name in contender.is_reference:
             return Reference(name, key, contender.peak)
@@ -393,18 +404,18 @@ def _reference(
         seconds = config.warm(call, bench.device)
         slow = None
         if config.step_limit_s is not None and seconds > config.step_limit_s:
-            slow = _too_slow("time_ratio", try_call(call, bench.watch), bench, config, **labels)
+            slow = _check_limit("time_ratio", try_call(call, bench.watch), bench, config, **labels)
         if slow is None:
             made[name] = TimedCalls(call, seconds)
         phase("measuring memory")
         return Reference(name, name, observe(call, bench.device).peak_tensor_bytes, slow)
     except Unsupported as error:
-        return failed(Status.unsupported, str(error))
+        return failure_row(Status.unsupported, str(error))
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error) or len(contenders) > 1:
             raise
         reason = " ".join(str(error).split())[:300] or "no memory left"
-    # Outside the handler, whose traceback would keep the tensors of the failed call alive.
+    # Not inside `except`, because the traceback of the error keeps the tensors of the call alive.
     call = None
     for references in (made, bench.models):
         references.pop(name, None)
@@ -412,23 +423,23 @@ def _reference(
     if bench.device.type == "cuda":
         torch.cuda.empty_cache()
     synchronise(bench.device)
-    return failed(Status.out_of_memory, reason)
+    return failure_row(Status.out_of_memory, reason)
 
 
-def _times(
+def _compare_times(
     bench: Bench,
     contender: Contender,
     key: str,
-    beside: Sequence[Reference],
+    references: Sequence[Reference],
     watched: Rounds,
 ) -> Iterator[Measurement]:
-    """Yield the times of a model and of its references, and their ratios.
+    """Yield the times of a model and of its references, and the ratios of these times.
 
     Args:
         bench: has the batch.
         contender: the model.
         key: key of the model's call in `watched`.
-        beside: the references that were timed with it.
+        references: the references that were timed together with the model.
         watched: the samples of all these calls.
     """
     samples = watched.samples(key)
@@ -441,14 +452,14 @@ def _times(
     yield Measurement(metric="timed_steps", value=float(len(samples)))
     yield Measurement(metric="stalls", value=float(stalls(samples)))
     yield from watch_rows(watched)
-    yield from processor_rows(watched, key, {each.call: each.name for each in beside})
-    for reference in beside:
+    yield from processor_rows(watched, key, {each.call: each.name for each in references})
+    for reference in references:
         theirs, labels = watched.samples(reference.call), {"reference": reference.name}
         ratios = tuple(mine / other for mine, other in zip(samples, theirs, strict=True))
-        for metric, taken in (("reference_time", theirs), ("time_ratio", ratios)):
+        for metric, numbers in (("reference_time", theirs), ("time_ratio", ratios)):
             yield Measurement(
                 metric=metric,
-                value=median(taken),
-                samples=taken,
-                labels=mark_labels(labels, watched, taken),
+                value=median(numbers),
+                samples=numbers,
+                labels=mark_labels(labels, watched, numbers),
             )

@@ -30,7 +30,7 @@ class Train(TrainConfig, Runner):
 
     trains: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
-    # The key of what it names stands in the identity.
+    # The identity has the keys of the named trainings instead.
     incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {
         "weights",
         "continues",
@@ -40,43 +40,45 @@ class Train(TrainConfig, Runner):
     files: ClassVar[tuple[str, ...]] = ("weights",)
 
     weights: str | None = None
-    """Where to start from: key (or its beginning) or folder of a finished training, or a checkpoint
-    of the run's model (.safetensors, or the index of several)."""
+    """Where the initial weights come from: the key (or its first digits) or the folder of a
+    finished training, or a checkpoint file of the run's model (.safetensors, or the index of
+    several files). None: they are random."""
     continues: str | None = None
     """Key of a training with the same options that ended earlier (`until_step`). If its state
-    exists, this one continues from it, to the same numbers."""
+    exists, this training continues from there and gets the same numbers as without a break."""
     tuned: str | None = None
-    """SEARCH/STUDY/TRIAL from which the options come, as labels of every row."""
+    """The trial from which the options come, as SEARCH/STUDY/TRIAL; it becomes labels of every
+    row."""
     transferred: str | None = None
-    """How this training differs from those of that search, as a label of every row."""
+    """How this training differs from the trainings of that search; a label of every row."""
     baselines: bool | None = None
-    """Whether runs with the task's baselines are added; None: only in a sweep."""
+    """Whether a run with the task's baselines is added; None: only in a sweep."""
 
     def marks(self, regime: str) -> Mapping[str, str]:
-        """Return the labels of stages and of a search."""
+        """Return labels about the training stages and about the search that chose the options."""
         names = ("tuned", "study", "trial")
         tuned = self.tuned.rsplit("/", 2) if self.tuned else ()
-        differs = {"transferred": self.transferred} if self.transferred else {}
-        return {**super().marks(regime), **dict(zip(names, tuned, strict=False)), **differs}
+        transferred = {"transferred": self.transferred} if self.transferred else {}
+        return {**super().marks(regime), **dict(zip(names, tuned, strict=False)), **transferred}
 
     def baseline_split(self, *, several: bool) -> str | None:
-        """Return the split on which the report ranks models, if baselines are wanted."""
+        """Return the split on which a report ranks models; None if no baselines are wanted."""
         if not (several if self.baselines is None else self.baselines):
             return None
         return "test" if "test" in self.evaluate_splits else next(iter(self.evaluate_splits), None)
 
     @property
     def stored_weights(self) -> str | None:
-        """Key or folder of a finished training whose weights a run starts from."""
+        """Return the key or folder of the training that `weights` names; None for a file."""
         return None if is_checkpoint(self.weights) else self.weights
 
     @property
     def started_from(self) -> str | None:
-        """The name of a checkpoint, for tables."""
+        """Return the name of the checkpoint file for tables; None if `weights` names no file."""
         return checkpoint_name(self.weights)
 
     def passes(self, work: Work) -> list[Passes]:
-        """Return the passes of the steps, the validations and the final evaluation."""
+        """Return the passes of training steps, of validations and of the final evaluation."""
         task, optim, every = work.task, work.optim, self.evaluate_every_steps
         passes: list[Passes] = []
         for part in TrainingStages(self.stages, optim).parts:
@@ -85,10 +87,10 @@ class Train(TrainConfig, Runner):
             end = min(part.end, self.until_step or part.end)
             if end > part.first or not passes:
                 passes.append(Passes(end - part.first, rows, length, True, micro))
-        judged = dict.fromkeys(self.evaluate_splits, 1)
+        final_passes = dict.fromkeys(self.evaluate_splits, 1)
         if every:
-            judged.setdefault("validation", 0)
-        for split, last in judged.items():
+            final_passes.setdefault("validation", 0)
+        for split, final in final_passes.items():
             rows = self.evaluation_batch_size
             length, _ = padded_length(task, split, rows)
             try:
@@ -96,19 +98,19 @@ class Train(TrainConfig, Runner):
             except Uncounted as error:
                 passes.append(Passes(0, rows, length, False, unknown=str(error)))
                 continue
-            during = 0
+            validations = 0
             if every and split == "validation":
-                during = -(-optim.steps // every) + self.evaluate_first
-            some = min(number, self.validation_examples or number)
-            batches = last * -(-number // rows) + during * -(-some // rows)
+                validations = -(-optim.steps // every) + self.evaluate_first
+            validated = min(number, self.validation_examples or number)
+            batches = final * -(-number // rows) + validations * -(-validated // rows)
             passes.append(Passes(batches, min(rows, number), length, False))
         return passes
 
     def run(self, work: Work) -> Iterator[Item]:
-        """Yield curves, scores and outcomes.
+        """Train the model, and yield curves, scores and outcomes.
 
         Raises:
-            Unsupported: The weights that it starts from have no place in the model.
+            Unsupported: The initial weights do not fit the model.
         """
         model = work.build()
         if self.weights is not None:
@@ -121,11 +123,11 @@ class Train(TrainConfig, Runner):
             hardware=work.hardware,
             seed=work.seed,
             checkpoints=work.checkpoints,
-            earlier=self._earlier(work.checkpoints),
+            earlier=self._find_earlier_state(work.checkpoints),
         )
 
-    def _earlier(self, checkpoints: Path | None) -> Path | None:
-        """Return where the training that this one continues has its state."""
+    def _find_earlier_state(self, checkpoints: Path | None) -> Path | None:
+        """Return the folder with the state of the training that this one continues, or None."""
         if checkpoints is None or self.continues is None:
             return None
         cells = checkpoints.parents[2]
@@ -144,23 +146,23 @@ def train(
     judge: Callable[..., Outcome] | None = None,
     earlier: Path | None = None,
 ) -> Iterator[Item]:
-    """Train, evaluate, and yield rows and outcomes.
+    """Train a model, evaluate it, and yield rows and outcomes.
 
     Args:
-        model: What is trained.
-        task: Prepared.
+        model: The model, which is trained in place.
+        task: The task, with prepared data.
         optim: Optimiser, schedule and batch.
-        config: What else a training does.
+        config: All other options of the training.
         hardware: The device, and the number format of computations.
         seed: Decides the order of batches, and dropout.
-        checkpoints: Where it saves its state; None: nowhere.
-        judge: Called on training batches in place of the model, of which it makes another outcome;
-            None: the model itself.
-        earlier: Where a training that ended earlier has its state, from which this one may begin.
+        checkpoints: Folder in which the training saves its state; None: it saves nothing.
+        judge: Function that computes the outcome of training batches; None: the model does.
+        earlier: Folder with the state of a training that ended earlier, from which this training
+            continues; None: there is none.
 
     Raises:
-        Diverged: the loss is no finite number.
-        Interrupted: SIGTERM came; a checkpoint was written, and the next call goes on from it.
+        Diverged: the loss is not finite.
+        Interrupted: SIGTERM came; a checkpoint was written, and the next call resumes from it.
     """
     with stop_signal() as stop, join_ranks(hardware) as ranks:
         trainer = Trainer(

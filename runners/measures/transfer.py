@@ -1,12 +1,12 @@
 """Fine-tuning from the weights of another model: how fast does it recover?
 
-The training loop with other initial weights, and nothing else: `lra.models.transfer.weights` says
-what a weight of one model means in another. Validation comes before the first step and along the
-way, so that the rows are a curve of recovery; the score of the model that the weights come from is
-a row too. `source=scratch` is the same run from the weights as drawn, for comparison.
+This is an ordinary training with other initial weights: `lra.models.transfer.weights` describes
+which weights of one model another model takes. The model is validated before the first step and
+during training, so the rows are a curve of recovery. The score of the model that the weights come
+from is stored, too. `source=scratch` is the same run from random weights, for comparison.
 
-The experiment is that of Choromanski et al., arXiv:2009.14794: the weights of a
-Transformer in a Performer, as they are and after fine-tuning.
+Choromanski et al., arXiv:2009.14794, do this experiment: they copy the weights of a Transformer to
+a Performer, and evaluate it before and after fine-tuning.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,16 +42,17 @@ CHANGEABLE = ("optim", "task")
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Transfer(TrainConfig, Runner):
-    """Where the initial weights come from; all else is an ordinary training."""
+    """Where the initial weights come from; everything else is an ordinary training."""
 
     files: ClassVar[tuple[str, ...]] = ("weights",)
     trains: ClassVar[bool] = True
 
     source: str | None = "softmax"
-    """Family that the sweep trains first with its default options; `scratch`: none."""
+    """Family that the sweep trains first, with its default options; `scratch`: the run starts from
+    random weights."""
     weights: str | None = None
-    """In place of a source: a safetensors file with tensor names of GPT-2, BERT or the run's
-    model."""
+    """A safetensors file with the tensor names of GPT-2, BERT or the run's model; it replaces
+    `source`."""
     parts: Parts = Parts.all
     pretraining: dict[str, Any] | None = None
     """Options of `optim` and `task` in which the training of the source differs from the run."""
@@ -63,28 +64,29 @@ class Transfer(TrainConfig, Runner):
         super().__post_init__()
         if (self.source is None) == (self.weights is None):
             raise ValueError(
-                "transfer copies weights either from a model that it trains first (source) or "
+                "transfer copies weights either from a family that lra trains first (source) or "
                 f"from a file (weights): got source={self.source}, weights={self.weights}; set "
-                "source to a family and weights=null, or source=null and weights to a file"
+                "source to a family and weights=null, or set weights to a file and source=null"
             )
         if self.weights is not None and not Path(self.weights).is_file():
             raise ValueError(
-                f"weights: there is no file {self.weights}; name a .safetensors file, or set "
-                "weights=null and source to a family"
+                f"weights: there is no file {self.weights}; name an existing .safetensors file, or "
+                "set weights=null and name a family in source"
             )
         for group, options in (self.pretraining or {}).items():
             if group not in CHANGEABLE or not isinstance(options, Mapping):
                 raise ValueError(
-                    f"pretraining: got {group}={options!r}; wanted options of "
-                    f"{' and '.join(CHANGEABLE)}, as in {{optim: {{steps: 2000}}}}"
+                    f"pretraining: got {group}={options!r}; wanted options of the groups "
+                    f"{' and '.join(CHANGEABLE)}, for example {{optim: {{steps: 2000}}}}"
                 )
         if self.pretraining and not self.starts_from() and self.source != SCRATCH:
             raise ValueError(
-                "pretraining needs a source: got weights of a file; set pretraining to null"
+                "pretraining describes the training of a source, but the weights come from a file; "
+                "set pretraining to null"
             )
 
     def starts_from(self) -> list[str]:
-        """Return the family that is trained first."""
+        """Return the family that a sweep trains first; none for `scratch` or a file."""
         return [] if self.source in (None, SCRATCH) else [str(self.source)]
 
     def training_changes(self) -> Mapping[str, Mapping[str, Any]]:
@@ -93,7 +95,7 @@ class Transfer(TrainConfig, Runner):
 
     @property
     def started_from(self) -> str:
-        """What the run starts from: a family, `scratch`, or the name of a file."""
+        """Return what the run starts from: a family, `scratch`, or the name of a file."""
         return self.source or Path(str(self.weights)).stem
 
     def run(self, work: Work) -> Iterator[Item]:
@@ -101,8 +103,8 @@ class Transfer(TrainConfig, Runner):
         source = None
         for name in self.starts_from():
             source = PretrainedModel(work.trained(name), work.source_task(name))
-            phase("preparing data of the source")
-            source.task.prepare()  # the training may have been done on another machine
+            phase("preparing the data of the source")
+            source.task.prepare()  # they may be missing if another machine did the training
         return fine_tune(
             work.build(),
             work.task,
@@ -116,7 +118,7 @@ class Transfer(TrainConfig, Runner):
 
 
 class PretrainedModel(NamedTuple):
-    """A model with its weights, and the task on which it was trained."""
+    """A trained model, and the task on which it was trained."""
 
     model: Backbone
     task: Task
@@ -133,29 +135,29 @@ def fine_tune(
     seed: int,
     checkpoints: Path | None,
 ) -> Iterator[Item]:
-    """Copy the weights, evaluate their source, train; yield rows and outcomes.
+    """Copy weights into a model, evaluate their source, then train; yield rows and outcomes.
 
     Args:
-        model: The target, as drawn.
-        task: Prepared.
-        source: The model that `config.source` names, trained; None where it names none.
-        optim: Of the fine-tuning.
-        config: What is taken, and how the training goes.
-        hardware: Where.
+        model: The model that gets the weights.
+        task: The task, with prepared data.
+        source: The trained model that `config.source` names; None if it names none.
+        optim: Optimiser, schedule and batch of the fine-tuning.
+        config: Which weights are copied, and all other options of the training.
+        hardware: The device, and the number format of computations.
         seed: Decides the order of batches, and dropout.
-        checkpoints: Where the fine-tuning saves its state; None: nowhere.
+        checkpoints: Folder in which the fine-tuning saves its state; None: it saves nothing.
 
     Raises:
-        Unsupported: The weights have no place in the model.
+        Unsupported: The weights do not fit the model.
         ValueError: The file of weights cannot be used.
-        Diverged: The loss is no finite number.
-        Interrupted: SIGTERM came; the next call goes on from the last checkpoint.
+        Diverged: The loss is not finite.
+        Interrupted: SIGTERM came; the next call resumes from the last checkpoint.
     """
     if config.weights is not None:
         yield from initial_parameters(load_checkpoint(Path(config.weights), model, config.parts))
     elif source is not None:
         yield from initial_parameters(transfer(source.model, model, config.parts))
-        yield from _scored(source, config, hardware)
+        yield from _evaluate_source(source, config, hardware)
     yield from train(
         model,
         task,
@@ -167,15 +169,15 @@ def fine_tune(
     )
 
 
-def _scored(
+def _evaluate_source(
     source: PretrainedModel, config: Transfer, hardware: HardwareProfile
 ) -> Iterator[Measurement]:
-    """Score the source as the fine-tuned model is scored along the way, on its own task."""
+    """Validate the source on the task of its training, as the fine-tuned model is validated."""
     device = torch.device(str(hardware.device))
 
     with stop_signal() as stop:
 
-        def give_way() -> None:
+        def check_stop() -> None:
             if stop.is_set():
                 raise Interrupted("stopped while evaluating the source, before the first step")
 
@@ -186,7 +188,7 @@ def _scored(
                 "validation",
                 batch_size=config.evaluation_batch_size,
                 device=device,
-                before_batch=give_way,
+                before_batch=check_stop,
                 examples=config.validation_examples,
             )
     for metric in ("accuracy", "loss"):

@@ -230,6 +230,6 @@ def test_what_cannot_be_read_says_why():
     assert all(row.status is Status.unsupported for own in rows.values() for row in own)
     assert "Identity has no attention function" in reasons["attention_distance"]
     assert "Identity has no attention function" in reasons["singular_value_share"]
-    assert "no layer has one projection to queries" in reasons["projection_energy"]
-    assert "no layer has a convolution" in reasons["kernel_weight"]
+    assert "no layer with one linear map to queries" in reasons["projection_energy"]
+    assert "no layer with a convolution" in reasons["kernel_weight"]
     assert "got the task tiny; choose task=proteins" in reasons["substitution_correlation"]

@@ -132,7 +132,7 @@ def test_an_empty_memory_is_not_judged():
             masses.clear()
     assert seen == [[], [], [0, 1], [0, 1]]
     config = AttentionMass(batch_size=2)
-    with pytest.raises(Unsupported, match=r"too short for 2 texts in parallel"):
+    with pytest.raises(Unsupported, match=r"too short: each of 2 texts in parallel"):
         list(attention_mass(model_of(TransformerXL), task_of(memory=10**4), config=config,
                             hardware=CPU))  # fmt: skip
 

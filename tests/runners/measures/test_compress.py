@@ -161,7 +161,7 @@ def test_a_named_teacher_teaches_the_run_s_own_model_as_drawn_on_its_task():
     cell = work()
     cell.stored_task = lambda: "listops"
     with pytest.raises(
-        Unsupported, match="the teacher was trained on task=listops, and this run has task=tiny"
+        Unsupported, match="the teacher was trained on task=listops, but this run has task=tiny"
     ):
         rows(cell, method=CompressionMethod.distillation, weights="cell")
 

@@ -73,7 +73,7 @@ def test_a_batch_is_as_large_as_its_load_says(load, wanted):
 
 def test_a_batch_that_has_no_sequence_for_each_process_is_refused():
     hardware = HardwareProfile(name="x", processes=4, token_budget=128)
-    with pytest.raises(Unsupported, match="got 1 sequences of 128 tokens"):
+    with pytest.raises(Unsupported, match="has only 1 of 128 tokens"):
         batch_of(ScalingLoad.strong, 128, hardware)
 
 

@@ -46,7 +46,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"scope": Scope.layer}, "scope"),
         ({"gradual": True, "method": CompressionMethod.magnitude}, "gradual"),
         ({"learning_rate": 0.1}, "learning_rate"),
-        ({"amounts": [1.0]}, "every layer needs one head"),
+        ({"amounts": [1.0]}, "every layer needs a head"),
         ({"amounts": [0.5, 0.25]}, "ascending"),
         (
             {"amounts": [1.0], "method": CompressionMethod.magnitude},
@@ -81,7 +81,10 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"lengths": [0]}, "got .0.; wanted one or more positive numbers"),
         ({"modes": []}, "modes: got an empty list"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"timed_tokens": 19}, "timed_tokens must be at least 20 .*95th percentile.*: got 19"),
+        (
+            {"timed_tokens": 19},
+            "timed_tokens must be at least 20, because .*95th percentile.*: got 19",
+        ),
         ({"timed_prefills": 2}, "timed_prefills must be at least 3"),
         ({"warmup_tokens": 0}, "warmup_tokens must be at least 1"),
         ({"token_limit_s": 0.0}, "token_limit_s must be positive"),
@@ -90,7 +93,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
     ],
     DynamicEvaluation: [
         ({"learning_rate": -1.0}, "learning_rate must be at least 0: got -1"),
-        ({"decay": 1.5}, "after each update, at most 1: got 1.5"),
+        ({"decay": 1.5}, "must be at most 1: got 1.5"),
         ({"splits": ["train"]}, "splits: got 'train'; wanted one or more of validation, test"),
         ({"rule": "adam"}, "rule: got 'adam'; wanted one of sgd, rms"),
         ({"epsilon": 0.5}, "epsilon has no effect under rule=sgd"),
@@ -99,7 +102,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
     Extrapolate: [
         ({"factors": []}, "factors: got .*; wanted one or more positive numbers"),
         ({"factors": [1.0, -2.0]}, "wanted one or more positive numbers"),
-        ({"factors": [2.0, 2.0]}, "name each one once"),
+        ({"factors": [2.0, 2.0]}, "wanted no number twice"),
         ({"examples": 0}, "examples must be at least 1: got 0; null evaluates"),
         ({"batch_size": 0}, "batch_size must be at least 1: got 0"),
     ],
@@ -140,7 +143,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"source": None}, "got source=None, weights=None; set source to a family"),
         ({"weights": "a.safetensors"}, "got source=softmax, weights=a.safetensors"),
         ({"source": None, "weights": "nowhere.safetensors"}, "there is no file nowhere"),
-        ({"pretraining": {"model": {}}}, "wanted options of optim and task"),
+        ({"pretraining": {"model": {}}}, "wanted options of the groups optim and task"),
         ({"pretraining": {"optim": 5}}, "got optim=5; wanted options"),
         ({"evaluate_every_steps": 0}, "evaluate_first=true needs evaluate_every_steps above 0"),
         ({"validation_examples": 0}, "validation_examples must be at least 1: got 0"),

@@ -87,7 +87,7 @@ def compared(
     few = {"timed_steps": 4, "long_timed_steps": 3, "repeat_limit_s": 0.0}
     config, built = Scaling(**few | options), Counter[str]()
     rows: dict[str, list[Measurement]] = {key: [] for key in contenders}
-    for key, row in scaling._compared(bench_of(families, config, built), config, contenders):
+    for key, row in scaling._compare_models(bench_of(families, config, built), config, contenders):
         rows[key].append(row)
     return rows, built
 
@@ -178,7 +178,7 @@ def test_a_reference_beyond_its_length_is_a_row() -> None:
     rows = measured(reference_max_length={"softmax": 63})
     (row,) = [r for r in rows if r.labels.get("reference") == "softmax"]
     assert row.status is Status.skipped
-    assert "softmax is measured up to 63 tokens" in row.reason
+    assert "softmax is measured only up to 63 tokens" in row.reason
     assert by_metric(rows)["time"].status is Status.ok
 
 
@@ -302,7 +302,7 @@ def test_a_length_is_untried_where_growth_says_twice_the_limit(
     words = untried(SOFTMAX, 16384, step_limit_s=limit)
     assert bool(words) is not tried
     if words:
-        assert "from 4,096 to 8,192 tokens so that one step would take 10.8 s" in words
+        assert "at 4,096 and 8,192 tokens, one step would take 10.8 s" in words
         assert f"the limit of {limit:g} s (runner.step_limit_s; null tries every length)" in words
 
 
@@ -329,7 +329,7 @@ LINEAR = Contender(model="linear", peak=300, kernel="")
 SELF = Contender(model="sdpa", peak=200, kernel="flash", is_reference=frozenset({"sdpa"}))
 
 
-def test_models_that_are_compared_share_their_references() -> None:
+def test_models_that_are_compare_models_share_their_references() -> None:
     rows, built = compared({"a": LINEAR, "b": SELF}, BOTH)
     assert built == {"a": 1, "b": 1, "softmax": 1}
     own, other = by_metric(rows["a"]), by_metric(rows["b"])

@@ -208,5 +208,5 @@ def test_what_is_trained_first(tmp_path: Path) -> None:
     path.touch()
     config = Transfer(source=None, weights=str(path))
     assert (config.starts_from(), config.started_from) == ([], "tiny")
-    with pytest.raises(ValueError, match="pretraining needs a source"):
+    with pytest.raises(ValueError, match="pretraining describes the training of a source"):
         Transfer(source=None, weights=str(path), pretraining={"optim": {"steps": 1}})

@@ -81,9 +81,9 @@ def test_a_rung_goes_on_where_the_earlier_one_ended(tmp_path: Path) -> None:
 
 def test_the_state_of_an_earlier_rung_lies_beside_its_cell() -> None:
     checkpoints = Path("results/cells/3f/3fa9/checkpoint-abc")
-    earlier = Train(continues="77aa")._earlier(checkpoints)
+    earlier = Train(continues="77aa")._find_earlier_state(checkpoints)
     assert earlier == Path("results/cells/77/77aa/checkpoint-abc")
-    assert Train()._earlier(checkpoints) is None
+    assert Train()._find_earlier_state(checkpoints) is None
 
 
 @pytest.mark.parametrize("until", [STEPS, STEPS + 1])
