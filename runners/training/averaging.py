@@ -1,12 +1,12 @@
 """An average of the weights, stored in addition to the trained weights.
 
-An exponential moving average begins as the weights after the first update. Buffers are not
-averaged; the model's are used. It equals `torch.optim.swa_utils.AveragedModel` with
-`get_ema_multi_avg_fn`, without a copy of the module. The decay may warm up as in TensorFlow's
+An exponential moving average starts with the weights after the first update. Buffers are not
+averaged; the current ones are used. The average equals `torch.optim.swa_utils.AveragedModel` with
+`get_ema_multi_avg_fn`, but needs no copy of the module. The decay may warm up as in TensorFlow's
 ExponentialMovingAverage.
 
-A uniform average begins when validation stops improving: non-monotonically triggered averaged SGD,
-NT-ASGD (Merity et al. 2017, arXiv:1708.02182, algorithm 1), as in the code of AWD-LSTM.
+A uniform average starts when validation stops improving: non-monotonically triggered averaged SGD
+(NT-ASGD, Merity et al. 2017, arXiv:1708.02182, algorithm 1), as in the code of AWD-LSTM.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ class WeightAverage:
     """The average of a model's trainable parameters.
 
     Args:
-        model: Has the parameters.
+        model: The model, which has the parameters.
         decay: Factor of the old average in an update.
         warmup: Whether the factor in update t, counted from 0, is min(decay, (1 + t) / (10 + t)).
     """
@@ -40,7 +40,7 @@ class WeightAverage:
 
     @property
     def begun(self) -> bool:
-        """Whether it is evaluated instead of the weights."""
+        """Return whether the average is evaluated instead of the trained weights."""
         return True
 
     def decay_now(self) -> float:
@@ -61,7 +61,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Load the average into the model for a while, then restore its weights exactly."""
+        """Give the model the averaged weights in the `with` block, then the trained ones again."""
         trained = [weight.detach().clone() for weight in self.weights.values()]
         self.settle()
         try:
@@ -70,15 +70,15 @@ class WeightAverage:
             _copy(trained, self.weights)
 
     def settle(self) -> None:
-        """Load the average into the model."""
+        """Copy the average into the weights of the model."""
         _copy(list(self.averages.values()), self.weights)
 
     def state(self) -> dict[str, Any]:
-        """Return its state for a checkpoint, without the mean."""
+        """Return the state for a checkpoint, except the average itself (`averages`)."""
         return {"taken": self.taken}
 
     def restore(self, averages: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Resume from an average of an earlier process, and the result of `state` there."""
+        """Continue from the average of an earlier process and from what `state` returned there."""
         _copy([averages[name] for name in self.averages], self.averages)
         self.taken = state["taken"]
 
@@ -87,20 +87,20 @@ class TriggeredAverage(WeightAverage):
     """The mean of all weights since validation stopped improving.
 
     Args:
-        model: Has the parameters.
-        patience: The mean begins when the score of a validation is worse than the best of the
-            scores before the last `patience` ones.
+        model: The model, which has the parameters.
+        patience: The mean starts when a validation score is worse than the best score of all
+            validations except the last `patience` ones.
     """
 
     def __init__(self, model: nn.Module, patience: int) -> None:
         super().__init__(model, 0.0, warmup=False)
         self.patience = patience
         self.scores: list[float] = []
-        self.taken = -1  # until `see` begins the mean
+        self.taken = -1  # until `see` starts the mean
 
     @property
     def begun(self) -> bool:
-        """Whether it is evaluated instead of the weights."""
+        """Return whether the mean has weights, so that it is evaluated instead of the last ones."""
         return self.taken > 0
 
     def see(self, score: float) -> None:
@@ -110,20 +110,20 @@ class TriggeredAverage(WeightAverage):
         self.scores.append(score)
 
     def decay_now(self) -> float:
-        """Return the weight of the old mean in the next one."""
+        """Return the factor of the old mean in the next mean."""
         return self.taken / (self.taken + 1)
 
     def update(self) -> None:
-        """Add the weights after an update, once the mean has begun."""
+        """Add the weights after an update, once the mean has started."""
         if self.taken >= 0:
             super().update()
 
     def state(self) -> dict[str, Any]:
-        """Return its state for a checkpoint, without the mean."""
+        """Return the state for a checkpoint, except the mean itself (`averages`)."""
         return super().state() | {"scores": list(self.scores)}
 
     def restore(self, averages: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Resume from an average of an earlier process, and the result of `state` there."""
+        """Continue from the mean of an earlier process and from what `state` returned there."""
         super().restore(averages, state)
         self.scores = list(state["scores"])
 

@@ -1,4 +1,4 @@
-"""Training state on disk: written whole, loaded without trust, resumed exactly."""
+"""Training states on disk: a file is written whole, and checked when it is loaded."""
 
 import logging
 import os
@@ -23,47 +23,48 @@ _Read = TypeVar("_Read")
 RESUME, PREVIOUS, WEIGHTS = "resume.pt", "resume-previous.pt", "weights.pt"
 DAMAGED = (*(kind for kind in TORN if kind is not MemoryError), pickle.UnpicklingError)
 _END_BYTES, _END_BEGINS = 22, b"PK\5\6"
-"""Of an archive as PyTorch writes it."""
+"""The last 22 bytes of a complete archive begin with these four, as PyTorch writes it."""
 
 
 class Checkpoints:
-    """The checkpoints of one training run, in one folder; None = keep nothing."""
+    """The checkpoints of one training run in a folder; with None, nothing is saved."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keep `state` for resuming; the one before it stays, in case this one is damaged.
+        """Save `state` for resuming; the state before it stays, in case the new file is damaged.
 
         Raises:
-            runners.storage.atomic.Unwritable: full disk or missing right; the old ones are
-                untouched.
+            runners.storage.atomic.Unwritable: the disk is full or a right is missing; the old files
+                are untouched.
         """
         if self.folder is None:
             return
         newest = self.folder / RESUME
-        self._make_way()
-        # One that was torn off gives way at once: what lies before it may be whole.
-        before = self.folder / PREVIOUS if exists(newest) and _ends_well(newest) else None
+        self._move_obstacles()
+        # An incomplete file is overwritten, because the state before it may be complete.
+        before = self.folder / PREVIOUS if exists(newest) and _is_complete(newest) else None
         atomic.write_by(newest, partial(_write, state), before=before)
 
-    def _make_way(self) -> None:
-        """Move what is no file, in a file's place, out of the folder."""
+    def _move_obstacles(self) -> None:
+        """Move anything that is no file but has the name of a checkpoint out of the folder."""
         assert self.folder is not None
         for path in (self.folder / name for name in (RESUME, PREVIOUS, WEIGHTS)):
             if lexists(path) and not is_file(path):
                 aside = self.folder.parent / f"damaged-{time.time_ns()}-{path.name}"
-                log.warning("%s is not a file; it was moved to %s", path, aside)
+                log.warning("lra moved %s to %s, because it is not a file", path, aside)
                 atomic.rename(path, aside)
 
     def states(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield path and content of the states that can be read, the newest first.
 
-        A damaged one is logged and skipped. Contents are not checked here: see
+        A damaged file is logged and skipped. Contents are checked elsewhere, in
         `lra.runners.training.resume`.
 
         Raises:
-            runners.storage.atomic.StorageRefused: one cannot be read, which says nothing of it.
+            runners.storage.atomic.StorageRefused: the system cannot read a file, which may be
+                sound.
         """
         for path in self._paths():
             try:
@@ -71,18 +72,18 @@ class Checkpoints:
             except atomic.StorageRefused:
                 raise
             except DAMAGED as error:
-                log.warning("%s cannot be read (%s); trying the one before it", path, error)
+                log.warning("%s cannot be read (%s); lra tries the state before it", path, error)
                 continue
             yield path, state
 
     def present(self) -> bool:
-        """Tell whether there is any state, readable or not."""
+        """Return whether there is any state, readable or not."""
         return bool(self._paths())
 
     def step(self) -> int | None:
-        """Return the step of the newest state; None where it cannot be read."""
+        """Return the step of the newest readable state; None if there is none."""
         for path in filter(is_file, self._paths()):
-            try:  # mapped, for a state may be large
+            try:  # memory-mapped, because a state may be large
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
                 return int(state["step"])
             except DAMAGED:
@@ -95,27 +96,30 @@ class Checkpoints:
         return [path for name in (RESUME, PREVIOUS) if exists(path := self.folder / name)]
 
     def finished(self) -> bool:
-        """Tell whether the final weights are there."""
+        """Return whether the file of the final weights exists."""
         return self.folder is not None and is_file(self.folder / WEIGHTS)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the final weights.
 
         Raises:
-            FileNotFoundError: the training was not finished, or its weights were deleted.
+            FileNotFoundError: the training is unfinished, or its weights were deleted.
             ValueError: the file is damaged.
-            runners.storage.atomic.StorageRefused: it cannot be read, which says nothing of it.
+            runners.storage.atomic.StorageRefused: the system cannot read the file, which may be
+                sound.
         """
         if self.folder is None or not self.finished():
-            raise FileNotFoundError(f"no finished training in {self.folder}: train first")
+            raise FileNotFoundError(
+                f"there is no finished training in {self.folder}: train the model first"
+            )
         path = self.folder / WEIGHTS
         try:
             weights = _load(path)
             if not all(isinstance(value, torch.Tensor) for value in weights.values()):
-                raise TypeError("it contains more than tensors")
-            odd = [name for name, value in weights.items() if not value.isfinite().all()]
-            if odd:
-                raise TypeError(f"{odd[0]} contains numbers that are not finite")
+                raise TypeError("the file contains values that are not tensors")
+            for name, value in weights.items():
+                if not value.isfinite().all():
+                    raise TypeError(f"the tensor {name} contains numbers that are not finite")
         except atomic.StorageRefused:
             raise
         except DAMAGED as error:
@@ -123,46 +127,53 @@ class Checkpoints:
         return weights
 
     def finish(self, weights: dict[str, torch.Tensor]) -> None:
-        """Keep the final weights, and drop what was only for resuming."""
+        """Save the final weights, and remove the states, which are no longer needed."""
         if self.folder is None:
             return
-        self._make_way()
+        self._move_obstacles()
         atomic.write_by(self.folder / WEIGHTS, partial(_write, weights))
         for name in (RESUME, PREVIOUS):
             atomic.remove(self.folder / name)
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Return a mapping from text; one of `DAMAGED` for anything else.
+    """Return the mapping that a file stores. Raises one of `DAMAGED` if it stores anything else.
 
-    It is read before it is judged: what the system cannot read is not damaged.
+    Raises:
+        runners.storage.atomic.StorageRefused: the system cannot read the file.
     """
-    content = _asked(path, lambda: persistent(_content, path))
+    content = _read_or_refuse(path, lambda: persistent(_read_content, path))
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise TypeError(f"it contains a {type(content).__name__}; wanted values by name")
+        raise TypeError(f"the file contains a {type(content).__name__}; wanted values by name")
     return content
 
 
-def _content(path: Path) -> Any:
-    """Return what a file holds, each tensor of which is in memory once."""
+def _read_content(path: Path) -> Any:
+    """Return the content of an archive of PyTorch, with its tensors on the CPU."""
     with os.fdopen(plain_files.open_file(path), "rb") as file:
         check_parts(file, path)
         file.seek(0)
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
         except RuntimeError as error:
-            if out_of_memory(error):  # which says nothing of the file
+            if out_of_memory(error):  # then the file may be sound
                 raise MemoryError(str(error)) from error
             raise
 
 
-def _ends_well(path: Path) -> bool:
-    """Tell whether a file ends as an archive of PyTorch does. Raises as `_asked`."""
-    return _asked(path, lambda: plain_files.read_end(path, _END_BYTES)).startswith(_END_BEGINS)
+def _is_complete(path: Path) -> bool:
+    """Return whether a file has the end of an archive of PyTorch. Raises as `_read_or_refuse`."""
+    end = _read_or_refuse(path, lambda: plain_files.read_end(path, _END_BYTES))
+    return end.startswith(_END_BEGINS)
 
 
-def _asked(path: Path, read: Callable[[], _Read]) -> _Read:
-    """Return what was read. Raises OSError: of a fault, `StorageRefused`."""
+def _read_or_refuse(path: Path, read: Callable[[], _Read]) -> _Read:
+    """Return the result of `read`, which reads the file at `path`.
+
+    Raises:
+        runners.storage.atomic.StorageRefused: the system has a fault, so the file may be sound.
+        OSError: the file cannot be read for another reason.
+    """
     try:
         return read()
     except OSError as error:
@@ -172,10 +183,10 @@ def _asked(path: Path, read: Callable[[], _Read]) -> _Read:
 
 
 def _write(state: dict[str, Any], file: BinaryIO) -> None:
-    """Write a state as it lies in memory, tensor after tensor.
+    """Write a state to an open file.
 
     Raises:
-        OSError: what the file raised, which PyTorch may hide behind an error of its own.
+        OSError: writing failed; PyTorch hides this error behind a RuntimeError.
     """
     try:
         torch.save(state, file)

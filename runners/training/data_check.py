@@ -1,4 +1,4 @@
-"""What trainings and evaluations ask of the data, checked before the first step."""
+"""Checks before the first step that the data suffice for a training and its evaluations."""
 
 from lra.models.backbone.model import Backbone
 from lra.models.mixer import Unsupported
@@ -10,13 +10,13 @@ from lra.tasks.task import Task, WindowedTask
 
 
 def check_data(model: Backbone, task: Task, stages: TrainingStages, config: TrainConfig) -> None:
-    """Refuse stages, memories and positions for which the streams of a task are too short or long.
+    """Check that the texts of a task are long enough for batches and memories, and not too long.
 
     Args:
-        model: To be trained.
-        task: Prepared.
-        stages: Of its training.
-        config: Of the training.
+        model: The model that will be trained.
+        task: The task, with prepared data.
+        stages: The stages of the training.
+        config: The options of the training.
 
     Raises:
         ValueError: a stage has no whole batch, or lengths of its windows cannot be drawn.
@@ -25,10 +25,10 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
     for part in stages.parts:
         config.read(part.apply_to(task))
     stages.check_batches(task)
-    begun = 0
+    epoch_start = 0
     for part in stages.parts:
-        begun = part.first if part.new_epoch else begun
-        steps = part.end - begun
+        epoch_start = part.first if part.new_epoch else epoch_start
+        steps = part.end - epoch_start
         check_streams(
             model,
             part.apply_to(task),
@@ -38,8 +38,8 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
             steps=steps,
             stage_memory=(f"{part.where}.memory", part.memory) if part.memory else None,
         )
-    judged = {*config.evaluate_splits} | ({"validation"} if config.evaluate_every_steps else set())
-    for split in sorted(judged):
+    splits = {*config.evaluate_splits} | ({"validation"} if config.evaluate_every_steps else set())
+    for split in sorted(splits):
         check_streams(model, task, split, config.evaluation_batch_size, training=False)
 
 
@@ -53,46 +53,43 @@ def check_streams(
     steps: int | None = None,
     stage_memory: tuple[str, int] | None = None,
 ) -> None:
-    """Refuse a memory that streams never fill, and positions that they outrun.
+    """Check that each row of a batch has enough text for its memory, and no more than positions.
 
     Args:
-        model: Of which the state is.
-        task: Prepared.
-        split: Which is read.
-        rows: Streams side by side.
-        training: Whether the memory is that of training.
-        steps: Batches that are read; None: the whole split.
-        stage_memory: The option that replaces the memory of model and task, and its value.
+        model: The model, which has the state and the positions.
+        task: The task, with prepared data.
+        split: The split that is read.
+        rows: Rows of a batch; the split is cut into so many texts.
+        training: Whether the model is trained; evaluation may have another memory.
+        steps: Number of batches that are read; None: the whole split.
+        stage_memory: Name and value of an option that replaces the memory of model and task.
 
     Raises:
-        Unsupported: with the tokens of a stream, what was asked of it, and the way out.
+        Unsupported: The memory is longer than the text, or the text is longer than the positions.
     """
     if not isinstance(task, WindowedTask) or (tokens := task.row_tokens(split, rows)) is None:
         return
-    places = "the row" if rows == 1 else f"each of the {rows} rows"
+    row_text = "the row" if rows == 1 else f"each of the {rows} rows"
     available = (
-        f"the {split} split of {task.spec.name} has {tokens:,} tokens for {places} of a batch"
+        f"the {split} split of {task.spec.name} has {tokens:,} tokens for {row_text} of a batch"
     )
-    memory = (
-        stage_memory[1]
-        if stage_memory
-        else remembered_tokens(model.config, task, training=training)
-    )
+    memory = remembered_tokens(model.config, task, training=training)
+    limits = ("memory",) if training else ("memory", "evaluation_memory")
+    changed = [name for name in limits if getattr(model.config, name)]
+    name = f"model.backbone.{changed[-1]}" if changed else "task.memory"
+    if stage_memory:
+        name, memory = stage_memory
     least, needed = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
-    if memory > tokens and needed > least:  # elsewhere a state has one size
-        limits = ("memory",) if training else ("memory", "evaluation_memory")
-        changed = [name for name in limits if getattr(model.config, name)]
-        name = f"model.backbone.{changed[-1]}" if changed else "task.memory"
-        name = stage_memory[0] if stage_memory else name
-        fewer = ", or take a smaller batch" if rows > 1 else ""
+    if memory > tokens and needed > least:  # a state that does not grow has no limit
+        advice = ", or choose a smaller batch" if rows > 1 else ""
         raise Unsupported(
-            f"{name}={memory} is more tokens than the data have: {available}; type "
-            f"{name}={tokens} or less{fewer}"
+            f"{name}={memory} is longer than the text: {available}; type {name}={tokens} or "
+            f"less{advice}"
         )
     read = tokens if steps is None else min(tokens, steps * task.window(split))
     if model.positions is not None and read > model.positions.max_length:
         raise Unsupported(
             f"positions={model.config.positions} end at {model.positions.max_length:,} tokens, "
-            f"and {available}, whose positions continue beyond that; choose "
-            "model.backbone.positions=rotary, alibi, sinusoidal or none"
+            f"but {available} in one piece; choose model.backbone.positions=rotary, alibi, "
+            "sinusoidal or none"
         )

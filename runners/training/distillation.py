@@ -2,11 +2,11 @@
 
     L = (1 - a) CE(y, p) + a T^2 KL(t^T || p^T) + b mean |h_s - h_t|^2 + c mean KL(A_t || A_s)
 
-for the answers p of the student and t of the teacher, p^T = softmax(logits / T); h the hidden
-states after layers and A the attention weights of heads, of the student's layer i and the
-teacher's layer i L_t / L_s, both counted from 1. The factor T^2 keeps the size of the gradient.
-The first two terms are one number for each item, in place of its loss; the others are penalties.
-The loss of a step is the one formula of `lra.runners.training.objective`.
+p and t are the probabilities of student and teacher, and p^T = softmax(logits / T). h are hidden
+states after a layer, and A are attention weights of heads. Layer i of the student is compared with
+layer i L_t / L_s of the teacher, counted from 1. The factor T^2 makes up for the smaller gradients
+at a larger T. The first two terms replace the loss of an item; the others are penalties. See
+`lra.runners.training.objective` for the loss of a step.
 
 Sources: Hinton et al. 2015, arXiv:1503.02531; Jiao et al. 2020, arXiv:1909.10351 (hidden states and
 attention, every k-th layer); Sun et al. 2020, arXiv:2004.02984 (attention by KL).
@@ -39,16 +39,16 @@ LEAST = 1e-9
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class DistillationLoss:
-    """The weights of the parts of a student's loss."""
+    """The weights of the parts of a student's loss; the module has the formula."""
 
     temperature: float = 2.0
-    """T."""
+    """T, by which logits are divided."""
     share: float = 0.5
-    """a, of the loss of an item: 0 = labels alone, 1 = the teacher's answers alone."""
+    """a: with 0 the student learns from labels alone, with 1 from the teacher's answers alone."""
     hidden: float = 0.0
-    """b: weight of the mean squared distance of hidden states; both have one width."""
+    """b: weight of the mean squared distance of hidden states; needs models of equal width."""
     attention: float = 0.0
-    """c: weight of the divergence of attention weights; both have as many heads."""
+    """c: weight of the divergence of attention weights; needs equal numbers of heads."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
@@ -56,7 +56,7 @@ class DistillationLoss:
             raise ValueError(f"temperature must be positive: got {self.temperature}; 2 is usual")
         if not 0 <= self.share <= 1:
             raise ValueError(
-                f"share must be from 0 (learn from labels alone) to 1: got {self.share}"
+                f"share must be from 0 (labels alone) to 1 (the teacher alone): got {self.share}"
             )
         for name in ("hidden", "attention"):
             if not getattr(self, name) >= 0:
@@ -67,13 +67,13 @@ class Distillation:
     """Computes a student's loss with the teacher's answers; it is called instead of the student.
 
     Args:
-        student: That is trained.
-        teacher: Trained; its mode and its gradients are off from here on.
-        loss: How much is learnt from what.
+        student: The model that is trained.
+        teacher: A trained model, which is set to evaluation mode, without gradients.
+        loss: The weights of the parts of the loss.
 
     Raises:
-        Unsupported: They answer different questions, or have no hidden states or attention weights
-            to compare.
+        Unsupported: The models have different tasks, or their hidden states or attention weights
+            cannot be compared.
     """
 
     def __init__(self, student: Backbone, teacher: Backbone, loss: DistillationLoss) -> None:
@@ -84,19 +84,19 @@ class Distillation:
             self.layers = paired_layers(student, teacher)
         if loss.hidden and student.config.width != teacher.config.width:
             raise Unsupported(
-                f"hidden states of the student have width {student.config.width} and those of the "
-                f"teacher width {teacher.config.width}, but their comparison needs equal widths: "
-                "set model.backbone.width to it, or runner.hidden_weight=0"
+                f"hidden states have width {student.config.width} in the student and width "
+                f"{teacher.config.width} in the teacher, but their comparison needs equal widths: "
+                f"set model.backbone.width={teacher.config.width}, or runner.hidden_weight=0"
             )
         self.cores: list[dict[int, nn.Module]] = []
         if loss.attention and student.config.heads != teacher.config.heads:
             raise Unsupported(
-                f"attention is compared head by head, with {student.config.heads} heads here: "
-                f"got a teacher of {teacher.config.heads} heads; set model.backbone.heads to "
-                "it, or runner.attention_weight=0"
+                f"attention is compared head by head, but the student has {student.config.heads} "
+                f"heads and the teacher {teacher.config.heads}: set "
+                f"model.backbone.heads={teacher.config.heads}, or runner.attention_weight=0"
             )
         if loss.attention:
-            self.cores = [_cores(model) for model in (student, teacher)]
+            self.cores = [_read_cores(model) for model in (student, teacher)]
 
     def __call__(
         self,
@@ -108,21 +108,22 @@ class Distillation:
         *,
         layout: Layout = PLAIN,
     ) -> Outcome:
-        """Return the student's outcome, its losses mixed with what the teacher says.
+        """Return the outcome of the student with the loss and penalties of the module's formula.
 
         Raises:
-            Unsupported: A state is carried along time.
+            Unsupported: There is a state that continues from window to window.
         """
         if state is not None:
             raise Unsupported(
-                "distillation reads every window from an empty state: got a state that "
-                "continues from window to window; choose task.regime=non_overlapping and "
+                "distillation reads every window with an empty state, but this task carries a "
+                "state from window to window; choose task.regime=non_overlapping and "
                 "task.memory=0"
             )
-        with _watched(self.teacher, self.cores[1:]) as theirs, torch.no_grad():
+        # self.cores is [of the student, of the teacher], or empty without an attention term
+        with _record_pass(self.teacher, self.cores[1:]) as theirs, torch.no_grad():
             self.teacher(tokens, target, keep, layout=layout)
             taught = theirs.logits(keep, tokens.shape[1])
-        with _watched(self.student, self.cores[:1]) as ours:
+        with _record_pass(self.student, self.cores[:1]) as ours:
             outcome = cast(
                 Outcome, self.student(tokens, target, keep, None, label_smoothing, layout=layout)
             )
@@ -132,7 +133,10 @@ class Distillation:
         penalties = dict(outcome.penalties)
         real = None if keep is None else keep.flatten(0, 1)
         if self.loss.hidden:
-            distances = [_distance(ours.hidden[i], theirs.hidden[j], real) for i, j in self.layers]
+            distances = [
+                _mean_squared_distance(ours.hidden[i], theirs.hidden[j], real)
+                for i, j in self.layers
+            ]
             penalties["distilled_hidden"] = self.loss.hidden * torch.stack(distances).mean()
         if self.loss.attention:
             distances = [
@@ -148,7 +152,13 @@ class Distillation:
 def divergence(
     taught: Float[Tensor, "*items c"], logits: Float[Tensor, "*items c"], temperature: float
 ) -> Float[Tensor, "*items"]:
-    """Return T^2 KL(t^T || p^T) of every item, in nats."""
+    """Return T^2 KL(t^T || p^T) of every item, in nats.
+
+    Args:
+        taught: logits of the teacher for c classes; they give t.
+        logits: logits of the student; they give p.
+        temperature: T, by which the logits are divided.
+    """
     theirs = F.log_softmax(taught.float() / temperature, -1)
     ours = F.log_softmax(logits.float() / temperature, -1)
     return temperature**2 * (theirs.exp() * (theirs - ours)).sum(-1)
@@ -157,7 +167,10 @@ def divergence(
 def attention_divergence(
     teacher: tuple[Any, CoreCall], student: tuple[Any, CoreCall]
 ) -> Float[Tensor, ""]:
-    """Return the mean KL divergence of the student's attention from the teacher's."""
+    """Return mean KL(A_t || A_s) over heads and queries, for the attention A_t of the teacher.
+
+    Both arguments are an attention function and one recorded call of it.
+    """
     with torch.no_grad():
         theirs = torch.cat([part for _, part in weights(*teacher)], -1)
     ours = torch.cat([part for _, part in weights(*student)], -1)
@@ -166,16 +179,17 @@ def attention_divergence(
 
 
 def paired_layers(student: Backbone, teacher: Backbone) -> list[tuple[int, int]]:
-    """Return the teacher's layer for each layer of the student, counted from 0.
+    """Return pairs of a student's layer and the teacher's layer for it, counted from 0.
 
     Raises:
-        Unsupported: One is no stack of layers, or the student's are no divisor of the teacher's.
+        Unsupported: A model is no stack of separate layers, or the number of the student's layers
+            does not divide the number of the teacher's.
     """
     depths = []
     for name, model in (("student", student), ("teacher", teacher)):
         if not isinstance(model.stack, Stack):
             raise Unsupported(
-                f"the {name} arranges its layers itself, so there are no layers to compare: set "
+                f"the {name} arranges its layers itself, so lra cannot compare layers: set "
                 "runner.hidden_weight=0 and runner.attention_weight=0"
             )
         if len({*model.stack.blocks}) < len(model.stack.blocks):
@@ -185,47 +199,50 @@ def paired_layers(student: Backbone, teacher: Backbone) -> list[tuple[int, int]]
                 "runner.attention_weight=0"
             )
         depths.append(len(model.stack.blocks))
-    if depths[1] % depths[0]:
+    student_depth, teacher_depth = depths
+    if teacher_depth % student_depth:
         raise Unsupported(
-            f"each layer of the student learns from one layer of the teacher, so {depths[0]} "
-            f"layers must divide the teacher's {depths[1]}: set model.backbone.depth, or "
+            f"the teacher has {teacher_depth} layers, which must be a multiple of the "
+            f"{student_depth} layers of the student: set model.backbone.depth, or "
             "runner.hidden_weight=0 and runner.attention_weight=0"
         )
-    every = depths[1] // depths[0]
-    return [(layer, (layer + 1) * every - 1) for layer in range(depths[0])]
+    ratio = teacher_depth // student_depth
+    return [(layer, (layer + 1) * ratio - 1) for layer in range(student_depth)]
 
 
 def _check_facts(student: Backbone, teacher: Backbone) -> None:
+    """Raise Unsupported if the models have different tasks, or a memory of earlier windows."""
     for name in FACTS:
         of_teacher, of_student = getattr(teacher.facts, name), getattr(student.facts, name)
         if of_teacher != of_student and not (name == "classes" and student.per_token):
             raise Unsupported(
-                "teacher and student must answer the same question: got a teacher with "
-                f"{name}={of_teacher} and a student with {name}={of_student}; name a teacher "
-                "that was trained on this task, with this vocabulary"
+                f"teacher and student need the same task, but the teacher has {name}={of_teacher} "
+                f"and the student {name}={of_student}; name a teacher that was trained on this "
+                "task, with this vocabulary"
             )
     if student.facts.memory or teacher.facts.memory:
         raise Unsupported(
-            "distillation reads every window from an empty state: got a task with a memory; "
+            "distillation reads every window with an empty state, but this task has a memory; "
             "choose task.regime=non_overlapping and task.memory=0"
         )
 
 
-def _cores(model: Backbone) -> dict[int, nn.Module]:
+def _read_cores(model: Backbone) -> dict[int, nn.Module]:
+    """Return the attention functions by layer. Raises Unsupported if a layer has no weights."""
     cores, reasons = readable(model.stack)
     if reasons:
         layer, why = next(iter(reasons.items()))
         raise Unsupported(
-            f"layer {layer} has no attention weights to compare: {why}; set "
+            f"layer {layer} has no attention weights that lra can compare: {why}; set "
             "runner.attention_weight=0"
         )
     return cores
 
 
-def _distance(
+def _mean_squared_distance(
     ours: Float[Tensor, "b l d"], theirs: Float[Tensor, "b l d"], keep: Bool[Tensor, "b m"] | None
 ) -> Float[Tensor, ""]:
-    """Return the mean squared distance over real tokens; a CLS vector is one."""
+    """Return the mean squared distance over tokens without padding; `keep` may lack the CLS one."""
     squared = (ours.float() - theirs.float()).square().mean(-1)
     if keep is None:
         return squared.mean()
@@ -233,8 +250,8 @@ def _distance(
     return (squared * real).sum() / real.sum()
 
 
-class _Watch:
-    """Records of one pass: hidden states by layer, calls of cores, the head's input."""
+class _PassRecord:
+    """Records of one pass: hidden states and attention calls by layer, and the head's input."""
 
     def __init__(self, model: Backbone) -> None:
         self.model = model
@@ -243,34 +260,42 @@ class _Watch:
         self.out: Tensor | None = None
 
     def logits(self, keep: Bool[Tensor, "b p l"] | None, parts: int) -> Float[Tensor, "b *l c"]:
-        """Return the answers of the pass."""
-        assert self.out is not None, "a pass comes before its answers"
+        """Return the logits of the recorded pass; `parts` is the number p of sequences."""
+        assert self.out is not None, "the model has not run yet"
         if isinstance(self.model.head, TokenHead):
-            answers: Tensor = self.model.head(self.out)
-            return answers
+            logits: Tensor = self.model.head(self.out)
+            return logits
         return self.model.classify(self.out, keep, parts)
 
 
 @contextmanager
-def _watched(model: Backbone, cores: list[dict[int, nn.Module]]) -> Iterator[_Watch]:
-    """Record what a pass inside leaves."""
-    watch = _Watch(model)
+def _record_pass(model: Backbone, cores: list[dict[int, nn.Module]]) -> Iterator[_PassRecord]:
+    """Record the pass that the model runs inside the `with` block.
 
-    def taking(layer: int) -> Callable[..., None]:
-        def hook(_: nn.Module, __: object, flow: Any) -> None:
-            watch.hidden[layer] = flow.x
+    Args:
+        model: Student or teacher.
+        cores: A list of its attention functions by layer; empty: attention is not recorded.
+    """
+    record = _PassRecord(model)
 
-        return hook
+    def hidden_recorder(layer: int) -> Callable[..., None]:
+        def record_hidden(_: nn.Module, __: object, flow: Any) -> None:
+            record.hidden[layer] = flow.x
 
-    def last(_: nn.Module, __: object, out: Tensor) -> None:
-        watch.out = out
+        return record_hidden
 
-    with ExitStack() as open_:
-        handles = [model.output_dropout.register_forward_hook(last)]
+    def record_output(_: nn.Module, __: object, out: Tensor) -> None:
+        record.out = out
+
+    with ExitStack() as contexts:
+        handles = [model.output_dropout.register_forward_hook(record_output)]
         blocks = model.stack.blocks if isinstance(model.stack, Stack) else ()
-        handles += [block.register_forward_hook(taking(at)) for at, block in enumerate(blocks)]
+        handles += [
+            block.register_forward_hook(hidden_recorder(layer))
+            for layer, block in enumerate(blocks)
+        ]
         for handle in handles:
-            open_.callback(handle.remove)
+            contexts.callback(handle.remove)
         for modules in cores:
-            watch.calls = open_.enter_context(recorded_calls(modules, detached=False))
-        yield watch
+            record.calls = contexts.enter_context(recorded_calls(modules, detached=False))
+        yield record

@@ -1,4 +1,4 @@
-"""Evaluate a model on one split, item by item."""
+"""Evaluate a model on one split, and make rows of its scores."""
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ class SplitScores(NamedTuple):
     """Metrics over the whole split."""
     outcomes: Outcomes
     parts: dict[tuple[str, str], tuple[float, float]]
-    """By (kind, part): mean loss in nats over the items of that part, and their number."""
+    """Mean loss in nats over the items of each part, and their number, by (kind, part)."""
     remark: str = ""
     """A remark that readers of the scores need."""
 
@@ -45,46 +45,47 @@ def evaluate(
     learn: Callable[[Outcome, Batch], None] | None = None,
     ranks: Ranks | None = None,
 ) -> SplitScores:
-    """Return accuracy, mean loss in nats and what follows from it, outcomes by index, and parts.
+    """Return the scores of a model on one split, and the result of each example.
 
-    Leaves the model in eval mode. Where batches say which rows start a new text (`reset`), a state
-    is carried from batch to batch.
+    The model stays in evaluation mode. If batches say which rows start a new text (`Batch.reset`),
+    a state is carried from batch to batch.
 
     Args:
         model: the model.
-        task: prepared.
+        task: the task, with prepared data.
         split: train, validation or test.
-        batch_size: rows in a batch. It changes the scores, beyond rounding, if rows of a batch
-            change each other: if a mixer computes over its batch (`Traits.by_batch`), or if padding
-            to the longest row is not masked. A remark then says so.
-        device: where the model is.
-        before_batch: called before every batch; may raise.
-        examples: how many examples are judged, the first ones of the split; None = all. If a state
-            is carried it must be None, because rows of streams belong together.
-        learn: called after every batch was judged, with an outcome that has gradients; None = the
-            model learns nothing.
-        ranks: the processes that share the work, and all return the same scores. They judge batches
-            in turn, or, of streams, each its rows of every batch. None = this one alone.
+        batch_size: rows of a batch. It changes the scores if rows of a batch change each other,
+            because a mixer computes over its batch (`Traits.by_batch`) or padding is not masked. A
+            remark then says so.
+        device: the device of the model.
+        before_batch: function that is called before every batch; it may raise.
+        examples: how many examples are evaluated, the first ones of the split; None: all. It must
+            be None if a state is carried from batch to batch.
+        learn: function that is called after every batch, with an outcome that has gradients; None:
+            the model learns nothing.
+        ranks: the processes that share the work and all return the same scores. They take batches
+            in turn; if a state is carried, each takes its rows of every batch. None: this process
+            alone.
 
     Raises:
-        ValueError: the split is empty, or only some rows of streams are asked for.
+        ValueError: the split is empty, or `examples` is set although a state is carried.
     """
     model.eval()
     ranks = ranks or Ranks()
     own_tallies: list[tuple[int, int, Tally]] = []
     state: State = None
     size = min(task.spec.sizes.get(split, 0), examples or sys.maxsize)
-    judged, widths = 0, set[int]()
-    with _without_gradients(ranks) if learn is None else torch.enable_grad():
-        whole = task.batches(split, batch_size=batch_size, seed=0)
-        batches = whole if examples is None else first_of(whole, examples)
-        for turn, (batch, last) in enumerate(_with_last(batches)):
+    evaluated, widths = 0, set[int]()
+    with _disable_gradients(ranks) if learn is None else torch.enable_grad():
+        all_batches = task.batches(split, batch_size=batch_size, seed=0)
+        batches = all_batches if examples is None else first_of(all_batches, examples)
+        for turn, (batch, last) in enumerate(_mark_last(batches)):
             if turn % ranks.size == 0 or batch.reset is not None:
                 before_batch()
-            so_far(f"evaluating {split}", judged, size if size > judged else 0, "example")
-            judged += len(batch.tokens)
+            so_far(f"evaluating {split}", evaluated, size if size > evaluated else 0, "example")
+            evaluated += len(batch.tokens)
             widths.add(batch.tokens.shape[-1])
-            part, counts = _rank_part(batch, turn, last, ranks)
+            part, counts = _take_rank_part(batch, turn, last, ranks)
             if part is None:
                 continue
             moved = to_device(part, device)
@@ -94,16 +95,16 @@ def evaluate(
             layout = masks_of(moved)
             outcome = model(moved.tokens, moved.target, moved.keep, state, layout=layout)
             state = detach(outcome.state)
-            assert outcome.hit is not None, "every head knows its hits outside training"
+            assert outcome.hit is not None, "outside training, a head must return which are correct"
             nll = outcome.nll.detach()
             tally = task.tally(nll.float().cpu(), outcome.hit.cpu(), part)
             own_tallies.extend([(turn, ranks.rank, tally)] if counts else [])
             if learn is not None:
                 learn(outcome, moved)
-    tallies = _in_order(own_tallies, ranks)
+    tallies = _gather_tallies(own_tallies, ranks)
     count = sum(tally.count for tally in tallies)
     if not count:
-        raise ValueError(f"the {split} split of {task.spec.name} has no examples to evaluate")
+        raise ValueError(f"the {split} split of {task.spec.name} is empty, so it has no scores")
     index = np.concatenate([tally.index.numpy() for tally in tallies]).astype(np.int64)
     order = np.argsort(index, kind="stable")
     outcomes = Outcomes(
@@ -119,43 +120,49 @@ def evaluate(
         measured["exact_match"] = float((outcomes.hit == 1).mean())
     if isinstance(task, Derives):
         measured |= task.derived_metrics(split, loss)
-    by_batch = _by_batch(model, batch_size, widths)
-    remarks = remarks_of(task).get(split, ""), by_batch, model.seed_remark
-    return SplitScores(measured, outcomes, _parts(tallies), "; ".join(filter(None, remarks)))
+    batch_remark = _explain_batch_effects(model, batch_size, widths)
+    remarks = remarks_of(task).get(split, ""), batch_remark, model.seed_remark
+    parts = _average_parts(tallies)
+    return SplitScores(measured, outcomes, parts, "; ".join(filter(None, remarks)))
 
 
-def _by_batch(model: Backbone, rows: int, widths: Collection[int]) -> str:
-    """Return a remark that names what makes rows of a batch change each other's outputs; or "".
+def _explain_batch_effects(model: Backbone, rows: int, widths: Collection[int]) -> str:
+    """Return a remark with the options by which rows of a batch change each other; "" for none.
 
     Args:
-        model: In eval mode, in which batch norm uses stored statistics.
+        model: The model in evaluation mode, in which batch norm uses stored statistics.
         rows: Rows of a batch.
-        widths: Tokens of the rows of all batches, padding included.
+        widths: Lengths of the rows in all batches, padding included.
     """
     option, padding = next(filter(None, (each.by_batch for each in model.traits)), ""), ""
     if len(widths) > 1 and model.config.padding != Padding.masked:
         padding = f"padding={model.config.padding}"
-    by = " and ".join(filter(None, (option, padding)))
-    return f"evaluated in batches of {rows}, whose rows can change each other by {by}" if by else ""
+    options = " and ".join(filter(None, (option, padding)))
+    return (
+        f"evaluated in batches of {rows} examples, which can change each other's scores because of "
+        f"{options}"
+        if options
+        else ""
+    )
 
 
-def _without_gradients(ranks: Ranks) -> AbstractContextManager[None]:
+def _disable_gradients(ranks: Ranks) -> AbstractContextManager[None]:
     # In inference mode, sharded weights that are gathered for a pass would become inference
     # tensors, which training cannot use.
     return torch.no_grad() if ranks.sharded else torch.inference_mode()
 
 
-def _rank_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch | None, bool]:
-    """Return this rank's part of a batch (None: no part), and whether its scores count.
+def _take_rank_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch | None, bool]:
+    """Return the part of a batch for this process (None: no part), and whether its scores count.
 
-    With sharded weights, every rank must take part in every pass. A rank without a part then judges
-    rows of another rank, and its scores do not count.
+    With sharded weights, all processes must take part in every pass. A process without a part then
+    evaluates rows of another one, and its scores do not count.
 
     Args:
         batch: The whole batch.
-        turn: Its number.
-        last: Whether it is the last one.
-        ranks: All ranks.
+        turn: Number of the batch.
+        last: Whether the batch is the last one.
+        ranks: All processes.
     """
     if ranks.alone:
         return batch, True
@@ -165,43 +172,44 @@ def _rank_part(batch: Batch, turn: int, last: bool, ranks: Ranks) -> tuple[Batch
         rows = rows if counts else slice(0, 1)
         return rows_of(batch, rows) if counts or ranks.sharded else None, counts
     counts = turn % ranks.size == ranks.rank
-    # The last batch may leave the higher ranks without one in this round of passes.
+    # After the last batch, the processes with higher numbers have no batch in this round.
     fills_in = ranks.sharded and last and ranks.rank > turn % ranks.size
     return batch if counts or fills_in else None, counts
 
 
-def _with_last(batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
+def _mark_last(batches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
     """Yield each batch, and whether it is the last one."""
-    before: Batch | None = None
+    previous: Batch | None = None
     for batch in batches:
-        if before is not None:
-            yield before, False
-        before = batch
-    if before is not None:
-        yield before, True
+        if previous is not None:
+            yield previous, False
+        previous = batch
+    if previous is not None:
+        yield previous, True
 
 
-def _in_order(own_tallies: list[tuple[int, int, Tally]], ranks: Ranks) -> list[Tally]:
-    """Return the tallies of all ranks, in the order in which one process would make them.
+def _gather_tallies(own_tallies: list[tuple[int, int, Tally]], ranks: Ranks) -> list[Tally]:
+    """Return the tallies of all processes, ordered by batch and then by process.
 
     Args:
-        own_tallies: The number of the batch, the rank, and its tally, of this rank.
-        ranks: All ranks.
+        own_tallies: For each part that this process evaluated: the number of the batch, the number
+            of the process, and the tally.
+        ranks: All processes.
     """
     if not ranks.alone:
-        every_rank = ranks.gathered(own_tallies)
-        parts = {(turn, rank): tally for one in every_rank for turn, rank, tally in one}
-        return [parts[place] for place in sorted(parts)]
+        by_rank = ranks.gathered(own_tallies)
+        tallies = {(turn, rank): tally for own in by_rank for turn, rank, tally in own}
+        return [tallies[place] for place in sorted(tallies)]
     return [tally for _, _, tally in own_tallies]
 
 
-def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
+def _average_parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
     """Return `SplitScores.parts` from the tallies of all batches."""
     sums: dict[tuple[str, str], tuple[float, float]] = {}
     for tally in tallies:
         for part, (nll, count) in tally.parts.items():
-            before = sums.get(part, (0.0, 0.0))
-            sums[part] = before[0] + nll, before[1] + count
+            nll_before, count_before = sums.get(part, (0.0, 0.0))
+            sums[part] = nll_before + nll, count_before + count
     return {part: (nll / count, count) for part, (nll, count) in sums.items() if count}
 
 
@@ -212,23 +220,24 @@ def score_rows(scores: SplitScores, labels: Mapping[str, str]) -> Iterator[Measu
         scores: Scores of the split.
         labels: Labels of every row, in addition to the split and the number of examples.
     """
-    # A hit that is a fraction is of a window with many items, for which reports compute no
-    # interval over examples: so the label has another name.
-    counted = "examples" if scores.outcomes.hit.dtype == bool else "windows"
-    shared = {"split": scores.outcomes.split, counted: str(len(scores.outcomes.index)), **labels}
+    # A window has many items, so its hit is a fraction. Reports compute no interval over windows,
+    # so the label has another name.
+    count_label = "examples" if scores.outcomes.hit.dtype == bool else "windows"
+    count = str(len(scores.outcomes.index))
+    shared = {"split": scores.outcomes.split, count_label: count, **labels}
     if scores.remark:
         shared["remark"] = scores.remark
     for metric, value in scores.measured.items():
         yield Measurement(metric=metric, value=value, labels=shared)
-    for (kind, part), (loss, count) in scores.parts.items():
-        part_labels = {**shared, "part": part, "items": f"{count:.0f}"}
+    for (kind, part), (loss, items) in scores.parts.items():
+        part_labels = {**shared, "part": part, "items": f"{items:.0f}"}
         yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=part_labels)
 
 
 def goodness(measured: Mapping[str, float], metric: str) -> float:
-    """Return a number that is higher for better weights: by the task's metric, or by the loss.
+    """Return a number that is higher for better weights, from the scores of a validation.
 
-    The loss decides where the task's own metric is computed elsewhere from stored outcomes.
+    It is the metric of the task, or the loss if that metric is computed elsewhere from outcomes.
     """
     name = metric if metric in measured else "loss"
     return measured[name] if METRICS[name].higher_is_better else -measured[name]

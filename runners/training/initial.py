@@ -1,4 +1,4 @@
-"""Rows that say where the first weights of a training come from."""
+"""Initial weights from another model or file, and rows that say where they come from."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from lra.runners.records import Measurement
 
 
 def initial_parameters(report: TransferReport) -> Iterator[Measurement]:
-    """Yield how many parameters are taken over and how many drawn, and the parts they are in."""
+    """Yield, for each origin (copied or drawn), how many parameters have it and in which parts."""
     for origin, count in report.parameters.items():
         names = (name for name, source in report.origins.items() if source is origin)
         parts = dict.fromkeys(name.partition(".")[0] for name in names)
@@ -22,15 +22,15 @@ def initial_parameters(report: TransferReport) -> Iterator[Measurement]:
 def start_weights(
     model: Backbone, weights: str, stored: Callable[[], Backbone]
 ) -> Iterator[Measurement]:
-    """Let a model start from what `runner.weights` names; yield what became of its parameters.
+    """Copy the weights that `runner.weights` names into a model; yield the origin of parameters.
 
     Args:
-        model: As drawn.
-        weights: A file of a checkpoint, or a completed training.
-        stored: Makes the model of that training.
+        model: The model that gets the weights.
+        weights: A checkpoint file, or the name of a finished training.
+        stored: Builds the model of that training, with its weights.
 
     Raises:
-        Unsupported: The weights have no place in the model.
+        Unsupported: The weights do not fit the model.
         ValueError: The file cannot be read.
     """
     if is_checkpoint(weights):

@@ -1,11 +1,12 @@
-"""What heads have learned of how far back they look, and the operations that this spares.
+"""The spans that heads have learned, and how many operations they save.
 
-    per token   sum over layers of 2 (4 d D + 2 d f + 2 s D)
+    operations per token   sum over layers of 2 (4 d D + 2 d f + 2 s D)
 
-is what papers print, half of it where they count a multiply-add once: s is the mean span of the
-layer's heads, D the width of all heads, f that of the network; positions and the head of the model
-are left out (Sukhbaatar et al. 2019, arXiv:1905.07799). What is really computed is counted besides:
-keys as far as the longest span of a layer and its ramp.
+This is the formula of papers (Sukhbaatar et al. 2019, arXiv:1905.07799), which print half of it if
+they count a multiply-add once. d is the width of the model, D the width of all heads, f the width
+of the feed-forward network, and s the mean span of the heads of a layer. Positions and the head of
+the model are excluded. The operations of a real pass are counted, too: it computes all keys up to
+the longest span of a layer and its ramp.
 """
 
 from collections.abc import Iterator
@@ -26,28 +27,29 @@ from lra.tasks.task import Task, WindowedTask
 
 @runtime_checkable
 class LearnsSpans(Protocol):
-    """A mixer whose heads learn how far back they look."""
+    """A mixer in which each head learns its span: how many tokens back it attends."""
 
     def learned_spans(self) -> Float[Tensor, " h"]:
         """Return the span of each head in tokens."""
         ...
 
     def widest(self) -> AbstractContextManager[None]:
-        """Return a context in which every head looks as far as it ever may."""
+        """Return a context in which every head has the largest span that it can learn."""
         ...
 
 
 LEARNED, FULL = "learned", "full"
+"""Values of the label `spans`."""
 
 
 def learned_span_rows(model: Backbone, task: Task) -> Iterator[Measurement]:
-    """Yield the span of each head, their mean, and operations next to those of full spans.
+    """Yield the span of each head, the mean span, and the operations with learned and full spans.
 
-    Nothing where no mixer learns a span. The model is as it was afterwards.
+    Nothing is yielded if no mixer learns spans. The model does not change.
     """
     blocks = list(model.stack.blocks) if isinstance(model.stack, Stack) else []
-    every = {layer: cast(Any, block).mixer for layer, block in enumerate(blocks)}
-    mixers = {layer: mixer for layer, mixer in every.items() if isinstance(mixer, LearnsSpans)}
+    all_mixers = {layer: cast(Any, block).mixer for layer, block in enumerate(blocks)}
+    mixers = {layer: mixer for layer, mixer in all_mixers.items() if isinstance(mixer, LearnsSpans)}
     if not mixers:
         return
     learned = {layer: mixer.learned_spans().tolist() for layer, mixer in mixers.items()}
@@ -58,36 +60,36 @@ def learned_span_rows(model: Backbone, task: Task) -> Iterator[Measurement]:
     values = [value for spans in learned.values() for value in spans]
     labels = {"layer": "all", "head": "all"}
     yield Measurement(metric="learned_span", value=sum(values) / len(values), labels=labels)
-    for words in (LEARNED, FULL):
-        with ExitStack() as opened:
-            for mixer in mixers.values() if words == FULL else ():
-                opened.enter_context(mixer.widest())
-            labels = {"spans": words}
-            counted = count_operations(lambda: _window(model, task))
+    for kind in (LEARNED, FULL):
+        with ExitStack() as contexts:
+            for mixer in mixers.values() if kind == FULL else ():
+                contexts.enter_context(mixer.widest())
+            labels = {"spans": kind}
+            counted = count_operations(lambda: _read_window(model, task))
             yield Measurement(metric="span_flops", value=float(counted), labels=labels)
             if len(mixers) == len(blocks):
-                implied = flops_per_token(model, list(mixers.values()))
-                yield Measurement(metric="span_flops_per_token", value=implied, labels=labels)
+                per_token = flops_per_token(model, list(mixers.values()))
+                yield Measurement(metric="span_flops_per_token", value=per_token, labels=labels)
 
 
 def flops_per_token(model: Backbone, mixers: list[LearnsSpans]) -> float:
-    """Return the operations of a token at the spans as they are, a multiply-add as two."""
+    """Return the operations per token by the formula of the module, with the present spans."""
     config = model.config
     inner = config.heads * (config.head_width or config.width // config.heads)
     blocks = cast(Stack, model.stack).blocks
-    network = sum(_weights(block) for block in blocks)
+    network_weights = sum(_count_network_weights(block) for block in blocks)
     spans = sum(float(mixer.learned_spans().mean()) for mixer in mixers)
-    return 2.0 * (len(mixers) * 4 * config.width * inner + network + 2 * spans * inner)
+    return 2.0 * (len(mixers) * 4 * config.width * inner + network_weights + 2 * spans * inner)
 
 
-def _weights(block: nn.Module) -> int:
-    """Return the numbers of the matrices of a layer's network; 0 where it has none."""
+def _count_network_weights(block: nn.Module) -> int:
+    """Return how many weights the matrices of a feed-forward network have; 0 without a network."""
     network = getattr(block, "network", None)
     return sum(p.numel() for p in network.parameters() if p.ndim == 2) if network else 0
 
 
-def _window(model: Backbone, task: Task) -> None:
-    """Read one window of evaluation, after a memory where there is one."""
+def _read_window(model: Backbone, task: Task) -> None:
+    """Run the model on one evaluation window, with a memory if the task has one."""
     length = task.window("test") if isinstance(task, WindowedTask) else task.spec.max_length
     device = next(model.parameters()).device
     tokens = torch.zeros(1, 1, length, dtype=torch.long, device=device)

@@ -1,11 +1,11 @@
 """The one training loop: any model on any task, resumable to the bit.
 
-The loss of a step is one formula, `lra.runners.training.objective`: the weighted mean of the losses
-of the items of the effective batch, plus the penalties. Accumulation over micro-batches divides by
-the weight of the whole batch, so that the gradient is that of the batch.
+The loss of a step is the weighted mean of the losses of all items in the batch, plus the penalties
+(`lra.runners.training.objective`). A micro-batch divides by the weight of the whole batch, so the
+accumulated gradient is that of the whole batch.
 
-The dashboard's numbers of a step are read after its loss. Reading the loss waits for the device, so
-reading the gradient's norm then takes no extra time. No result of the training depends on them.
+Numbers for the dashboard are read after the loss of a step. Reading the loss waits for the device,
+so reading the norm of the gradient then takes no extra time. They change no result.
 """
 
 import logging
@@ -67,16 +67,16 @@ class Trainer:
     """One training: the model, its optimiser, and all that a checkpoint saves.
 
     Args:
-        model: Is trained in place.
-        task: Prepared.
+        model: The model, which is trained in place.
+        task: The task, with prepared data.
         optim: Options of the optimiser, its schedule and its batches.
         config: Options of the training.
         hardware: Device and precision.
-        seed: Of batches and of all random draws.
-        checkpoints: Where states and final weights are saved.
-        judge: Is called instead of the model on training batches, as in distillation; None: the
-            model.
-        ranks: The processes that train together; None: this one alone.
+        seed: Seed of the order of batches and of all random draws.
+        checkpoints: Saves states and final weights.
+        judge: Function that is called on training batches instead of the model, as in distillation;
+            None: the model.
+        ranks: The processes that train together; None: this process alone.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class Trainer:
         check_batch_parts(model.by_batch, self.stages, self.ranks.size)
         self.stage = self.stages.stage_at(0)
         self.window = self.stage.window(self.task)
-        """Tokens of a training window of the stage."""
+        """Tokens of a training window in this stage."""
         self.part_loss = PartLoss(model, judge or model, optim.label_smoothing)
         if self.ranks.sharded:
             shard(model, optim, self.device)
         self.updates = WeightUpdates(model, optim, half=hardware.precision is Precision.float16)
         self.hooks = [module for module in model.modules() if isinstance(module, AfterStep)]
         self.generator = torch.Generator().manual_seed(seed + 1)
-        """For `after_step`; on the CPU, equal on every rank."""
+        """Random numbers for `after_step`, on the CPU, equal in every process."""
         self.streams = RecurrentStates(model, remembered_tokens(model.config, task, training=True))
         self.step = self.examples = 0
         self.end = config.until_step or optim.steps
@@ -131,8 +131,8 @@ class Trainer:
         """Train the remaining steps, evaluate, and yield all rows, also those of earlier steps.
 
         Args:
-            stop: Set by a signal: the training saves its state and raises `Interrupted`.
-            earlier: Folder of a shorter training, whose state is continued if this training has
+            stop: If a signal sets it, the training saves its state and raises `Interrupted`.
+            earlier: Folder of a shorter training. This training continues from its state if it has
                 no checkpoint yet.
         """
         check_data(self.model, self.task, self.stages, self.config)
@@ -154,7 +154,7 @@ class Trainer:
             raise
 
     def fit(self, stop: threading.Event) -> Iterator[Item]:
-        """Take the remaining steps. Only steps count as training time."""
+        """Train the remaining steps of all stages, and yield rows. Only steps count as time."""
         self.saved_at = time.perf_counter()
         pace = Pace(self.step, self.end, self.config.evaluate_every_steps)
         self.model.train()
@@ -164,7 +164,7 @@ class Trainer:
                 yield from self.fit_stage(stage, pace, stop)
 
     def fit_stage(self, stage: TrainingStage, pace: Pace, stop: threading.Event) -> Iterator[Item]:
-        """Take the remaining steps of one stage."""
+        """Train the remaining steps of one stage, and yield rows; `pace` measures their speed."""
         every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
         self.stage, self.streams.stage_memory = stage, stage.memory
         self.window = stage.window(self.task)
@@ -176,14 +176,14 @@ class Trainer:
             source.waited_s = self.waited_s
             while True:
                 if self.due():
-                    begun = time.perf_counter()
+                    start = time.perf_counter()
                     yield from self.validate(stop)
-                    pace.validated(time.perf_counter() - begun)
+                    pace.validated(time.perf_counter() - start)
                 if self.step in (stage.end, self.end):
                     return
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 self.position, batch = source.next()
-                # The norm of sharded weights needs every rank; ranks are ready at different times.
+                # With sharded weights, all processes would have to compute the norm together.
                 self.updates.watched = not self.ranks.sharded and ready(every_s)
                 requests = stop.is_set(), self.overdue()
                 loss = self.counted_step(batch, requests)
@@ -191,16 +191,16 @@ class Trainer:
                 self.since += 1
                 if self.device.type == "cpu":
                     self.check(float(loss))
-                logging_now = self.step % self.config.log_every_steps == 0 or self.step == stage.end
-                # Reading the sum waits for the device: it belongs to the time of the steps.
-                mean = float(self.running) / self.since if logging_now else 0.0
-                # Reading the loss waits, too, so a step is shown at most once in `every_s` seconds.
+                is_logged = self.step % self.config.log_every_steps == 0 or self.step == stage.end
+                # Reading the sum waits for the device, which belongs to the time of the steps.
+                mean = float(self.running) / self.since if is_logged else 0.0
+                # Reading the loss waits, too, so progress is reported once in `every_s` seconds.
                 shown_loss = float(loss) if ready(every_s) else None
-                spent = time.perf_counter() - begun
-                self.window_s += spent
-                pace.stepped(self.step, spent)
+                spent_s = time.perf_counter() - start
+                self.window_s += spent_s
+                pace.stepped(self.step, spent_s)
                 self.waited_s = source.waited_s
-                if logging_now:
+                if is_logged:
                     self.check(mean)
                     self.spent_s += self.window_s
                     self.step_times.append(self.window_s / self.since)
@@ -232,15 +232,15 @@ class Trainer:
                         )
 
     def ahead(self) -> float | None:
-        """Return the remaining steps, counted by their tokens in steps like the last one.
+        """Return the remaining tokens divided by the tokens of the last step.
 
-        None if `until_step` ends the training before `optim.steps`: plain steps are counted then.
+        None if `until_step` ends the training early; then the remaining steps are counted.
         """
         ends_early = self.end < self.optim.steps
         return None if ends_early else self.stages.ahead(self.step, self.task)
 
     def overdue(self) -> bool:
-        """Tell whether it is time for the next checkpoint."""
+        """Return whether it is time to write the next checkpoint."""
         return time.perf_counter() - self.saved_at > self.config.checkpoint_every_s
 
     def begin_epoch(self) -> None:
@@ -255,47 +255,49 @@ class Trainer:
         return self.streams.empty(stage.batch_size, stage.memory)
 
     def counted_step(self, batch: Batch, requests: tuple[bool, bool]) -> Tensor:
-        """Take one step and return its loss; several processes also count tokens and bytes sent.
+        """Train one step and return its loss; several processes also count tokens and bytes sent.
 
         Args:
-            batch: The whole batch, of which each process takes its part.
-            requests: Whether this process asks all processes to stop, and to save.
+            batch: The whole batch; each process computes its part of the rows.
+            requests: Whether this process asks all processes to stop, and whether to save.
         """
         if self.together is None:
             return self.advance(batch)
         return self.together.counted_step(partial(self.advance, batch, requests), batch)
 
     def advance(self, batch: Batch, requests: tuple[bool, bool] = (False, False)) -> Tensor:
-        """Take one step with a batch; return its loss, a detached scalar, summed over ranks.
+        """Train one step on a batch; return its loss, a detached scalar, summed over processes.
 
         The step updates the weights only if it is the last of `stage.accumulate` batches.
 
         Args:
-            batch: Of all ranks; this one computes its part of the rows.
-            requests: Whether this rank asks to stop, and to save. They are sent with the loss.
+            batch: The whole batch; each process computes its part of the rows.
+            requests: Whether this process asks to stop, and whether to save; sent with the loss.
         """
         stage = self.stage
-        stretch = self.config.stretch(batch.tokens.shape[-1], self.window)
-        self.updates.begin(self.step, stage.learning_rate_scale * stretch)
+        rate_factor = self.config.stretch(batch.tokens.shape[-1], self.window)
+        self.updates.begin(self.step, stage.learning_rate_scale * rate_factor)
         all_rows, updates_now = batch.target.shape[0], stage.moves(self.step)
-        total = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
+        total_weight = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
         batch = to_device(self.ranks.part_of(batch), self.device)
-        if isinstance(total, Tensor):
-            total = total.to(self.device)
+        if isinstance(total_weight, Tensor):
+            total_weight = total_weight.to(self.device)
         rows = batch.target.shape[0]
         micro = stage.micro_batch_size or rows
         loss = torch.zeros((), device=self.device)
         self.streams.begin(batch.reset)
         for first in range(0, rows, micro):
             micro_rows, last = slice(first, first + micro), first + micro >= rows
-            part = batch if micro >= rows else rows_of(batch, micro_rows)
+            micro_batch = batch if micro >= rows else rows_of(batch, micro_rows)
             with ExitStack() as context:
                 if self.together is not None:
                     context.enter_context(self.together.adding(last=last and updates_now))
                 with autocast(self.hardware):
-                    share = part.target.shape[0] / all_rows
+                    row_share = micro_batch.target.shape[0] / all_rows
                     call = self.part_loss if self.together is None else self.together.call
-                    part_loss, state = call(part, self.streams.rows_of(micro_rows), total, share)
+                    part_loss, state = call(
+                        micro_batch, self.streams.rows_of(micro_rows), total_weight, row_share
+                    )
                 loss = loss + part_loss.detach()
                 if last and self.together is not None:
                     enclosed = self.together.enclosed if updates_now else None
@@ -321,11 +323,11 @@ class Trainer:
             rate = self.updates.rate(self.step - 1)
             raise Diverged(
                 f"the training loss was {loss} at step {self.step} of {self.optim.steps} with "
-                f"learning rate {rate:.3g}; {_CALMER}"
+                f"learning rate {rate:.3g}; {_ADVICE}"
             )
 
     def due(self) -> bool:
-        """Tell whether to validate after the current step, which was not validated yet."""
+        """Return whether to validate now; a step is validated at most once."""
         interval = self.config.evaluate_every_steps
         if not interval or self.step == self.validated:
             return False
@@ -359,10 +361,10 @@ class Trainer:
 
         Args:
             split: Name of the split.
-            stop: Set by a signal: the state is saved, and `Interrupted` raised.
-            at_most: The first `at_most` examples are read; None: all.
+            stop: If a signal sets it, the state is saved and `Interrupted` is raised.
+            at_most: Only the first `at_most` examples are read; None: all.
             weights: A context in which the model has other weights, such as their average; None:
-                the weights that are trained.
+                the trained weights.
         """
 
         def check_stop() -> None:
@@ -386,19 +388,19 @@ class Trainer:
             raise
         loss = scores.measured["loss"]
         if not math.isfinite(loss):
-            at = f"step {self.step} of {self.optim.steps}"
-            raise Diverged(f"the {split} loss was {loss} after {at}; {_CALMER}")
+            place = f"step {self.step} of {self.optim.steps}"
+            raise Diverged(f"the {split} loss was {loss} after {place}; {_ADVICE}")
         return scores
 
     def conclude(self, stop: threading.Event) -> Iterator[Item]:
-        """Evaluate the final weights, and yield the final rows."""
-        self.save()  # an interruption from here on repeats the evaluation only
+        """Evaluate the final weights, yield the final rows and outcomes, and save the weights."""
+        self.save()  # so that an interruption from here on repeats only the evaluation
         average = self.updates.begun
         labels = {"weights": "average" if average else "last"}
         if self.best:
             self.model.load_state_dict(self.best["weights"])
-            which = "average, best validation" if average else "best validation"
-            labels = {"weights": f"{which}, step {self.best['step']}"}
+            kind = "average, best validation" if average else "best validation"
+            labels = {"weights": f"{kind}, step {self.best['step']}"}
         elif average:
             average.settle()
         for split in self.config.evaluate_splits:
@@ -420,7 +422,7 @@ class Trainer:
     def note(
         self, *, metric: str, value: float, step: int, labels: Mapping[str, str] | None = None
     ) -> Measurement:
-        """Return a new row, and store it in the state: a resumed training yields it again."""
+        """Return a new row; the state stores it, so that a resumed training yields it again."""
         row = Measurement(metric=metric, value=value, step=step, labels=dict(labels or {}))
         self.rows.append({key: getattr(row, key) for key in ("metric", "value", "step", "labels")})
         return row
@@ -430,13 +432,13 @@ class Trainer:
         return saved_state(self)
 
     def save(self) -> None:
-        """Save the state as a checkpoint. All ranks must call this; the first one writes."""
+        """Save the state as a checkpoint. All processes must call this; the first one writes."""
         state = self.state()
         if self.together is not None:
             state = self.together.whole_state(state)
         if self.ranks.first:
             self.checkpoints.save(state)
-            log.debug("checkpoint of step %d written", self.step)
+            log.debug("wrote the checkpoint of step %d", self.step)
         self.ranks.wait()
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -444,25 +446,25 @@ class Trainer:
         restore(self, state)
 
 
-_CALMER = "lower optim.peak_learning_rate, warm up for longer, or set optim.clip"
+_ADVICE = "lower optim.peak_learning_rate, raise optim.warmup_steps, or set optim.clip"
 
 
 def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
-    """Yield rows of the time, memory, examples and tokens that a training has used so far."""
+    """Yield rows with the time, memory, examples and tokens that a training has used so far."""
     times = tuple(trainer.step_times)
-    spent = trainer.spent_s + trainer.window_s
+    spent_s = trainer.spent_s + trainer.window_s
     count = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
     together = trainer.together
     crowd = "" if together is None else crowding_reason(trainer.ranks, trainer.device)
-    trust = {DISTURBED: crowd} if crowd else {}
+    mark = {DISTURBED: crowd} if crowd else {}
     if times:
-        step = median(times)
-        yield Measurement(metric="train_step_time", value=step, samples=times, labels=trust)
-    yield Measurement(metric="train_time", value=spent, labels=trust)
+        step_s = median(times)
+        yield Measurement(metric="train_step_time", value=step_s, samples=times, labels=mark)
+    yield Measurement(metric="train_time", value=spent_s, labels=mark)
     waiting = shares_between(trainer.begun, trainer.counters.process_times()).waiting
     if waiting is not None:
         yield Measurement(metric="waiting_share", value=waiting)
-    yield Measurement(metric="data_wait", value=trainer.waited_s / max(spent, 1e-9))
+    yield Measurement(metric="data_wait", value=trainer.waited_s / max(spent_s, 1e-9))
     yield Measurement(metric="examples_seen", value=float(trainer.examples))
     if trainer.config.stages and isinstance(trainer.task, WindowedTask):
         tokens = trainer.stages.tokens(trainer.step, trainer.task)
@@ -471,20 +473,20 @@ def cost_rows(trainer: Trainer) -> Iterator[Measurement]:
     peak = trainer.ranks.largest(float(process_peak_bytes()))
     yield Measurement(metric="process_peak_bytes", value=peak)
     if together is not None and together.tokens:
-        speed = together.tokens / max(spent - together.begun_s, 1e-9)
-        yield Measurement(metric="tokens_per_second", value=speed, labels=trust)
+        speed = together.tokens / max(spent_s - together.begun_s, 1e-9)
+        yield Measurement(metric="tokens_per_second", value=speed, labels=mark)
         per_device = speed / trainer.ranks.size
-        yield Measurement(metric="tokens_per_second_per_device", value=per_device, labels=trust)
+        yield Measurement(metric="tokens_per_second_per_device", value=per_device, labels=mark)
         if together.bytes_sent is not None:
             yield Measurement(metric="bytes_sent_per_step", value=together.bytes_sent)
 
 
 _SAVED_NUMBERS = ("step", "since", "examples", "validated", "spent_s", "window_s", "waited_s")
-"""Attributes of a trainer that hold a plain number and belong to its saved state."""
+"""Attributes of a trainer that are plain numbers and belong to its saved state."""
 
 
 def identity(trainer: Trainer) -> str:
-    """Return a hash of seed, data, options and shapes, which must be equal to resume."""
+    """Return a hash of seed, data, options and shapes; only a state with this hash resumes."""
     shapes = {name: list(value.shape) for name, value in trainer.model.state_dict().items()}
     config = must_agree(trainer.config, but={*trainer.config.incidental, "until_step"})
     options = [must_agree(trainer.optim), config, str(trainer.hardware.precision)]
@@ -551,21 +553,21 @@ def step_progress(
     wait_share: float,
     device: torch.device,
 ) -> Progress:
-    """Return the last step's progress, for the terminal and dashboards.
+    """Return the progress after the last step, for the terminal and dashboards.
 
     Args:
-        batch: The step's batch, of all ranks.
-        step: Steps taken.
-        steps: Steps in all.
-        loss: The step's loss.
+        batch: The whole batch of the step.
+        step: Number of steps so far.
+        steps: Number of all steps.
+        loss: Loss of the step.
         pace: Measures seconds per step.
         left_s: Estimated seconds to the end; None: unknown.
-        updates: Has the learning rate and the gradient's norm.
-        wait_share: Fraction of the training time spent waiting for data.
-        device: Where the model is.
+        updates: Knows the learning rate and the norm of the gradient.
+        wait_share: Fraction of the training time that was spent waiting for data.
+        device: The device of the model.
     """
     rows, *targets = batch.target.shape  # one target for each row, or for each of its tokens
-    counted = rows * targets[0] if targets else rows
+    items = rows * targets[0] if targets else rows
     step_s = pace.step_s or None
     norm = updates.gradient_norm
     return Progress(
@@ -574,7 +576,7 @@ def step_progress(
         total=steps,
         loss=loss,
         learning_rate=updates.rate(step - 1),
-        speed=counted / step_s if step_s else None,
+        speed=items / step_s if step_s else None,
         speed_unit="tokens" if targets else "examples",
         left_s=left_s,
         step=TrainingStep(
@@ -590,7 +592,7 @@ def step_progress(
 
 
 def _resident_bytes() -> int | None:
-    """Return the resident memory of this process; None on systems that do not say."""
+    """Return the resident memory of this process; None if the system does not report it."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except OSError:

@@ -6,20 +6,22 @@ from lra.models.backbone.model import Outcome
 
 
 def whole_batch(outcome: Outcome) -> Tensor:
-    """Return the loss of a batch that is judged as a whole, each item once."""
+    """Return the loss of a batch that is computed at once, in which each item has weight 1."""
     return objective(outcome, None, outcome.nll.numel(), 1.0)
 
 
 def objective(
     outcome: Outcome, weight: Tensor | None, total: Tensor | float, share: float
 ) -> Tensor:
-    """Return the loss of one micro-batch, a part of the batch's: parts add up to the whole.
+    """Return sum(weight * nll) / total + share * penalties for one micro-batch.
+
+    The sum over all micro-batches is the loss of the whole batch.
 
     Args:
-        outcome: the model's judgement of the micro-batch.
-        weight: like the outcome's items, or None for ones.
-        total: weight of all items of the effective batch.
-        share: rows of the micro-batch / rows of the effective batch.
+        outcome: losses of the items and penalties, as the model returns them for the micro-batch.
+        weight: weight of each item; None: every item has weight 1.
+        total: sum of the weights of all items in the whole batch.
+        share: rows of the micro-batch, divided by the rows of the whole batch.
     """
     nll = outcome.nll if weight is None else outcome.nll * weight
     loss = nll.sum() / total

@@ -17,46 +17,47 @@ class Optimiser(StrEnum):
     adam = auto()
     """Adam with L2 decay (arXiv:1412.6980): decay * w is a part of the gradient."""
     adafactor = auto()
-    """Second moments as rows and columns, steps relative to a weight's size (arXiv:1804.04235);
-    decoupled decay. Waits for the device twice for each parameter."""
+    """Adam that stores second moments as row and column sums, with steps relative to the size of a
+    weight (arXiv:1804.04235); decoupled decay. It waits for the device twice for each parameter."""
     adagrad = auto()
-    """Steps over the root of all squared gradients so far (Duchi et al. 2011); L2 decay."""
+    """The gradient divided by the root of the sum of all squared gradients (Duchi et al. 2011); L2
+    decay."""
     radam = auto()
-    """Adam with its variance rectified (arXiv:1908.03265); decoupled decay, as in its code."""
+    """Adam with a rectified variance (arXiv:1908.03265); decoupled decay, as in its code."""
     sgd = auto()
-    """The gradient itself, with momentum; L2 decay."""
+    """The gradient with momentum; L2 decay."""
     lion = auto()
     """The sign of a running mean of gradients (arXiv:2302.06675); decoupled decay."""
     lamb = auto()
-    """Adam's step scaled to the norm of each parameter (arXiv:1904.00962); decay * w joins it."""
+    """Adam's step plus decay * w, scaled to the norm of each parameter (arXiv:1904.00962)."""
 
 
 class Schedule(StrEnum):
-    """How the learning rate changes over the run."""
+    """How the learning rate changes during training."""
 
     constant = auto()
     cosine = auto()
-    """Half a cosine, from the warm-up's end to the last step."""
+    """Half a cosine, from the end of warm-up to the last step."""
     cosine_restarts = auto()
-    """Cosines one after another, `cycle_steps` long, each `cycle_multiplier` times the last (SGDR,
-    arXiv:1608.03983)."""
+    """Half cosines in a row: the first has `cycle_steps` steps, each next one `cycle_multiplier`
+    times as many (SGDR, arXiv:1608.03983)."""
     lra_cosine = auto()
     """The cosine of the Long Range Arena code, which starts again every `cycle_steps`."""
     linear = auto()
     polynomial = auto()
-    """A power of the remaining fraction of the run."""
+    """A power of the fraction of steps that remain."""
     one_cycle = auto()
-    """Up to the peak and down to nearly nothing (arXiv:1708.07120), as PyTorch's OneCycleLR."""
+    """Up to the peak and down to nearly 0 (arXiv:1708.07120), as in PyTorch's OneCycleLR."""
     rsqrt = auto()
-    """The Long Range Arena code's: base / sqrt(step); its peak is base / sqrt(warmup_steps)."""
+    """base / sqrt(step), as in the Long Range Arena code; its peak is base / sqrt(warmup_steps)."""
     inverse_sqrt = auto()
-    """That of "Attention is all you need", which fairseq uses too, with its peak named."""
+    """The schedule of "Attention is all you need" and of fairseq, given by its peak."""
     plateau = auto()
-    """Lowered whenever validation stops improving."""
+    """Constant, but lowered whenever validation stops improving."""
 
 
 class Anneal(StrEnum):
-    """The shape of both halves of one_cycle."""
+    """The shape of the rise and the fall of one_cycle."""
 
     linear = auto()
     cos = auto()
@@ -67,30 +68,30 @@ class DecayedWeights(StrEnum):
 
     all = auto()
     matrices = auto()
-    """Not biases, gains of norms and other parameters with one dimension, nor embeddings of tokens
-    and positions. A token embedding that is the head's matrix too is an embedding."""
+    """Only matrices: no parameters with one dimension (such as biases and gains of norms), and no
+    embeddings of tokens and positions, even if the head shares them."""
     all_but_biases = auto()
-    """Everything but biases and gains of norms within the stack, as in the S4 code: those of the
-    map of inputs and of the head decay, and so do embeddings."""
+    """All weights but the biases and gains of norms inside the stack, as in the S4 code. Embeddings
+    decay, and so do all parameters outside the stack."""
 
 
 class Statistics(StrEnum):
-    """Over which rows a model takes statistics (`Backbone.by_batch`)."""
+    """Over which rows a model computes statistics (`Backbone.by_batch`)."""
 
     batch = auto()
     """All rows of a batch, which must stay whole."""
     micro_batch = auto()
-    """The rows of each micro-batch, as in code that accumulates gradients."""
+    """The rows of each micro-batch, as is usual when gradients are accumulated."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """An optimiser, a schedule, and what happens to gradients before and to weights after a step.
+    """An optimiser, a schedule, clipping of gradients, and averaging of weights.
 
-    `peak_learning_rate` is the largest rate reached, but for `rsqrt`: there it is the base B of
-    the Long Range Arena code, whose peak is B / sqrt(warmup_steps). What the options of one
-    optimiser or one schedule mean stands next to them in `conf/optim` and `conf/config.yaml`.
+    `peak_learning_rate` is the largest rate, except for `rsqrt`: there it is the base B of the Long
+    Range Arena code, and the largest rate is B / sqrt(warmup_steps). `conf/optim` and
+    `conf/config.yaml` explain the options of each optimiser and schedule.
     """
 
     optimiser: Optimiser = Optimiser.adamw
@@ -107,13 +108,13 @@ class OptimConfig:
     weight_decay: float = 0.0
     decayed_weights: DecayedWeights = DecayedWeights.all
     clip: float | None = 1.0
-    """Largest norm of the whole gradient; None: no limit."""
+    """Largest norm of the whole gradient; None: it has no limit."""
     clip_value: float | None = None
     schedule: Schedule = Schedule.cosine
     warmup_steps: int = 0
     final_fraction: float = 0.0
-    """Lowest learning rate, as a fraction of the peak, for cosine, cosine_restarts, linear
-    and polynomial."""
+    """Lowest learning rate of cosine, cosine_restarts, linear and polynomial, as a fraction of the
+    peak."""
     cycle_steps: int | None = None
     cycle_multiplier: int = 1
     power: float = 1.0
@@ -130,13 +131,13 @@ class OptimConfig:
     ema_decay: float | None = None
     ema_warmup: bool = False
     average_after: int | None = None
-    """Averaging starts when a validation is worse than the best of those more than so many before
-    it (NT-ASGD, arXiv:1708.02182)."""
+    """Averaging starts when a validation score is worse than the best score of all validations
+    except the last so many (NT-ASGD, arXiv:1708.02182); None: weights are not averaged."""
     steps: int = 1000
     batch_size: int = 32
-    """The effective batch, for any `micro_batch_size`."""
+    """Rows of a batch, for any `micro_batch_size`."""
     micro_batch_size: int | None = None
-    """Rows that are in memory at the same time; None = the whole batch."""
+    """Rows that are in memory at the same time; None: the whole batch."""
     statistics: Statistics = Statistics.batch
 
     def __post_init__(self) -> None:
@@ -144,12 +145,12 @@ class OptimConfig:
         for name, (suits, wanted) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not suits(value):
-                off = "; null switches it off" if name in NULLABLE else ""
-                raise ValueError(f"{name} {wanted}: got {value}{off}")
+                advice = f"; {name}=null sets no limit" if name in NULLABLE else ""
+                raise ValueError(f"{name} {wanted}: got {value}{advice}")
         if self.warmup_steps > self.steps and self.schedule not in OPEN_ENDED:
             raise ValueError(
-                f"warmup_steps must not exceed steps: got warmup_steps={self.warmup_steps}, "
-                f"steps={self.steps}; type optim.warmup_steps={self.steps} or fewer, or raise steps"
+                f"warmup_steps={self.warmup_steps} must not exceed steps={self.steps}: lower "
+                "optim.warmup_steps, or raise optim.steps"
             )
         micro = self.micro_batch_size
         if micro is not None and not 1 <= micro <= self.batch_size:
@@ -158,45 +159,47 @@ class OptimConfig:
             )
         if self.schedule in IN_CYCLES and self.cycle_steps is None:
             raise ValueError(
-                f"schedule={self.schedule} needs cycle_steps: got null; type optim.cycle_steps="
-                f"{max(1, self.steps - self.warmup_steps)} for one cycle, or fewer for several"
+                f"schedule={self.schedule} needs cycle_steps, but it is null; type "
+                f"optim.cycle_steps={max(1, self.steps - self.warmup_steps)} for one cycle, or a "
+                "smaller number for several cycles"
             )
         for sentence in idle(NEEDS, vars(self), defaults(OptimConfig)).values():
             raise ValueError(sentence)
 
 
-def _decays(ends: list[float]) -> bool:
-    return len(ends) == 2 and all(0 <= end < 1 for end in ends)
+def _are_decay_rates(rates: list[float]) -> bool:
+    """Return whether a list has two numbers from 0 to below 1."""
+    return len(rates) == 2 and all(0 <= rate < 1 for rate in rates)
 
 
 Range: TypeAlias = tuple[Callable[[Any], bool], str]
 POSITIVE: Range = (lambda value: value > 0, "must be positive")
 AT_LEAST_0: Range = (lambda value: value >= 0, "must be at least 0")
 AT_LEAST_1: Range = (lambda value: value >= 1, "must be at least 1")
-FRACTION: Range = (lambda value: 0 <= value <= 1, "lies between 0 and 1")
-SHARE: Range = (lambda value: 0 <= value < 1, "lies from 0 to below 1")
+FRACTION: Range = (lambda value: 0 <= value <= 1, "must be from 0 to 1")
+SHARE: Range = (lambda value: 0 <= value < 1, "must be from 0 to below 1")
 RANGES: Mapping[str, Range] = {
     "steps": AT_LEAST_0, "batch_size": AT_LEAST_1, "warmup_steps": AT_LEAST_0,
     "peak_learning_rate": POSITIVE, "epsilon": POSITIVE, "weight_decay": AT_LEAST_0,
-    "betas": (_decays, "are two numbers from 0 to below 1"), "momentum": SHARE,
+    "betas": (_are_decay_rates, "must be two numbers from 0 to below 1"), "momentum": SHARE,
     "initial_accumulator": AT_LEAST_0, "update_clip": AT_LEAST_1, "least_scale": POSITIVE,
     "beta2_decay": (lambda value: value <= 0, "must be at most 0"),
     "clip": POSITIVE, "clip_value": POSITIVE, "tensor_clip": POSITIVE,
     "final_fraction": FRACTION, "cycle_steps": AT_LEAST_1, "cycle_multiplier": AT_LEAST_1,
     "power": POSITIVE, "start_divisor": AT_LEAST_1, "end_divisor": AT_LEAST_1,
     "momentum_range": (
-        lambda ends: _decays(ends) and ends[0] <= ends[1],
-        "are two ascending numbers from 0 to below 1, as [0.85, 0.95]",
+        lambda rates: _are_decay_rates(rates) and rates == sorted(rates),
+        "must be two ascending numbers from 0 to below 1, for example [0.85, 0.95]",
     ),
-    "plateau_factor": (lambda value: 0 < value < 1, "lies between 0 and 1, both excluded"),
+    "plateau_factor": (lambda value: 0 < value < 1, "must be above 0 and below 1"),
     "plateau_patience": AT_LEAST_0, "plateau_threshold": AT_LEAST_0,
     "plateau_cooldown": AT_LEAST_0, "plateau_least": FRACTION,
     "label_smoothing": SHARE, "ema_decay": SHARE,
     "average_after": AT_LEAST_1,
 }  # fmt: skip
-"""Allowed values of an option; null is allowed if its type says so."""
+"""A test of each option's value, and the words for a wrong one. Null passes if its type has it."""
 NULLABLE = ("clip", "clip_value", "tensor_clip")
-"""Limits of the gradient, which null removes."""
+"""Limits of the gradient that null removes."""
 
 WITH_BETAS = (
     Optimiser.adamw, Optimiser.adam, Optimiser.radam, Optimiser.lion, Optimiser.lamb,
@@ -204,7 +207,7 @@ WITH_BETAS = (
 """Optimisers with two decay rates, `betas`."""
 IN_CYCLES = (Schedule.cosine_restarts, Schedule.lra_cosine)
 OPEN_ENDED = (Schedule.rsqrt, Schedule.inverse_sqrt)
-"""Schedules without a last step: published warm-ups may end after it."""
+"""Schedules that never end, so their warm-up may be longer than the training."""
 
 NEEDS = (
     Need("betas", optimiser=WITH_BETAS),
@@ -244,4 +247,4 @@ NEEDS = (
         holds=lambda _, chosen: chosen.ema_decay is None,
     ),
 )  # fmt: skip
-"""Which options need which others."""
+"""Options that need a certain value of another option."""

@@ -1,26 +1,25 @@
-"""How fast a training goes, and when it will have taken its steps.
+"""How fast a training is, and how long it will still take.
 
-Only the steps of this process count: a training that goes on at 90 % has no speed yet. Time is that
-of the trainer's clock, which runs during steps alone; what validation costs is measured when it
-first happens.
+Only steps of this process count, so a resumed training has no speed before its first step. The
+clock runs only during steps; the time of validations is measured separately.
 """
 
 from collections import deque
 
 WINDOW_S = 60.0
-"""Of steps: what is older says nothing of the speed now."""
+"""The speed is a mean over the last so many seconds."""
 
 
 class Pace:
-    """Speed and time left, from the steps since this object was created."""
+    """Speed and remaining time, from the steps since this object was created."""
 
     def __init__(self, step: int, steps: int, evaluate_every_steps: int) -> None:
-        """Begin before the first step of this process.
+        """Start before the first step of this process.
 
         Args:
-            step: steps that were taken before.
-            steps: of the whole training.
-            evaluate_every_steps: between validations; 0 = none.
+            step: number of steps so far.
+            steps: number of steps of the whole training.
+            evaluate_every_steps: steps between validations; 0: there are none.
         """
         self.begun, self.steps, self.every = step, steps, evaluate_every_steps
         self.first_s: float | None = None
@@ -29,15 +28,14 @@ class Pace:
         self.validations, self.validating_s = 0, 0.0
 
     def stepped(self, step: int, seconds: float) -> None:
-        """Note that step number `step` took `seconds`.
+        """Record that step number `step` took `seconds`.
 
-        The first one of a process, which pays for compilation and empty caches, counts only as
-        long as there is no other.
+        The first step of a process is slower, so it counts only until there are others.
         """
         self.clock_s += seconds
         if self.first_s is None:
             self.first_s = seconds
-        # A mark for each part of the window is as good as one for each step.
+        # One mark for each hundredth of the window suffices.
         elif len(self.marks) > 1 and self.clock_s - self.marks[-2][0] < WINDOW_S / 100:
             self.marks.pop()
         self.marks.append((self.clock_s, step))
@@ -45,34 +43,34 @@ class Pace:
             self.marks.popleft()
 
     def validated(self, seconds: float) -> None:
-        """Note that a validation took `seconds`."""
+        """Record that a validation took `seconds`."""
         self.validations += 1
         self.validating_s += seconds
 
     @property
     def step_s(self) -> float | None:
-        """Seconds of a step of late; None before the first."""
+        """Return the mean seconds of a step in the last `WINDOW_S`; None before the first step."""
         if len(self.marks) < 2:
             return self.first_s
-        (begin, first), (end, last) = self.marks[0], self.marks[-1]
-        return (end - begin) / (last - first)
+        (first_s, first_step), (last_s, last_step) = self.marks[0], self.marks[-1]
+        return (last_s - first_s) / (last_step - first_step)
 
     def changed(self) -> None:
-        """Note that steps are others from now on."""
+        """Forget the speed, because steps have another size from now on."""
         self.first_s = None
         self.marks.clear()
 
     def left_s(self, step: int, ahead: float | None = None) -> float | None:
-        """Return the seconds until every step is taken, validation in between included.
+        """Return the estimated seconds until the last step, validations included; None: unknown.
 
         Args:
-            step: The last one taken.
-            ahead: Those that are left, counted as steps like the last; None: all are alike.
+            step: Number of steps so far.
+            ahead: The remaining steps, in steps of the present size; None: all steps are alike.
         """
         if self.step_s is None:
             return None
-        left = (self.steps - step if ahead is None else ahead) * self.step_s
+        remaining_s = (self.steps - step if ahead is None else ahead) * self.step_s
         if self.every and self.validations:
-            ahead = -(-self.steps // self.every) - step // self.every
-            left += ahead * self.validating_s / self.validations
-        return left
+            validations = -(-self.steps // self.every) - step // self.every
+            remaining_s += validations * self.validating_s / self.validations
+        return remaining_s

@@ -1,4 +1,4 @@
-"""Training batches without end, slow ones prepared in the background, and the time they cost."""
+"""Endless training batches; a background thread prepares them if that is slow."""
 
 import hashlib
 import queue
@@ -15,23 +15,24 @@ from lra.models.mixer import Layout
 from lra.tasks.task import Batch, Task
 
 AHEAD = 4
-"""Batches that are ready before they are asked for."""
+"""The thread prepares at most so many batches in advance."""
 
 WORTH_A_THREAD_S = 1e-3
-"""A batch that takes less time is made between steps: a thread would cost more than it saves."""
+"""A batch that takes less time is prepared between steps, because a thread would be slower."""
 PATIENCE = 3
-"""Slow batches in a row after which the thread starts."""
+"""The thread starts after so many slow batches in a row."""
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch stands: epoch, and number within it; `after` is where to resume."""
+    """A position between two batches, from which a training can resume."""
 
     epoch: int
     number: int
+    """Number of batches of this epoch before the position."""
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """Return the seed that shuffles one epoch of one run."""
+    """Return the seed that shuffles one epoch of a run with this seed."""
     text = hashlib.sha256(f"epoch {seed} {epoch}".encode()).digest()
     return int.from_bytes(text[:7], "big")
 
@@ -39,10 +40,10 @@ def epoch_seed(seed: int, epoch: int) -> int:
 def endless(
     task: Task, batch_size: int, seed: int, start: BatchPosition
 ) -> Iterator[tuple[BatchPosition, Batch]]:
-    """Yield training batches, epoch after epoch, from `start` on.
+    """Yield training batches from `start` on, epoch after epoch, each with the position after it.
 
     Raises:
-        ValueError: an epoch holds no whole batch.
+        ValueError: the training split has no whole batch.
     """
     epoch, number = start
     while True:
@@ -54,14 +55,17 @@ def endless(
             yield BatchPosition(epoch, number), batch
         if number == 0 and first == 0:
             raise ValueError(
-                f"the training split has fewer examples than one batch of {batch_size}; lower "
-                "optim.batch_size"
+                f"the training split has fewer than {batch_size} examples, which is less than one "
+                "batch; lower optim.batch_size"
             )
         epoch, number = epoch + 1, 0
 
 
 class Prefetch:
-    """Training batches in order, from a thread where they are slow. A context manager."""
+    """Gives training batches in order; a thread prepares them if they are slow.
+
+    It is a context manager, which stops the thread at its end.
+    """
 
     def __init__(self, task: Task, batch_size: int, seed: int, start: BatchPosition) -> None:
         self.waited_s = 0.0
@@ -72,14 +76,16 @@ class Prefetch:
         self._thread: threading.Thread | None = None
 
     def _fill(self) -> None:
+        """Put batches into the queue until the context ends; this runs in the thread."""
         try:
             for item in self._source:
                 if not self._put(item):
                     return
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+        except BaseException as error:  # noqa: BLE001 - `next` raises it in the main thread
             self._put(error)
 
     def _put(self, item: tuple[BatchPosition, Batch] | BaseException) -> bool:
+        """Put an item into the queue. Returns False if the context ends before there is room."""
         while not self._stop.is_set():
             try:
                 self._ready.put(item, timeout=0.2)
@@ -89,13 +95,13 @@ class Prefetch:
         return False
 
     def next(self) -> tuple[BatchPosition, Batch]:
-        """Return the next batch, with the place after it."""
-        begin = time.perf_counter()
+        """Return the next batch, and the position after it."""
+        start = time.perf_counter()
         item = next(self._source) if self._thread is None else self._ready.get()
-        spent = time.perf_counter() - begin
-        self.waited_s += spent
+        spent_s = time.perf_counter() - start
+        self.waited_s += spent_s
         if self._thread is None:
-            self._slow = self._slow + 1 if spent > WORTH_A_THREAD_S else 0
+            self._slow = self._slow + 1 if spent_s > WORTH_A_THREAD_S else 0
             if self._slow == PATIENCE:
                 self._thread = threading.Thread(target=self._fill, daemon=True)
                 self._thread.start()
@@ -104,7 +110,7 @@ class Prefetch:
         return item
 
     def __enter__(self) -> "Prefetch":
-        """Do nothing: the thread starts when it is worth it."""
+        """Return this object; the thread starts later, if batches are slow."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,7 +121,7 @@ class Prefetch:
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Return the batch with its tensors on `device`; `index` stays where it is."""
+    """Return the batch with its tensors on `device`, except `index`, which stays on the CPU."""
     if device.type == "cpu":
         return batch
     moved = {
@@ -127,30 +133,29 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def masks_of(batch: Batch) -> Layout:
-    """Return what a batch says of which tokens see each other."""
+    """Return the fields of a batch that restrict which tokens attend to each other."""
     return Layout(document=batch.document, prefix=batch.prefix, order=batch.order)
 
 
 def rows_of(batch: Batch, rows: slice | Bool[Tensor, " b"]) -> Batch:
-    """Return some rows of a batch."""
+    """Return a batch with some of the rows of `batch`: a slice, or those where `rows` is True."""
     parts = {k: v[rows] for k, v in batch._asdict().items() if v is not None}
     return batch._replace(**parts)
 
 
 def first_of(batches: Iterable[Batch], examples: int) -> Iterator[Batch]:
-    """Yield the rows that are among the first `examples` of their split, in the batches' order.
+    """Yield, batch by batch, the rows that are among the first `examples` of their split.
 
-    By place in the split and not by order of batches, which may begin with the longest rows.
+    The position in the split counts (`Batch.index`), because batches may begin with long rows.
 
     Raises:
-        ValueError: the rows of a stream are judged together.
+        ValueError: a state continues from batch to batch, so no row may be dropped.
     """
     for batch in batches:
         if batch.reset is not None:
             raise ValueError(
-                "in this task a state continues from batch to batch, so the number of evaluated "
-                "rows cannot be limited: set runner.examples=null, "
-                "runner.validation_examples=null"
+                "a state continues from batch to batch in this task, so lra must evaluate all "
+                "rows: set runner.examples=null, runner.validation_examples=null"
             )
         rows = batch.index < examples
         if bool(rows.all()):

@@ -1,7 +1,7 @@
-"""A state along time, carried from one training batch to the next.
+"""The recurrent state of a model, carried from one training batch to the next.
 
-Gradients end at the batch's first token (truncated back-propagation through time); what a model
-remembers does not. Rows that start a new text (`Batch.reset`) start from an empty state.
+Gradients end at the first token of a batch (truncated back-propagation through time), but the state
+continues. Rows that start a new text (`Batch.reset`) start with an empty state.
 """
 
 from jaxtyping import Bool
@@ -16,7 +16,7 @@ from lra.tasks.task import Task
 
 
 def remembered_tokens(config: BackboneConfig, task: Task, *, training: bool) -> int:
-    """Return how many tokens a state remembers: as the model says, else as the task does."""
+    """Return how many tokens a state remembers: the option of the model, or else of the task."""
     memory = config.memory
     if not training and config.evaluation_memory is not None:
         memory = config.evaluation_memory
@@ -24,27 +24,32 @@ def remembered_tokens(config: BackboneConfig, task: Task, *, training: bool) -> 
 
 
 def initial_state(model: Backbone, rows: int, memory: int) -> State:
-    """Return the state before the first token; like weights that are shared out, it is whole."""
+    """Return the state of `rows` rows before their first token; sharded parts are gathered."""
     return map_state(full_tensor, model.initial_state(rows, memory))
 
 
 class RecurrentStates:
-    """The state of a batch's streams.
+    """The recurrent state of all rows of a batch.
+
+    For each batch, call `begin`, then `rows_of` and `add` for each micro-batch, then `end`.
 
     Args:
-        model: Whose state it is.
-        memory: Tokens that it remembers, where a family wants a limit.
+        model: The model.
+        memory: How many tokens a state remembers, for families whose state grows.
     """
 
     def __init__(self, model: Backbone, memory: int) -> None:
         self.model, self.memory = model, memory
         self.state: State = None
         self.stage_memory: int | None = None
-        """Of a stage, in place of `memory`."""
+        """Value of the training stage that replaces `memory`; None: `memory`."""
         self._parts: list[State] = []
 
     def begin(self, fresh: Bool[Tensor, " b"] | None) -> None:
-        """Take a new batch, whose rows in `fresh` start a new text; None: it has no streams."""
+        """Start a batch, and empty the state of rows where `fresh` is True: they start a new text.
+
+        None: batches of this task have no state.
+        """
         if fresh is None:
             self.state = None
             return
@@ -53,32 +58,27 @@ class RecurrentStates:
             self.state = empty if self.state is None else reset(self.state, empty, fresh)
 
     def empty(self, rows: int, memory: int | None = None) -> State:
-        """Return the state of so many rows before their first token.
-
-        Args:
-            rows: Of a batch.
-            memory: In place of the usual one.
-        """
+        """Return an empty state for `rows` rows; `memory` replaces the usual number of tokens."""
         return initial_state(self.model, rows, memory or self.memory)
 
     def rows_of(self, rows: slice) -> State:
-        """Return what some rows of the batch remember."""
+        """Return the state of some rows of the batch; None if the task has no state."""
         return None if self.state is None else select(self.state, rows)
 
     def add(self, state: State) -> None:
-        """Take what the rows of one micro-batch remember now; micro-batches come in order."""
+        """Store the new state of the rows of one micro-batch; call this in the order of rows."""
         self._parts.append(detach(state))
 
     def end(self) -> None:
-        """Close the batch."""
+        """End a batch: join the states of its micro-batches."""
         self.state = None if self.state is None else join(*self._parts)
         self._parts.clear()
 
     def forget(self) -> None:
-        """Begin with other rows."""
+        """Forget the state, because the next batch has other rows."""
         self.state = None
 
     def restore(self, state: State) -> None:
-        """Go on from a state of an earlier process."""
+        """Continue from a state of an earlier process."""
         device = self.model.embedding.weight.device
         self.state = map_state(lambda part: part.to(device), state)

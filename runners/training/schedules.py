@@ -1,8 +1,8 @@
-"""Learning rate and momentum over a run: functions of the update, and one of the scores.
+"""Learning rate and momentum during training: functions of the number of the update.
 
-Updates are counted from 0. With warm-up W, a schedule rises linearly over the first W updates and
-reaches its peak at update W - 1; `one_cycle`, `rsqrt` and `lra_cosine` have the rise of their
-sources, which reaches it at update W.
+Updates are counted from 0. With W warm-up steps, the rate rises linearly and reaches its peak at
+update W - 1. For `one_cycle`, `rsqrt` and `lra_cosine` it reaches the peak at update W, as in their
+sources. `plateau` depends on validation scores, too.
 """
 
 import math
@@ -16,9 +16,9 @@ def learning_rate(config: OptimConfig, step: int, reduction: float = 1.0) -> flo
     """Return the learning rate of update number `step`, counted from 0.
 
     Args:
-        config: Which schedule, and its numbers.
-        step: Of the update.
-        reduction: What `plateau` multiplies the rate by: see `Plateau`.
+        config: The schedule and its options.
+        step: Number of the update.
+        reduction: Factor of the rate under `plateau`: see `Plateau`.
     """
     if config.schedule in _WITH_RISE:
         return _WITH_RISE[config.schedule](config, step)
@@ -28,26 +28,31 @@ def learning_rate(config: OptimConfig, step: int, reduction: float = 1.0) -> flo
     if config.schedule is Schedule.plateau:
         return peak * max(config.plateau_least, reduction)
     low = 0.0 if config.schedule is Schedule.constant else config.final_fraction
-    return peak * (low + (1 - low) * _fall(config, step - warmup))
+    return peak * (low + (1 - low) * _falling_factor(config, step - warmup))
 
 
-def _fall(config: OptimConfig, update: int) -> float:
-    """Return what is left of the peak, from 1 at the warm-up's end."""
-    done = min(1.0, update / max(1, config.steps - 1 - config.warmup_steps))
+def _falling_factor(config: OptimConfig, update: int) -> float:
+    """Return the factor by which the rate falls from the peak: 1 at the end of warm-up.
+
+    Args:
+        config: The schedule and its options.
+        update: Number of the update, counted from the end of warm-up.
+    """
+    progress = min(1.0, update / max(1, config.steps - 1 - config.warmup_steps))
     match config.schedule:
         case Schedule.cosine:
-            return _cosine(done)
+            return _cosine(progress)
         case Schedule.cosine_restarts:
-            return _cosine(_within_cycle(config, update))
+            return _cosine(_progress_in_cycle(config, update))
         case Schedule.linear:
-            return 1 - done
+            return 1 - progress
         case Schedule.polynomial:
-            return float((1 - done) ** config.power)
+            return float((1 - progress) ** config.power)
     return 1.0
 
 
-def _rsqrt(config: OptimConfig, step: int) -> float:
-    """Return B * min(1, s / W) / sqrt(max(s, W)), which is 0 at update 0.
+def _rsqrt_rate(config: OptimConfig, step: int) -> float:
+    """Return B * min(1, s / W) / sqrt(max(s, W)) at step s, with base B and W warm-up steps.
 
     Source: the Long Range Arena code.
     """
@@ -57,76 +62,81 @@ def _rsqrt(config: OptimConfig, step: int) -> float:
     return base * min(1.0, step / warmup) / math.sqrt(max(step, warmup))
 
 
-def _lra_cosine(config: OptimConfig, step: int) -> float:
+def _lra_cosine_rate(config: OptimConfig, step: int) -> float:
     """Return B * min(1, s / W) * (1 + cos(pi * (p mod 1))) / 2, p = max(0, s - W) / cycle_steps.
 
-    Source: the Long Range Arena code.
+    s is the step, B the base and W the number of warm-up steps. Source: the Long Range Arena code.
     """
     base, warmup = config.peak_learning_rate, config.warmup_steps
     rise = min(1.0, step / warmup) if warmup else 1.0
     return base * rise * _cosine(max(0, step - warmup) / _cycle_steps(config) % 1)
 
 
-def _inverse_sqrt(config: OptimConfig, step: int) -> float:
-    """Return peak * min(u / W, sqrt(W / u)) at update u, counted from 1.
+def _inverse_sqrt_rate(config: OptimConfig, step: int) -> float:
+    """Return peak * min(u / W, sqrt(W / u)) at update u, counted from 1, with W warm-up steps.
 
-    Source: Vaswani et al. 2017, section 5.3, whose peak is (width * W) ** -0.5. In fairseq, u
-    counts from 0, so that the first update has its initial rate.
+    Source: Vaswani et al. 2017, section 5.3, where the peak is (width * W) ** -0.5. In fairseq, u
+    is counted from 0, so the first update has the initial rate.
     """
     update, warmup = step + 1, max(1, config.warmup_steps)
     return config.peak_learning_rate * min(update / warmup, math.sqrt(warmup / update))
 
 
-def _one_cycle(config: OptimConfig, step: int) -> float:
-    """Return Smith's one cycle between three rates."""
+def _one_cycle_rate(config: OptimConfig, step: int) -> float:
+    """Return the rate of one cycle: from peak / start_divisor to the peak, then to the end."""
     peak = config.peak_learning_rate
     first = peak / config.start_divisor
-    return _cycled(config, step, first, peak, peak / (config.start_divisor * config.end_divisor))
+    return _follow_cycle(
+        config, step, first, peak, peak / (config.start_divisor * config.end_divisor)
+    )
 
 
 _WITH_RISE: Mapping[Schedule, Callable[[OptimConfig, int], float]] = {
-    Schedule.rsqrt: _rsqrt,
-    Schedule.lra_cosine: _lra_cosine,
-    Schedule.inverse_sqrt: _inverse_sqrt,
-    Schedule.one_cycle: _one_cycle,
+    Schedule.rsqrt: _rsqrt_rate,
+    Schedule.lra_cosine: _lra_cosine_rate,
+    Schedule.inverse_sqrt: _inverse_sqrt_rate,
+    Schedule.one_cycle: _one_cycle_rate,
 }
-"""Schedules whose formula includes the rise of the rate."""
+"""Schedules that have the rise of the rate in their formula."""
 
 
 def momentum(config: OptimConfig, step: int) -> float | None:
-    """Return momentum, or the first beta, of update number `step`; None if it is constant."""
+    """Return the momentum (or the first beta) of update number `step`; None if it is constant."""
     if config.momentum_range is None:
         return None
     low, high = config.momentum_range
-    return _cycled(config, step, high, low, high)
+    return _follow_cycle(config, step, high, low, high)
 
 
-def _cycled(config: OptimConfig, step: int, begin: float, middle: float, end: float) -> float:
-    """Return what one_cycle makes of three values: `middle` is reached at update `warmup_steps`."""
+def _follow_cycle(config: OptimConfig, step: int, begin: float, middle: float, end: float) -> float:
+    """Return a value that goes from `begin` to `middle` in warm-up, and to `end` at the last step.
+
+    It follows a straight line or half a cosine, as `config.anneal` says.
+    """
     warmup, last = config.warmup_steps, config.steps - 1
-    straight = config.anneal is Anneal.linear
+    is_linear = config.anneal is Anneal.linear
     if step < warmup:
-        if straight:
+        if is_linear:
             return begin + (middle - begin) * step / warmup
         return middle + (begin - middle) * _cosine(step / warmup)
-    done = min(1.0, (step - warmup) / max(1, last - warmup))
-    if straight:
-        return middle + (end - middle) * done
-    return end + (middle - end) * _cosine(done)
+    progress = min(1.0, (step - warmup) / max(1, last - warmup))
+    if is_linear:
+        return middle + (end - middle) * progress
+    return end + (middle - end) * _cosine(progress)
 
 
-def _cosine(done: float) -> float:
-    """Return half a cosine, from 1 at 0 to 0 at 1."""
-    return 0.5 * (1 + math.cos(math.pi * done))
+def _cosine(progress: float) -> float:
+    """Return half a cosine: 1 at progress 0, and 0 at progress 1."""
+    return 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def _cycle_steps(config: OptimConfig) -> int:
-    assert config.cycle_steps is not None, "refused without"
+    assert config.cycle_steps is not None, "OptimConfig has checked that cycle_steps is set"
     return config.cycle_steps
 
 
-def _within_cycle(config: OptimConfig, update: int) -> float:
-    """Return how far an update is in its cycle, from 0 to below 1."""
+def _progress_in_cycle(config: OptimConfig, update: int) -> float:
+    """Return the progress of an update in its cycle, from 0 to below 1."""
     length = _cycle_steps(config)
     if config.cycle_multiplier == 1:
         return update % length / length
@@ -139,8 +149,8 @@ def _within_cycle(config: OptimConfig, update: int) -> float:
 class Plateau:
     """Lowers the rate after more than `plateau_patience` validations in a row without improvement.
 
-    As PyTorch's ReduceLROnPlateau with a relative threshold, which is of the best score's size so
-    that scores below 0 are compared alike.
+    This is PyTorch's ReduceLROnPlateau with a relative threshold. The threshold is relative to the
+    absolute value of the best score, so that it works for negative scores, too.
 
     Args:
         config: Factor, patience, threshold and cool-down.
@@ -166,11 +176,11 @@ class Plateau:
             self.cooling, self.unimproved = config.plateau_cooldown, 0
 
     def state(self) -> dict[str, Any]:
-        """Return its state for a checkpoint."""
+        """Return the state for a checkpoint."""
         return {name: getattr(self, name) for name in _REMEMBERED}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state."""
+        """Continue from a state that `state` returned in an earlier process."""
         for name in _REMEMBERED:
             setattr(self, name, state[name])
 

@@ -1,9 +1,9 @@
 """Stages of a training: windows, batches and updates that change at given steps.
 
-Listed stages come one after the other; what they leave of `optim.steps` has the task's windows and
-the batches of `optim`. The optimiser, its state and the schedule go on through all of them. Where
-windows, rows or memory change, an epoch of the new windows begins, and streams begin with an empty
-state; where none does, text and state go on.
+Listed stages follow each other; the remaining steps of `optim.steps` use the windows of the task
+and the batches of `optim`. The optimiser, its state and the schedule continue through all stages.
+If windows, rows or memory change, a new epoch begins and recurrent states are emptied; otherwise
+text and state continue.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,20 +21,20 @@ from lra.tasks.task import Task, WindowedTask
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One entry of `runner.stages`; null: the value of task and optim."""
+    """One entry of `runner.stages`; an option that is null has the value of task or optim."""
 
     steps: int
-    """Batches in this stage."""
+    """Number of batches in this stage."""
     length: int | None = None
     """Tokens of a training window."""
     batch_size: int | None = None
     micro_batch_size: int | None = None
     memory: int | None = None
-    """Tokens that a state remembers."""
+    """How many tokens a state remembers."""
     accumulate: int = 1
-    """Batches in a row whose mean gradient makes one update."""
+    """One update of the weights uses the mean gradient of so many batches."""
     learning_rate_scale: float = 1.0
-    """Factor of the learning rate in the schedule."""
+    """Factor by which the learning rate of the schedule is multiplied."""
 
     def __post_init__(self) -> None:
         """Check the options; a ValueError says what to type instead."""
@@ -50,32 +50,41 @@ class Stage:
         check_positive(learning_rate_scale=self.learning_rate_scale)
         if self.steps % self.accumulate:
             raise ValueError(
-                f"accumulate={self.accumulate} leaves {self.steps % self.accumulate} of "
-                f"steps={self.steps} without an update: set "
+                f"steps={self.steps} must be a multiple of accumulate={self.accumulate}, so that "
+                "every batch is part of an update: set "
                 f"steps={self.steps - self.steps % self.accumulate or self.accumulate}"
             )
 
 
 def read_stages(listed: Iterable[Any]) -> list[Stage]:
-    """Return the stages in mappings. Raises ValueError, naming the entry and its key."""
+    """Return the stages that a list of mappings describes.
+
+    Raises:
+        ValueError: An entry is invalid; the message names the entry and its key.
+    """
     names = [entry.name for entry in fields(Stage)]
     needed = [entry.name for entry in fields(Stage) if entry.default is MISSING]
     stages = []
     for number, options in enumerate(listed):
         where = f"stages[{number}]"
         if not isinstance(options, Mapping):
-            raise ValueError(f"{where}: got {options!r}; wanted a mapping, as in {{steps: 1000}}")
+            raise ValueError(
+                f"{where}: got {options!r}; wanted a mapping, for example {{steps: 1000}}"
+            )
         for key in options:
             if key not in names:
                 near = get_close_matches(str(key), names, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise ValueError(f"{where}.{key} is none of {', '.join(names)}{hint}")
+                raise ValueError(
+                    f"{where}.{key} is not an option of a stage{hint}; the options are "
+                    f"{', '.join(names)}"
+                )
         for key in needed:
             if key not in options:
-                raise ValueError(f"{where}.{key} is missing: wanted a whole number")
+                raise ValueError(f"{where}.{key} is missing: set it to a whole number")
         try:
             stage = Stage(**options)
-            if stage.steps < 1:  # of what no stage lists there may be none
+            if stage.steps < 1:  # only the unlisted last stage may have 0 steps
                 raise ValueError("steps must be at least 1: got 0")
             stages.append(stage)
         except ValueError as error:
@@ -84,7 +93,7 @@ def read_stages(listed: Iterable[Any]) -> list[Stage]:
 
 
 def stage_mappings(stages: Iterable[Stage]) -> list[dict[str, Any]]:
-    """Return stages as mappings, without default values."""
+    """Return each stage as a mapping of the options that differ from their defaults."""
     return [
         {
             entry.name: value
@@ -96,24 +105,24 @@ def stage_mappings(stages: Iterable[Stage]) -> list[dict[str, Any]]:
 
 
 class TrainingStage(NamedTuple):
-    """A part of a training, with its values."""
+    """A stage whose values are known, and its place in the training."""
 
     where: str
-    """Its name in messages."""
+    """Name of the stage in messages, such as `runner.stages[0]`."""
     first: int
-    """Steps before it."""
+    """Number of steps before the stage."""
     end: int
-    """Step after its last one."""
+    """Number of steps up to the end of the stage."""
     length: int | None
-    """Tokens of a window; None: the task's."""
+    """Tokens of a window; None: the window of the task."""
     batch_size: int
     micro_batch_size: int | None
     memory: int | None
-    """Tokens that a state remembers; None: the value of model or task."""
+    """How many tokens a state remembers; None: the value of model or task."""
     accumulate: int
     learning_rate_scale: float
     new_epoch: bool
-    """Whether its batches begin an epoch, because windows, rows or memory change."""
+    """Whether a new epoch begins with the stage, because windows, rows or memory change."""
 
     def apply_to(self, task: Task) -> Task:
         """Return the task with the windows of this stage."""
@@ -123,25 +132,26 @@ class TrainingStage(NamedTuple):
         return task.with_windows(self.length)
 
     def moves(self, step: int) -> bool:
-        """Tell whether step number `step`, counted from 0, ends with an update."""
+        """Return whether the weights are updated after step number `step`, counted from 0."""
         return (step + 1 - self.first) % self.accumulate == 0
 
     def window(self, task: Task) -> int:
-        """Return the tokens of a training window; for a task without windows, those of a row."""
+        """Return the tokens of a training window, or the longest row of a task without windows."""
         if self.length is not None:
             return self.length
         return task.window("train") if isinstance(task, WindowedTask) else task.spec.max_length
 
 
 class TrainingStages:
-    """The parts of a training in order: the listed stages, and the remaining steps.
+    """All stages of a training in order: the listed ones, then one with the remaining steps.
 
     Args:
-        listed: As `runner.stages` has them.
-        optim: Steps in all, and the batches of what is left.
+        listed: The mappings in `runner.stages`.
+        optim: The number of all steps, and the batches of the remaining ones.
 
     Raises:
-        ValueError: they take more steps than there are, or more rows at once than a batch has.
+        ValueError: The stages have more steps than `optim.steps`, or a micro-batch has more rows
+            than the batch.
     """
 
     def __init__(self, listed: Iterable[Any], optim: OptimConfig) -> None:
@@ -150,8 +160,8 @@ class TrainingStages:
         self.statistics = optim.statistics
         if total > optim.steps:
             raise ValueError(
-                f"runner.stages take {total} steps together, more than optim.steps={optim.steps}: "
-                f"type optim.steps={total} or more, or shorten a stage"
+                f"runner.stages have {total} steps together, which is more than "
+                f"optim.steps={optim.steps}: type optim.steps={total}, or shorten a stage"
             )
         if total < optim.steps or not stages:
             stages.append(Stage(steps=optim.steps - total))
@@ -161,8 +171,8 @@ class TrainingStages:
             where = f"runner.stages[{number}]" if number < self.listed else "optim"
             if micro is not None and micro > rows:
                 raise ValueError(
-                    f"{where}.micro_batch_size={micro} is more than the batch of {rows} rows in "
-                    "this stage: lower it, or remove it"
+                    f"{where}.micro_batch_size={micro} is more than the {rows} rows of a batch in "
+                    "this stage: lower or remove this option"
                 )
             before = self.parts[-1] if self.parts else None
             part = TrainingStage(
@@ -198,9 +208,9 @@ class TrainingStages:
         )
 
     def ahead(self, step: int, task: Task) -> float:
-        """Return the remaining steps, counted by their tokens in steps like the last one."""
-        now = self.stage_at(step)
-        unit = now.window(task) * now.batch_size
+        """Return the remaining tokens after `step`, divided by the tokens of one step there."""
+        current = self.stage_at(step)
+        unit = current.window(task) * current.batch_size
         return sum(
             max(0, part.end - max(part.first, step)) * part.window(task) * part.batch_size / unit
             for part in self.parts
@@ -214,10 +224,10 @@ class TrainingStages:
         )
 
     def check_windows(self, task: Task) -> None:
-        """Refuse windows that the task lacks, or that are longer than its model allows.
+        """Check that the task can give each stage its windows and its memory.
 
         Raises:
-            ValueError: with the stage, its length, and the way out.
+            ValueError: It cannot, or a window is longer than the model can read.
         """
         longest = task.spec.max_length
         for part in self.parts:
@@ -225,35 +235,32 @@ class TrainingStages:
                 isinstance(task, WindowedTask) and task.spec.memory
             ):
                 raise ValueError(
-                    f"{part.where}.memory={part.memory} needs a task that carries a state from "
-                    f"batch to batch: got task={task.spec.name} without one; remove memory, or "
-                    "type task.regime=memory task.memory=N task.contiguous=true"
+                    f"{part.where}.memory={part.memory} needs a task with a memory, but "
+                    f"task={task.spec.name} has none; remove this option, or type "
+                    "task.regime=memory task.memory=N task.contiguous=true"
                 )
             if part.length is None:
                 continue
             option = f"{part.where}.length={part.length}"
             if not isinstance(task, WindowedTask):
                 raise ValueError(
-                    f"{option} needs a task that reads windows of a long text: got "
-                    f"task={task.spec.name}; remove length, or choose a language-modelling task"
+                    f"{option} needs a task that reads windows of a long text, but "
+                    f"task={task.spec.name} does not; remove length, or choose a "
+                    "language-modelling task"
                 )
             if part.length > longest:
                 raise ValueError(
-                    f"{option} is beyond the {longest} tokens for which the model and its "
-                    "positions are built, the larger of task.length and "
-                    "task.evaluation_length: shorten the stage, or type "
+                    f"{option} is more than the {longest} tokens for which the model is built (the "
+                    "larger of task.length and task.evaluation_length): lower it, or type "
                     f"task.evaluation_length={part.length}"
                 )
             task.with_windows(part.length)
 
     def check_batches(self, task: Task) -> None:
-        """Refuse stages whose batches are larger than the training data.
-
-        Args:
-            task: Prepared.
+        """Check that the training data (which must be prepared) have a batch for each stage.
 
         Raises:
-            ValueError: with the stage and what would do.
+            ValueError: A stage has batches that are larger than the training split.
         """
         for part in self.parts if self.listed else ():
             batches = part.apply_to(task).batches("train", batch_size=part.batch_size, seed=0)
@@ -269,31 +276,32 @@ class TrainingStages:
 
 
 def check_batch_parts(by_batch: str, stages: TrainingStages, processes: int) -> None:
-    """Refuse to split batches whose rows change each other.
+    """Check that no option splits the batches of a model whose rows change each other.
 
     Args:
-        by_batch: The option by which they do, as `name=value`; empty: they do not.
-        stages: With rows that are in memory at once, and of which rows statistics are.
-        processes: That share the rows of a batch.
+        by_batch: The option by which rows of a batch change each other, as `name=value`; "" if
+            they do not.
+        stages: The stages, which may have micro-batches.
+        processes: Number of processes that share the rows of a batch.
 
     Raises:
-        Unsupported: with what parts them, and the way out.
+        Unsupported: An option splits batches; the message says what to set.
     """
     if not by_batch:
         return
-    parting = [
+    splitting = [
         (f"{stage.where}.micro_batch_size={stage.micro_batch_size}", "null")
         for stage in stages.parts
         if stage.micro_batch_size not in (None, stage.batch_size)
         and stages.statistics is Statistics.batch
     ]
     if processes > 1:
-        parting.append((f"hardware.processes={processes}", "1"))
-    if parting:
-        setting, allowed = parting[0]
-        option = by_batch.partition("=")[0]
-        parts = "" if allowed == "1" else "; or set optim.statistics=micro_batch"
+        splitting.append((f"hardware.processes={processes}", "1"))
+    if splitting:
+        setting, allowed = splitting[0]
+        option, _, _ = by_batch.partition("=")
+        advice = "" if allowed == "1" else "; or set optim.statistics=micro_batch"
         raise Unsupported(
-            f"{by_batch} takes statistics of all examples of an update: got {setting}, which "
-            f"splits them; set it to {allowed}, or choose another {option}{parts}"
+            f"{by_batch} computes statistics over all examples of an update, but {setting} splits "
+            f"these examples; set it to {allowed}, or choose another {option}{advice}"
         )

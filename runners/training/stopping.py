@@ -1,4 +1,4 @@
-"""Signals as a polite question: finish the step, write the state, leave."""
+"""Signals that ask a training to finish its step, save its state and end."""
 
 import signal
 import threading
@@ -10,15 +10,15 @@ from lra.tasks.data.signals import STOPS
 
 @contextmanager
 def stop_signal() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM or SIGUSR1 sets; in other threads than the main one, nothing."""
+    """Yield an event that SIGTERM or SIGUSR1 sets; outside the main thread, nothing sets it."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event
         return
-    asked = [number for number in STOPS if number is not signal.SIGINT]
-    before = {number: signal.signal(number, lambda *_: event.set()) for number in asked}
+    signals = [number for number in STOPS if number is not signal.SIGINT]
+    handlers = {number: signal.signal(number, lambda *_: event.set()) for number in signals}
     try:
         yield event
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

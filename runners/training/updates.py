@@ -1,4 +1,4 @@
-"""One update of the weights: the rate of the schedule, clipping, the optimiser, the average."""
+"""One update of the weights: learning rate, clipping of gradients, optimiser and average."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,9 +19,9 @@ class WeightUpdates:
     """Updates a model's weights: optimiser, schedule, clipping and average, with their state.
 
     Args:
-        model: On the device on which it is trained.
-        config: Optimiser, schedule and the rest.
-        half: Whether gradients are scaled, for float16.
+        model: The model, on the device on which it is trained.
+        config: Optimiser, schedule, clipping and averaging.
+        half: Whether gradients are scaled, because they are in float16.
     """
 
     def __init__(self, model: nn.Module, config: OptimConfig, *, half: bool) -> None:
@@ -32,11 +32,11 @@ class WeightUpdates:
         self.scaler = torch.amp.GradScaler(device.type, enabled=half)
         self.plateau = Plateau(config) if config.schedule is Schedule.plateau else None
         self.scale = 1.0
-        """Factor of the schedule's learning rate, from the stage of the training."""
+        """Factor by which the stage of the training multiplies the rate of the schedule."""
         self.watched = False
-        """Whether the next update computes the gradient's norm, which takes time."""
+        """Whether the next update computes the norm of the gradient, which takes time."""
         self.gradient_norm: Tensor | None = None
-        """Norm in the last update; None: it was not computed. See `clip_gradients`."""
+        """Norm of the gradient in the last update; None: not computed. See `clip_gradients`."""
         self.average: WeightAverage | None = None
         if config.ema_decay is not None:
             self.average = WeightAverage(model, config.ema_decay, warmup=config.ema_warmup)
@@ -49,33 +49,33 @@ class WeightUpdates:
         return learning_rate(self.config, step, reduction) * self.scale
 
     def begin(self, step: int, scale: float = 1.0) -> None:
-        """Set the momentum of update number `step`, and `scale` times its rate in the schedule."""
+        """Set momentum and learning rate of update number `step`; `scale` multiplies the rate."""
         self.scale = scale
         set_rates(self.optimiser, self.rate(step), momentum(self.config, step))
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a part of the batch's loss."""
+        """Compute the gradient of a part of the batch's loss, and add it to the earlier parts."""
         torch.autograd.backward(self.scaler.scale(loss))
 
     def apply(self) -> bool:
-        """Update the weights by the gradient, and clear it.
+        """Update the weights by the gradient, and clear the gradient.
 
         Returns:
-            Whether the weights were updated: they are not if the gradient overflowed in float16.
+            Whether the weights changed; they do not if the gradient overflowed in float16.
         """
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimiser)
         self.gradient_norm = clip_gradients(
             self.model, self.config, self.parameter_clips, norm=self.watched
         )
-        before = self.scaler.get_scale()
+        scale_before = self.scaler.get_scale()
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad()
-        return self.scaler.get_scale() >= before
+        return self.scaler.get_scale() >= scale_before  # the scaler lowers it after an overflow
 
     def judged(self, score: float) -> None:
-        """Take the score of a validation; higher is better."""
+        """Report the score of a validation to schedule and average; higher is better."""
         if self.plateau:
             self.plateau.see(score)
         if isinstance(self.average, TriggeredAverage):
@@ -83,15 +83,15 @@ class WeightUpdates:
 
     @property
     def begun(self) -> WeightAverage | None:
-        """The average of the weights, if there is one and it has begun; else None."""
+        """Return the average of the weights, or None if there is none or it has not started."""
         return self.average if self.average and self.average.begun else None
 
     def evaluated(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the weights to evaluate, such as the average."""
+        """Return a context in which the model has the weights that are evaluated."""
         return self.begun.applied() if self.begun else nullcontext()
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, without entries for parts that are not used."""
+        """Return the state for a checkpoint: optimiser, scaler, and plateau and average if used."""
         state: dict[str, Any] = {
             "optimiser": self.optimiser.state_dict(),
             "scaler": self.scaler.state_dict(),
@@ -104,7 +104,7 @@ class WeightUpdates:
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state that has passed `lra.runners.training.resume.misfit`."""
+        """Continue from a state that `lra.runners.training.resume.misfit` has checked."""
         self.optimiser.load_state_dict(state["optimiser"])
         self.scaler.load_state_dict(state["scaler"])
         if self.plateau:
@@ -120,16 +120,19 @@ def clip_gradients(
     *,
     norm: bool = False,
 ) -> Tensor | None:
-    """Clip gradients: parameters in `limits` by norm, then each entry, then all by their norm.
+    """Clip the gradients of a model in three steps, and return their norm before the third.
+
+    First the gradient of each parameter in `limits` is clipped by its norm; then each entry is
+    clipped to `config.clip_value`; then all gradients are clipped by their norm to `config.clip`.
 
     Args:
-        model: Is trained.
-        config: Has the limit of entries (`clip_value`) and of the norm of all (`clip`).
+        model: The model that is trained.
+        config: The limits of entries and of the norm of all gradients; None: no limit.
         limits: Limits of the norms of single parameters.
-        norm: Whether to compute the norm of all even if `clip` is None.
+        norm: Whether to compute the norm even if `config.clip` is None.
 
     Returns:
-        The Euclidean norm of all gradients before the last of these; None: it was not computed.
+        The Euclidean norm of all gradients; None if it was not computed.
     """
     for parameter, limit in limits.items():
         nn.utils.clip_grad_norm_([parameter], limit)
@@ -143,5 +146,5 @@ def clip_gradients(
 
 
 def parameter_clips(model: nn.Module) -> dict[nn.Parameter, float]:
-    """Return the parameters that are clipped separately, with their limits."""
+    """Return the parameters that a module wants clipped separately, with their limits."""
     return {p: tuning.clip for p, tuning in tunings(model) if tuning.clip is not None}

@@ -1,1 +1,1 @@
-"""Optimisers by name: PyTorch's, and those that it does not have."""
+"""Optimisers by name: those of PyTorch, and some that PyTorch lacks."""

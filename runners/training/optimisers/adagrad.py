@@ -1,9 +1,9 @@
-"""Adagrad whose rate falls, tensor by tensor, where a gradient is large.
+"""Adagrad that lowers the learning rate of a tensor with a large gradient.
 
     s = s + g^2;    w = w - rate min(1, c / |g|) g / (sqrt(s) + epsilon)
 
-with |g| the norm of one tensor's gradient and c the limit. The sum takes gradients as they are, so
-that this is not Adagrad on clipped gradients. g holds L2 decay.
+g is the gradient of one tensor plus L2 decay, |g| its norm and c the limit. The sum s has unclipped
+gradients, so this differs from Adagrad on clipped gradients.
 
 Source: the code published with Sukhbaatar et al. 2019, arXiv:1905.07799.
 """
@@ -19,15 +19,15 @@ from lra.runners.training.optimisers.moved_weights import moved_groups
 
 
 class ClippedAdagrad(torch.optim.Optimizer):
-    """Adagrad over groups of parameters; what it keeps of each is as in PyTorch's.
+    """Adagrad over groups of parameters; the state of a parameter is as in PyTorch's Adagrad.
 
     Args:
         params: Parameters, or groups of them.
         lr: Learning rate.
-        limit: Norm of a tensor's gradient beyond which its rate falls.
-        epsilon: Added to the root.
-        initial: Where the sum of squares begins.
-        weight_decay: Times the weight, a part of the gradient.
+        limit: The rate falls if the norm of a tensor's gradient is larger than this.
+        epsilon: Is added to the root.
+        initial: First value of the sum of squares.
+        weight_decay: Factor of the weight that is added to the gradient.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class ClippedAdagrad(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Take one step; there is no closure to call."""
+        """Update the weights by their gradients; a closure is not supported."""
         assert closure is None
         for group, weights, gradients, memory in moved_groups(self, self._memory):
             decay = group["weight_decay"]
-            whole = torch._foreach_add(gradients, weights, alpha=decay) if decay else gradients
+            decayed = torch._foreach_add(gradients, weights, alpha=decay) if decay else gradients
             sums = [state["sum"] for state in memory]
-            torch._foreach_addcmul_(sums, whole, whole)
+            torch._foreach_addcmul_(sums, decayed, decayed)
             roots = torch._foreach_sqrt(sums)
             torch._foreach_add_(roots, self.epsilon)
-            steps = torch._foreach_div(whole, roots)
-            norms = torch._foreach_norm(whole)
+            steps = torch._foreach_div(decayed, roots)
+            norms = torch._foreach_norm(decayed)
             torch._foreach_add_(norms, 1e-10)
-            shares = [(self.limit / norm).clamp(max=1.0) for norm in norms]
-            torch._foreach_mul_(steps, shares)
+            factors = [(self.limit / norm).clamp(max=1.0) for norm in norms]
+            torch._foreach_mul_(steps, factors)
             torch._foreach_add_(weights, steps, alpha=-group["lr"])
             for state in memory:
                 state["step"] += 1

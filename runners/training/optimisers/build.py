@@ -1,4 +1,4 @@
-"""From a name to an optimiser over a model, and what a checkpoint holds of each parameter."""
+"""Builds the optimiser that the options name, and describes its state in a checkpoint."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,21 +18,21 @@ ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 
 def build_optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-    """Return the optimiser that the options name, over groups of equal treatment.
+    """Return the optimiser that the options name, for all trainable parameters of a model.
 
-    PyTorch's classes wherever it has the rule, fused where that works on CPU and GPU. How weight
-    decay acts stands at each name of `lra.runners.training.optim.Optimiser`.
+    It is the class of PyTorch if there is one, fused if that works on CPU and GPU.
+    `lra.runners.training.optim.Optimiser` says how weight decay works in each.
     """
     return MAKERS[config.optimiser](parameter_groups(model, config), config)
 
 
 def set_rates(optimiser: torch.optim.Optimizer, rate: float, momentum: float | None = None) -> None:
-    """Set the rate of every group to `rate` times its scale, and momentum if it is not None.
+    """Set the learning rate and the momentum of all parameters.
 
     Args:
-        optimiser: Made by `build_optimiser`.
-        rate: Of the schedule.
-        momentum: In place of `momentum`, or of the first beta.
+        optimiser: An optimiser that `build_optimiser` returned.
+        rate: Learning rate of the schedule; the `scale` of a group multiplies it.
+        momentum: New value of the momentum, or of the first beta; None: it stays.
     """
     for group in optimiser.param_groups:
         group["lr"] = rate * group["scale"]
@@ -43,11 +43,11 @@ def set_rates(optimiser: torch.optim.Optimizer, rate: float, momentum: float | N
 
 
 def state_of(config: OptimConfig, parameter: Tensor) -> Mapping[str, Tensor]:
-    """Return what the optimiser remembers of a parameter: names, shapes and types.
+    """Return tensors with the names, shapes and types of the optimiser's state of a parameter.
 
     Args:
-        config: Which optimiser.
-        parameter: That it has moved before.
+        config: The options, which name the optimiser.
+        parameter: A parameter that the optimiser has updated before.
     """
     names = REMEMBERED[config.optimiser]
     if config.optimiser is Optimiser.adafactor and parameter.dim() > 1:
@@ -63,17 +63,17 @@ def _betas(config: OptimConfig) -> tuple[float, float]:
     return config.betas[0], config.betas[1]
 
 
-def _adamw(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+def _make_adamw(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     rate = config.peak_learning_rate
     return torch.optim.AdamW(groups, lr=rate, betas=_betas(config), eps=config.epsilon, fused=True)
 
 
-def _adam(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+def _make_adam(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     rate = config.peak_learning_rate
     return torch.optim.Adam(groups, lr=rate, betas=_betas(config), eps=config.epsilon, fused=True)
 
 
-def _radam(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+def _make_radam(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     return torch.optim.RAdam(
         groups,
         lr=config.peak_learning_rate,
@@ -83,7 +83,7 @@ def _radam(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     )
 
 
-def _adagrad(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+def _make_adagrad(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     if config.tensor_clip is not None:
         return ClippedAdagrad(
             groups,
@@ -100,7 +100,7 @@ def _adagrad(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     )
 
 
-def _adafactor(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+def _make_adafactor(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     return torch.optim.Adafactor(
         groups,
         lr=config.peak_learning_rate,
@@ -110,35 +110,35 @@ def _adafactor(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     )
 
 
-def _sgd(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
-    shared_out = any(is_sharded(weight) for group in groups for weight in group["params"])
+def _make_sgd(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+    sharded = any(is_sharded(weight) for group in groups for weight in group["params"])
     return torch.optim.SGD(
         groups,
         lr=config.peak_learning_rate,
         momentum=config.momentum,
         nesterov=config.nesterov,
-        fused=not shared_out,  # PyTorch has no fused rule for parts of weights
+        fused=not sharded,  # PyTorch has no fused SGD for sharded weights
     )
 
 
-def _lion(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+def _make_lion(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     return Lion(groups, lr=config.peak_learning_rate, betas=_betas(config))
 
 
-def _lamb(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+def _make_lamb(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
     rate = config.peak_learning_rate
     return Lamb(groups, lr=rate, betas=_betas(config), eps=config.epsilon)
 
 
 MAKERS: Mapping[Optimiser, Callable[[Groups, OptimConfig], torch.optim.Optimizer]] = {
-    Optimiser.adamw: _adamw,
-    Optimiser.adam: _adam,
-    Optimiser.adafactor: _adafactor,
-    Optimiser.adagrad: _adagrad,
-    Optimiser.radam: _radam,
-    Optimiser.sgd: _sgd,
-    Optimiser.lion: _lion,
-    Optimiser.lamb: _lamb,
+    Optimiser.adamw: _make_adamw,
+    Optimiser.adam: _make_adam,
+    Optimiser.adafactor: _make_adafactor,
+    Optimiser.adagrad: _make_adagrad,
+    Optimiser.radam: _make_radam,
+    Optimiser.sgd: _make_sgd,
+    Optimiser.lion: _make_lion,
+    Optimiser.lamb: _make_lamb,
 }
 REMEMBERED: Mapping[Optimiser, tuple[str, ...]] = {
     Optimiser.adamw: ADAM,
@@ -150,4 +150,4 @@ REMEMBERED: Mapping[Optimiser, tuple[str, ...]] = {
     Optimiser.lion: ("exp_avg",),
     Optimiser.lamb: ADAM,
 }
-"""What each optimiser keeps of a parameter; `adafactor` keeps a matrix otherwise: `state_of`."""
+"""Names of each optimiser's state of a parameter; `state_of` has those of `adafactor` matrices."""

@@ -1,4 +1,4 @@
-"""Parameters in groups of equal treatment."""
+"""Parameters in groups with equal learning rate and weight decay."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,25 +13,25 @@ NORMS = (nn.LayerNorm, nn.RMSNorm, nn.BatchNorm1d, nn.GroupNorm, ScaleNorm)
 
 
 def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
-    """Yield every trainable parameter once, with its special treatment.
+    """Yield every trainable parameter once, with the treatment that its modules ask for.
 
-    What a module says adds to what the modules around it say.
+    If several modules ask for a treatment of a parameter, the inner module's values win.
     """
     special: dict[int, Tuning] = {}
     for name, module in model.named_modules():
         parameters, treatments = dict(module.named_parameters()), dict[str, Tuning]()
         if isinstance(module, TunedModule):
             treatments = {**module.tuning()}
-        elif isinstance(module, nn.Embedding):  # PyTorch's table, which cannot say so
+        elif isinstance(module, nn.Embedding):  # a class of PyTorch, which has no `tuning`
             treatments = {"weight": Tuning(matrix=False)}
         for key, tuning in treatments.items():
             if key not in parameters:
                 raise ValueError(
-                    f"{name or type(module).__name__}.tuning() names {key!r}, which is not a "
-                    f"parameter of this module: {', '.join(sorted(parameters))}"
+                    f"{name or type(module).__name__}.tuning() names {key!r}, but the parameters "
+                    f"of this module are {', '.join(sorted(parameters))}"
                 )
-            before, default = special.get(id(parameters[key]), Tuning()), Tuning()
-            joined = (a if b == c else b for a, b, c in zip(before, tuning, default, strict=True))
+            outer, default = special.get(id(parameters[key]), Tuning()), Tuning()
+            joined = (a if b == c else b for a, b, c in zip(outer, tuning, default, strict=True))
             special[id(parameters[key])] = Tuning._make(joined)
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -39,16 +39,17 @@ def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
 
 
 def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
-    """Return groups for an optimiser; `scale` in a group multiplies the schedule.
+    """Return parameter groups for an optimiser, each with equal learning rate and weight decay.
 
-    What a family says of a parameter's decay wins over `decayed_weights`.
+    The `scale` of a group multiplies the learning rate. The decay that a family sets for a
+    parameter wins over the option `decayed_weights`.
     """
-    which = config.decayed_weights
-    spared = _biases_and_gains(model) if which is DecayedWeights.all_but_biases else set()
+    rule = config.decayed_weights
+    undecayed = _find_biases_and_gains(model) if rule is DecayedWeights.all_but_biases else set()
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter, tuning in tunings(model):
-        matrix = tuning.matrix and parameter.dim() >= 2
-        decayed = matrix if which is DecayedWeights.matrices else id(parameter) not in spared
+        is_matrix = tuning.matrix and parameter.dim() >= 2
+        decayed = is_matrix if rule is DecayedWeights.matrices else id(parameter) not in undecayed
         decay = config.weight_decay if decayed else 0.0
         if tuning.weight_decay is not None:
             decay = tuning.weight_decay
@@ -59,7 +60,7 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, An
     ]
 
 
-def _biases_and_gains(model: nn.Module) -> set[int]:
+def _find_biases_and_gains(model: nn.Module) -> set[int]:
     """Return the ids of the biases and the parameters of norms within the stack of a model."""
     return {
         id(parameter)

@@ -4,8 +4,8 @@
     r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay w
     w = w - rate |w| / |r| r
 
-Source: You et al. 2020, arXiv:1904.00962, algorithm 2 with phi(z) = z, as in its experiments. Where
-one of the two norms is 0, their ratio counts as 1. PyTorch 2.13 has none.
+Source: You et al. 2020, arXiv:1904.00962, algorithm 2 with phi(z) = z, as in its experiments. If
+one of the two norms is 0, their ratio counts as 1. PyTorch 2.13 has no LAMB.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from lra.runners.training.optimisers.moved_weights import moved_groups
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB over groups of parameters; what it keeps of each has Adam's names.
+    """LAMB over groups of parameters; the state of a parameter has the names of Adam.
 
     Args:
         params: Parameters, or groups of them.
-        lr: Learning rate: of a step's norm over the parameter's.
-        betas: Decay of the means of the gradient and of its square.
-        eps: Added to the root of the second.
-        weight_decay: Part of each weight that joins the step before it is scaled.
+        lr: Learning rate: the norm of a step, divided by the norm of the parameter.
+        betas: Decay of the running means of the gradient and of its square.
+        eps: Is added to the root of the second mean.
+        weight_decay: Factor of the weight that is added to the step before it is scaled.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Take one step; there is no closure to call."""
+        """Update the weights by their gradients; a closure is not supported."""
         assert closure is None
-        for group, weights, gradients, memory in moved_groups(self, _memory):
+        for group, weights, gradients, memory in moved_groups(self, _start_memory):
             means = [state["exp_avg"] for state in memory]
             squares = [state["exp_avg_sq"] for state in memory]
             beta1, beta2 = group["betas"]
@@ -65,9 +65,9 @@ class Lamb(torch.optim.Optimizer):
             torch._foreach_add_(weights, steps, alpha=-group["lr"])
 
 
-def _memory(weight: Tensor) -> dict[str, Any]:
+def _start_memory(weight: Tensor) -> dict[str, Any]:
     return {
-        "step": torch.zeros(()),  # on the CPU: reading it waits for no device
+        "step": torch.zeros(()),  # on the CPU, so that reading it does not wait for a device
         "exp_avg": torch.zeros_like(weight),
         "exp_avg_sq": torch.zeros_like(weight),
     }

@@ -2,7 +2,7 @@
 
     c = beta1 m + (1 - beta1) g;    w = w - rate (sign(c) + decay w);    m = beta2 m + (1 - beta2) g
 
-Source: Chen et al. 2023, arXiv:2302.06675, algorithm 2. PyTorch 2.13 has none.
+Source: Chen et al. 2023, arXiv:2302.06675, algorithm 2. PyTorch 2.13 has no Lion.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from lra.runners.training.optimisers.moved_weights import moved_groups
 
 
 class Lion(torch.optim.Optimizer):
-    """Lion over groups of parameters; what it keeps of each is `exp_avg`, like it.
+    """Lion over groups of parameters; the state of a parameter is the running mean `exp_avg`.
 
     Args:
         params: Parameters, or groups of them.
-        lr: Learning rate: of each entry's step.
-        betas: Decay of the mean in the step, and of the mean that is kept.
-        weight_decay: Times the rate, the share of each weight that is taken off.
+        lr: Learning rate: the size of each entry's step.
+        betas: Decay of the mean that gives the step (beta1), and of the stored mean m (beta2).
+        weight_decay: The rate times this is the fraction that each weight loses in a step.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class Lion(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Take one step; there is no closure to call."""
+        """Update the weights by their gradients; a closure is not supported."""
         assert closure is None
-        for group, weights, gradients, memory in moved_groups(self, _memory):
+        for group, weights, gradients, memory in moved_groups(self, _start_memory):
             means = [state["exp_avg"] for state in memory]
             (beta1, beta2), rate = group["betas"], group["lr"]
             torch._foreach_mul_(weights, 1 - rate * group["weight_decay"])
@@ -44,5 +44,5 @@ class Lion(torch.optim.Optimizer):
             torch._foreach_lerp_(means, gradients, 1 - beta2)
 
 
-def _memory(weight: Tensor) -> dict[str, Any]:
+def _start_memory(weight: Tensor) -> dict[str, Any]:
     return {"exp_avg": torch.zeros_like(weight)}

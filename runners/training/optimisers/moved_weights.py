@@ -1,4 +1,4 @@
-"""What our optimisers share: groups of weights that have gradients, and their memory."""
+"""Shared by the optimisers of lra: groups of weights that have gradients, and their state."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -11,17 +11,22 @@ class MovedWeights(NamedTuple):
     """Weights of one group that have gradients."""
 
     options: dict[str, Any]
-    """Of the group."""
+    """Options of the group, such as the learning rate."""
     weights: list[Tensor]
     gradients: list[Tensor]
     memory: list[dict[str, Any]]
-    """What the optimiser keeps of each weight."""
+    """The optimiser's state of each weight, by name."""
 
 
 def moved_groups(
     optimiser: torch.optim.Optimizer, begin: Callable[[Tensor], dict[str, Any]]
 ) -> Iterator[MovedWeights]:
-    """Yield each group that a step moves; `begin` makes the memory of a weight at its first."""
+    """Yield each group that has gradients, with the state of its weights.
+
+    Args:
+        optimiser: The optimiser.
+        begin: Function that returns the first state of a weight, before its first step.
+    """
     for group in optimiser.param_groups:
         weights = [p for p in group["params"] if p.grad is not None]
         for weight in weights:

@@ -9,12 +9,14 @@ from lra.runners.training.parallel.ranks import Ranks
 
 
 def crowding_reason(ranks: Ranks, device: torch.device) -> str:
-    """Return why a time says nothing of devices: threads without a core each, or ""; all call."""
+    """Return why times of several processes are meaningless: they have too few cores; or "".
+
+    All processes must call this.
+    """
     if device.type != "cpu":
         return ""
-    cores = within_quota(
-        len({core for each in ranks.gathered(os.sched_getaffinity(0)) for core in each})
-    )
+    core_sets = ranks.gathered(os.sched_getaffinity(0))
+    cores = within_quota(len({core for core_set in core_sets for core in core_set}))
     threads = sum(ranks.gathered(torch.get_num_threads()))
     if threads <= cores:
         return ""

@@ -1,6 +1,6 @@
-"""Gradients of one model on several processes: replicas (DDP), or shared weights (FSDP2).
+"""Gradients of one model on several processes: replicas (DDP), or sharded weights (FSDP2).
 
-Each rank's loss is its part of the batch's, so that gradients are added up.
+Each process computes its part of the loss of a batch, so gradients are added up.
 """
 
 import warnings
@@ -24,16 +24,16 @@ from lra.runners.training.prefetch import masks_of
 from lra.tasks.task import Batch
 
 SHARDED = (Optimiser.adamw, Optimiser.adam, Optimiser.radam, Optimiser.sgd, Optimiser.lion)
-"""Optimisers that update each entry separately, and so work on a part of a weight."""
+"""Optimisers that update each entry separately, so they can update a part of a weight."""
 
 
 class PartLoss(nn.Module):
-    """The loss of some rows of a batch, as a part of the batch's, and what is remembered of them.
+    """Computes the part of a batch's loss that some rows have, and their recurrent state.
 
     Args:
-        model: What is trained.
-        judged: Makes an outcome of rows: the model, or what calls it.
-        label_smoothing: Of the training.
+        model: The model that is trained.
+        judged: Function that computes the outcome of rows: the model, or one that calls it.
+        label_smoothing: Label smoothing of the training.
     """
 
     def __init__(
@@ -41,12 +41,19 @@ class PartLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.label_smoothing = model, label_smoothing
-        self.judged = [judged]  # in a list, for a module would be registered twice
+        self.judged = [judged]  # in a list, so that a module is not registered twice
 
     def forward(
         self, part: Batch, state: State, total: Tensor | float, share: float
     ) -> tuple[Tensor, State]:
-        """Return loss and state; see `lra.runners.training.objective.objective`."""
+        """Return the loss of the rows and their state after the batch.
+
+        Args:
+            part: The rows.
+            state: Their state before the batch.
+            total: As in `lra.runners.training.objective.objective`.
+            share: As there.
+        """
         outcome = self.judged[0](
             part.tokens, part.target, part.keep, state, self.label_smoothing, layout=masks_of(part)
         )
@@ -54,29 +61,30 @@ class PartLoss(nn.Module):
 
 
 class SynchronisedLoss:
-    """Computes the loss on several ranks, and sums the gradients afterwards.
+    """Computes the loss on several processes, and sums their gradients.
 
     Args:
-        part_loss: Computes a part's.
-        sharded: Whether the model's weights are shared out.
+        part_loss: Computes the loss of this process's rows.
+        sharded: Whether the weights of the model are split among the processes.
     """
 
     def __init__(self, part_loss: PartLoss, *, sharded: bool) -> None:
         self.part_loss, self.sharded = part_loss, sharded
         self.call: nn.Module = part_loss
         self.enclosed: EnclosedBuffer | None = None
-        """What travels with the gradients, where weights are not shared out."""
+        """The numbers that are sent with the gradients; None for sharded weights."""
         if not sharded:
             heard = HeardOf(part_loss, dist.get_world_size())
             self.enclosed = heard.enclosed
             with warnings.catch_warnings():
-                # Buffers change alike everywhere; from 2.13 on it is called forward_sync_buffers.
+                # Buffers change equally in all processes. PyTorch 2.13 renames the argument to
+                # forward_sync_buffers, and warns.
                 warnings.simplefilter("ignore", FutureWarning)
                 self.call = DistributedDataParallel(heard, broadcast_buffers=False)
 
     @contextmanager
     def adding(self, *, last: bool) -> Iterator[None]:
-        """Enter a pass forward and backward; the last of an update adds up."""
+        """Return a context for a forward and backward pass; the last pass of an update sums."""
         if self.enclosed is not None:
             self.enclosed.closing = last
         if isinstance(self.call, DistributedDataParallel) and not last:
@@ -89,25 +97,25 @@ class SynchronisedLoss:
 
 
 def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
-    """Share a model's weights out, block by block.
+    """Split the weights of each block of a model among the processes (FSDP2).
 
     Raises:
-        Unsupported: its weights, or the optimiser, cannot be parted.
+        Unsupported: the optimiser or the model needs whole weights.
     """
-    # Here, for it takes half a second, which nobody else need spend.
+    # Imported here, because the import takes half a second and few trainings need it.
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
     if optim.optimiser not in SHARDED or optim.tensor_clip is not None:
         raise Unsupported(
-            f"hardware.sharded=true: optim={optim.optimiser} needs whole weights, but each "
-            f"process stores only a part of them: choose {', '.join(SHARDED)}, or "
+            f"hardware.sharded=true stores only a part of each weight in a process, but "
+            f"optim={optim.optimiser} needs whole weights: choose {', '.join(SHARDED)}, or "
             "hardware.sharded=false"
         )
     if any(isinstance(module, ReversibleStack) for module in model.modules()):
         raise Unsupported(
-            "hardware.sharded=true: residual=reversible recomputes parts of a block, but "
-            "weights are gathered for whole blocks: choose residual=pre_norm with "
+            "hardware.sharded=true gathers the weights of whole blocks, but residual=reversible "
+            "computes parts of a block again: choose residual=pre_norm with "
             "activation_checkpointing=true, or hardware.sharded=false"
         )
     for module in model.modules():
@@ -115,26 +123,26 @@ def shard(model: Backbone, optim: OptimConfig, device: torch.device) -> None:
             isinstance(module, Penalised) and module.penalties()
         ):
             raise Unsupported(
-                f"hardware.sharded=true: {type(module).__name__} reads its weights outside its "
-                "block, where each process stores only a part (for a penalty, or to report "
-                "them): choose hardware.sharded=false"
+                f"hardware.sharded=true gathers weights only for the pass of a block, but "
+                f"{type(module).__name__} also needs them at other times (for a penalty, or to "
+                "report them): choose hardware.sharded=false"
             )
     blocks = list(model.blocks)
     owners: dict[nn.Parameter, nn.Module] = {}
     for module in (*dict.fromkeys(blocks), model):
-        inside = {p for block in blocks for p in block.parameters()} if module is model else set()
+        in_blocks = {p for b in blocks for p in b.parameters()} if module is model else set()
         for name, parameter in module.named_parameters():
-            if owners.setdefault(parameter, module) is not module and parameter not in inside:
+            if owners.setdefault(parameter, module) is not module and parameter not in in_blocks:
                 raise Unsupported(
-                    f"hardware.sharded=true: {name} is a weight of several blocks, but the "
-                    "weights of each block are split separately: choose hardware.sharded=false"
+                    f"hardware.sharded=true splits the weights of each block separately, but "
+                    f"several blocks share the weight {name}: choose hardware.sharded=false"
                 )
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for module in (*dict.fromkeys(blocks), model):
-        # The root's weights go as well: averages of weights are put in between two passes.
+        # The root frees its weights after a pass, too, because averages may replace them.
         fully_shard(module, mesh=mesh, reshard_after_forward=True)
         assert isinstance(module, FSDPModule)
         module.set_gradient_divide_factor(1.0)
-        module.set_force_sum_reduction_for_comms(True)  # gloo multiplies nothing on its way
-    # Said of a loss that comes as a view; nothing here changes one in place.
+        module.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it sums
+    # The warning concerns a loss that is a view and is changed in place; here none is changed.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")

@@ -1,9 +1,9 @@
-"""Numbers that travel with the last gradients: a message of their own costs as much as a large one.
+"""Numbers that are sent together with the gradients, because a separate message takes time.
 
-DistributedDataParallel sends gradients in buckets, by the order in which they come. What ranks tell
-each other in a step is the gradient of one more weight, which comes last, when every rank can tell
-which of its weights have a gradient. Those that no rank has one for keep none, as in one process,
-so that optimisers leave them alone.
+DistributedDataParallel sends gradients in buckets, in the order in which they are computed. The
+numbers of a process are the gradient of one additional weight, which is computed last. Then the
+process knows which of its weights have a gradient. A weight that has no gradient in any process
+gets none, as in a training of one process, so that the optimiser does not update it.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,16 @@ import torch
 from torch import Tensor, nn
 
 NUMBERS = 3
-"""Sent before one number for each weight: a loss, and whether to stop and to save."""
+"""A message begins with so many numbers: the loss, and whether to stop and to save. Then there is
+one number for each weight: whether it has a gradient."""
 
 
 class EnclosedBuffer:
-    """What is sent with the gradients of one model's weights.
+    """The numbers that are sent together with the gradients of a model.
 
     Args:
-        weights: All that are trained.
-        ranks: Processes that send.
+        weights: All trained weights.
+        ranks: Number of processes.
     """
 
     def __init__(self, weights: Sequence[nn.Parameter], ranks: int) -> None:
@@ -29,20 +30,23 @@ class EnclosedBuffer:
         real = [weight.dtype for weight in weights if weight.is_floating_point()]
         size, dtype = NUMBERS + len(weights), (real or [torch.float32])[0]
         self.carrier = nn.Parameter(torch.zeros(size, dtype=dtype, device=weights[0].device))
-        """Its gradient is the message; it is no weight of the model."""
+        """The additional weight; its gradient is the message."""
         self.closing = True
-        """Whether the next pass backward is the last of an update, which sends."""
+        """Whether the next backward pass is the last of an update; then it sends."""
         self.sums = torch.empty(0)
-        """Of what was enclosed, after `settle`."""
+        """Sums of the enclosed numbers over all processes, after `settle`."""
         self._numbers: Tensor | None = None
         self._without: list[int] = []
 
     def enclose(self, numbers: Tensor) -> None:
-        """Enclose `NUMBERS` numbers with the gradients of the next pass backward that sends."""
+        """Send `NUMBERS` numbers with the gradients of the next backward pass that sends."""
         self._numbers = numbers
 
     def message(self) -> Tensor | None:
-        """Return what this rank says, once all its gradients are there; None where none is sent."""
+        """Return the message of this process, after all its gradients are computed.
+
+        None: this backward pass sends nothing.
+        """
         if not self.closing:
             return None
         message = torch.ones_like(self.carrier)
@@ -55,26 +59,26 @@ class EnclosedBuffer:
         return message
 
     def settle(self) -> None:
-        """Take what came with the gradients, and drop those that no rank had."""
+        """Read the received message, and remove gradients of weights that no process has."""
         mean, self.carrier.grad = self.carrier.grad, None
-        assert mean is not None, "a pass backward comes first"
+        assert mean is not None, "there was no backward pass before"
         self.sums = mean[:NUMBERS] * self.ranks
-        if self._without:  # else there is nothing to ask a device for
-            had = mean[NUMBERS:][self._without].tolist()
-            for number, share in zip(self._without, had, strict=True):
-                if not share:
+        if self._without:  # otherwise no number must be read from the device
+            fractions = mean[NUMBERS:][self._without].tolist()
+            for number, fraction in zip(self._without, fractions, strict=True):
+                if not fraction:
                     self.weights[number].grad = None
 
 
 class HeardOf(nn.Module):
-    """A loss that every weight has a part in, be it none: no rank waits for a gradient in vain.
+    """A loss that formally depends on every weight, so that no process waits for a gradient.
 
-    Gradients are those of as many times the loss as there are ranks: DistributedDataParallel
-    averages them, and the parts of a batch's loss are to be added up.
+    The loss is multiplied by the number of processes, because DistributedDataParallel averages
+    gradients, but the parts of a batch's loss must be added up.
 
     Args:
-        part_loss: Returns a loss, and something else.
-        ranks: Processes that compute a part each.
+        part_loss: Module that returns a loss and another value.
+        ranks: Number of processes; each computes a part of the loss.
     """
 
     def __init__(self, part_loss: nn.Module, ranks: int) -> None:
@@ -85,18 +89,18 @@ class HeardOf(nn.Module):
         self.carrier = self.enclosed.carrier
 
     def forward(self, *args: Any) -> tuple[Tensor, Any]:
-        """Return what it returns."""
-        # Of what is ready, autograd computes backward first what was computed forward last.
+        """Return the result of `part_loss`; its loss depends on every weight and on the carrier."""
+        # Autograd goes backward from what was computed last, so the carrier's gradient comes last.
         carried = _Carried.apply(self.carrier, self.enclosed)  # type: ignore[no-untyped-call]
         loss, other = self.part_loss(*args)
-        heard = _OfAll.apply(  # type: ignore[no-untyped-call]
+        connected = _OfAll.apply(  # type: ignore[no-untyped-call]
             loss, self.enclosed.ranks, carried, *self.weights
         )
-        return heard, other
+        return connected, other
 
 
 class _Carried(torch.autograd.Function):
-    """The identity, whose gradient is the message."""
+    """The identity; in the backward pass, the gradient of the carrier is the message."""
 
     @staticmethod
     def forward(ctx: Any, carrier: Tensor, enclosed: EnclosedBuffer) -> Tensor:
@@ -110,7 +114,7 @@ class _Carried(torch.autograd.Function):
 
 
 class _OfAll(torch.autograd.Function):
-    """The identity of its first argument; weights get the gradient None."""
+    """The identity of its first argument, with `ranks` times the gradient; others get None."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, ranks: int, *others: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""The processes of one cell: who takes which rows, what is added up, and what is decided together.
+"""The processes of one run: which rows each takes, what they sum, and what they decide together.
 
-Every rank reads the same batches as one process would, takes its own rows of each, and divides by
-the weight of the whole batch. So sums over ranks are what one process computes, but for rounding,
-also where a batch does not divide evenly.
+Every process (rank) reads the same batches as a single process would, takes its rows of each batch,
+and divides by the weight of the whole batch. So the sums over ranks equal the numbers of a single
+process except for rounding, even if ranks have different numbers of rows.
 """
 
 import gc
@@ -22,12 +22,12 @@ from lra.tasks.task import Batch
 
 
 class Ranks:
-    """This process's place among those of its cell; without arguments, a process alone.
+    """This process among the processes of its run; without arguments, it is the only one.
 
     Args:
-        rank: Its number, from 0.
-        size: Processes in all.
-        sharded: Whether weights are shared out.
+        rank: Number of this process, from 0.
+        size: Number of all processes.
+        sharded: Whether weights are split among the processes.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, *, sharded: bool = False) -> None:
@@ -37,33 +37,33 @@ class Ranks:
 
     @property
     def alone(self) -> bool:
-        """Whether there is one process."""
+        """Return whether there is only one process."""
         return self.size == 1
 
     @property
     def first(self) -> bool:
-        """Whether this one writes what is written once."""
+        """Return whether this is the first process, which writes files."""
         return self.rank == 0
 
     def rows(self, count: int) -> slice:
-        """Return which of `count` rows are this rank's; shares differ by 1 at most."""
-        share, more = divmod(count, self.size)
-        begin = self.rank * share + min(self.rank, more)
-        return slice(begin, begin + share + (self.rank < more))
+        """Return which of `count` rows this process takes; parts differ by at most one row."""
+        share, rest = divmod(count, self.size)
+        begin = self.rank * share + min(self.rank, rest)
+        return slice(begin, begin + share + (self.rank < rest))
 
     def part_of(self, batch: Batch) -> Batch:
-        """Return this rank's rows of a batch."""
+        """Return the rows of a batch that this process takes."""
         if self.alone:
             return batch
         return rows_of(batch, self.rows(len(batch.target)))
 
     def send(self, loss: Tensor, *requests: bool, enclosed: EnclosedBuffer | None = None) -> None:
-        """Begin to add up the ranks' parts of a loss, while gradients are computed.
+        """Start to sum the losses and requests of all processes, while gradients are computed.
 
         Args:
-            loss: This rank's part, on its device; it becomes the sum in `received`.
-            requests: Of this rank: to stop, and to save.
-            enclosed: What sends it with the gradients; None: it is sent alone.
+            loss: Part of the loss of this process; `received` returns the sum.
+            requests: Whether this process asks to stop, and whether to save.
+            enclosed: Sends the numbers together with the gradients; None: they are sent alone.
         """
         message = torch.tensor([float(request) for request in requests], dtype=torch.float64)
         if loss.device.type == "cpu":
@@ -76,25 +76,25 @@ class Ranks:
             dist.all_reduce(loss)
         work = dist.all_reduce(message, async_op=True)
 
-        def arrived() -> Tensor:
+        def wait_for_sums() -> Tensor:
             work.wait()
             return message
 
-        self._sent = arrived
+        self._sent = wait_for_sums
 
     def received(self, loss: Tensor) -> Tensor:
-        """Return the sum of the losses passed to `send`."""
-        assert self._sent is not None, "send comes first"
+        """Return the sum of the losses that all processes passed to `send`."""
+        assert self._sent is not None, "`send` was not called before"
         sums, self._sent = self._sent(), None
         self._decided = [bool(request) for request in sums[-2:].tolist()]
         return sums[0].to(loss.dtype) if loss.device.type == "cpu" else loss
 
     def decided(self, *requests: bool) -> Sequence[bool]:
-        """Return what all ranks do after a step: what any of them requested at its beginning."""
+        """Return the requests that all processes follow: those that any process sent."""
         return requests if self.alone else self._decided
 
     def any(self, condition: bool) -> bool:
-        """Tell whether the condition holds on any rank; all must ask at the same moment."""
+        """Return whether the condition is True in any process; all processes must call this."""
         if self.alone:
             return condition
         count = torch.tensor(float(condition))
@@ -102,7 +102,7 @@ class Ranks:
         return bool(count)
 
     def largest(self, value: float) -> float:
-        """Return the largest of the ranks' values."""
+        """Return the largest value of all processes; all processes must call this."""
         if self.alone:
             return value
         maximum = torch.tensor(value, dtype=torch.float64)
@@ -110,7 +110,7 @@ class Ranks:
         return float(maximum)
 
     def gathered(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, in their order. Tensors travel by way of the CPU."""
+        """Return the values of all processes in their order; all processes must call this."""
         if self.alone:
             return [value]
         values: list[Any] = [None] * self.size
@@ -118,24 +118,25 @@ class Ranks:
         return values
 
     def wait(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until all processes have called this."""
         if not self.alone:
             self.any(False)
 
 
 _ENDED = list[Any]()
-"""Groups that were left. The frames of an exception may hold what uses a group: freed with them,
-it would wait for its own thread, which may wait for the lock of the interpreter."""
+"""Groups that were destroyed. They stay referenced, because freeing one with the frames of an
+exception may wait for a thread that waits for the lock of the interpreter."""
 
 
 @contextmanager
 def join_ranks(hardware: HardwareProfile) -> Iterator[Ranks]:
-    """Join the processes of this cell, as `lra.runners.isolation` or torchrun started them.
+    """Connect this process with the others of its run, which lra or torchrun has started.
 
-    Messages between GPUs go by NCCL, all others by gloo.
+    Messages between GPUs use NCCL, all others use gloo.
 
     Raises:
-        ValueError: this process was not started as one of so many.
+        ValueError: the number of started processes is not `hardware.processes`, or there are too
+            few GPUs.
     """
     if hardware.processes == 1:
         yield Ranks()
@@ -143,19 +144,19 @@ def join_ranks(hardware: HardwareProfile) -> Iterator[Ranks]:
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if started != hardware.processes:
         raise ValueError(
-            f"hardware.processes={hardware.processes}: this process was started as one of "
-            f"{started}; start the run with `lra run`, or with torchrun and the same number of "
-            "processes"
+            f"hardware.processes={hardware.processes}, but {started} process"
+            f"{'' if started == 1 else 'es'} started; start the run with `lra run`, or with "
+            "torchrun and the same number of processes"
         )
-    initialised = dist.is_initialized()  # then it is the caller's, who ends it
+    initialised = dist.is_initialized()  # then the caller also destroys the group
     backend = "gloo"
     if hardware.device is Device.cuda:
         local = int(os.environ["LOCAL_RANK"])
         available = torch.cuda.device_count()
         if local >= available:
             raise ValueError(
-                f"hardware.processes={hardware.processes}: each process needs a separate GPU, "
-                f"and there are {available} here; lower it"
+                f"hardware.processes={hardware.processes} needs as many GPUs, but this machine has "
+                f"{available}; lower hardware.processes"
             )
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
@@ -164,7 +165,7 @@ def join_ranks(hardware: HardwareProfile) -> Iterator[Ranks]:
     try:
         yield Ranks(dist.get_rank(), started, sharded=hardware.sharded)
     finally:
-        # What holds a group must be gone before it: a later end aborts the process.
+        # Objects that use the group must be freed before it; otherwise the process aborts.
         gc.collect()
         if not initialised:
             _ENDED.append(dist.group.WORLD)

@@ -1,6 +1,6 @@
-"""Weights that are shared out among processes: DTensors, recognised by their methods.
+"""Weights that are split among processes: DTensors, which are recognised by their methods.
 
-Their module takes half a second to import, which a process alone need not spend.
+Their module takes half a second to import, so only processes that need it import it.
 """
 
 from typing import Any
@@ -9,28 +9,30 @@ from torch import Tensor
 
 
 def is_sharded(value: Any) -> bool:
-    """Tell whether a value is a tensor of which this process holds a part."""
+    """Return whether a value is a tensor that is split among processes."""
     return isinstance(value, Tensor) and hasattr(value, "full_tensor")
 
 
 def local_part(value: Tensor) -> Tensor:
-    """Return what this process holds of a tensor: its part, or all."""
+    """Return the part of a tensor that this process has; of a whole tensor, the tensor itself."""
     local: Tensor = value.to_local() if hasattr(value, "to_local") else value
     return local
 
 
 def full_tensor(value: Tensor) -> Tensor:
-    """Return all of a tensor; every process that holds a part must call."""
+    """Return the whole of a tensor; all processes that have a part must call this."""
     full: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
     return full
 
 
 def gather_tree(tree: Any, *, keep: bool) -> Any:
-    """Return a nest of values with every shared-out tensor whole, on the CPU. All ranks must call.
+    """Return nested values in which every split tensor is whole, on the CPU.
+
+    All processes must call this.
 
     Args:
         tree: Mappings, lists, tuples and values.
-        keep: Whether this rank wants the result; others return what they have, and hold no more.
+        keep: Whether this process needs the result; other processes return their parts.
     """
     if is_sharded(tree):
         full = full_tensor(tree)

@@ -1,7 +1,7 @@
-"""The state of a training on several processes: one file, as one process writes it.
+"""The state of a training on several processes: one file, equal to the file of a single process.
 
-So a training goes on with any number of them. What differs by rank, the random numbers of dropout,
-stands under `ranks`, and is read by the same number of processes alone.
+So a training can continue with any number of processes. The states of random generators for dropout
+differ by process; they are in the entry `ranks`, and only the same number of processes reads them.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from lra.tasks.task import Batch
 
 
 def rank_seed(seed: int, rank: int, step: int = 0) -> int:
-    """Return the seed of one rank's dropout; that of the first rank at step 0 is the run's."""
+    """Return the seed of one process's dropout; the first one has the run's seed at step 0."""
     if not rank and not step:
         return seed
     text = hashlib.sha256(f"rank {seed} {rank} {step}".encode()).digest()
@@ -33,7 +33,7 @@ def rank_seed(seed: int, rank: int, step: int = 0) -> int:
 
 
 def restore_random(state: Mapping[str, Any], ranks: Ranks, device: torch.device, seed: int) -> None:
-    """Restore this rank's random state; a rank that has none starts from a seed of its own."""
+    """Restore the random state of this process; without a stored one, it starts from a seed."""
     by_rank = state.get(RANKS) or []
     if len(by_rank) == ranks.size and ranks.size > 1:
         random = by_rank[ranks.rank]
@@ -48,38 +48,38 @@ def restore_random(state: Mapping[str, Any], ranks: Ranks, device: torch.device,
 
 
 class Together(SynchronisedLoss):
-    """What several processes do together in a training.
+    """The steps and states that several processes share in a training.
 
     Args:
-        part_loss: The loss of a part of a batch.
-        ranks: This process's place.
+        part_loss: Computes the loss of a part of a batch.
+        ranks: The processes.
     """
 
     def __init__(self, part_loss: PartLoss, ranks: Ranks) -> None:
         super().__init__(part_loss, sharded=ranks.sharded)
         self.ranks = ranks
         self.steps = self.tokens = 0
-        """Of this process's life, of whole batches."""
+        """Steps since this process started, and the tokens of their whole batches."""
         self.begun_s = 0.0
-        """Time of the steps before it."""
+        """Time of the steps before this process started."""
         self.bytes_sent: float | None = None
 
     def begin(self, step: int, spent_s: float) -> None:
-        """Begin at a step, the same on every rank.
+        """Start at a step, after `spent_s` seconds of earlier steps; all processes must call this.
 
         Raises:
-            RuntimeError: some read another checkpoint.
+            RuntimeError: the processes start at different steps.
         """
         steps = self.ranks.gathered(step)
         if len({*steps}) > 1:
             raise RuntimeError(
-                f"the processes would resume at different steps, {steps}: wanted the same step "
-                "for all"
+                f"the processes must resume at the same step, but read checkpoints of the steps "
+                f"{steps}"
             )
         self.begun_s = spent_s
 
     def counted_step(self, step: Callable[[], Tensor], batch: Batch) -> Tensor:
-        """Take a step; count tokens, and in the third, when all is set up, the bytes sent."""
+        """Call `step` and return its loss; count tokens, and in the third step the bytes sent."""
         self.steps += 1
         self.tokens += batch.tokens.numel()
         if self.steps != 3:
@@ -90,21 +90,24 @@ class Together(SynchronisedLoss):
         return loss
 
     def whole_state(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return what one process would write. All ranks must call; the first has the result."""
+        """Return the state that a single process would write; only the first process has it.
+
+        All processes must call this.
+        """
         keep, ranks = self.ranks.first, self.ranks
         random = {name: state[name] for name in ("random", "cuda_random") if name in state}
         streams = map_state(Tensor.cpu, state["streams"])
         joined: dict[str, Any] = gather_tree(state, keep=keep)
-        every = ranks.gathered((random, streams))
-        parts: list[State] = [part for _, part in every]
+        by_rank = ranks.gathered((random, streams))
+        parts: list[State] = [part for _, part in by_rank]
         joined["streams"] = None if parts[0] is None else join(*parts)
-        joined[RANKS] = [rank_random for rank_random, _ in every]
+        joined[RANKS] = [rank_random for rank_random, _ in by_rank]
         if "gradients" in state and not ranks.sharded:
-            joined["gradients"] = self._averaged(state["gradients"])
+            joined["gradients"] = self._average_gradients(state["gradients"])
         return joined
 
-    def _averaged(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what one process would have accumulated since the last update: see `HeardOf`."""
+    def _average_gradients(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the gradients that one process would have since the last update: see `HeardOf`."""
         averages = {}
         names = {name for names in self.ranks.gathered([*gradients]) for name in names}
         for name, weight in self.part_loss.model.named_parameters():
@@ -122,11 +125,14 @@ class Together(SynchronisedLoss):
         updates: WeightUpdates,
         device: torch.device,
     ) -> dict[str, Any]:
-        """Return this rank's part of what `whole_state` returned, on any number of ranks."""
+        """Return the part of a whole state that this process needs, for any number of processes.
+
+        Rows of recurrent states are divided; with sharded weights, tensors are split like weights.
+        """
         del device
         part = dict(state)
         if (streams := state["streams"]) is not None:
-            rows = _stream_count(streams)
+            rows = _count_rows(streams)
             part["streams"] = select(streams, self.ranks.rows(rows))
         if not self.ranks.sharded:
             return part
@@ -139,17 +145,17 @@ class Together(SynchronisedLoss):
         if state["best"]:
             best = {n: like(v, weights[n]) for n, v in state["best"]["weights"].items()}
             part["best"] = {**state["best"], "weights": best}
-        moved = [p for group in updates.optimiser.param_groups for p in group["params"]]
+        parameters = [p for group in updates.optimiser.param_groups for p in group["params"]]
         memory = {
-            index: {name: like(value, moved[index]) for name, value in values.items()}
+            index: {name: like(value, parameters[index]) for name, value in values.items()}
             for index, values in state["optimiser"]["state"].items()
         }
         part["optimiser"] = {**state["optimiser"], "state": memory}
         return part
 
 
-def _stream_count(state: State) -> int:
+def _count_rows(state: State) -> int:
     if isinstance(state, Tensor):
         return len(state)
-    assert state is not None, "a state of streams holds tensors"
-    return max(_stream_count(part) for part in state if part is not None)
+    assert state is not None, "a recurrent state must have a tensor"
+    return max(_count_rows(part) for part in state if part is not None)

@@ -1,4 +1,4 @@
-"""What one process hands to others, counted while it does."""
+"""Counts the bytes that one process sends to others."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 Share = Callable[[int], float]
-"""Bytes that a process sends for each byte of an operation's largest tensors, among n processes."""
+"""Bytes that one of n processes sends for each byte of an operation's largest tensors."""
 
 SHARES: Mapping[str, Share] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
@@ -23,11 +23,11 @@ SHARES: Mapping[str, Share] = {
     "all_to_all": lambda n: (n - 1) / n,
     "broadcast": lambda n: (n - 1) / n,
 }
-"""As rings have it, which send no byte twice; by the name of an operation, or its beginning."""
+"""For ring algorithms, which send no byte twice; by the beginning of an operation's name."""
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes that this process sends while it is entered."""
+    """Counts the bytes that this process sends inside the `with` block."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -35,7 +35,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls: dict[str, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do an operation, and count it where it is one between processes."""
+        """Do an operation, and count its bytes if it sends tensors between processes."""
         del types
         result = func(*args, **(kwargs or {}))
         if func.namespace in {"c10d", "_c10d_functional", "_c10d_functional_autograd"}:
@@ -43,17 +43,20 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
             share = next((s for begin, s in SHARES.items() if name.startswith(begin)), None)
             if share is not None:
                 self.calls[name] = self.calls.get(name, 0) + 1
-                self.sent += _largest(result, args) * share(_group_size(args))
+                self.sent += _largest_bytes(result, args) * share(_group_size(args))
         return result
 
 
-def _largest(result: Any, args: Any) -> int:
-    """Return the bytes of the tensors that come out, or of those that go in, the more of both."""
+def _largest_bytes(result: Any, args: Any) -> int:
+    """Return the bytes of the result of an operation or of its largest argument, if that has more.
+
+    The bytes of a nest of tensors are the sum of all its tensors.
+    """
     sizes = [
-        sum(t.nbytes for t in tree_leaves(side) if isinstance(t, Tensor)) for side in (result, args)
+        sum(t.nbytes for t in tree_leaves(nest) if isinstance(t, Tensor))
+        for nest in (result, *args)
     ]
-    inputs = [sum(t.nbytes for t in tree_leaves(arg) if isinstance(t, Tensor)) for arg in args]
-    return max([*inputs, sizes[0]])
+    return max(sizes)
 
 
 def _group_size(args: Any) -> int:

@@ -232,4 +232,4 @@ def test_what_cannot_be_read_says_why():
     assert "Identity has no attention function" in reasons["singular_value_share"]
     assert "no layer with one linear map to queries" in reasons["projection_energy"]
     assert "no layer with a convolution" in reasons["kernel_weight"]
-    assert "got the task tiny; choose task=proteins" in reasons["substitution_correlation"]
+    assert "task=tiny has none; choose task=proteins" in reasons["substitution_correlation"]

@@ -125,14 +125,14 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"evaluate_splits": ["tset"]}, "got 'tset'; wanted one or more of validation, test"),
         (
             {"evaluate_splits": ["test", "test"]},
-            "got 'test'; wanted one or more of validation, test, each named once",
+            "got 'test'; wanted one or more of validation, test, none of them twice",
         ),
         ({"keep": Keep.best}, "keep=best needs evaluate_every_steps above 0"),
         ({"log_every_steps": 0}, "log_every_steps must be at least 1: got 0"),
         ({"window_deviation": 0.0}, "window_deviation must be positive: got 0.0"),
         (
             {"halved_windows": 0.1},
-            "halved_windows has an effect only together with window_deviation",
+            "halved_windows=0.1 has an effect only together with window_deviation",
         ),
         (
             {"window_deviation": 1.0, "halved_windows": 1.0},

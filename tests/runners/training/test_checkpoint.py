@@ -152,7 +152,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(number: float, tmp_path
     kept = Checkpoints(tmp_path)
     kept.finish({"fine": torch.ones(3), "ids": torch.arange(2), "odd": torch.tensor([0.0, number])})
     with pytest.raises(
-        ValueError, match=r"damaged \(odd contains numbers that are not finite\); delete"
+        ValueError, match=r"damaged \(the tensor odd contains numbers that are not finite\); delete"
     ):
         kept.weights()
 

@@ -110,10 +110,10 @@ def test_every_position_of_a_language_model_is_taught():
         ({}, {"facts": {"classes": 4}}, {}, "classes=4"),
         ({}, {"facts": {"head": Head.masked_modelling}}, {}, "head=masked_modelling"),
         ({"width": 16}, {}, {"hidden": 1.0}, "model.backbone.width"),
-        ({"depth": 2}, {"depth": 3}, {"hidden": 1.0}, "must divide"),
+        ({"depth": 2}, {"depth": 3}, {"hidden": 1.0}, "must be a multiple"),
         ({}, {"layer_groups": 1}, {"hidden": 1.0}, "layer_groups=null"),
         ({"mixer": LSTM}, {}, {"attention": 1.0}, "runner.attention_weight=0"),
-        ({"heads": 4}, {}, {"attention": 1.0}, "2 heads"),
+        ({"heads": 4}, {}, {"attention": 1.0}, "student has 4 heads and the teacher 2"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(student, teacher, loss, words):

@@ -40,7 +40,8 @@ def test_scores_say_by_what_they_depend_on_their_batch(words):
     assert (moved > 1e-5) == bool(by), moved
     for rows, each in zip((2, 5), scores, strict=True):
         assert each.remark == (
-            f"evaluated in batches of {rows}, whose rows can change each other by {by}"
+            f"evaluated in batches of {rows} examples, which can change each other's scores "
+            f"because of {by}"
             if by
             else ""
         )

@@ -19,7 +19,7 @@ from lra.runners.training.updates import clip_gradients, parameter_clips
     ("options", "words"),
     [
         ({"clip": 0.0}, "clip must be positive"),
-        ({"betas": [0.9]}, "betas are two numbers"),
+        ({"betas": [0.9]}, "betas must be two numbers"),
         ({"micro_batch_size": 64}, "from 1 to batch_size=32: got 64"),
     ],
 )
@@ -73,7 +73,7 @@ def test_a_tuning_for_no_parameter_is_an_error() -> None:
             return {"wieght": Tuning()}
 
     with pytest.raises(
-        ValueError, match="'wieght', which is not a parameter of this module: bias, weight"
+        ValueError, match="'wieght', but the parameters of this module are bias, weight"
     ):
         build_optimiser(Wrong(2, 2), OptimConfig())
 

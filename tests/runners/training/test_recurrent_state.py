@@ -179,7 +179,7 @@ def test_streams_longer_than_learned_positions_are_refused_before_the_first_step
     model.positions = LearnedPositions(32, 16).double()
     check_streams(model, task, "train", ROWS, training=True, steps=2)
     with pytest.raises(
-        Unsupported, match=r"end at 32 tokens, and the train split .* has 192 .*rotary"
+        Unsupported, match=r"end at 32 tokens, but the train split .* has 192 .*rotary"
     ):
         next(run(task, model))
 

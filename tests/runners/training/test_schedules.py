@@ -235,5 +235,5 @@ def test_the_command_line_cuts_the_warm_up_of_schedules_that_end() -> None:
         if schedule in OPEN_ENDED:
             OptimConfig(schedule=schedule, steps=5, warmup_steps=6, **cycles)
         else:
-            with pytest.raises(ValueError, match="warmup_steps must not exceed steps"):
+            with pytest.raises(ValueError, match="warmup_steps=6 must not exceed steps=5"):
                 OptimConfig(schedule=schedule, steps=5, warmup_steps=6, **cycles)

@@ -97,7 +97,7 @@ def test_resume_goes_on_to_the_bit(tmp_path):
         (lambda: task_of(length=16), {}, "type task.evaluation_length=22 or more"),
         (Tiny, {}, "needs a task that reads windows of a"),
         (lambda: task_of(**TEXT), {"stages": [{"steps": 2, "accumulate": 2}]},
-         r"got runner.stages\[0\].accumulate=2; set it to 1"),
+         r"but runner.stages\[0\].accumulate=2 uses several windows"),
     ],
 )  # fmt: skip
 def test_what_cannot_vary_is_refused(make, options, message):

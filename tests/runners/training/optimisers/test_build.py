@@ -309,7 +309,9 @@ def test_an_option_that_needs_another(option: str, value: Any, needed: dict[str,
 
 @pytest.mark.parametrize("schedule", ["cosine_restarts", "lra_cosine"])
 def test_cycles_need_their_length(schedule: str) -> None:
-    with pytest.raises(ValueError, match=r"got null; type optim\.cycle_steps=90 for one cycle"):
+    with pytest.raises(
+        ValueError, match=r"but it is null; type optim\.cycle_steps=90 for one cycle"
+    ):
         OptimConfig(schedule=schedule, steps=100, warmup_steps=10)
 
 
