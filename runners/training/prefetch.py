@@ -55,8 +55,8 @@ def endless(
             yield BatchPosition(epoch, number), batch
         if number == 0 and first == 0:
             raise ValueError(
-                f"the training split has fewer than {batch_size} examples, which is less than one "
-                "batch; lower optim.batch_size"
+                f"the training split has fewer examples than one batch of {batch_size}; lower "
+                "optim.batch_size"
             )
         epoch, number = epoch + 1, 0
 

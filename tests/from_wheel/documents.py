@@ -42,7 +42,7 @@ WRONG = "WRONG"
 CHANGES = {BROUGHT: "task.source=sample", "PyTorch finds no GPU": "runner.dry_run=true"}
 """What an answer says is missing, and the word to put behind the command instead."""
 ANSWERS = {
-    "run": f"{BROUGHT}|is more tokens than the data have"  # in a sample
+    "run": f"{BROUGHT}|is longer than the text: the"  # in a sample
     "|task.path must name|reads no files",  # of an archive
     "generate": "has no causal language model|the prompt from stdin is empty",
     "compare": "unknown (model|value|sweep|setting)|no results of",

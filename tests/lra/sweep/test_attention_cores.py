@@ -130,7 +130,7 @@ def test_draws_differ_and_repeat() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("model=fnet",), "fnet does not approximate attention on given queries"),
+        (("model=fnet",), "fnet does not approximate attention: its file"),
         (("model=tlb",), "is not a single family"),
         (
             ("model=performer", "model.backbone.positions=alibi"),

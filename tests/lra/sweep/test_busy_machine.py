@@ -69,7 +69,7 @@ def test_only_undisturbed_growth_rules_out_longer_sequences(tmp_path: Path) -> N
     found = known_ending(longest, sweep.cells, sweep.store)
     assert found[0] is Status.skipped
     assert found[1].startswith(
-        "not tried: time grows from 8 to 16 tokens so that one step would take"
+        "not tried: judging by the times at 8 and 16 tokens, one step would take"
     )
     assert known_ending(longest, sweep.cells[1:], sweep.store) is None
     write(sweep, 0, replace(SHAKEN, value=0.7))
