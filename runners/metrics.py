@@ -59,195 +59,212 @@ JUDGED_BY = ("bits_per_byte", "bits_per_character", "word_perplexity", "perplexi
 """A run, a comparison and a model are judged by the first of these metrics that they have."""
 METRICS: dict[str, Metric] = {
     # quality
-    "accuracy": _metric("fraction", True, "fraction of examples answered correctly; label split"),
-    "exact_match": _metric("fraction", True, "fraction of sequences with every token correct"),
-    "loss": _metric("nat", False, "mean negative log-likelihood per item; label split"),
-    "bits_per_character": _metric("bit", False, "loss / ln 2, an item being a character or byte"),
-    "bits_per_byte": _metric("bit", False, "loss / ln 2 x tokens / bytes of the text"),
-    "bits_per_token": _metric("bit", False, "loss / ln 2, an item being a token"),
-    "perplexity": _metric("1", False, "exp(loss), an item being a token"),
-    "word_perplexity": _metric("1", False, "exp(summed loss / words of the original text)"),
-    "loss_by_position": _metric("nat", False, "mean loss of items at these positions of a window"),
-    "loss_by_document_position": _metric("nat", False, "mean loss at these positions of documents"),
-    "loss_by_frequency": _metric("nat", False, "mean loss of tokens by frequency in train"),
-    "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),
+    "accuracy": _metric("fraction", True, "fraction of examples that the model answers correctly, "
+        "on one split (label split)"),
+    "exact_match": _metric("fraction", True, "fraction of sequences in which the model predicts "
+        "every token correctly"),
+    "loss": _metric("nat", False, "mean negative log-likelihood of the items of one split (label "
+        "split)"),
+    "bits_per_character": _metric("bit", False, "loss in bits: loss / ln 2, for texts in which an "
+        "item is a character or byte"),
+    "bits_per_byte": _metric("bit", False, "loss in bits per byte of the original text: loss / ln "
+        "2 x tokens / bytes"),
+    "bits_per_token": _metric("bit", False, "loss in bits: loss / ln 2, for texts in which an item "
+        "is a token"),
+    "perplexity": _metric("1", False, "exp(loss), where the loss is a mean over tokens"),
+    "word_perplexity": _metric("1", False, "exp(summed loss of a text / number of words in the "
+        "original text)"),
+    "loss_by_position": _metric("nat", False, "mean loss of items at certain positions in a "
+        "window, which the label part names"),
+    "loss_by_document_position": _metric("nat", False, "mean loss of items at certain positions in "
+        "a document, which the label part names"),
+    "loss_by_frequency": _metric("nat", False, "mean loss of tokens with a certain frequency in "
+        "the training data (label part)"),
+    "train_loss": _metric("nat", False, "mean training loss of all steps since the last row of "
+        "this metric"),
     # what a trained model looks at
-    "span": _metric("token", None, "how far a trained model reads; labels measure, layer, head"),
-    "occlusion_agreement": _metric(
-        "fraction", None,
-        "fraction of answers unchanged if all beyond `within` is hidden",
-    ),
-    "attention_mass": _metric(
-        "fraction", None,
-        "attention weight that a region gets; labels region, bucket, layer",
-    ),
-    "attention_mass_error": _metric(
-        "fraction", None,
-        "standard error of attention_mass over sequences",
-    ),
-    "learned_span": _metric("token", None, "span that a head has learned; labels layer, head"),
-    "span_flops": _metric("flop", False, "counted operations of a pass over a window; label spans"),
-    "span_flops_per_token": _metric(
-        "flop", False,
-        "span_flops by the span of each head, per token; label spans",
-    ),
-    "attention_distance": _metric(
-        "token", None,
-        "mean of |q - j|, weighted by attention; labels layer, head",
-    ),
-    "attention_within": _metric("fraction", None, "weight up to `within` away; labels layer, head"),
-    "attention_entropy": _metric(
-        "nat", None,
-        "mean entropy of a query's attention weights; labels layer, head", least=0.0,
-    ),
-    "attention_map": _metric("fraction", None, "weight in the query's square of the map; samples: "
-                             "in every square; labels layer, row, positions (of a square)"),
-    "singular_value_share": _metric("fraction", None, "sum of the largest quarter / of all; "
-                                    "samples: of 1/64, 2/64, … of all; labels layer, head"),
-    "projection_energy": _metric("fraction", None, "energy of W_Q W_K^T in a quarter of its "
-                                 "dimensions; samples: in 1, 2, …; labels layer, head"),
-    "kernel_weight": _metric(
-        "fraction", None,
-        "mean kernel weight of the current token; samples: of every position; labels layer, "
-        "head, left",
-    ),
-    "kernel_deviation": _metric("fraction", None, "standard deviation of kernel_weight"),
-    "attention_similarity": _metric(
-        "1", None,
-        "correlation over heads of the attention that two amino acids get; labels token, other, "
-        "score", least=-1.0, most=1.0,
-    ),
-    "substitution_correlation": _metric(
-        "1", True,
-        "correlation of attention_similarity with BLOSUM62", least=-1.0, most=1.0,
-    ),
-    "keys_seen": _metric("token", None, "keys a query attends to; samples: of each key how many "
-                         "share its weight, 0: hidden; labels layer, head, row, same"),
-    "source_accuracy": _metric("fraction", True, "accuracy of the model whose weights were copied"),
-    "source_loss": _metric("nat", False, "loss of the model whose weights were copied"),
+    "span": _metric("token", None, "distance in tokens over which a trained model reads, for one "
+        "measure, layer and head (labels)"),
+    "occlusion_agreement": _metric("fraction", None, "fraction of answers that stay the same if "
+        "all tokens farther away than the label within are hidden"),
+    "attention_mass": _metric("fraction", None, "fraction of all attention that goes to one region "
+        "or bucket of keys, for one layer; labels region, bucket, layer"),
+    "attention_mass_error": _metric("fraction", None, "standard error of attention_mass, computed "
+        "over sequences"),
+    "learned_span": _metric("token", None, "how many tokens back one head has learned to attend; "
+        "labels layer and head"),
+    "span_flops": _metric("flop", False, "counted operations of one pass over a window, with "
+        "learned or full spans (label spans)"),
+    "span_flops_per_token": _metric("flop", False, "operations per token, computed from the mean "
+        "span of each layer, for learned or full spans (label spans)"),
+    "attention_distance": _metric("token", None, "mean distance |q - j| between query q and key j, "
+        "weighted by attention, for one layer and head"),
+    "attention_within": _metric("fraction", None, "fraction of attention to keys that are at most "
+        "so many tokens away as the label within says, for one layer and head"),
+    "attention_entropy": _metric("nat", None, "mean entropy of the attention weights of a query, "
+        "for one layer and head", least=0.0),
+    "attention_map": _metric("fraction", None, "mean weight that queries in one square of the map "
+        "give to keys in the same square; samples have the weights of all squares in this row; "
+        "labels layer, row, positions (size of a square)"),
+    "singular_value_share": _metric("fraction", None, "sum of the largest quarter of all singular "
+        "values of an attention matrix, divided by the sum of all; samples have the same for the "
+        "largest 1/64, 2/64, …; labels layer and head"),
+    "projection_energy": _metric("fraction", None, "fraction of the squared singular values of W_Q "
+        "W_K^T in a quarter of its dimensions; samples have the fractions in 1, 2, … dimensions; "
+        "labels layer and head"),
+    "kernel_weight": _metric("fraction", None, "mean weight that a convolution gives to the "
+        "current token; samples have the weights of all positions, and the label left counts those "
+        "before it; labels layer, head, left"),
+    "kernel_deviation": _metric("fraction", None, "standard deviation of kernel_weight over "
+        "tokens"),
+    "attention_similarity": _metric("1", None, "correlation, over heads, of the attention that two "
+        "amino acids get; labels token and other name them, and the label score is their BLOSUM62 "
+        "score", least=-1.0, most=1.0),
+    "substitution_correlation": _metric("1", True, "correlation of attention_similarity with the "
+        "BLOSUM62 score, over pairs of amino acids", least=-1.0, most=1.0),
+    "keys_seen": _metric("token", None, "number of keys that one query attends to; samples say, "
+        "for each key, how many keys have the same weight (0: the key is hidden); labels layer, "
+        "head, row, same"),
+    "source_accuracy": _metric("fraction", True, "accuracy of the model from which the weights "
+        "were copied"),
+    "source_loss": _metric("nat", False, "loss of the model from which the weights were copied"),
     # a trained model made smaller; labels method, amount, stage
-    "head_importance": _metric("1", None, "mean absolute d loss / d gate; labels layer, head"),
-    "decomposition_error": _metric("ratio", False, "Frobenius norm of W - W~ / of W; label layer",
-                                   least=0.0),
-    "disk_bytes": _metric("B", False, "file of the weights; label storage: dense or without zeros"),
-    "nonzero_parameters": _metric("1", None, "parameters that are not 0; 8-bit codes all count"),
-    "compressed_time": _metric("s", False, "one forward pass, compressed; median of samples"),
-    "whole_time": _metric("s", False, "one forward pass, uncompressed; interleaved"),
-    "compressed_time_ratio": _metric("ratio", False, "compressed / uncompressed, paired samples"),
+    "head_importance": _metric("1", None, "importance of one head: mean absolute derivative of the "
+        "loss with respect to a gate on the head; labels layer and head"),
+    "decomposition_error": _metric("ratio", False, "Frobenius norm of W - W~, divided by that of "
+        "W, if W~ approximates the weights W of a layer (label layer)", least=0.0),
+    "disk_bytes": _metric("B", False, "size of the file with the model's weights; the label "
+        "storage says whether it stores zeros"),
+    "nonzero_parameters": _metric("1", None, "number of parameters that are not 0; all parameters "
+        "in 8 bits count as not 0"),
+    "compressed_time": _metric("s", False, "time of one forward pass of the compressed model, as "
+        "the median of samples"),
+    "whole_time": _metric("s", False, "time of one forward pass of the uncompressed model, "
+        "measured interleaved with the other"),
+    "compressed_time_ratio": _metric("ratio", False, "time of the compressed model, divided by "
+        "that of the uncompressed model, from paired samples"),
     # the training run
-    "train_step_time": _metric("s", False, "wall clock of one optimiser step in training, median"),
-    "data_wait": _metric("fraction", False, "fraction of training time spent waiting for batches",
-                         most=1e12),
-    "train_time": _metric("s", False, "wall-clock time of all training steps, evaluation excluded",
-                          least=0.0),
-    "examples_seen": _metric("1", None, "training examples used"),
-    "tokens_seen": _metric("token", None, "tokens of the training windows of all stages"),
-    "tokens_per_second_per_device": _metric("token/s", True, "tokens_per_second / processes"),
-    "bytes_sent_per_step": _metric(
-        "B", False,
-        "counted bytes that one process sends; all_reduce of b bytes among n processes: 2 b (n "
-        "- 1) / n",
-    ),
-    "bytes_sent_per_step_in_total": _metric(
-        "B", False,
-        "bytes that all processes together send in a step",
-    ),
-    "scaling_efficiency": _metric(
-        "ratio", True,
-        "efficiency of n processes, paired samples: weak t1 / tn, strong t1 / (n tn)", least=0.0,
-    ),
+    "train_step_time": _metric("s", False, "median wall-clock time of one optimiser step during "
+        "training"),
+    "data_wait": _metric("fraction", False, "fraction of the training time that was spent waiting "
+        "for batches", most=1e12),
+    "train_time": _metric("s", False, "wall-clock time of all training steps; evaluations are "
+        "excluded", least=0.0),
+    "examples_seen": _metric("1", None, "number of training examples that were used"),
+    "tokens_seen": _metric("token", None, "number of tokens in the training windows of all stages"),
+    "tokens_per_second_per_device": _metric("token/s", True, "tokens_per_second, divided by the "
+        "number of processes"),
+    "bytes_sent_per_step": _metric("B", False, "bytes that one process sends in a training step; "
+        "an all_reduce of b bytes among n processes counts as 2 b (n - 1) / n"),
+    "bytes_sent_per_step_in_total": _metric("B", False, "bytes that all processes together send in "
+        "a training step"),
+    "scaling_efficiency": _metric("ratio", True, "efficiency of n processes from paired step times "
+        "t1 (one process) and tn: t1 / tn for weak scaling, t1 / (n tn) for strong "
+        "scaling", least=0.0),
     # of stored rows alone: no runner measures it any more
-    "fitting_length": _metric("token", True, "longest sequence of which a training step fits into "
-                              "the memory of its processes"),
-    "initial_parameters": _metric("1", None, "parameters counted by source; label origin"),
+    "fitting_length": _metric("token", True, "longest sequence for which a training step fits into "
+        "the memory of its processes"),
+    "initial_parameters": _metric("1", None, "number of parameters with the same origin of their "
+        "first values (label origin)"),
     # cost at one length
-    "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),
-    "reference_time": _metric("s", False, "time of the reference, interleaved; label reference"),
-    "time_ratio": _metric("ratio", False, "model / reference, paired samples; label reference"),
-    "processor_time": _metric("s", False, "of the same passes as time: seconds of the processors "
-                              "over threads, or of the measuring thread, if more; median"),
-    "processor_time_ratio": _metric(
-        "ratio", False,
-        "processor_time of the model / of the reference, paired; label reference",
-    ),
-    "tokens_per_second": _metric("token/s", True, "tokens of a batch / median time; in training, "
-                                 "mean"),
-    "peak_tensor_bytes": _metric("B", False, "peak bytes of live tensors during one pass"),
-    "reference_peak_tensor_bytes": _metric("B", False, "peak_tensor_bytes of the reference"),
-    "peak_tensor_bytes_ratio": _metric("ratio", False, "model / reference; label reference",
-                                       least=0.0),
-    "saved_bytes": _metric("B", False, "bytes of activations that autograd saves for backward"),
-    "process_peak_bytes": _metric("B", False, "peak resident bytes of the run's process"),
-    "flops": _metric("flop", False, "counted matrix operations of one pass (multiply-add = 2)"),
-    "flops_per_second": _metric("flop/s", True, "flops / median time"),
-    "matrix_rate": _metric("flop/s", None, "rate of a large matrix product, measured in this run"),
-    "bandwidth": _metric("B/s", None, "rate of a large copy (read + write), measured in this run"),
-    "utilisation": _metric("fraction", True, "flops_per_second / the profile's or measured peak",
-                           most=1e12),
-    "parameters": _metric("1", None, "trainable parameters; shared ones count once"),
-    "batch_size": _metric("1", None, "sequences in one timed batch", least=1.0, most=1e12),
+    "time": _metric("s", False, "time of one forward pass or training step (column mode), as the "
+        "median of samples"),
+    "reference_time": _metric("s", False, "time of the reference (label reference), measured "
+        "interleaved with the model"),
+    "time_ratio": _metric("ratio", False, "time of the model, divided by that of the reference "
+        "(label reference), from paired samples"),
+    "processor_time": _metric("s", False, "median processor time of the passes that time measures: "
+        "seconds of all processors divided by threads, or those of the measuring thread if they "
+        "are more"),
+    "processor_time_ratio": _metric("ratio", False, "processor_time of the model, divided by that "
+        "of the reference (label reference), from paired samples"),
+    "tokens_per_second": _metric("token/s", True, "tokens of a batch, divided by its median time; "
+        "for a training, the mean over its steps"),
+    "peak_tensor_bytes": _metric("B", False, "largest number of bytes that tensors use at one "
+        "moment of a pass"),
+    "reference_peak_tensor_bytes": _metric("B", False, "peak_tensor_bytes of the reference (label "
+        "reference)"),
+    "peak_tensor_bytes_ratio": _metric("ratio", False, "peak_tensor_bytes of the model, divided by "
+        "that of the reference (label reference)", least=0.0),
+    "saved_bytes": _metric("B", False, "bytes of activations that autograd saves for the backward "
+        "pass"),
+    "process_peak_bytes": _metric("B", False, "largest resident memory of the process of the run"),
+    "flops": _metric("flop", False, "counted operations in the matrix products of one pass; a "
+        "multiply-add counts as 2"),
+    "flops_per_second": _metric("flop/s", True, "flops, divided by the median time of a pass"),
+    "matrix_rate": _metric("flop/s", None, "operations per second of a large matrix product, "
+        "measured in this run"),
+    "bandwidth": _metric("B/s", None, "bytes per second of a large copy (bytes read and written), "
+        "measured in this run"),
+    "utilisation": _metric("fraction", True, "flops_per_second, divided by the peak rate of the "
+        "hardware profile, or else by matrix_rate", most=1e12),
+    "parameters": _metric("1", None, "number of trainable parameters; a shared parameter counts "
+        "once"),
+    "batch_size": _metric("1", None, "number of sequences in one timed "
+        "batch", least=1.0, most=1e12),
     "timed_steps": _metric("1", None, "number of timed samples"),
-    "stalls": _metric("1", False, "timed samples longer than 3 x median"),
-    "compile_time": _metric("s", False, "first call under torch.compile, excluded from time",
-                            least=0.0),
+    "stalls": _metric("1", False, "number of timed samples that took longer than 3 times the "
+        "median"),
+    "compile_time": _metric("s", False, "time of the first call under torch.compile; the metric "
+        "time excludes this call", least=0.0),
     # what the machine did meanwhile
-    "processor_share": _metric("fraction", None, "processor time of the timing / (clock x threads)",
-                               most=1e6),
-    "waiting_share": _metric("fraction", False, "threads ready without a processor / clock, "
-                             "of timed calls or of a training since it was last begun",
-                             most=1e6),
-    "steal_share": _metric(
-        "fraction", False,
-        "part of all processors' time that other virtual machines took",
-    ),
-    "other_load": _metric(
-        "fraction", False,
-        "part of all processors' time that other processes used",
-    ),
-    "clock_share": _metric("fraction", None, "hertz of processors or GPU after / before timing",
-                           most=1e6),
-    "discarded_samples": _metric("1", None, "timed samples that are excluded; label unwatched"),
+    "processor_share": _metric("fraction", None, "processor time during the timing, divided by "
+        "wall-clock time x threads", most=1e6),
+    "waiting_share": _metric("fraction", False, "time that threads were ready but had no "
+        "processor, divided by wall-clock time; for timed calls, or for a training since its last "
+        "start", most=1e6),
+    "steal_share": _metric("fraction", False, "fraction of the time of all processors that other "
+        "virtual machines took"),
+    "other_load": _metric("fraction", False, "fraction of the time of all processors that other "
+        "processes used"),
+    "clock_share": _metric("fraction", None, "clock rate of processors or GPU after the timing, "
+        "divided by the clock rate before it", most=1e6),
+    "discarded_samples": _metric("1", None, "number of timed samples that are excluded; the label "
+        "unwatched names what lra could not observe on this machine"),
     # writing token by token
-    "prefill_time": _metric("s", False, "reading the context, to the first token's logits; median"),
-    "first_token_time": _metric("s", False, "from the context to the first new token, median"),
-    "token_time": _metric("s", False, "one more token for each text of the batch, median"),
-    "token_time_percentile": _metric(
-        "s", False,
-        "percentile of the samples of token_time; label percentile",
-    ),
-    "prefill_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over the prefill"),
-    "state_bytes": _metric("B", False, "bytes that a batch remembers from one token to the next"),
+    "prefill_time": _metric("s", False, "median time to read the context, up to the logits of the "
+        "first new token"),
+    "first_token_time": _metric("s", False, "median time from the start of the context to the "
+        "first new token"),
+    "token_time": _metric("s", False, "median time to write one more token of each text in the "
+        "batch"),
+    "token_time_percentile": _metric("s", False, "a percentile of the times of single tokens "
+        "(label percentile)"),
+    "prefill_peak_tensor_bytes": _metric("B", False, "largest number of bytes that tensors use at "
+        "one moment of the prefill"),
+    "state_bytes": _metric("B", False, "bytes of the state that a batch needs from one token to "
+        "the next"),
     # compared with other implementations
-    "peer_error": _metric("1", False, "largest error of output and gradients / largest value"),
-    "peer_time": _metric("s", False, "one call, interleaved; labels peer, side (ours or peer)"),
-    "peer_speedup": _metric("ratio", True, "time of the peer / ours, paired samples; label peer"),
-    "peer_peak_tensor_bytes": _metric("B", False, "peak bytes of live tensors during one call"),
-    "peer_bytes_ratio": _metric("ratio", False, "peak bytes of ours / of the peer; label peer",
-                                least=0.0),
+    "peer_error": _metric("1", False, "largest difference between lra and another implementation "
+        "in output and gradients, divided by the largest value"),
+    "peer_time": _metric("s", False, "time of one call of lra or of another implementation, "
+        "measured interleaved; label peer names the other one, and label side is ours or peer"),
+    "peer_speedup": _metric("ratio", True, "time of the other implementation (label peer), divided "
+        "by that of lra, from paired samples"),
+    "peer_peak_tensor_bytes": _metric("B", False, "largest number of bytes that tensors use at one "
+        "moment of a call"),
+    "peer_bytes_ratio": _metric("ratio", False, "peak bytes of lra, divided by those of the other "
+        "implementation (label peer)", least=0.0),
     # an approximation, compared with what it approximates; labels option, budget, target, layer
-    "output_error": _metric("ratio", False, "Frobenius norm of (o - exact o) / that of exact o",
-                            least=0.0, most=1e30),
-    "matrix_error": _metric(
-        "ratio", False,
-        "error of the attention matrix: output_error with v = identity", least=0.0, most=1e+30,
-    ),
-    "topk_mass_recall": _metric(
-        "fraction", True,
-        "part of the weight of the k heaviest keys that is recovered; label k",
-    ),
-    "core_time": _metric("s", False, "one pass of the attention function alone, median of samples"),
-    "core_time_ratio": _metric(
-        "ratio", False,
-        "attention function / SDPA, paired samples; label budget",
-    ),
+    "output_error": _metric("ratio", False, "Frobenius norm of the error of the output, divided by "
+        "that of the exact output", least=0.0, most=1e30),
+    "matrix_error": _metric("ratio", False, "relative error of the attention matrix: output_error "
+        "with the identity as values", least=0.0, most=1e+30),
+    "topk_mass_recall": _metric("fraction", True, "fraction of the exact weight of the k heaviest "
+        "keys that is recovered (label k)"),
+    "core_time": _metric("s", False, "time of one pass of the attention function alone, as the "
+        "median of samples"),
+    "core_time_ratio": _metric("ratio", False, "time of the attention function, divided by that of "
+        "exact attention (SDPA), from paired samples; label budget"),
     # a search over options; labels study, trial, rung
-    "trial_score": _metric("1", None, "label metric on validation, mean over search seeds; label "
-                           "better: higher or lower", least=-1e39, most=1e39),
-    "trial_steps": _metric("1", False, "optimiser steps of a trial, all of its seeds together"),
-    "trial_time": _metric("s", False, "train_time of a trial, all seeds together", least=0.0),
-    "trial_multiply_adds": _metric(
-        "1", False,
-        "counted multiply-adds of all training steps of a trial, all seeds",
-    ),
-    "chosen_trial": _metric("1", None, "number of the trial that validation chose; 0: untuned"),
+    "trial_score": _metric("1", None, "mean score of a trial on validation data over its seeds; "
+        "label metric names the score, and label better is higher or "
+        "lower", least=-1e39, most=1e39),
+    "trial_steps": _metric("1", False, "number of optimiser steps of a trial, summed over its "
+        "seeds"),
+    "trial_time": _metric("s", False, "training time of a trial, summed over its seeds", least=0.0),
+    "trial_multiply_adds": _metric("1", False, "counted multiply-adds of all training steps of a "
+        "trial, summed over its seeds"),
+    "chosen_trial": _metric("1", None, "number of the trial that validation chose; 0 means that "
+        "the options are not tuned"),
 }  # fmt: skip
