@@ -12,13 +12,13 @@ DTYPES = {
 
 
 def set_matmul_precision(precision: MatmulPrecision) -> None:
-    """Say how precise products in float32 are, those of cuDNN's convolutions and LSTMs included."""
+    """Set the precision of float32 products, including cuDNN's convolutions and LSTMs."""
     torch.set_float32_matmul_precision(precision.value)
     torch.backends.cudnn.allow_tf32 = precision is not MatmulPrecision.highest
 
 
 def autocast(hardware: HardwareProfile) -> torch.autocast:
-    """Return the context of a forward pass in the profile's precision."""
+    """Return a context in which a forward pass has the precision of the profile."""
     half = hardware.precision is not Precision.float32
     dtype = DTYPES[hardware.precision] if half else torch.bfloat16  # no CPU autocast to float32
     return torch.autocast(str(hardware.device), dtype=dtype, enabled=half)

@@ -1,10 +1,10 @@
-"""Whether a sample was disturbed, by what the machine did meanwhile, and whether samples agree.
+"""Decides whether the machine disturbed a timed sample, and whether samples agree.
 
-A sample is disturbed if the machine's counters (`lra.runners.measurement.witnesses`), read before
-and after it, show that it lost more than a limit of its time, for example to waiting for a
-processor. Samples may also differ widely although no counter explains it (`scatter_reason`). A
-sample is dropped only for what the counters show, never because it was slow: that would bias the
-result. Torch-free.
+A sample is disturbed if counters of the machine (`lra.runners.measurement.witnesses`), read before
+and after it, show that it lost more than a certain fraction of its time, for example because it
+waited for a processor. Samples may also differ widely although no counter explains it
+(`scatter_reason`). A sample is excluded only because of counters: to exclude it because it was slow
+would bias the result. Torch-free.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from lra.conf.processors import cpu_quota
 from lra.runners.measurement.witnesses import Machine, ProcessTimes
 
 LIMIT = 0.1
-"""Fraction of the wall clock that one sample may lose to any one cause."""
+"""Fraction of its wall-clock time that one sample may lose to any one cause."""
 MEDIAN_LIMIT = 0.05
-"""The same for the median over the retained samples: by this a reported time may be too long."""
+"""The same for the median of the retained samples; a reported time may be too long by this."""
 TURN_S = 50e-6
-"""Seconds that a woken thread waits for a processor, at most, on an idle machine."""
+"""On an idle machine, a thread that wakes up waits at most so many seconds for a processor."""
 OTHERS = 0.05
-"""Fraction of all processors that other processes may use: services, the parent of the sweep."""
+"""Fraction of all processors that other processes may use, for example services."""
 TICKS = 2
-"""Ticks by which `/proc/stat` and the clock of a process may disagree, at the ends of a stretch."""
+"""`/proc/stat` and the clock of a process may disagree by so many ticks."""
 THROTTLED, WAITED = "held back by the container's limit", "waited for a processor"
 """Reasons that a processor quota below the number of threads may cause: see `with_quota`."""
 SPREAD = 2.0
@@ -34,35 +34,35 @@ few hundredths, except for calls below a millisecond that use several threads.""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What happened during one stretch of time, as fractions of its wall clock; None: unknown."""
+    """What happened during a stretch of time, as fractions of wall-clock time; None: unknown."""
 
     seconds: float
     processor: float
     """Processor time of the process, in seconds per second: up to the number of threads."""
     thread: float = 0.0
-    """The same of the measuring thread alone: up to 1."""
+    """Processor time of the measuring thread alone: up to 1."""
     waiting: float | None = None
-    """Threads were ready and had no processor; summed over threads, so it may exceed 1."""
+    """Time that threads were ready but had no processor; a sum over threads, so it may exceed 1."""
     absent: float | None = None
-    """The measuring thread neither ran nor waited for a processor: it was stopped, or read."""
+    """Time that the measuring thread neither ran nor waited for a processor: it slept or read."""
     throttled: float | None = None
     memory_stall: float | None = None
     faults: int = 0
     steal: float | None = None
-    """Of all processors: taken by other virtual machines."""
+    """Fraction of all processors that other virtual machines took."""
     other_load: float | None = None
-    """Of all processors: used by other processes."""
+    """Fraction of all processors that other processes used."""
     unsure: float = 0.0
-    """By how much `steal` and `other_load` may be too high: ticks are coarse."""
+    """`steal` and `other_load` may be too high by this, because ticks are coarse."""
     gpu: str = ""
-    """What disturbed the GPU, if anything."""
+    """What disturbed the GPU; "" for nothing."""
 
 
 def shares_between(first: ProcessTimes, last: ProcessTimes) -> Shares:
     """Return the shares of this process between two readings.
 
-    `TURN_S` seconds are subtracted from `waiting` for each wake-up of a thread: many short parallel
-    regions cause many such waits on an undisturbed machine, too.
+    For each wake-up of a thread, `TURN_S` seconds are subtracted from `waiting`, because threads
+    wait so long on an undisturbed machine, too.
     """
     seconds = max(last.at - first.at, 1e-9)
     waited = _difference(last.waited, first.waited)
@@ -88,21 +88,21 @@ def shares_between(first: ProcessTimes, last: ProcessTimes) -> Shares:
 
 
 class Load(NamedTuple):
-    """Fractions of all processors that others used."""
+    """Fractions of all processors that this process could not use."""
 
     steal: float
-    """By other virtual machines."""
+    """Fraction that other virtual machines took."""
     others: float
-    """By other processes of this machine."""
+    """Fraction that other processes of this machine used."""
     unsure: float
-    """By how much either may be too high."""
+    """Both may be too high by this."""
 
 
 def load(first: Machine, last: Machine, tick: float) -> Load | None:
-    """Return what others used between two readings; None if the readings are inconsistent.
+    """Return the load of others between two readings; None if the readings are inconsistent.
 
-    The time of other processes is the time that was neither idle, nor stolen, nor ours. Idle time
-    is counted exactly and rounded to ticks, so bursts between two ticks are included.
+    Other processes used the time that was neither idle, nor stolen, nor used by this process. Idle
+    time is exact up to rounding, so short bursts are included.
 
     Args:
         first: the earlier reading.
@@ -114,7 +114,7 @@ def load(first: Machine, last: Machine, tick: float) -> Load | None:
     if wall <= 0 or first.processors != processors:
         return None
     whole = wall * processors
-    # a container may show a file of its own, or one for another number of processors
+    # In a container, the file may be for another number of processors.
     if abs(last.total - first.total - whole) > 0.2 * whole + TICKS * processors * tick:
         return None
     idle, steal = max(0.0, last.idle - first.idle), max(0.0, last.steal - first.steal)
@@ -127,12 +127,12 @@ def _difference(last: float | None, first: float | None) -> float | None:
 
 
 def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
-    """Say in a few words what disturbed a stretch; "" if no counter shows anything.
+    """Return what disturbed a stretch of time, in a few words; "" if nothing did.
 
     Args:
         shares: what happened during the stretch.
-        alone: whether there are no more threads than processors; otherwise threads wait for one
-            another, so `waiting` is ignored.
+        alone: whether there is a processor for each thread; otherwise threads wait for each other,
+            so `waiting` is ignored.
         on_gpu: whether the GPU does the work; then the measuring thread may sleep, so its absence
             and the load of other processes are ignored.
     """
@@ -154,7 +154,7 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
 
 
 def with_quota(words: str, threads: int) -> str:
-    """Add the processor quota to the words of `reason`, if it is lower than `threads`."""
+    """Return the words of `reason`, with the processor quota if it is lower than `threads`."""
     quota = cpu_quota()
     if words not in (THROTTLED, WAITED) or quota is None or quota >= threads:
         return words
@@ -162,7 +162,10 @@ def with_quota(words: str, threads: int) -> str:
 
 
 def largest_loss(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:
-    """Return the largest fraction of its time that a stretch lost; arguments as for `reason`."""
+    """Return the largest fraction of time that a stretch lost to one cause.
+
+    The arguments are those of `reason`.
+    """
     losses = (
         shares.waiting if alone else None,
         None if on_gpu else shares.absent,
@@ -172,20 +175,23 @@ def largest_loss(shares: Shares, *, alone: bool = True, on_gpu: bool = False) ->
 
 
 def quartile_ratio(samples: Sequence[float]) -> float:
-    """Return the upper over the lower quartile, by ranks: of 10 samples the third from each end."""
+    """Return the upper quartile divided by the lower one.
+
+    They are found by rank: of 10 samples, the third largest and the third smallest.
+    """
     ordered = sorted(samples)
     cut = len(ordered) // 4
     return ordered[len(ordered) - 1 - cut] / ordered[cut]
 
 
 def scatter_reason(samples: Sequence[float]) -> str:
-    """Say that samples of one call differ so much that their median is unreliable; "" if not."""
+    """Return a reason if samples differ so much that their median is unreliable; else ""."""
     ratio = quartile_ratio(samples)
     return f"quartiles differ by a factor of {ratio:.1f}" if ratio > SPREAD else ""
 
 
 def mean_shares(parts: Sequence[Shares]) -> Shares:
-    """Return the shares of all stretches together, each weighed by its seconds."""
+    """Return the mean shares of several stretches, weighted by their seconds."""
     seconds = sum(part.seconds for part in parts)
 
     def mean(shares: Sequence[float | None]) -> float | None:

@@ -1,11 +1,11 @@
-"""From what a pass does to the time that it takes on a machine.
+"""Estimates the time of a pass on a machine from the work of the pass.
 
     seconds = sum over kinds of work of  weight x work / rate
 
-On a CPU one kind follows the other. A GPU works while the program that calls its operators runs
-ahead: there it is the longer of the two. The weights are what operators inside models reach of the
-rates, which are measured on nothing else; the page "Plan the time and memory of a sweep" of the
-documentation says on what they were fitted.
+A GPU works while the program already calls the next operators, so the longer of the two times
+counts. On a CPU both are added. Operators inside models are slower than the measured rates; the
+weights correct this. The page "Plan the time and memory of a sweep" of the documentation says how
+they were fitted.
 """
 
 from collections import defaultdict
@@ -24,39 +24,44 @@ EXPONENTIALS = frozenset(
         "rsqrt", "sigmoid", "sin", "softmax", "special_ndtr", "tanh",
     }
 )  # fmt: skip
-"""Operators that compute more of each number than memory takes time to bring."""
+"""Operators that compute longer on each number than memory needs to load it."""
 SORTS = frozenset({"argsort", "cumsum", "kthvalue", "sort", "topk"})
-"""Operators that go through rows one number at a time."""
+"""Operators that process the numbers of a row one after the other."""
 
 
 class Effort(NamedTuple):
     """The work of a pass by kind."""
 
     products: float = 0.0
-    """Operations, of all pairs in causal attention."""
+    """Operations of products; causal attention counts all pairs of tokens."""
     streamed: float = 0.0
-    """Bytes of tensors too large for a cache."""
+    """Bytes that operators move in tensors that are too large for a cache."""
     cached: float = 0.0
-    """Bytes of smaller tensors."""
+    """Bytes that operators move in smaller tensors."""
     exponentials: float = 0.0
-    """Bytes."""
+    """Bytes that `EXPONENTIALS` move."""
     sorts: float = 0.0
-    """Bytes."""
+    """Bytes that `SORTS` move."""
     skipped: float = 0.0
-    """Operations among `products` that fused kernels leave out: of blocks above the diagonal."""
+    """Operations among `products` that fused causal kernels skip: blocks above the diagonal."""
     operators: float = 0.0
-    """Calls."""
+    """Number of calls of operators."""
 
 
 WEIGHTS = Effort(
     products=1.9, streamed=0.7, cached=1.2, exponentials=2.8, sorts=1.0, skipped=0.0, operators=2.9
 )  # fmt: skip
-"""Time of each kind of work inside models / time by the machine's rate; that of sorts, which no
-fitted cell spends much on, is the rate's own. `tests/benchmarks/planning.py` fits them."""
+"""Time of each kind of work inside models, divided by its time at the rate of the machine. Sorts
+have weight 1, because no fitted run has many. `tests/benchmarks/planning.py` fits the weights."""
 
 
 def effort(calls: Mapping[Operator, float], views: float = 0.0) -> Effort:
-    """Sort the calls of a pass by kind of work."""
+    """Return the work of a pass by kind.
+
+    Args:
+        calls: how often the pass calls each operator.
+        views: number of calls that only make views, which move no data.
+    """
     total: dict[str, float] = defaultdict(float)
     for call, times in calls.items():
         total["operators"] += times
@@ -75,11 +80,11 @@ def effort(calls: Mapping[Operator, float], views: float = 0.0) -> Effort:
 
 
 LARGE_BYTES = 16 * 2**20
-"""What an operator moves beyond which its tensors stay in no cache."""
+"""Tensors of an operator that moves more bytes fit into no cache."""
 
 
 def parts(work: Effort, rates: Rates) -> Effort:
-    """Return the seconds of each kind of work by the machine's rates, not weighted."""
+    """Return the seconds of each kind of work at the rates of a machine, without weights."""
     return Effort(
         (work.products - work.skipped) / rates.products,
         work.streamed / rates.memory,
@@ -92,32 +97,33 @@ def parts(work: Effort, rates: Rates) -> Effort:
 
 
 def seconds(work: Effort, rates: Rates, *, ahead: bool, weights: Effort = WEIGHTS) -> float:
-    """Return the time of a pass.
+    """Return the estimated seconds of a pass.
 
     Args:
-        work: what it does.
-        rates: of the machine.
-        ahead: whether the device works while the program runs ahead, as a GPU does.
-        weights: of each kind.
+        work: the work of the pass.
+        rates: the rates of the machine.
+        ahead: whether the device works while the program already calls more, as with a GPU.
+        weights: the weight of each kind of work.
     """
-    *device, calling = (
+    *device_s, calls_s = (
         weight * part for weight, part in zip(weights, parts(work, rates), strict=True)
     )
-    return max(sum(device), calling) if ahead else sum(device) + calling
+    return max(sum(device_s), calls_s) if ahead else sum(device_s) + calls_s
 
 
 def extrapolate_calls(
     near: Mapping[Operator, float], far: Mapping[Operator, float], share: float
 ) -> dict[Operator, float]:
-    """Return the calls of a pass from those of two smaller ones, on the straight line.
+    """Return the calls of a large pass by linear extrapolation from two smaller passes.
 
-    Operators that both call, the larger one more often, work on pieces of a fixed size: their
-    number grows. What is left of each name grows in size.
+    If both passes call an operator with equal shapes, and the larger pass not less often, the
+    number of its calls is extrapolated. For other operators, number and sizes are extrapolated,
+    summed over all operators of a name.
 
     Args:
         near: calls of the smallest pass.
-        far: calls of the next one.
-        share: how far to go, in steps from the one to the other: 0 is near, 1 is far.
+        far: calls of the next larger pass.
+        share: position of the large pass on the line: 0 is `near`, 1 is `far`.
     """
     totals: dict[Operator, float] = {}
     rest: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])

@@ -1,7 +1,7 @@
-"""The GPUs that a process started here would see, without touching one in this process.
+"""The GPUs that PyTorch finds on this machine, without a CUDA context in this process.
 
-A child looks, as PyTorch sees them, and ends with its CUDA context. It inherits what narrows the
-view, CUDA_VISIBLE_DEVICES above all, whoever set it: a person, SLURM, a container. Torch-free.
+A child process asks PyTorch and ends. It inherits CUDA_VISIBLE_DEVICES, which a person, SLURM or a
+container may have set to limit the GPUs. Torch-free.
 """
 
 import os
@@ -15,47 +15,47 @@ from lra.runners.records import Status
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVERS = ("nvidia*", "dxg", "kfd", "nvmap", "nvgpu")
-"""Names in /dev of the drivers: NVIDIA's, those of WSL and of AMD, and of NVIDIA's small boards."""
+"""Names of GPU drivers in /dev: NVIDIA, WSL, AMD, and small boards of NVIDIA."""
 _LONGEST_S = 120.0
 
 
 class Gpu(NamedTuple):
-    """One device as CUDA counts them: a card, or a part of one (MIG)."""
+    """One device of CUDA: a card, or a part of a card (MIG)."""
 
     visible: str
-    """What VISIBLE says to a process that has it alone."""
+    """Value of the variable VISIBLE for a process that uses only this device."""
     name: str
     uuid: str
-    """As the driver says it; "" where it says none."""
+    """UUID from the driver; "" if it gives none."""
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs of a process started now, in CUDA's order; none where PyTorch sees none."""
-    return _gpus(os.environ.get(VISIBLE))
+    """Return the GPUs that PyTorch finds, in the order of CUDA; () if there are none."""
+    return _find_gpus(os.environ.get(VISIBLE))
 
 
 @lru_cache
-def _gpus(visible: str | None) -> tuple[Gpu, ...]:
+def _find_gpus(visible: str | None) -> tuple[Gpu, ...]:
     if not any(True for name in _DRIVERS for _ in Path("/dev").glob(name)):
         return ()
     messages: list[Any] = []
     ending = isolate.run(_look, None, seconds=_LONGEST_S, on_message=messages.append)
     if ending.status is not Status.ok or not messages:
         raise ValueError(
-            f"the GPUs of this machine could not be counted: {ending.reason or ending.status}; "
-            "`lra doctor` shows what is found, and hardware=cpu runs without a GPU"
+            f"lra could not count the GPUs of this machine: {ending.reason or ending.status}; "
+            "`lra doctor` shows more, and hardware=cpu runs without a GPU"
         )
     return name_devices(messages[0], visible)
 
 
 def name_devices(seen: list[tuple[str, str]], visible: str | None) -> tuple[Gpu, ...]:
-    """Return what each device is called where one process is to have it alone.
+    """Return the devices, each with the value of VISIBLE that gives it to one process alone.
 
     Args:
-        seen: name and UUID of those that a process sees, in order.
-        visible: what VISIBLE says; None: nothing. A list counts as far as its devices exist, so as
-            many of its entries are real as devices are seen. Of parts of cards (MIG) a process
-            sees the first alone, so there every entry counts.
+        seen: name and UUID of each device that PyTorch finds, in order.
+        visible: value of VISIBLE; None: it is not set. CUDA ignores its entries from the first
+            invalid one on, so only as many entries are used as devices were found. Of several
+            parts of cards (MIG) CUDA shows only the first, so all their entries are used.
     """
     if visible is None:
         return tuple(Gpu(str(number), *device) for number, device in enumerate(seen))
@@ -66,7 +66,7 @@ def name_devices(seen: list[tuple[str, str]], visible: str | None) -> tuple[Gpu,
 
 
 def _look(_: None, send: Callable[[object], None]) -> None:
-    """Child: send the name and the UUID of each GPU."""
+    """Send the name and the UUID of each GPU; this runs in the child process."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -1,4 +1,4 @@
-"""What a curve's last growth says of a longer sequence. Torch-free."""
+"""Predicts the time at a longer sequence from the last growth of a curve. Torch-free."""
 
 import math
 from collections.abc import Mapping
@@ -6,33 +6,34 @@ from typing import NamedTuple
 
 
 class ForetoldTime(NamedTuple):
-    """The time of a length that was not measured."""
+    """The predicted time at a length."""
 
     seconds: float
     shorter: int
     longer: int
-    """The lengths whose growth it continues."""
+    """The prediction continues the growth from the length `shorter` to the length `longer`."""
 
 
 def foretold(seconds: Mapping[int, float], length: int) -> ForetoldTime | None:
-    """Continue the power law between the two longest lengths that reach far enough.
+    """Return the time at `length` by a power law through two shorter lengths.
 
-    A growth is continued over no wider ratio of lengths than it was seen over, so that an error of
-    one time weighs at most twice: over 4,096 and 8,192 tokens up to 16,384.
+    The power law is continued at most over the ratio of the two lengths, so that errors of a time
+    at most double: from 4,096 and 8,192 tokens up to 16,384.
 
     Args:
-        seconds: above 0, by length, each measured.
-        length: above every one of them that counts; those from it on are left out.
+        seconds: measured times, above 0, by length.
+        length: the length to predict; only shorter lengths are used.
 
     Returns:
-        None where no two lengths reach so far.
+        The prediction from the longest length and the next one that is far enough from it; None if
+        there are no such lengths.
     """
-    before = sorted(measured for measured in seconds if measured < length)
-    longer = before[-1] if before else 0
-    far = [measured for measured in before if measured * length <= longer**2]
-    if not far:
+    shorter_lengths = sorted(measured for measured in seconds if measured < length)
+    longer = shorter_lengths[-1] if shorter_lengths else 0
+    far_enough = [measured for measured in shorter_lengths if measured * length <= longer**2]
+    if not far_enough:
         return None
-    shorter = far[-1]
-    reach = math.log(length / longer) / math.log(longer / shorter)
+    shorter = far_enough[-1]
+    exponent = math.log(length / longer) / math.log(longer / shorter)
     growth = seconds[longer] / seconds[shorter]
-    return ForetoldTime(seconds[longer] * growth**reach, shorter, longer)
+    return ForetoldTime(seconds[longer] * growth**exponent, shorter, longer)

@@ -1,4 +1,4 @@
-"""Where a run happens and how precisely. Torch-free."""
+"""The hardware profile: device, number format, threads and memory of a run. Torch-free."""
 
 import platform
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from lra.conf.choices import by_name
 from lra.conf.processors import processors
 
 MOST_PARALLEL = 4096
-"""Threads or processes; no machine has more, and asking for more takes one down."""
+"""Most threads or processes; more would overload any machine."""
 LEAST_MEMORY_BYTES = 2**20
-"""Less is a slip of the unit: no cell needs as little."""
+"""A lower memory limit is a mistake in the unit, because no run needs so little."""
 
 NO_GPU = (
-    "hardware.device is cuda, but PyTorch finds no GPU here; choose hardware=cpu, or install a "
-    "CUDA build of torch (`lra doctor` shows what is found)"
+    "hardware.device is cuda, but PyTorch finds no GPU on this machine; choose hardware=cpu, or "
+    "install PyTorch with CUDA (`lra doctor` shows what PyTorch finds)"
 )
 
 
@@ -49,7 +49,7 @@ def cpu_name() -> str:
 
 
 def available_bytes() -> int | None:
-    """Return the memory that can be had without swapping; None where the system does not say."""
+    """Return how much memory is available without swapping; None if unknown."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -71,7 +71,7 @@ def device_name(device: Device) -> str:
 
 
 class MatmulPrecision(StrEnum):
-    """As in `torch.set_float32_matmul_precision`; of cuDNN's products too."""
+    """Precision of float32 products, as in `torch.set_float32_matmul_precision`, and in cuDNN."""
 
     highest = auto()
     high = auto()
@@ -82,17 +82,20 @@ TYPICAL = (
     "float32", "bfloat16", "float16", "efficiency", "bytes", "bytes_efficiency", "cache",
     "exponentials", "sorts", "operator_s", "memory_bytes",
 )  # fmt: skip
-"""Peak operations per second by number format, and the share that large products reach; bytes per
-second of memory, and the share that operators reach; of a cache, exponentials and sorts; seconds to
-call an operator; bytes of memory, 0 for what is available. Rates of a CPU are those of one core."""
+"""Typical rates of a machine. For each number format: peak operations per second. `efficiency`: the
+fraction of it that large products reach. `bytes`: bytes per second of memory; `bytes_efficiency`:
+the fraction that operators reach. `cache`, `exponentials`, `sorts`: bytes per second. `operator_s`:
+seconds to call an operator. `memory_bytes`: memory; 0: the available memory. Rates of a CPU are
+those of one core."""
 
 
 def check_typical(typical: Mapping[str, float]) -> None:
-    """Refuse rates that are incomplete, unknown or no rates. Raises ValueError."""
+    """Raise ValueError if rates are missing, unknown or not positive; an empty mapping is valid."""
     if typical and set(typical) != set(TYPICAL):
-        odd = sorted(set(typical) ^ set(TYPICAL))
+        wrong = sorted(set(typical) ^ set(TYPICAL))
         raise ValueError(
-            f"typical: {odd} is missing or unknown; wanted {{}} or {', '.join(TYPICAL)}"
+            f"typical: {wrong} is missing or unknown; wanted all of {', '.join(TYPICAL)}, or an "
+            "empty mapping"
         )
     for name, value in typical.items():
         if (
@@ -106,7 +109,7 @@ def check_typical(typical: Mapping[str, float]) -> None:
 @by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareProfile:
-    """One machine class."""
+    """The device, number format and limits of runs on one kind of machine."""
 
     name: str
     device: Device = Device.cpu
@@ -114,69 +117,69 @@ class HardwareProfile:
     matmul_precision: MatmulPrecision = MatmulPrecision.highest
     compile: bool = False
     threads: int = 0
-    """CPU threads of a timing cell, which runs alone; 0 = every core, or those of a quota."""
+    """CPU threads of a run that measures time, which runs alone; 0: all cores (or the quota)."""
     training_threads: int = 1
-    """CPU threads of a training cell."""
+    """CPU threads of each process that trains."""
     training_processes: int = 0
-    """Training cells side by side; 0 = as many as there are cores, or GPUs, for."""
+    """How many trainings run at the same time; 0: as many as cores or GPUs allow."""
     processes: int = 1
-    """Processes of one training cell, each with a GPU, or with training_threads of a CPU."""
+    """Processes of one training; each has a GPU, or `training_threads` threads of a CPU."""
     sharded: bool = False
-    """Whether they share the weights out (FSDP2); otherwise each holds all of them (DDP)."""
+    """True: weights are split among the processes (FSDP2); False: each has all weights (DDP)."""
     memory_limit_bytes: int | None = None
-    """A cell that needs more ends as out_of_memory. None: the GPU's memory, or 90 % of the main
-    memory that is available, shared by the cells side by side."""
+    """A run that needs more memory ends as out_of_memory. None: the limit is the memory of the GPU,
+    or 90 % of the available main memory divided by the number of runs at the same time."""
     token_budget: int = 8192
-    """Tokens of one timed batch: batch size = token_budget / length."""
+    """Tokens of one timed batch: it has token_budget / length sequences."""
     peak_flops_per_second: float | None = None
-    """Published dense peak in `precision`; None = measured in each timing cell."""
+    """Published peak rate of dense products in `precision`; None: measured in each run."""
     peak_bytes_per_second: float | None = None
     typical: dict[str, float] = field(default_factory=dict)
-    """The rates of planning where those of the machine were not measured: `TYPICAL`."""
+    """Rates for `lra plan` on a machine without measured rates: see `TYPICAL`."""
 
     def __post_init__(self) -> None:
-        """Refuse values that no machine has, each with the way out."""
-        for name, least, most, way_out in (
-            ("threads", 0, MOST_PARALLEL, "; 0 takes every core"),
+        """Check the options; a ValueError says what to type instead."""
+        for name, least, most, advice in (
+            ("threads", 0, MOST_PARALLEL, " (0: all cores)"),
             ("training_threads", 1, MOST_PARALLEL, ""),
-            ("training_processes", 0, MOST_PARALLEL, "; 0 takes as many as the cores allow"),
+            ("training_processes", 0, MOST_PARALLEL, " (0: as many as the cores allow)"),
             ("processes", 1, MOST_PARALLEL, ""),
-            ("memory_limit_bytes", LEAST_MEMORY_BYTES, None, "; null adds no limit"),
+            ("memory_limit_bytes", LEAST_MEMORY_BYTES, None, " (null: lra chooses the limit)"),
             ("token_budget", 1, None, ""),
         ):
             value = getattr(self, name)
             if value is not None and (value < least or (most is not None and value > most)):
                 bounds = f"at least {least}" if most is None else f"{least} to {most}"
-                raise ValueError(f"{name}: got {value}; wanted {bounds}{way_out}")
+                raise ValueError(f"{name}: got {value}; wanted {bounds}{advice}")
         for name in ("peak_flops_per_second", "peak_bytes_per_second"):
             if (peak := getattr(self, name)) is not None and not peak > 0:
                 raise ValueError(
-                    f"{name}: got {peak}; wanted a number above 0; null has it measured"
+                    f"{name}: got {peak}; wanted a number above 0, or null, which measures the rate"
                 )
         check_typical(self.typical)
         self._check_sharded()
 
     def _check_sharded(self) -> None:
-        """Refuse weights that cannot be shared out. Raises ValueError."""
+        """Raise ValueError if `sharded` is set with options that exclude it."""
         if not self.sharded:
             return
-        for name, wrong, way_out in (
+        for name, wrong, wanted in (
             ("processes", self.processes == 1, "2 or more, because the weights are split among "
                                                "processes"),
-            ("precision", self.precision is Precision.float16, "float32 or bfloat16, whose "
-                                                               "gradients need no scaling"),
+            ("precision", self.precision is Precision.float16, "float32 or bfloat16, because the "
+                                                               "gradients of float16 need scaling"),
             ("compile", self.compile, "false, because torch.compile cannot follow weights that "
                                       "are gathered and freed"),
         ):  # fmt: skip
             if wrong:
                 value = str(getattr(self, name)).lower()
                 raise ValueError(
-                    f"sharded: got true with {name}={value}; wanted {name}={way_out}; "
-                    "or leave sharded=false"
+                    f"sharded: got true with {name}={value}; wanted {name}={wanted}; or set "
+                    "sharded=false"
                 )
 
     def labels(self) -> dict[str, str]:
-        """Return labels of rows of several processes; none for one."""
+        """Return labels about the processes of a run; none if it has one process."""
         if self.processes == 1:
             return {}
         return {
@@ -185,11 +188,11 @@ class HardwareProfile:
         }
 
     def timing_threads(self) -> int:
-        """Return the CPU threads of a timing cell."""
+        """Return the CPU threads of a run that measures time."""
         return self.threads or processors()
 
     def side_by_side(self, *, gpus: int = 1) -> int:
-        """Return how many training cells run at once where there are so many GPUs."""
+        """Return how many trainings run at the same time on a machine with `gpus` GPUs."""
         if self.training_processes:
             return self.training_processes
         if self.device is Device.cuda:

@@ -1,4 +1,4 @@
-"""The machine that planning reckons with: its measured rates, or typical ones of its kind."""
+"""The rates with which `lra plan` estimates times: measured ones, or typical ones of a profile."""
 
 from typing import NamedTuple
 
@@ -7,47 +7,47 @@ from lra.runners.measurement.hardware import Device, HardwareProfile, available_
 from lra.runners.measurement.rates import Rates, stored_rates
 
 ALL_AS_IS = Effort(*[1.0] * len(Effort._fields))
-"""Weights of typical rates, which are those of operators inside models."""
+"""Weights for typical rates of GPUs, which already are those of operators inside models."""
 ANY_GPU = "laptop_gpu"
-"""The profile for a GPU that has none."""
+"""Name of the profile for GPUs without a profile."""
 
 
 class MachineRates(NamedTuple):
-    """What planning knows of a machine."""
+    """The rates of a machine and how to estimate times with them."""
 
     rates: Rates
     weights: Effort
     ahead: bool
     """See `lra.runners.measurement.effort.seconds`."""
     memory_bytes: float | None
-    """What all cells at once may use; None: unknown."""
+    """Memory that all runs at the same time may use; None: unknown."""
     measured: bool
-    """Whether the rates are those of the machine itself."""
+    """True: the rates were measured on this machine; False: they are typical ones."""
 
     def seconds(self, work: Effort) -> float:
-        """Return the time of a pass."""
+        """Return the estimated seconds of a pass."""
         return seconds(work, self.rates, ahead=self.ahead, weights=self.weights)
 
 
 def machine_of(hardware: HardwareProfile, threads: int) -> MachineRates | None:
-    """Return the machine that a profile stands for; None where its rates are unknown.
+    """Return the rates of the machine that a profile describes; None if they are unknown.
 
     Args:
-        hardware: the profile.
-        threads: of a CPU.
+        hardware: the hardware profile.
+        threads: number of threads of a CPU.
     """
     gpu = hardware.device is Device.cuda
     typical = hardware.typical
-    here = not gpu or _is_here(hardware)
+    is_this_machine = not gpu or _has_gpu(hardware)
     memory = typical.get("memory_bytes") or (None if gpu else available_bytes())
-    if gpu and here:
-        memory = _card_bytes()
-    measured = stored_rates(hardware, threads) if here else None
+    if gpu and is_this_machine:
+        memory = _gpu_bytes()
+    measured = stored_rates(hardware, threads) if is_this_machine else None
     if measured is not None:
         return MachineRates(measured, WEIGHTS, gpu, memory, True)
     if not typical:
         return None
-    # No CPU's memory is as many times faster as it has cores.
+    # Memory and sorts do not get faster with more cores.
     cores = 1 if gpu else threads
     rates = Rates(
         products=cores * typical[str(hardware.precision)] * typical["efficiency"],
@@ -60,15 +60,15 @@ def machine_of(hardware: HardwareProfile, threads: int) -> MachineRates | None:
     return MachineRates(rates, ALL_AS_IS if gpu else WEIGHTS, gpu, memory, False)
 
 
-def _card_bytes() -> float:
+def _gpu_bytes() -> float:
     """Return the memory of this machine's first GPU."""
     import torch
 
     return float(torch.cuda.get_device_properties(0).total_memory)
 
 
-def _is_here(hardware: HardwareProfile) -> bool:
-    """Tell whether this machine has the GPU that a profile names."""
+def _has_gpu(hardware: HardwareProfile) -> bool:
+    """Return whether this machine has the GPU that a profile names."""
     import torch
 
     if not torch.cuda.is_available():

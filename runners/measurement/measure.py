@@ -1,10 +1,10 @@
 """Time, memory and machine rates, measured so that the numbers can be compared.
 
-Times are taken after warm-up, synchronised, interleaved over everything that is compared, and every
-sample is stored. Memory is the peak of live *tensor* bytes, in a separate pass: on a GPU the
-allocator's peak, on a CPU the running total of the allocator's events, workspaces inside operators
-included. Bytes that were alive before the pass are subtracted, so parameters, optimiser state and
-inputs are excluded, and gradients that the pass makes are included.
+Calls that are compared are timed interleaved, after warm-up and with synchronisation, and every
+sample is stored. Memory is the largest number of bytes in tensors, measured in a separate pass: by
+the allocator of a GPU, or by the sum of allocations on a CPU, temporary memory of operators
+included. Bytes that were in use before the pass are subtracted. So parameters, optimiser state and
+inputs are excluded, but new gradients are included.
 """
 
 import gc
@@ -30,9 +30,9 @@ Call = Callable[[], object]
 STALL = 3.0
 """A sample longer than this many times the median counts as a stall of the machine."""
 STABLE = 1.2
-"""Warm-up goes on while the call before took more than this times the last call."""
+"""Warm-up continues while a call takes less than the time of the call before divided by this."""
 FUSED = re.compile(r"aten::_scaled_dot_product_(?!.*backward)(\w+)")
-"""Names of the operators of fused attention in a profiler's recording."""
+"""Names of fused attention operators, as the profiler records them."""
 
 
 def synchronise(device: torch.device) -> None:
@@ -54,8 +54,8 @@ def try_call(call: Call, watch: Watch) -> Sample:
     """Time one call, for comparison with a time limit.
 
     Args:
-        call: must have run once before, so that compilation and other one-time work are done.
-        watch: watches the machine meanwhile.
+        call: the call; it must have run once before, because the first time is longer.
+        watch: watches the machine during the call.
     """
     return watch.sample(partial(time_call, call, watch.device))
 
@@ -63,21 +63,21 @@ def try_call(call: Call, watch: Watch) -> Sample:
 def warm_up(
     call: Call, device: torch.device, *, least: int, long_s: float = math.inf, most: int = 8
 ) -> float:
-    """Call until the time is stable, and return the time of the last call.
+    """Repeat a call until its time is stable, and return the seconds of the last call.
 
     Args:
-        call: what to run.
-        device: where it runs.
+        call: the call.
+        device: its device.
         least: smallest number of calls.
-        long_s: warm-up ends after a call that takes longer than these seconds.
+        long_s: warm-up ends after a call that takes more seconds than this.
         most: largest number of calls.
     """
     times: list[float] = []
 
-    def falling() -> bool:  # whether the last call was still clearly faster than the one before
+    def gets_faster() -> bool:
         return len(times) > 1 and times[-1] * STABLE < times[-2]
 
-    while len(times) < least or (falling() and len(times) < most):
+    while len(times) < least or (gets_faster() and len(times) < most):
         so_far("warming up", len(times), 0, "call", MEASURING_S)
         times.append(time_call(call, device))
         if times[-1] > long_s:
@@ -86,14 +86,14 @@ def warm_up(
 
 
 def in_turns(calls: Mapping[str, Call], watch: Watch, rounds: int, *, repeat_s: float) -> Rounds:
-    """Time each call once per round; every other round goes backwards.
+    """Time each call once in each round; every other round has the reverse order.
 
-    Sample i of one call and sample i of another are neighbours in time: a pair. A round in which
-    the machine disturbed any of them is repeated, within a budget.
+    The samples of two calls in one round are a pair, because they are close in time. A round in
+    which the machine disturbed a sample is repeated, within a time limit.
 
     Args:
         calls: the calls that are compared, by name.
-        watch: watches the machine meanwhile.
+        watch: watches the machine during the calls.
         rounds: how many undisturbed rounds are requested.
         repeat_s: most seconds for repeated rounds.
     """
@@ -112,7 +112,7 @@ def compared_in_turns(
 
     Args:
         calls: the calls of all comparisons, by name.
-        watch: watches the machine meanwhile.
+        watch: watches the machine during the calls.
         rounds: how many undisturbed rounds are requested for each comparison.
         parts: names of the calls of each comparison.
         repeat_s: most seconds for repeated rounds, for each comparison.
@@ -121,21 +121,21 @@ def compared_in_turns(
         The rounds of each comparison, in the order of `parts`.
     """
 
-    def turn(number: int, wanted: Collection[str] | None) -> Round:
+    def take_round(number: int, wanted: Collection[str] | None) -> Round:
         names = [name for name in calls if wanted is None or name in wanted]
         order, samples = names if number % 2 == 0 else names[::-1], {}
-        for name in order:  # report each call, because a silent process counts as hanging
+        for name in order:  # each call is reported, because a silent process counts as hanging
             so_far("timing", min(number, rounds), rounds, "sample", MEASURING_S)
             samples[name] = watch.sample(partial(time_call, calls[name], watch.device))
         return samples
 
     with without_collection():
-        return watch.rounds_of(turn, parts, rounds, repeat_s=repeat_s)
+        return watch.rounds_of(take_round, parts, rounds, repeat_s=repeat_s)
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Collect garbage before the block and not in it, where it would slow down single samples."""
+    """Collect garbage before the `with` block, and not in it, where it would slow some samples."""
     gc.collect()
     gc.disable()
     try:
@@ -146,38 +146,38 @@ def without_collection() -> Iterator[None]:
 
 def stalls(samples: Sequence[float]) -> int:
     """Return how many samples are longer than three times the median."""
-    middle = sorted(samples)[len(samples) // 2]
-    return sum(sample > STALL * middle for sample in samples)
+    median = sorted(samples)[len(samples) // 2]
+    return sum(sample > STALL * median for sample in samples)
 
 
 class Pass(NamedTuple):
     """The memory and the kernels of one observed pass."""
 
     peak_tensor_bytes: int
-    """Highest total of tensor bytes above what was alive before."""
+    """Largest number of bytes in tensors during the pass, minus that before the pass."""
     kernels: str
     """The fused attention operators that ran, as PyTorch names them; "" for none."""
 
 
 def observe(call: Call, device: torch.device) -> Pass:
-    """Run `call` once, outside timing, and return its peak memory and the kernels it ran.
+    """Run `call` once, and return its peak memory and its fused attention operators.
 
-    Run `call` once before this, so that buffers made on first use and autotuning do not count.
+    Run `call` once before this, because its first run allocates further buffers.
     """
     on_gpu = device.type == "cuda"
-    # At level 6 the recorder does not write two lines to stderr for each use.
+    # At level 6 the profiler writes nothing to stderr; otherwise it writes two lines per use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     before = 0
     if on_gpu:
         synchronise(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-    # torch.profiler.profile would import 800 modules first; this is the same recorder.
+    # torch.profiler.profile is the same profiler, but imports 800 modules first.
     with torch.autograd.profiler.profile(use_cpu=True, profile_memory=not on_gpu) as record:
         call()
         synchronise(device)
     if record.kineto_results is None:
-        raise RuntimeError("this build of PyTorch records no events")
+        raise RuntimeError("the profiler of this build of PyTorch does not record memory")
     events = record.kineto_results.events()
     fused = (FUSED.fullmatch(name) for name in {event.name() for event in events})
     kernels = ", ".join(sorted(match[1] for match in fused if match))
@@ -192,14 +192,14 @@ def observe(call: Call, device: torch.device) -> Pass:
 
 
 def peak_tensor_bytes(call: Call, device: torch.device) -> int:
-    """Return the peak of tensor bytes that `call` adds to what is alive before it."""
+    """Return how many bytes of tensors `call` needs at most, beyond those before it."""
     return observe(call, device).peak_tensor_bytes
 
 
 def process_peak_bytes() -> int:
-    """Return the peak resident bytes of this process so far.
+    """Return the largest resident memory of this process so far.
 
-    Linux gives it as VmHWM. `ru_maxrss`, used elsewhere, starts at the peak of the parent.
+    On Linux it is VmHWM. Other systems have `ru_maxrss`, which starts at the peak of the parent.
     """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -213,9 +213,10 @@ def process_peak_bytes() -> int:
 
 @cache
 def machine_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
-    """Return flop/s of a large matrix product and B/s of a large copy (read + write), best of 5.
+    """Return operations per second of a matrix product, and bytes per second of a copy.
 
-    Measured once per process, with the threads that are set when it is first asked for.
+    Both are the best of 5 large calls; bytes read and written count. They are measured once in a
+    process, with the number of threads at that time.
     """
     on_gpu = device.type == "cuda"
     side = 8192 if on_gpu else 1024

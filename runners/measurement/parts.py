@@ -1,8 +1,8 @@
 """The parts of a model: parameters and multiply-adds of a forward pass, part by part.
 
-Both are counted on a model without contents, on PyTorch's device `meta`: parameters each once,
-whoever else holds them; multiply-adds as `lra.models.contract.counting` counts operations, halved.
-A part is what stands between two residual additions: the mixer of a layer, its network, its norms.
+Both are counted on PyTorch's device `meta`, where tensors have shapes but no data. A shared
+parameter counts once. Multiply-adds are half the operations of `lra.models.contract.counting`.
+Parts of a layer are its mixer, its feed-forward network and its norms.
 """
 
 from collections import Counter
@@ -21,48 +21,48 @@ from lra.models.contract.counting import OperationCounter
 from lra.models.contract.trace import Tracer
 
 CALLED = ("forward", "extend", "attend")
-"""By what a mixer is entered."""
+"""Methods of a mixer whose operations are counted."""
 ALWAYS = frozenset({"embedding", "mixer", "network", "norms", "head"})
-"""Parts that are named even where they cost nothing."""
+"""Parts that are listed even if they have no parameters and no operations."""
 
 
 class ModelPart(NamedTuple):
-    """One part of a model, or of several layers that are alike."""
+    """One part of a model, or the same part of several equal layers."""
 
     name: str
     """embedding, positions, mixer, network, norms, closing norm, head; or `other`."""
     layers: tuple[int, int] | None
-    """First and last layer, from 1; None for what is no part of a layer."""
+    """First and last layer, from 1; None for a part outside layers."""
     kind: str
-    """Class of a mixer; empty elsewhere."""
+    """Class of a mixer; "" for other parts."""
     modules: int
-    """How many modules with separate parameters they are."""
+    """Number of modules with separate parameters."""
     uses: int
-    """How many times in turn all of them together are used in one pass."""
+    """How many times all these modules together are used in one pass."""
     parameters: int
-    """Of one of them."""
+    """Parameters of one module."""
     operations: int | None
-    """Of one use, multiply-add = 2; None where contents decide."""
+    """Operations of one use (a multiply-add counts as 2); None if they depend on data."""
 
     @property
     def multiply_adds(self) -> int | None:
-        """Return those of one use."""
+        """Return the multiply-adds of one use."""
         return None if self.operations is None else self.operations // 2
 
 
 class ModelCost(NamedTuple):
-    """Of one pass over one example."""
+    """Parameters and multiply-adds of one pass over one example."""
 
     parts: Sequence[ModelPart]
     parameters: int
     multiply_adds: int
-    """Of all parts that could be counted."""
+    """Sum over all parts that could be counted."""
     tokens: int
-    """Of the example, of all its sequences together."""
+    """Tokens of the example, in all its sequences together."""
 
     @property
     def complete(self) -> bool:
-        """Whether the multiply-adds of every part could be counted."""
+        """Return whether the multiply-adds of every part could be counted."""
         return all(part.multiply_adds is not None for part in self.parts)
 
 
@@ -71,16 +71,16 @@ class _CountedLayer(NamedTuple):
 
     kind: str
     parameters: tuple[int, int, int]
-    """Of mixer, network and norms; zeros if an earlier layer is the same module."""
+    """Parameters of mixer, network and norms; zeros if an earlier layer is the same module."""
     operations: tuple[int, int]
-    """Of mixer and network."""
+    """Operations of mixer and network."""
     again: bool
     """Whether an earlier layer is the same module."""
     has_network: bool
 
 
 class _Claims:
-    """Counts parameters, each only once: for the first part that holds it."""
+    """Counts parameters; a shared parameter counts only for the first part that has it."""
 
     def __init__(self) -> None:
         self.counted: set[int] = set()
@@ -90,7 +90,7 @@ class _Claims:
         """Return how many numbers the parameters of `parts` have that were not counted before.
 
         Args:
-            parts: modules and parameters; anything else counts as 0.
+            parts: modules and parameters; other objects, such as None, count as 0.
         """
         total = 0
         for part in parts:
@@ -142,31 +142,31 @@ class _Attributed:
             self.by_part[key] = self.by_part.get(key, 0) + operations
 
     def of_part(self, name: str, layer: int = 0) -> int:
-        """Return the operations of a part."""
+        """Return the operations of a part, in one layer if it is counted by layer."""
         return self.by_part.get((name, layer), 0)
 
 
 def cost_by_part(model: Backbone, length: int, *, memory: int = 0, kind: str = "cpu") -> ModelCost:
-    """Return parameters and multiply-adds of a forward pass over one example, up to its answers.
+    """Return parameters and multiply-adds of a forward pass over one example.
 
-    Products, convolutions, attention and Fourier transforms are counted, element-wise work is not;
-    causal attention counts all pairs, as its kernels receive them.
+    Products, convolutions, attention and Fourier transforms are counted; element-wise operations
+    are not. Causal attention counts all pairs of tokens.
 
     Args:
-        model: On the device `meta`, for this count alone: its methods are wrapped.
+        model: A model on the device `meta`. It cannot be used afterwards: methods are wrapped.
         length: Tokens of each sequence.
-        memory: Tokens that the state before it remembers; 0: there is no state.
-        kind: Of the device that the pass is meant for, as in `torch.device.type`.
+        memory: Tokens that the state before the sequence remembers; 0: there is no state.
+        kind: Kind of the device that the pass is meant for, as in `torch.device.type`.
 
     Raises:
-        Exception: Whatever PyTorch raises where a part looks at contents that are not there.
+        Exception: A part of the model needs data, which tensors on `meta` lack.
     """
     watched = _Attributed()
     for part, name, by_layer in _watched_parts(model):
         watched.watch(part, name, by_layer=by_layer)
     grouped = isinstance(model.embedding, AdaptiveEmbedding)
     if grouped:
-        object.__setattr__(model.embedding, "forward", partial(_vectors, model.config.width))
+        object.__setattr__(model.embedding, "forward", partial(_empty_vectors, model.config.width))
     else:
         watched.watch(model.embedding, "embedding")
     sequences = 2 if model.facts.head == "pair" else 1
@@ -180,15 +180,15 @@ def cost_by_part(model: Backbone, length: int, *, memory: int = 0, kind: str = "
 
     with torch.no_grad():
         Tracer(kind).trace(call)
-    return _model_cost(model, watched, sequences * length, grouped=grouped)
+    return _list_parts(model, watched, sequences * length, grouped=grouped)
 
 
-def _vectors(width: int, ids: Tensor) -> Tensor:
+def _empty_vectors(width: int, ids: Tensor) -> Tensor:
     return torch.empty((*ids.shape, width), device=ids.device)
 
 
 def _watched_parts(model: Backbone) -> list[tuple[nn.Module, str, bool]]:
-    """Return the parts to watch, each once, with their names and whether they are in layers."""
+    """Return each part to count, with its name and whether it is counted by layer."""
     model.eval()
     parts: list[tuple[nn.Module, str, bool]] = [(model.head, "head", False)]
     if model.positions is not None:
@@ -202,25 +202,27 @@ def _watched_parts(model: Backbone) -> list[tuple[nn.Module, str, bool]]:
     return parts
 
 
-def _model_cost(model: Backbone, watched: _Attributed, tokens: int, *, grouped: bool) -> ModelCost:
+def _list_parts(model: Backbone, watched: _Attributed, tokens: int, *, grouped: bool) -> ModelCost:
+    """Return the cost of a model after its pass was watched; `grouped`: embedding in groups."""
     claims, total = _Claims(), watched.counter.operations
 
-    def one(name: str, *modules: object) -> ModelPart:
+    def single_part(name: str, *modules: object) -> ModelPart:
         return ModelPart(name, None, "", 1, 1, claims.count_new(*modules), watched.of_part(name))
 
-    first = one("embedding", model.embedding, getattr(model, "cls", None))
-    parts = [first._replace(operations=None) if grouped else first]
-    parts.append(one("positions", model.positions))
+    embedding = single_part("embedding", model.embedding, getattr(model, "cls", None))
+    parts = [embedding._replace(operations=None) if grouped else embedding]
+    parts.append(single_part("positions", model.positions))
     if isinstance(model.stack, Stack):
         blocks = [cast(Any, block) for block in model.stack.blocks]
-        parts.append(one("shared by layers", *_tied_parameters(blocks)))
-        parts += _folded([_layer(blocks, number, claims, watched) for number in range(len(blocks))])
-        parts.append(one("closing norm", model.stack.norm))
+        parts.append(single_part("shared by layers", *_tied_parameters(blocks)))
+        layers = [_count_layer(blocks, number, claims, watched) for number in range(len(blocks))]
+        parts += _group_layers(layers)
+        parts.append(single_part("closing norm", model.stack.norm))
     else:
-        parts.append(one("stack", model.stack))
-    parts.append(one("head", model.head))
+        parts.append(single_part("stack", model.stack))
+    parts.append(single_part("head", model.head))
     counted = sum(part.uses * (part.operations or 0) for part in parts)
-    parts.append(one("other", model)._replace(operations=total - counted))
+    parts.append(single_part("other", model)._replace(operations=total - counted))
     listed = [part for part in parts if part.name in ALWAYS or part.parameters or part.operations]
     whole = sum(parameter.numel() for parameter in model.parameters())
     return ModelCost(listed, whole, total // 2, tokens)
@@ -233,9 +235,10 @@ def _tied_parameters(blocks: Sequence[Any]) -> list[nn.Parameter]:
     return [parameter for parameter in parameters if uses[id(parameter)] > 1]
 
 
-def _layer(
+def _count_layer(
     blocks: Sequence[Any], number: int, claims: _Claims, watched: _Attributed
 ) -> _CountedLayer:
+    """Return parameters and operations of layer `number` (from 0) of the layers in `blocks`."""
     block = blocks[number]
     parameters = (
         claims.count_new(block.mixer),
@@ -247,10 +250,10 @@ def _layer(
     return _CountedLayer(type(block.mixer).__name__, parameters, products, again, has_network)
 
 
-def _folded(layers: Sequence[_CountedLayer]) -> Iterable[ModelPart]:
+def _group_layers(layers: Sequence[_CountedLayer]) -> Iterable[ModelPart]:
     """Yield mixer, network and norms of each group of consecutive layers that have equal counts.
 
-    A layer that uses the module of an earlier one again belongs to the group of that one.
+    A layer that is the same module as an earlier one belongs to the group of that layer.
     """
     counted = list(layers)
     for number, layer in enumerate(layers):  # a module used again was counted as zeros

@@ -1,8 +1,8 @@
-"""What a machine does in a second: measured once, kept in the cache folder, read by planning.
+"""What a machine computes per second, for `lra plan`: measured once, stored in the cache folder.
 
-Rates are of PyTorch's eager operators, with their allocation of what they write; each is the best
-of several calls. What one thread does on a CPU is measured in its own processor time, so that other
-load on the machine counts for little.
+Rates are those of PyTorch's eager operators, which allocate their results; each is the best of
+several calls. With one thread on a CPU, processor time is measured, so that other load on the
+machine matters little.
 """
 
 import math
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     import torch
 
 VERSION = 1
-"""Of what is measured: files of another are not read."""
+"""Version of the measurement; files of other versions are ignored."""
 MEASURING_S = 0.25
-"""Seconds of repeated calls for each rate."""
+"""Calls are repeated for so many seconds to measure one rate."""
 CACHED_BYTES, STREAMED_BYTES = 2**18, 2**26
-"""Of one tensor: a quarter of a MB stays in a core's cache, 64 MB in no cache."""
+"""Bytes of a tensor that fits into the cache of a core, and of one that fits into no cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Of one device, number format and number of threads."""
+    """Rates of one device with one number format and number of threads."""
 
     products: float
     """Operations of a large matrix product, per second."""
     memory: float
     """Bytes per second, read and written, of an addition of tensors that no cache holds."""
     cache: float
-    """The same of tensors that a cache holds."""
+    """The same for tensors that fit into a cache."""
     exponentials: float
-    """The same of exponentials."""
+    """Bytes per second, read and written, of exponentials."""
     sorts: float
-    """The same of sorting rows of 4,096 numbers."""
+    """Bytes per second, read and written, of sorting rows of 4,096 numbers."""
     operator_s: float
-    """Seconds of an operator on next to nothing, in a forward and backward pass."""
+    """Seconds of an operator on a very small tensor, in a forward and backward pass."""
 
     def __post_init__(self) -> None:
-        """Refuse what no machine has."""
+        """Check that all rates are positive numbers. Raises ValueError."""
         for entry in fields(self):
             value = getattr(self, entry.name)
             if type(value) is not float or not 0 < value < math.inf:
@@ -57,13 +57,13 @@ class Rates:
 
 
 def rates_file(device: Device, precision: Precision, threads: int, name: str = "") -> Path:
-    """Return where the rates of this machine are kept.
+    """Return the file that stores the rates of this machine; it may not exist.
 
     Args:
         device: kind of device.
-        precision: of products.
-        threads: of a CPU; a GPU has one file for all.
-        name: of the device; empty: that of this machine.
+        precision: number format of products.
+        threads: threads of a CPU; they do not matter for a GPU.
+        name: name of the device; "": the device of this machine.
     """
     import torch
 
@@ -78,17 +78,17 @@ def rates_file(device: Device, precision: Precision, threads: int, name: str = "
 
 
 def stored_rates(hardware: HardwareProfile, threads: int) -> Rates | None:
-    """Return what was measured on this machine; None where nothing was, or cannot be read."""
+    """Return the stored rates of this machine; None if there are none, or they are damaged."""
     try:
         file = rates_file(hardware.device, hardware.precision, threads)
         rates = typed_object(read_json(file), {"rates": dict})["rates"]
         return Rates(**{entry.name: rates[entry.name] for entry in fields(Rates)})
-    except (OSError, ValueError, KeyError):  # no such device is a ValueError too
+    except (OSError, ValueError, KeyError):  # a missing device raises ValueError, too
         return None
 
 
 def store_rates(rates: Rates, hardware: HardwareProfile, threads: int) -> Path:
-    """Keep the rates of this machine, and return where."""
+    """Store the rates of this machine, and return the file."""
     import torch
 
     file = rates_file(hardware.device, hardware.precision, threads)
@@ -110,7 +110,7 @@ def measure_rates(hardware: HardwareProfile, threads: int) -> Rates:
     """Measure the rates of this machine, in about two seconds.
 
     Raises:
-        ValueError: there is no such device here.
+        ValueError: this machine has no such device.
     """
     import torch
 
@@ -123,18 +123,19 @@ def measure_rates(hardware: HardwareProfile, threads: int) -> Rates:
         torch.set_num_threads(threads)
     set_matmul_precision(hardware.matmul_precision)
     try:
-        return _measured(device, dtype)
+        return _measure_on(device, dtype)
     finally:
         torch.set_num_threads(before)
 
 
 def best_of(one: Rates, other: Rates) -> Rates:
-    """Return the higher one of each rate."""
+    """Return the better value of each rate: the larger one, or the smaller one for `operator_s`."""
     pairs = {name: (value, getattr(other, name)) for name, value in asdict(one).items()}
     return Rates(**{n: min(pair) if n == "operator_s" else max(pair) for n, pair in pairs.items()})
 
 
-def _measured(device: "torch.device", dtype: "torch.dtype") -> Rates:
+def _measure_on(device: "torch.device", dtype: "torch.dtype") -> Rates:
+    """Measure all rates; `dtype` is the number format of products, the others use float32."""
     import torch
 
     side = 8192 if device.type == "cuda" else 512
@@ -143,18 +144,18 @@ def _measured(device: "torch.device", dtype: "torch.dtype") -> Rates:
     small = torch.randn(CACHED_BYTES // 4, device=device)
     rows = torch.randn(32, 4096, device=device)
     return Rates(
-        products=2.0 * side**3 / _best(lambda: left @ left, device),
-        memory=3.0 * STREAMED_BYTES / _best(lambda: large + large, device),
-        cache=3.0 * CACHED_BYTES / _best(lambda: small + small, device),
-        exponentials=2.0 * CACHED_BYTES / _best(small.exp, device),
-        # values and their places: what is written is three times what is read
-        sorts=4.0 * rows.numel() * 4 / _best(lambda: rows.sort(dim=-1), device),
-        operator_s=_operator_s(device),
+        products=2.0 * side**3 / _time_best(lambda: left @ left, device),
+        memory=3.0 * STREAMED_BYTES / _time_best(lambda: large + large, device),
+        cache=3.0 * CACHED_BYTES / _time_best(lambda: small + small, device),
+        exponentials=2.0 * CACHED_BYTES / _time_best(small.exp, device),
+        # Sorting writes values (4 bytes) and indices (8 bytes): three times what it reads.
+        sorts=4.0 * rows.numel() * 4 / _time_best(lambda: rows.sort(dim=-1), device),
+        operator_s=_measure_operator(device),
     )
 
 
-def _operator_s(device: "torch.device") -> float:
-    """Return the seconds of one operator in passes of small ones, forward and backward."""
+def _measure_operator(device: "torch.device") -> float:
+    """Return the mean seconds of an operator in a chain of small ones, forward and backward."""
     import torch
 
     x = torch.randn(8, 8, device=device, requires_grad=True)
@@ -166,11 +167,11 @@ def _operator_s(device: "torch.device") -> float:
             y = (y * 0.5 + x).transpose(0, 1)
         torch.autograd.backward(y.sum())
 
-    # per link: a product, a sum and a view forward; a product, a sum of gradients, a view backward
-    return _best(chain, device) / (6 * links)
+    # Each link has 6 operators: product, sum and view, forward and backward.
+    return _time_best(chain, device) / (6 * links)
 
 
-def _best(call: Callable[[], object], device: "torch.device") -> float:
+def _time_best(call: Callable[[], object], device: "torch.device") -> float:
     """Return the seconds of the fastest call."""
     import torch
 

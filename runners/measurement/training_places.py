@@ -1,4 +1,4 @@
-"""Where the cells of a profile run on this machine: its GPUs, or separate cores. Torch-free."""
+"""The places where runs execute on this machine: its GPUs, or separate cores. Torch-free."""
 
 import os
 from collections.abc import Sequence
@@ -11,24 +11,24 @@ from lra.runners.measurement.gpus import Gpu, gpus
 from lra.runners.measurement.hardware import NO_GPU, Device, HardwareProfile
 
 MANY = 1_000_000
-"""Cells of a sweep that uses what there is."""
+"""A number of runs that is large enough to fill any machine."""
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 def places_of(
     hardware: HardwareProfile, *, timed: bool, processes: int = 1, cells: int = MANY
 ) -> Places:
-    """Return the places of a sweep's cells.
+    """Return the places for the runs of a sweep.
 
     Args:
-        hardware: their profile.
-        timed: whether they read the clock, so that each runs alone.
-        processes: of the widest cell.
-        cells: how many there are. A sweep that leaves cores free binds no cell to cores: commands
-            that run at the same time would all begin with the same core.
+        hardware: the hardware profile of the runs.
+        timed: whether the runs measure time, so that each runs alone.
+        processes: largest number of processes of a run.
+        cells: number of runs. If they leave cores free, runs are not bound to cores, because
+            another command at the same time would use the same cores.
 
     Raises:
-        ValueError: There are fewer devices than a cell needs.
+        ValueError: There are fewer devices than a run needs.
     """
     number = 0 if timed else hardware.training_processes * processes
     if hardware.device is Device.cuda:
@@ -43,7 +43,7 @@ def places_of(
             devices = list(seats(len(devices)))
     places = Places(devices, alone=timed)
     if processes > places.most:
-        raise ValueError(_too_few(hardware, processes, places.most))
+        raise ValueError(_explain_too_few(hardware, processes, places.most))
     return places
 
 
@@ -58,15 +58,15 @@ def shared_places(
     """Return the places of one of several workers on this machine.
 
     Args:
-        hardware: profile of its cells.
-        timed: whether they read the clock: then the worker has the machine alone.
-        processes: of a cell.
-        cells: at once; None: as many as the profile says.
-        share: the worker's number, from 0, and how many workers there are. GPUs are dealt out; on
-            a processor the system deals.
+        hardware: the hardware profile of the runs.
+        timed: whether the runs measure time; then the worker has the whole machine.
+        processes: number of processes of a run.
+        cells: number of runs at the same time; None: as many as the profile says.
+        share: number of the worker, from 0, and number of all workers. GPUs are divided among
+            them; the operating system divides cores.
 
     Raises:
-        ValueError: There are fewer devices than a cell needs.
+        ValueError: There are fewer devices than a run needs.
     """
     whole = places_of(hardware, timed=timed, processes=processes, cells=0)
     if timed:
@@ -81,16 +81,16 @@ def shared_places(
 
 
 def on_gpus(seen: Sequence[Gpu], *, places: int = 0) -> list[DevicePlace]:
-    """Return places, on each GPU in turn.
+    """Return places on GPUs, which are used in turn.
 
-    Rows name the kind of the first GPU; those of another kind are left out.
+    Only GPUs of the same kind as the first one are used, because rows name one kind.
 
     Args:
-        seen: those that there are.
-        places: how many; 0: one for each GPU.
+        seen: all GPUs.
+        places: number of places; 0: one for each GPU.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no GPU.
     """
     alike = [gpu for gpu in seen if gpu.name == seen[0].name]
     if not alike:
@@ -102,13 +102,13 @@ def on_gpus(seen: Sequence[Gpu], *, places: int = 0) -> list[DevicePlace]:
 def on_cores(cores: Sequence[int], per_place: int, *, places: int = 0) -> list[DevicePlace]:
     """Return places on a processor, each with separate cores.
 
-    Where places leave cores free, or need more than there are, none is bound to cores: a second
-    program that counted in the same way would crowd onto the same cores.
+    If the places leave cores free, or need more cores than there are, no place is bound to cores,
+    because another command at the same time would use the same cores.
 
     Args:
-        cores: those that this process may use, neighbours together.
-        per_place: cores of a place.
-        places: how many; 0: as many as fit, and at least one.
+        cores: the cores that this process may use; neighbours are next to each other.
+        per_place: number of cores of a place.
+        places: number of places; 0: as many as fit, and at least one.
     """
     number = places or max(1, len(cores) // per_place)
     fills = 0 <= len(cores) - number * per_place < per_place
@@ -116,12 +116,12 @@ def on_cores(cores: Sequence[int], per_place: int, *, places: int = 0) -> list[D
 
 
 def usable_cores() -> list[int]:
-    """Return the cores that this process may use; those that share a memory or a core together."""
-    return sorted(os.sched_getaffinity(0), key=_position)
+    """Return the cores that this process may use; cores of one package are next to each other."""
+    return sorted(os.sched_getaffinity(0), key=_sort_key)
 
 
-def _position(core: int) -> tuple[int, int, int]:
-    """Return package, physical core and number of a core; they order as they are near."""
+def _sort_key(core: int) -> tuple[int, int, int]:
+    """Return package, physical core and number of a core, by which neighbours sort together."""
     folder = _TOPOLOGY / f"cpu{core}" / "topology"
     try:
         package, physical = (
@@ -132,16 +132,16 @@ def _position(core: int) -> tuple[int, int, int]:
     return package, physical, core
 
 
-def _too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
+def _explain_too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
+    """Return the message for a run with more processes than the machine has places (`most`)."""
     if hardware.device is Device.cuda:
         return (
-            f"hardware.processes: got {processes}; this machine has {most} GPU"
-            f"{'' if most == 1 else 's'} for them; wanted at most {most}"
+            f"hardware.processes: got {processes}; wanted at most {most}, because this machine has "
+            f"{most} GPU{'' if most == 1 else 's'}"
         )
-    there = processor_words(len(usable_cores()))
+    cores = processor_words(len(usable_cores()))
     return (
-        f"hardware.processes: got {processes}, with "
-        f"hardware.training_threads={hardware.training_threads} each; this machine gives lra "
-        f"{there}, which are enough for {most}; wanted at most {most}, or "
-        "hardware.training_processes=1, with which all of them share the cores"
+        f"hardware.processes: got {processes}; wanted at most {most}, because lra may use {cores} "
+        f"and each process needs hardware.training_threads={hardware.training_threads}; with "
+        "hardware.training_processes=1, all processes share the cores"
     )

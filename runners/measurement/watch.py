@@ -1,4 +1,4 @@
-"""Watches the machine while a cell is timed, and repeats the samples that it disturbed."""
+"""Watches the machine while a run is timed, and repeats samples that the machine disturbed."""
 
 import importlib
 import math
@@ -33,11 +33,11 @@ HELD_BACK = {
     0x40: "heat (hardware)",
     0x80: "power brake",
 }
-"""Bits of `nvmlDeviceGetCurrentClocksThrottleReasons` that make the same work slower."""
+"""Why the GPU lowers its clock: bits of `nvmlDeviceGetCurrentClocksThrottleReasons`."""
 
 
 class GpuWatch:
-    """Reads the state of one GPU. Numbers that its driver does not give are None or empty.
+    """Reads the state of one GPU. A number is None if the driver does not report it.
 
     Args:
         nvml: the module `pynvml`, initialised.
@@ -48,7 +48,7 @@ class GpuWatch:
         self._nvml, self._handle = nvml, handle
 
     def _query(self, name: str, *arguments: Any) -> Any:
-        """Return what NVML's function `name` says of the device; None if it refuses."""
+        """Return the result of NVML's function `name` for the device; None if it fails."""
         try:
             return getattr(self._nvml, name)(self._handle, *arguments)
         except (self._nvml.NVMLError, AttributeError):
@@ -57,7 +57,7 @@ class GpuWatch:
     def others(self) -> int | None:
         """Return how many other processes compute on the GPU; None if unknown.
 
-        In a container, process numbers differ from those of the driver; one of them is still ours.
+        In a container this process has another number than for the driver, but it is counted there.
         """
         processes = self._query("nvmlDeviceGetComputeRunningProcesses")
         if processes is None:
@@ -66,21 +66,21 @@ class GpuWatch:
         return max(0, len(numbers) - 1) if os.getpid() not in numbers else len(numbers) - 1
 
     def clock_hertz(self) -> float | None:
-        """Return the clock of the multiprocessors now."""
+        """Return the present clock rate of the multiprocessors."""
         megahertz = self._query("nvmlDeviceGetClockInfo", getattr(self._nvml, "NVML_CLOCK_SM", 1))
         return None if megahertz is None else megahertz * 1e6
 
     def disturbed(self) -> str:
-        """Say what disturbs the GPU now; "" if nothing does, or it does not say."""
+        """Return what disturbs the GPU now; "" if nothing does, or the driver does not say."""
         if self.others():
             return "other processes on the GPU"
         bits = self._query("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
-        named = [name for bit, name in HELD_BACK.items() if bits & bit]
-        return f"GPU clock lowered: {named[0]}" if named else ""
+        causes = [name for bit, name in HELD_BACK.items() if bits & bit]
+        return f"GPU clock lowered: {causes[0]}" if causes else ""
 
 
 def gpu_watch(device: torch.device) -> GpuWatch | None:
-    """Return the watch of a device; None without the library `nvidia-ml-py` or its driver."""
+    """Return a `GpuWatch` of a device; None without the library `nvidia-ml-py` or its driver."""
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
@@ -95,12 +95,12 @@ def gpu_watch(device: torch.device) -> GpuWatch | None:
 
 
 STRETCHES_S = (0.06, 0.25)
-"""The load of others is measured over at least these times, back from a sample's end, because its
-counters have ticks of 10 ms. The short one finds a high load that has just begun; the long one
-finds a lower load that lasts. The long one also judges whether the process had to wait just before
-a sample, which then ran with cold caches and a low clock."""
+"""The load of other processes is measured over these two stretches of time before the end of a
+sample (or longer), because its counters have ticks of 10 ms. The short one finds a high load that
+has just begun, the long one a lower load that lasts. The long one also shows whether the process
+had to wait just before a sample, which then ran with cold caches and a low clock."""
 FRESH_S = 0.02
-"""A reading of the machine's counters that is younger is used again, because reading them is slow
+"""Counters of the machine are read again only after so many seconds, because reading them is slow
 on machines with many processors."""
 PAUSE_S = 0.05
 """Seconds between two checks whether a load has ended."""
@@ -108,12 +108,12 @@ LEAST_REPEAT_S, REPEAT_TIMES = 1.0, 2.0
 """Repeats may take this many seconds, or this many times the time of the requested rounds:
 whichever is more."""
 LEAST_SHARE, LEAST_TAKEN = 1 / 2, 2 / 3
-"""The undisturbed rounds must be at least these fractions of the requested and of the taken rounds.
-If they are fewer, all rounds are retained and marked: on a machine that is disturbed so often, even
-undisturbed rounds run with cold caches."""
+"""Undisturbed rounds must be at least these fractions of the requested and of the taken rounds. If
+they are fewer, all rounds are retained and marked, because on such a machine even undisturbed
+rounds run with cold caches."""
 LEAST_ROUNDS = 3
 WAIT_S = 2.0
-"""Most seconds to wait for a load to end; under a lasting load, repeats would be disturbed, too."""
+"""Repeats wait at most so many seconds until a load ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,71 +123,71 @@ class Sample:
     seconds: float
     shares: Shares
     reason: str
-    """What disturbed it; "" for nothing."""
+    """What disturbed the call; "" for nothing."""
     on_gpu: bool = False
 
     def processor_s(self, threads: int) -> float:
-        """Return the processor seconds of one thread of the call: its time without waits.
+        """Return the processor time of the call: its time without waits.
 
         This is the mean over `threads`, or the time of the measuring thread if that is more,
-        because some operations use one thread only. It says nothing about the work of a GPU.
+        because some operations use only one thread. It excludes the work of a GPU.
         """
         return self.shares.seconds * max(self.shares.thread, self.shares.processor / threads)
 
     def computed_s(self, threads: int) -> float:
-        """Return the seconds that the call took; if it was disturbed, without its waits."""
+        """Return the seconds of the call; if it was disturbed, its processor time."""
         is_clean = not self.reason or self.on_gpu
         return self.seconds if is_clean else min(self.seconds, self.processor_s(threads))
 
 
 Round = Mapping[str, Sample]
-"""One sample of each call, neighbours in time."""
+"""One sample of each call, by its name; the calls follow each other in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """Rounds of samples, repeated where the machine disturbed them."""
+    """Rounds of samples; those that the machine disturbed were repeated."""
 
     retained: list[Round]
-    """The undisturbed rounds, in the order taken; all rounds if these are too few."""
+    """The undisturbed rounds in the order of time; all rounds if too few are undisturbed."""
     every: list[Round]
     """All rounds that were taken."""
     disturbed: str = ""
     """Why the retained rounds are unreliable; "" if they are reliable."""
     unwatched: tuple[str, ...] = ()
-    """Names of what could not be watched."""
+    """Names of disturbances that could not be observed."""
     threads: int = 1
     clock: float | None = None
-    """Clock rate of the processors or the GPU at the end / at the beginning; None: unknown."""
+    """Clock rate of processors or GPU at the end, divided by that at the start; None: unknown."""
 
     def samples(self, name: str) -> tuple[float, ...]:
         """Return the seconds of the call `name` in the retained rounds."""
         return tuple(turn[name].seconds for turn in self.retained)
 
     def processor_samples(self, name: str) -> tuple[float, ...]:
-        """Return the processor seconds of the same calls: see `Sample.processor_s`; () on a GPU."""
+        """Return the processor time of the same calls (`Sample.processor_s`); () on a GPU."""
         samples = [turn[name] for turn in self.retained]
-        taken = tuple(sample.processor_s(self.threads) for sample in samples)
-        return taken if all(taken) and not any(sample.on_gpu for sample in samples) else ()
+        seconds = tuple(sample.processor_s(self.threads) for sample in samples)
+        return seconds if all(seconds) and not any(sample.on_gpu for sample in samples) else ()
 
     @property
     def discarded(self) -> int:
-        """How many rounds are excluded."""
+        """Return how many rounds are excluded."""
         return len(self.every) - len(self.retained)
 
     @property
     def shares(self) -> Shares:
-        """The mean shares of all rounds, the excluded ones too."""
+        """Return the mean shares of all rounds, including excluded ones."""
         return mean_shares([sample.shares for turn in self.every for sample in turn.values()])
 
 
 class Watch:
-    """Times calls and watches the machine; create it early, as load is measured from then on.
+    """Times calls and watches the machine. Create it early, because load is measured from then on.
 
     Args:
-        device: where the work is done.
-        counters: counters of the system; None: those of this process.
-        gpu: state of the GPU; None: that of `device`, if it is a GPU whose driver gives it.
+        device: the device of the calls.
+        counters: counters of the system; None: new ones of this process.
+        gpu: state of the GPU; None: the state of `device`, if it is a GPU with a driver.
     """
 
     def __init__(
@@ -205,10 +205,10 @@ class Watch:
         self._trail: deque[Machine] = deque()
         self._past: deque[ProcessTimes] = deque()
         self._look()
-        self._before(self._counters.process_times())
+        self._wait_before(self._counters.process_times())
 
     def _look(self) -> None:
-        """Read the machine's counters, unless the last reading is fresh; drop old readings."""
+        """Read the counters of the machine if the last reading is old; drop very old readings."""
         trail = self._trail
         if trail and time.perf_counter() - trail[-1].at < FRESH_S:
             return
@@ -220,7 +220,10 @@ class Watch:
             trail.popleft()
 
     def _load(self, begin: float) -> Load | None:
-        """Return the load of others since `begin`, or over the `STRETCHES_S` if they are longer."""
+        """Return the largest load of other processes over `STRETCHES_S`, or since `begin`.
+
+        A stretch that is shorter than the time since `begin` is extended to `begin`.
+        """
         self._look()
         if not self._trail:
             return None
@@ -229,14 +232,14 @@ class Watch:
             since = min(begin, last.at - stretch)
             first = max((m for m in self._trail if m.at <= since), default=self._trail[0])
             loads.append(load(first, last, self._counters.tick))
-        measured = [one for one in loads if one is not None]
-        return max(measured, key=lambda one: max(one.others, one.steal) - one.unsure, default=None)
+        known = [each for each in loads if each is not None]
+        return max(known, key=lambda each: max(each.others, each.steal) - each.unsure, default=None)
 
-    def _before(self, now: ProcessTimes) -> str:
-        """Say what kept this process waiting in the last quarter of a second until `now`; or "".
+    def _wait_before(self, now: ProcessTimes) -> str:
+        """Return what made this process wait in the quarter of a second before `now`; or "".
 
-        This time includes pauses between samples, in which threads may sleep and files may be
-        read. So only waits for a processor and the container's limit count.
+        Threads may sleep or read files between samples. So only waits for a processor and waits
+        for the limit of a container count.
         """
         past = self._past
         if not past or now.at - past[-1].at >= FRESH_S:
@@ -247,10 +250,10 @@ class Watch:
         return with_quota(reason(shares, alone=self._alone()), self.threads)
 
     def sample(self, timed: Callable[[], float]) -> Sample:
-        """Time one call, and read the machine's counters before and after it.
+        """Time one call, and read the counters of the machine before and after it.
 
         Args:
-            timed: makes the call and returns its seconds.
+            timed: function that makes the call and returns its seconds.
         """
         self._look()
         first = self._counters.process_times()
@@ -263,23 +266,23 @@ class Watch:
             )
         if self._gpu is not None:
             shares = replace(shares, gpu=self._gpu.disturbed())
-        before = self._before(last)
-        words = reason(shares, alone=self._alone(), on_gpu=self.on_gpu)
-        words = with_quota(words, self.threads) or before
-        return Sample(seconds=seconds, shares=shares, reason=words, on_gpu=self.on_gpu)
+        wait_before = self._wait_before(last)
+        cause_during = reason(shares, alone=self._alone(), on_gpu=self.on_gpu)
+        why = with_quota(cause_during, self.threads) or wait_before
+        return Sample(seconds=seconds, shares=shares, reason=why, on_gpu=self.on_gpu)
 
     def _alone(self) -> bool:
-        """Tell whether each thread can have a processor; if not, threads wait for one another."""
+        """Return whether there is a processor for each thread, so that threads need not wait."""
         return not self._trail or self.threads <= self._trail[-1].processors
 
     def rounds(self, take: Callable[[int], Round], count: int, *, repeat_s: float) -> Rounds:
-        """Take rounds of samples, and repeat those that the machine disturbed, within a budget.
+        """Take rounds of samples, and repeat those that the machine disturbed, within a time limit.
 
         Args:
-            take: takes one round; its argument is the number of rounds before it.
-            count: how many undisturbed rounds are requested. At most as many are taken in addition.
-            repeat_s: most seconds for these additional rounds, waiting included; 0: none are
-                taken. It is lowered if the requested rounds were short (`REPEAT_TIMES`).
+            take: function that takes one round; its argument is the number of rounds before it.
+            count: how many undisturbed rounds are requested; at most as many are repeated.
+            repeat_s: most seconds for repeated rounds, waiting included; 0: none is repeated. The
+                limit is lower if the requested rounds were short (`REPEAT_TIMES`).
         """
         return self.rounds_of(lambda number, _: take(number), [None], count, repeat_s=repeat_s)[0]
 
@@ -291,51 +294,51 @@ class Watch:
         *,
         repeat_s: float,
     ) -> list[Rounds]:
-        """Take rounds as `rounds` does, for several comparisons at once, each judged by itself.
+        """Take rounds as `rounds` does for several comparisons, which may share calls.
 
         Args:
-            take: takes one round of the calls with these names; None: of all calls. Its first
-                argument is the number of rounds before it.
-            parts: names of the calls of each comparison; None: all calls. A round that is
-                disturbed in one comparison is repeated for that one.
+            take: function that takes one round. Its arguments are the number of rounds before it,
+                and the names of the calls to time; None: all calls.
+            parts: names of the calls of each comparison; None: all calls. A round is repeated only
+                for the comparisons in which it is disturbed.
             count: how many undisturbed rounds are requested for each comparison.
-            repeat_s: most seconds for additional rounds, for each comparison.
+            repeat_s: most seconds for repeated rounds, for each comparison.
         """
-        clock, begun = self._clock(), time.perf_counter()
+        clock, start = self._clock(), time.perf_counter()
         first = [take(number, None) for number in range(count)]
-        every = [[_within(turn, part) for turn in first] for part in parts]
+        rounds_by_part = [[_select(turn, part) for turn in first] for part in parts]
         now = time.perf_counter()
-        repeat_s = min(len(parts) * repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
-        end, number, waited = now + repeat_s, count, False
+        repeat_s = min(len(parts) * repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - start)))
+        end, number, has_waited = now + repeat_s, count, False
 
-        def lacking() -> list[int]:  # which comparisons need another round and may have one
+        def incomplete_parts() -> list[int]:  # comparisons that need and may have another round
             return [
                 at
-                for at, turns in enumerate(every)
-                if _undisturbed(turns) < count and len(turns) < 2 * count
+                for at, turns in enumerate(rounds_by_part)
+                if _count_undisturbed(turns) < count and len(turns) < 2 * count
             ]
 
-        while short := lacking():
-            wanted = [part for at in short if (part := parts[at]) is not None]
-            names = (
-                {name for part in wanted for name in part} if len(wanted) == len(short) else None
-            )
-            if not waited:
-                waited, looked = True, time.perf_counter()
+        while incomplete := incomplete_parts():
+            wanted = [part for at in incomplete if (part := parts[at]) is not None]
+            all_named = len(wanted) == len(incomplete)
+            names = {name for part in wanted for name in part} if all_named else None
+            if not has_waited:
+                has_waited, wait_start = True, time.perf_counter()
                 if not self._becomes_quiet(now + min(WAIT_S, repeat_s / 2)):
                     break
-                if time.perf_counter() - looked >= PAUSE_S:
-                    take(count, names)  # caches have cooled
-            if time.perf_counter() + max(_seconds(_within(turn, names)) for turn in first) > end:
+                if time.perf_counter() - wait_start >= PAUSE_S:
+                    take(count, names)  # warms the caches again; this round does not count
+            longest_s = max(_total_seconds(_select(turn, names)) for turn in first)
+            if time.perf_counter() + longest_s > end:
                 break
             turn = take(number, names)
             number += 1
-            for at in short:
-                every[at].append(_within(turn, parts[at]))
-        return [self.judged(turns, count, clock) for turns in every]
+            for at in incomplete:
+                rounds_by_part[at].append(_select(turn, parts[at]))
+        return [self.judged(turns, count, clock) for turns in rounds_by_part]
 
     def judged(self, every: list[Round], count: int, clock: float | None = None) -> Rounds:
-        """Retain the undisturbed rounds if they are enough, and all rounds otherwise.
+        """Return rounds that retain the undisturbed ones if they are enough, or else all.
 
         Args:
             every: the rounds that were taken.
@@ -350,30 +353,30 @@ class Watch:
         return Rounds(
             retained=clean if enough else every,
             every=every,
-            disturbed=self._median_loss(clean) if enough else _commonest_cause(every),
+            disturbed=self._judge_median(clean) if enough else _commonest_cause(every),
             unwatched=self._unwatched(last.shares),
             threads=self.threads,
             clock=after / clock if clock and after else None,
         )
 
-    def _median_loss(self, retained: list[Round]) -> str:
-        """Say how much the median sample of a call lost, if more than `MEDIAN_LIMIT`; or "".
+    def _judge_median(self, retained: list[Round]) -> str:
+        """Return a reason if the median sample of a call lost more than `MEDIAN_LIMIT`; else "".
 
-        No single sample may be disturbed, and yet each may have lost a little.
+        Each sample may have lost too little to be disturbed, but together they are too slow.
         """
         for name in retained[0]:
             shares = [turn[name].shares for turn in retained]
-            share = median(largest_loss(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
-            if share > MEDIAN_LIMIT:
-                return f"the median sample lost {share:.0%} of its time"
+            loss = median(largest_loss(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
+            if loss > MEDIAN_LIMIT:
+                return f"the median sample lost {loss:.0%} of its time"
         return ""
 
     def _becomes_quiet(self, until: float) -> bool:
-        """Sleep while others load the machine; return whether they stopped in time."""
+        """Sleep while other processes load the machine; return False if `until` comes first."""
         while not self.on_gpu:
             others = self._load(time.perf_counter())
-            loaded = others is not None and others.others > OTHERS + others.unsure
-            if not self._before(self._counters.process_times()) and not loaded:
+            is_loaded = others is not None and others.others > OTHERS + others.unsure
+            if not self._wait_before(self._counters.process_times()) and not is_loaded:
                 break
             if time.perf_counter() + PAUSE_S >= until:
                 return False
@@ -384,7 +387,7 @@ class Watch:
         return clock_hertz() if self._gpu is None else self._gpu.clock_hertz()
 
     def _unwatched(self, shares: Shares) -> tuple[str, ...]:
-        """Return names of the counters that this system does not have."""
+        """Return names of the disturbances that this system does not count."""
         names = {
             "waiting for a processor": shares.waiting,
             "limits of the container": shares.throttled,
@@ -402,19 +405,19 @@ def cause(turn: Round) -> str:
     return next((sample.reason for sample in turn.values() if sample.reason), "")
 
 
-def _within(turn: Round, names: Collection[str] | None) -> Round:
+def _select(turn: Round, names: Collection[str] | None) -> Round:
     return turn if names is None else {name: turn[name] for name in names}
 
 
-def _seconds(turn: Round) -> float:
+def _total_seconds(turn: Round) -> float:
     return sum(sample.shares.seconds for sample in turn.values())
 
 
-def _undisturbed(every: list[Round]) -> int:
+def _count_undisturbed(every: list[Round]) -> int:
     return sum(not cause(turn) for turn in every)
 
 
 def _commonest_cause(every: list[Round]) -> str:
-    """Return the commonest cause in words, and how many rounds were disturbed."""
+    """Return the most frequent cause, and how many rounds were disturbed, as one text."""
     causes = Counter(filter(None, map(cause, every)))
     return f"{causes.most_common(1)[0][0]} ({causes.total()} of {len(every)} samples)"

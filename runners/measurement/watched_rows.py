@@ -1,7 +1,7 @@
 """The rows that say what the machine did during a measurement, and the label of a disturbed one.
 
-`disturbed` is a label of every row that such a measurement decided. Reports mark the number; where
-its interval is wide, they read the processors' clock instead.
+Every row of a disturbed measurement has the label `disturbed`. Reports mark its number; if its
+interval is wide, they use processor time instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,18 +16,18 @@ REPORTED = (
     "processor_share", "waiting_share", "steal_share", "other_load", "clock_share",
     "discarded_samples",
 )  # fmt: skip
-"""Metrics of these rows."""
+"""Metrics of the rows about the machine."""
 
 
 def mark_labels(
     labels: Mapping[str, str], watched: Rounds, samples: Sequence[float]
 ) -> dict[str, str]:
-    """Return labels, with the one that says that this number is not to be trusted where it is not.
+    """Return the labels of a row, with the label `disturbed` if its number is unreliable.
 
     Args:
-        labels: of the row.
-        watched: the rounds that it comes from.
-        samples: of the row, or those that it was computed from.
+        labels: the other labels of the row.
+        watched: the timed rounds from which the number comes.
+        samples: the samples of the row, or those from which its number was computed.
     """
     why = watched.disturbed or scatter_reason(samples)
     return {**labels, DISTURBED: why} if why else dict(labels)
@@ -43,50 +43,52 @@ def over_limit(
     limit_s: float | None,
     labels: Mapping[str, str] | None = None,
 ) -> Measurement | None:
-    """Return the row of what is left out because one call took too long; None where it did not.
+    """Return a row which says that a metric is skipped because a call took too long, or None.
 
-    Of a disturbed call the seconds without its waits decide. On a GPU these are not known: the row
-    is marked as disturbed, and decides nothing about other cells.
+    If the machine disturbed the call, its time without waits is compared with the limit. On a GPU
+    this time is unknown, so the row is marked as disturbed, and longer lengths are still tried.
 
     Args:
-        metric: of the row.
-        what: took how long.
-        sample: the call.
-        threads: that computed.
-        option: that sets the limit.
-        limit_s: its value; None: no limit.
-        labels: of the row.
+        metric: the metric that is skipped.
+        what: name of the call in the message.
+        sample: the timed call.
+        threads: number of threads that computed.
+        option: name of the option that sets the limit.
+        limit_s: the limit in seconds; None: there is no limit.
+        labels: labels of the row.
     """
     seconds = sample.computed_s(threads)
     if limit_s is None or seconds <= limit_s:
         return None
-    every, waits = dict(labels or {}), ""
+    row_labels, detail = dict(labels or {}), ""
     if sample.reason and sample.on_gpu:
-        every[DISTURBED] = sample.reason
-        waits = f" while the machine was disturbed ({sample.reason})"
+        row_labels[DISTURBED] = sample.reason
+        detail = f" while the machine was disturbed ({sample.reason})"
     elif sample.reason:
-        waits = " (without the time spent waiting for other processes)"
-    reason = f"{what} took {seconds:.1f} s{waits}, the limit is {limit_s:g} s (runner.{option})"
-    return Measurement(metric=metric, status=Status.skipped, reason=reason, labels=every)
+        detail = " (the time it waited for other processes is not counted)"
+    reason = f"{what} took {seconds:.1f} s{detail}; the limit is {limit_s:g} s (runner.{option})"
+    return Measurement(metric=metric, status=Status.skipped, reason=reason, labels=row_labels)
 
 
 def processor_rows(
     watched: Rounds, name: str, references: Mapping[str, str]
 ) -> Iterator[Measurement]:
-    """Yield what the processors' clock gave one call, and its ratios to those of references.
+    """Yield the processor time of one call, and its ratio to that of each reference.
+
+    Nothing is yielded if the processor time is unknown, as on a GPU.
 
     Args:
-        watched: the rounds.
-        name: of the call.
-        references: names of references, by their calls.
+        watched: the timed rounds.
+        name: name of the call.
+        references: names of references, by the names of their calls.
     """
-    mine = watched.processor_samples(name)
-    if not mine:
+    seconds = watched.processor_samples(name)
+    if not seconds:
         return
-    yield Measurement(metric="processor_time", value=median(mine), samples=mine)
+    yield Measurement(metric="processor_time", value=median(seconds), samples=seconds)
     for call, reference in references.items():
-        pairs = zip(mine, watched.processor_samples(call), strict=True)
-        ratios = tuple(own / other for own, other in pairs)
+        pairs = zip(seconds, watched.processor_samples(call), strict=True)
+        ratios = tuple(ours / theirs for ours, theirs in pairs)
         yield Measurement(
             metric="processor_time_ratio",
             value=median(ratios),
@@ -96,11 +98,11 @@ def processor_rows(
 
 
 def watch_rows(watched: Rounds, labels: Mapping[str, str] | None = None) -> Iterator[Measurement]:
-    """Yield what the machine did over all rounds; a share that nobody could see has no row.
+    """Yield rows that say what the machine did during all rounds; unknown numbers have no row.
 
-    The row `discarded_samples` is always there, and its label `unwatched` names what was not seen.
+    `discarded_samples` always has a row; its label `unwatched` names what could not be observed.
     """
-    every, shares = dict(labels or {}), watched.shares
+    row_labels, shares = dict(labels or {}), watched.shares
     for metric, value in (
         ("processor_share", shares.processor / watched.threads),
         ("waiting_share", shares.waiting),
@@ -109,8 +111,7 @@ def watch_rows(watched: Rounds, labels: Mapping[str, str] | None = None) -> Iter
         ("clock_share", watched.clock),
     ):
         if value is not None:
-            yield Measurement(metric=metric, value=value, labels=every)
+            yield Measurement(metric=metric, value=value, labels=row_labels)
     unwatched = {UNWATCHED: ", ".join(watched.unwatched)} if watched.unwatched else {}
-    yield Measurement(
-        metric="discarded_samples", value=float(watched.discarded), labels={**every, **unwatched}
-    )
+    labels = {**row_labels, **unwatched}
+    yield Measurement(metric="discarded_samples", value=float(watched.discarded), labels=labels)

@@ -1,7 +1,7 @@
-"""What the system counts meanwhile: waiting, absence, steal, the load of other processes.
+"""Counters of the system: waiting, absence, steal, and the load of other processes.
 
-Everything is read from Linux's own counters. Each may be missing (another system, a container, a
-kernel without it): the field is then None, and `missing` names it. Torch-free.
+All are read from Linux. Each may be missing (on another system, in a container, or in a kernel
+without it); then its field is None. Torch-free.
 
 | counter | from | resolution |
 | --- | --- | --- |
@@ -30,7 +30,7 @@ _STAT = re.compile(r"^cpu[0-9]+ ", re.MULTILINE)
 _STALLED = re.compile(r"^some .*\btotal=([0-9]{1,18})$", re.MULTILINE)
 _THROTTLED = re.compile(r"^(throttled_usec|throttled_time) ([0-9]{1,18})$", re.MULTILINE)
 _SECONDS = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
-"""Units of the two versions of control groups."""
+"""Seconds in a unit of each counter; the two versions of control groups differ."""
 
 
 class Machine(NamedTuple):
@@ -42,13 +42,13 @@ class Machine(NamedTuple):
     """Processor time of this process at the same moment."""
     idle: float
     steal: float
-    """What other virtual machines took."""
+    """Time that other virtual machines took."""
     total: float
     processors: int
 
 
 class ProcessTimes(NamedTuple):
-    """What one process has had so far, in seconds."""
+    """The times of one process since its start, in seconds."""
 
     at: float
     """Wall clock, as in `time.perf_counter`."""
@@ -57,23 +57,23 @@ class ProcessTimes(NamedTuple):
     thread: float
     """Processor time of the thread that measures."""
     waited: float | None
-    """Threads were ready and had no processor, summed over threads."""
+    """Time that threads were ready but had no processor, summed over threads."""
     thread_waited: float | None
     slices: int | None
     """How often threads got a processor."""
     throttled: float | None
     memory_stall: float | None
-    """Some process of the machine waited for memory."""
+    """Time in which any process of the machine waited for memory."""
     faults: int
-    """Pages that had to be read from a disk."""
+    """Number of pages that were read from a disk."""
 
 
 def parse_stat(text: str, ticks: int) -> tuple[float, float, float, int] | None:
-    """Return idle, steal and total seconds, and the processors, of a `/proc/stat`; None if unlike.
+    """Return idle, steal and total seconds, and the number of processors, from `/proc/stat`.
 
     Args:
-        text: the file.
-        ticks: of the file, in a second.
+        text: content of the file. None is returned if it is not of this kind.
+        ticks: how many ticks, the unit of the file, a second has.
     """
     first, _, rest = text.partition("\n")
     name, *fields = first.split()[:9] or [""]
@@ -89,7 +89,7 @@ def parse_stat(text: str, ticks: int) -> tuple[float, float, float, int] | None:
 
 
 def parse_schedstat(text: str) -> tuple[float, int] | None:
-    """Return the seconds that a thread waited, and its turns; None for anything else."""
+    """Return how many seconds a thread waited, and how often it ran; None for another text."""
     fields = text.split()
     if len(fields) != 3 or not all(_is_count(field) for field in fields):
         return None
@@ -97,13 +97,13 @@ def parse_schedstat(text: str) -> tuple[float, int] | None:
 
 
 def parse_pressure(text: str) -> float | None:
-    """Return the seconds in which some process was stalled; None for anything else."""
+    """Return the seconds in which any process waited for memory; None for another text."""
     match = _STALLED.search(text)
     return None if match is None else int(match[1]) * 1e-6
 
 
 def parse_throttled(text: str) -> float | None:
-    """Return the seconds for which a control group was held back; None where it has no limit."""
+    """Return the seconds for which a limit stopped a control group; None if it has no limit."""
     match = _THROTTLED.search(text)
     return None if match is None else int(match[2]) * _SECONDS[match[1]]
 
@@ -113,10 +113,10 @@ def _is_count(text: str) -> bool:
 
 
 class Counters:
-    """Open counters of this process and of its machine. Threads may come and go.
+    """Reads counters of this process and of its machine; their files stay open.
 
     Args:
-        proc: where the process file system is.
+        proc: folder of the process file system.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
@@ -130,13 +130,13 @@ class Counters:
         self._groups = [f for f in stats if parse_throttled(self._text(f) or "") is not None]
 
     def __del__(self) -> None:
-        """Close what is open."""
+        """Close the open files."""
         for opened in self._files.values():
             with suppress(OSError):
                 os.close(opened)
 
     def _text(self, path: str) -> str | None:
-        """Read a small file from its start through a descriptor that stays open; None if absent."""
+        """Return the text of a small file, which stays open; None if there is no such file."""
         try:
             opened = self._files.get(path)
             if opened is None:
@@ -148,7 +148,7 @@ class Counters:
             return None
 
     def machine(self) -> Machine | None:
-        """Read what all processors did; None where the system does not say."""
+        """Return the times of all processors; None if the system does not report them."""
         text = self._text(f"{self._proc}/stat")
         at, process_s = time.perf_counter(), time.process_time()
         counts = None if text is None else parse_stat(text, self._ticks)
@@ -158,8 +158,8 @@ class Counters:
         return Machine(at, process_s, idle, steal, total, processors)
 
     def process_times(self) -> ProcessTimes:
-        """Read what this process and its threads had."""
-        waited, thread_waited, slices = self._waits()
+        """Return the times of this process and its threads."""
+        waited, thread_waited, slices = self._read_waits()
         throttled = [parse_throttled(self._text(path) or "") for path in self._groups]
         limited = [seconds for seconds in throttled if seconds is not None]
         return ProcessTimes(
@@ -174,8 +174,8 @@ class Counters:
             faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt,
         )
 
-    def _waits(self) -> tuple[float | None, float | None, int | None]:
-        """Return how long all threads and this one have waited, and how often one had a turn."""
+    def _read_waits(self) -> tuple[float | None, float | None, int | None]:
+        """Return how long all threads waited, how long this one did, and how often threads ran."""
         folder = f"{self._proc}/self/task"
         mine = f"{folder}/{threading.get_native_id()}/schedstat"
         try:
@@ -191,7 +191,7 @@ class Counters:
 
 
 def clock_hertz(root: Path = Path("/sys/devices/system/cpu")) -> float | None:
-    """Return the highest clock of the processors that this process may use; None where unknown."""
+    """Return the highest clock rate of the processors that this process may use; None: unknown."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     hertz = []
     for number in sorted(allowed):

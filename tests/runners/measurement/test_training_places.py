@@ -38,7 +38,7 @@ def test_what_each_gpu_is_called_within_an_outer_choice(seen, visible, pins):
 
 
 def test_gpus_are_counted_by_a_child_in_the_caller_s_environment(monkeypatch, tmp_path):
-    module._gpus.cache_clear()
+    module._find_gpus.cache_clear()
     monkeypatch.setattr(module, "_DRIVERS", ("null",))  # there is one on every system
     monkeypatch.setattr(module, "_look", _two_cards)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,4")
@@ -46,10 +46,10 @@ def test_gpus_are_counted_by_a_child_in_the_caller_s_environment(monkeypatch, tm
     monkeypatch.setattr(module, "_look", _broken)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
     with pytest.raises(
-        ValueError, match=r"could not be counted: .*the driver is broken.*lra doctor"
+        ValueError, match=r"could not count the GPUs: .*the driver is broken.*lra doctor"
     ):
         gpus()
-    module._gpus.cache_clear()
+    module._find_gpus.cache_clear()
 
 
 def _two_cards(_, send):
@@ -82,9 +82,11 @@ def test_more_devices_than_there_are_is_an_error_that_says_the_way_out(monkeypat
     monkeypatch.setattr(training_places, "gpus", lambda: name_devices(TWO, None))
     monkeypatch.setattr(training_places, "usable_cores", lambda: [0, 1, 2])
     assert places_of(CUDA, timed=False, processes=2).most == 2
-    with pytest.raises(ValueError, match=r"hardware.processes: got 4; .* 2 GPUs .*at most 2"):
+    with pytest.raises(ValueError, match=r"hardware.processes: got 4; wanted at most 2, .* 2 GPUs"):
         places_of(CUDA, timed=False, processes=4)
-    with pytest.raises(ValueError, match=r"hardware.processes: got 2, with .*=2 each; .* 3 cores"):
+    with pytest.raises(
+        ValueError, match=r"hardware.processes: got 2; wanted at most 1, .* 3 cores and .*=2"
+    ):
         places_of(replace(CPU, training_threads=2), timed=False, processes=2)
     shared = places_of(replace(CPU, training_processes=1), timed=False, processes=4)
     assert shared.all == seats(4)

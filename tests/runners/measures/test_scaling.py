@@ -242,7 +242,7 @@ def test_a_slow_model_is_left_out_with_a_row(monkeypatch: pytest.MonkeyPatch) ->
     assert row.status is Status.skipped
     counted = {"peak_tensor_bytes", "saved_bytes", "process_peak_bytes", "flops", "parameters"}
     assert {each.metric for each in others} == counted | {"batch_size"}
-    assert row.reason == "one step took 7.2 s, the limit is 5 s (runner.step_limit_s)"
+    assert row.reason == "one step took 7.2 s; the limit is 5 s (runner.step_limit_s)"
     assert row.labels == {}
 
 
@@ -260,7 +260,7 @@ def test_a_limit_leaves_waits_for_other_processes_out(monkeypatch: pytest.Monkey
     second_call(monkeypatch, 72.5, busy, 0.1)
     row = by_metric(measured(step_limit_s=5.0))["time"]
     assert row.reason.startswith(
-        "one step took 7.2 s (without the time spent waiting for other processes), the"
+        "one step took 7.2 s (the time it waited for other processes is not counted); the"
     )
     assert row.labels == {}  # a quiet machine would say the same
     second_call(monkeypatch, 72.5, busy, 0.05, on_gpu=True)
