@@ -1,8 +1,7 @@
-"""What happens inside a child process: limits, the work, and one last word. Torch-free.
+"""The child process of a run: it sets limits, does the work and reports how it ended. Torch-free.
 
-`lra.runners.isolation.isolate` starts `enter` in a new process. Whatever the work does, the last
-message on the pipe is an `Ending`, unless the process dies; then the parent judges by the exit
-code.
+`lra.runners.isolation.isolate` starts `enter` in a new process. The last message on the pipe is
+always an `Ending`, unless the process dies; then the parent uses the exit code.
 """
 
 import faulthandler
@@ -44,10 +43,10 @@ STATUSES: Mapping[str, Status] = {
     "NotPrepared": Status.skipped,
     "BadData": Status.skipped,
 }
-"""What an exception means, by the name of its class or of a base class: nothing is imported."""
+"""The status that an exception gives, by the name of its class or of a base class."""
 
 OF_DATA = frozenset({"NotPrepared", "BadData"})
-"""Of these, those that say that the data of the work are gone, or damaged."""
+"""Exceptions which say that data are missing or damaged."""
 
 _LONGEST_REASON = 600
 
@@ -58,58 +57,58 @@ class Ending(NamedTuple):
     status: Status
     reason: str = ""
     interrupted: bool = False
-    """Asked to stop, neither done nor failed: no row is written, and the cell runs again."""
+    """True: the run was stopped before its end; no row is written, and the run starts again."""
     storage: bool = False
-    """Interrupted because the storage refused: other work would meet the same."""
+    """True: it was interrupted because storage failed; other runs would fail equally."""
     may_pass: bool = False
-    """Whether the storage may take it a while later."""
+    """Whether storage may work again after a while."""
     no_data: bool = False
-    """Whether it failed for want of its data, and may succeed once they are back."""
+    """True: it failed because data are missing or damaged; it may succeed when they are back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """What is arranged around the work, before its code is imported."""
+    """The settings of a child process, which apply before the code of the work is imported."""
 
     environment: Mapping[str, str]
-    """The parent's variables now: the fork server has those of its start."""
+    """The present variables of the parent; the fork server has older ones."""
     memory_bytes: int | None
     threads: int | None
     cores: tuple[int, ...]
-    """Where it is kept; none: wherever its parent may run."""
+    """The only cores on which the process runs; (): the cores of its parent."""
     statuses: Mapping[str, Status]
     log: Path | None
     speaks: bool
-    """Whether messages go anywhere: only rank 0's do."""
+    """Whether messages are sent; only rank 0 sends them."""
 
 
 def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> None:
-    """Arrange the process, do the work, send its `Ending`.
+    """Apply the settings, do the work, and send its `Ending`.
 
     Args:
-        connection: the writing end of the pipe; carries `(False, message)`, and at last
+        connection: the writing end of the pipe. Messages are `(False, message)`; the last one is
             `(True, (Ending, its monotonic time))`.
         setting: limits and environment.
-        payload: the pickled pair of a `Work` and its argument, from our parent.
+        payload: the pickled pair of a `Work` and its argument, from the parent.
     """
-    gc.freeze()  # what the fork server has imported lives to the end: searching it takes long
+    gc.freeze()  # the garbage collector need not search the imports of the fork server
     garbage.usual()
-    os.setsid()  # a Ctrl-C in the terminal is the parent's to answer; and the group dies as one
+    os.setsid()  # only the parent gets Ctrl-C of the terminal; the group is killed as a whole
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN if number is signal.SIGINT else signal.SIG_DFL)
     let_through()
     os.environ.clear()
     os.environ.update(setting.environment)
     descendants.adopt_orphans()
-    # After the last of the exit functions: libraries end there what they have started.
+    # The last exit function, because those of libraries end the processes that they started.
     Finalize(None, descendants.end_descendants, exitpriority=-1_000)
     threading.Thread(target=_die_with_parent, name="lifeline", daemon=True).start()
 
-    speaking = threading.Lock()  # a thread that makes batches may have something to say, too
+    sending = threading.Lock()  # a thread that prepares batches may send messages, too
 
     def send(message: object) -> None:
         if setting.speaks:
-            with speaking:
+            with sending:
                 connection.send((False, message))
 
     try:
@@ -118,28 +117,28 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
             _redirect(setting.log)
         faulthandler.enable(file=2)
         if setting.cores:
-            os.sched_setaffinity(0, setting.cores)  # the threads of libraries inherit it
+            os.sched_setaffinity(0, setting.cores)  # threads of libraries inherit this
         _limit_threads(setting.threads)
-        # Imports the module of the work, whose libraries count as present before the limit.
-        work, argument = pickle.loads(payload)  # noqa: S301 - from our parent, never from disk
+        # This imports the module of the work before the memory limit is computed.
+        work, argument = pickle.loads(payload)  # noqa: S301 - from the parent, never from disk
         _limit_memory(setting.memory_bytes)
         work(argument, send)
         ending, at = Ending(Status.ok), time.monotonic()
-    except BaseException as error:  # noqa: BLE001 - this is the wall that keeps a sweep alive
+    except BaseException as error:  # noqa: BLE001 - no error of a run may end the sweep
         if setting.memory_bytes is not None:
             _, hard = resource.getrlimit(resource.RLIMIT_AS)
-            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # saying so needs memory, too
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # the report needs memory, too
         at = time.monotonic()
         ending = judge(error, setting)
         if ending.status is Status.crashed:
-            with suppress(OSError):  # the log may be what cannot be written
+            with suppress(OSError):  # writing the log may fail, too
                 traceback.print_exception(error)
     connection.send((True, (ending, at)))
     connection.close()
 
 
 def judge(error: BaseException, setting: ProcessSettings) -> Ending:
-    """Return what an exception of the work means."""
+    """Return the ending that an exception of the work gives."""
     names = [kind.__name__ for kind in type(error).__mro__]
     text = text_of(error).strip()
     fault = fault_of(error)
@@ -161,7 +160,7 @@ def judge(error: BaseException, setting: ProcessSettings) -> Ending:
         return Ending(status, reason, no_data=not OF_DATA.isdisjoint(names))
     log = "" if setting.log is None else f"; traceback in {setting.log}"
     message = shorten(f"{type(error).__name__}: {text}")
-    return Ending(status, legible(f"{message} (at {_place(error)}){log}"))
+    return Ending(status, legible(f"{message} (at {_describe_place(error)}){log}"))
 
 
 def status_of(error: BaseException, statuses: Mapping[str, Status] = STATUSES) -> Status:
@@ -174,12 +173,12 @@ def status_of(error: BaseException, statuses: Mapping[str, Status] = STATUSES) -
 
 
 def shorten(text: str) -> str:
-    """Return a reason as one line that fits into a table's footnote, its end kept."""
+    """Return a reason as one line that fits into the footnote of a table."""
     return legible(text, _LONGEST_REASON)
 
 
-def _place(error: BaseException) -> str:
-    """Name the innermost frame that is not in an installed package."""
+def _describe_place(error: BaseException) -> str:
+    """Return file, line and function of the innermost frame outside installed packages."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return "an unknown place"
@@ -189,6 +188,7 @@ def _place(error: BaseException) -> str:
 
 
 def _redirect(log: Path) -> None:
+    """Append all output of this process to the file `log`."""
     sys.stdout.flush()
     sys.stderr.flush()
     make_folder(log.parent)
@@ -202,10 +202,9 @@ def _redirect(log: Path) -> None:
 
 
 def _die_with_parent() -> None:
-    """Kill this process and all it started once the parent is gone.
+    """Kill this process and all that it started when the parent has ended.
 
-    An orphan would go on writing checkpoints into the folder of the cell that a resumed sweep has
-    already started again.
+    Otherwise it would write checkpoints of a run that a resumed sweep has started again.
     """
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -225,18 +224,17 @@ def _limit_threads(threads: int | None) -> None:
 
 
 def _limit_memory(memory_bytes: int | None) -> None:
-    """Limit the address space to what is mapped now plus `memory_bytes`.
+    """Limit the address space to its present size plus `memory_bytes`.
 
-    Libraries map gigabytes that they never touch; counting them would make the limit depend on the
-    build of torch.
+    Libraries map gigabytes that they never use, so their address space is not part of the limit.
     """
     if memory_bytes is None:
         return
     statm = Path("/proc/self/statm")
     if not statm.exists():
         raise RuntimeError(
-            f"a memory limit needs Linux: got memory_limit_bytes={memory_bytes} on "
-            f"{sys.platform}; set it to null"
+            f"memory_limit_bytes={memory_bytes} needs Linux, but this system is {sys.platform}; "
+            "set memory_limit_bytes=null"
         )
     mapped = int(statm.read_text().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

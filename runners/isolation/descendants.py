@@ -1,15 +1,14 @@
-"""What a process has started, read from /proc, so that it ends with its cell. Torch-free.
+"""Finds the processes that a run has started, so that they end with the run. Torch-free.
 
-Ending a process group is not enough: a new session (`start_new_session=True`, `setsid`) leaves the
-group. A process belongs to a cell by any of three signs:
+To kill the process group is not enough, because a process may leave the group by a new session
+(`setsid`). /proc shows that a process belongs to a run by any of three signs:
 
-- its parents lead to the cell; orphans included, because the cell adopts them (`adopt_orphans`);
-- its environment holds the cell's mark, which every program that was started inherits;
-- it holds the writing end of the cell's pipe, which every fork inherits.
+- its parents lead to the process of the run, which also adopts orphans (`adopt_orphans`);
+- its environment has the mark of the run, which started programs inherit;
+- it has the writing end of the pipe of the run open, which forks inherit.
 
-What can still escape, and only where the cell dies at once (a signal, `os._exit`): a process that
-left the group, was started with another environment or as a mere fork, and closed all files;
-that is what a daemon does. Systems without /proc have the process group alone.
+If a run dies suddenly, only a daemon can escape: a process that left the group, has another
+environment, and closed all files. Systems without /proc have only the process group.
 """
 
 import os
@@ -22,12 +21,12 @@ from pathlib import Path
 from lra.runners.storage.holders import stat_fields
 
 MARK = "LRA_CELL_PROCESS"
-"""Environment variable that tells a cell's processes from others."""
+"""Environment variable that marks the processes of a run."""
 _PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUNDS = 10
 _GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
-"""What /proc answers about processes that ended meanwhile, or are somebody else's."""
+"""Errors of /proc for processes that have just ended, or belong to another user."""
 
 
 def adopt_orphans() -> None:
@@ -39,9 +38,9 @@ def adopt_orphans() -> None:
 
 
 def processes_below(pid: int) -> set[int]:
-    """Return the processes whose parents lead to the living process `pid`."""
+    """Return all descendants of the living process `pid`."""
     children: dict[int, list[int]] = {}
-    for child in _processes():
+    for child in _list_processes():
         with suppress(*_GONE):
             parent = int(stat_fields(_PROC / str(child) / "stat")[1])
             children.setdefault(parent, []).append(child)
@@ -55,10 +54,10 @@ def processes_below(pid: int) -> set[int]:
 
 
 def marked_processes(mark: str) -> set[int]:
-    """Return the processes whose environment holds `MARK` with this value."""
+    """Return the processes that have `MARK` with this value in their environment."""
     entry = f"{MARK}={mark}".encode()
     pids = set()
-    for pid in _processes():
+    for pid in _list_processes():
         with suppress(*_GONE):
             if entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
                 pids.add(pid)
@@ -67,35 +66,36 @@ def marked_processes(mark: str) -> set[int]:
 
 def holders(pipe: int) -> set[int]:
     """Return the processes that can write into the pipe with this inode number."""
-    return {pid for pid in _processes() if pid != os.getpid() and _writes(pid, pipe)}
+    return {pid for pid in _list_processes() if pid != os.getpid() and _can_write(pid, pipe)}
 
 
 def kill_found(find: Callable[[], Iterable[int]]) -> None:
-    """Kill what `find` returns, again and again until it finds nothing new."""
-    ended: set[int] = set()
+    """Kill the processes that `find` returns, and repeat this until it finds no new ones."""
+    killed: set[int] = set()
     for _ in range(_ROUNDS):
-        new = set(find()) - ended
+        new = set(find()) - killed
         if not new:
             return
         for pid in new:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        ended |= new
+        killed |= new
 
 
 def end_descendants() -> None:
-    """Kill everything that this process has started."""
+    """Kill all processes that this process has started."""
     kill_found(lambda: processes_below(os.getpid()))
 
 
-def _processes() -> Iterator[int]:
+def _list_processes() -> Iterator[int]:
     with suppress(FileNotFoundError):
         for entry in os.scandir(_PROC):
             if entry.name.isdecimal():
                 yield int(entry.name)
 
 
-def _writes(pid: int, pipe: int) -> bool:
+def _can_write(pid: int, pipe: int) -> bool:
+    """Return whether process `pid` has the pipe with this inode number open for writing."""
     with suppress(*_GONE):
         for entry in (_PROC / str(pid) / "fd").iterdir():
             with suppress(*_GONE):

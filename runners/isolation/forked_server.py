@@ -1,7 +1,7 @@
-"""A fork server that is a fork of this process: the two share the memory of what was imported.
+"""A fork server that is a fork of this process, so both share the memory of imported modules.
 
-`multiprocessing` starts a new Python, which imports torch again: a second, and a quarter of a
-gigabyte for each of a hundred workers on one machine.
+`multiprocessing` would start a new Python, which imports torch again: this takes a second, and a
+quarter of a gigabyte for each worker on a machine.
 """
 
 import os
@@ -21,29 +21,29 @@ _spawn = util.spawnv_passfds
 
 
 def share_tracker() -> None:
-    """Start what `multiprocessing` starts with a fork server, once for all later forks."""
+    """Start the resource tracker of `multiprocessing` once, so that all later forks share it."""
     with left_to_parent():
         resource_tracker.ensure_running()
 
 
 @contextmanager
 def start_by_fork() -> Iterator[None]:
-    """Let a fork server that is started in the block be a fork.
+    """Let `multiprocessing` start its fork server by a fork in the `with` block.
 
-    It is a new Python where this process has other threads, which a fork would lose.
+    If this process has other threads, which a fork would lose, a new Python is started as usual.
     """
     patched: Any = util
-    before = patched.spawnv_passfds
+    original = patched.spawnv_passfds
     if threading.active_count() == 1:
         patched.spawnv_passfds = fork_server
     try:
         yield
     finally:
-        patched.spawnv_passfds = before
+        patched.spawnv_passfds = original
 
 
 def fork_server(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
-    """Fork where `multiprocessing` would start a Python that becomes the fork server."""
+    """Fork in place of `multiprocessing`, which would start a Python for the fork server."""
     if "forkserver" not in args[-1]:
         return _spawn(path, args, passed)
     sys.stdout.flush()
@@ -51,14 +51,14 @@ def fork_server(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
     if pid := os.fork():
         return pid
     try:
-        free = [0, 1, 2, *sorted(passed), os.sysconf("SC_OPEN_MAX")]
-        for before, after in pairwise(free):
-            os.closerange(before + 1, after)
-        for asked in STOPS:
-            signal.signal(asked, signal.SIG_DFL)
+        open_files = [0, 1, 2, *sorted(passed), os.sysconf("SC_OPEN_MAX")]
+        for before, after in pairwise(open_files):
+            os.closerange(before + 1, after)  # close all other files
+        for number in STOPS:
+            signal.signal(number, signal.SIG_DFL)
         server: Any = forkserver
-        server._forkserver.__init__()  # its lock is taken while a server is started
+        server._forkserver.__init__()  # the fork inherited its lock, which is locked
         sys.modules["__main__"] = ModuleType("__main__")
-        exec(args[-1], {})  # what `python -c` would run
+        exec(args[-1], {})  # the code that `python -c` would run
     finally:
         os._exit(0)

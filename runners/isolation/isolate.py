@@ -1,15 +1,15 @@
 """Work in separate processes: whatever happens to a child, the parent gets an `Ending`.
 
-Children come from a fork server that has imported torch once, so that one costs milliseconds. They
-seed nothing: they inherit the server's random state, all the same, so the work seeds itself.
-The server never touches a GPU; a CUDA context belongs to a child and dies with it.
+A fork server, which has imported torch once, starts children in milliseconds. All children inherit
+the random state of the server, so the work must set its seed. The server never uses a GPU; a CUDA
+context belongs to a child and ends with it.
 
-The parent alone answers signals. SIGTERM, SIGINT and SIGUSR1 are passed to every child once, as
-SIGTERM; work that wants to save a checkpoint handles it, returns or raises `records.Interrupted`,
-and has the grace period to do so. A second Ctrl-C kills at once; other signals may come twice, to a
-group and once more from whoever passes them on. A parent that is killed takes its children
-with it, and a child all that it started (`lra.runners.isolation.descendants`). Knows no
-configuration, and nothing of models, tasks or rows.
+Only the parent handles signals. It passes SIGTERM, SIGINT and SIGUSR1 to every child once, as
+SIGTERM. Work that saves a checkpoint handles the signal and returns or raises
+`records.Interrupted` within the grace period. A second Ctrl-C kills all children at once; other
+signals may arrive twice. If the parent is killed, its children end, and so do all processes that
+they started (`lra.runners.isolation.descendants`). This package knows no configurations, models,
+tasks or rows.
 """
 
 import os
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class _NextServer:
-    """What the fork server is to be, once it is started."""
+    """How the fork server will be started."""
 
     def __init__(self) -> None:
         self.modules = ["torch"]
@@ -60,32 +60,32 @@ ATTEMPTS = 5
 
 
 class LostServer(RuntimeError):
-    """The fork server died again and again while a job was started."""
+    """The fork server died several times while a job was started."""
 
 
 def prepare(*modules: str, fork: bool = False) -> None:
-    """Have the fork server import `modules` besides torch; before the first child only.
+    """Let the fork server import `modules` in addition to torch; call this before the first child.
 
-    They must not start threads or touch a GPU. One that is missing is left to the child.
+    The modules must not start threads or use a GPU. A missing module is ignored here.
 
     Args:
         modules: dotted names.
-        fork: whether the server may be a fork of this process, which shares what that has imported.
-            One that dies is replaced by a new Python.
+        fork: whether the server may be a fork of this process, which has its imports already. If it
+            dies, a new Python replaces it.
     """
     _next.modules.extend(module for module in modules if module not in _next.modules)
     _next.forked = fork
 
 
 def start_server() -> None:
-    """Start the fork server, which imports while this process goes on; harmless where it runs."""
+    """Start the fork server unless it runs; its imports do not delay this process."""
     CONTEXT.set_forkserver_preload(_next.modules)
     server: Any = forkserver
     _leave_unreachable(server._forkserver)
     folder = temporary.process_folder()
     try:
-        how = forked_server.start_by_fork() if _next.forked else nullcontext()
-        with _same_import_path(), left_to_parent(), how:
+        forking = forked_server.start_by_fork() if _next.forked else nullcontext()
+        with _same_import_path(), left_to_parent(), forking:
             forkserver.ensure_running()
     except OSError as error:
         raise temporary.unwritable(folder, error) from error
@@ -93,9 +93,9 @@ def start_server() -> None:
 
 
 def _leave_unreachable(server: Any) -> None:
-    """Leave a fork server whose socket somebody has removed to the children that it has.
+    """Forget a fork server if its socket was removed, so that a new one is started.
 
-    It ends with this process, as its end of a pipe stays open until then.
+    The old one keeps its children and ends together with this process.
     """
     address = server._forkserver_address
     if address is not None and not Path(address).exists():
@@ -104,19 +104,19 @@ def _leave_unreachable(server: Any) -> None:
 
 @contextmanager
 def _same_import_path() -> Iterator[None]:
-    """Let a Python that is started in the block look for modules where this process does.
+    """Give a Python that is started in the `with` block the import path of this process.
 
-    The fork server is a `python -c`, which would look into the current folder first, where a
-    stranger may have the name of a package that it is to import.
+    The fork server is a `python -c`, which otherwise looks into the current folder first. A file
+    there may have the name of a package that the server imports.
     """
     path = [str(Path(entry).absolute()) for entry in sys.path if os.pathsep not in entry]
     changed = {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
-    before = {name: os.environ.get(name) for name in changed}
+    old = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in old.items():
             if value is None:
                 del os.environ[name]
             else:
@@ -124,22 +124,22 @@ def _same_import_path() -> Iterator[None]:
 
 
 def start(job: Job, taken: Taken | None = None) -> Child:
-    """Start a job and return at once (the very first waits for the fork server to import torch).
+    """Start a job and return its `Child` at once; the first job waits until torch is imported.
 
     Args:
-        job: what to do.
-        taken: the places of its processes; None: whatever the system gives them.
+        job: the job.
+        taken: the places of its processes; None: the operating system decides.
     """
     taken = seats(job.processes) if taken is None else taken
     for attempt in range(ATTEMPTS):
-        time.sleep(0.1 * attempt)  # one that is dying still answers, or cannot be waited for yet
+        time.sleep(0.1 * attempt)  # because a server that is dying may still answer
         start_server()
         try:
             return Child(job, taken)
         except (EOFError, ConnectionError, FileNotFoundError) as error:
             lost = error
     raise LostServer(
-        f"the process that starts the runs died {ATTEMPTS} times as it began: look for the "
+        f"the process that starts the runs died {ATTEMPTS} times at its start: look for the "
         "cause (`dmesg` reports a lack of memory), then rerun the same command"
     ) from lost
 
@@ -157,9 +157,9 @@ def run(
     grace_seconds: float = 30.0,
     log: Path | None = None,
 ) -> Ending:
-    """Do one job and wait for it; the arguments are those of `Job`.
+    """Run one job, wait for it, and return its ending; the arguments are those of `Job`.
 
-    Messages of a job that fails are delivered as far as they came.
+    `on_message` gets each message, also those of a job that fails later.
     """
     endings: list[Ending] = []
     job = Job(
@@ -191,19 +191,19 @@ def pool(
     on_end: Callable[[Job, Ending], None],
     stop: Callable[[], str | None] = lambda: None,
 ) -> signal.Signals | None:
-    """Do jobs, several at once, and return the signal that ended it early, if one did.
+    """Run jobs, several at the same time; return the signal that ended them early, or None.
 
     Args:
-        jobs: taken one by one, each when it has a place, so an iterator may claim work late. By
-            the number of their processes where that is not 1.
-        places: where they run; None: one after the other, wherever the system puts them.
+        jobs: jobs of one process, or iterators of jobs by their number of processes. A job is taken
+            when there is a place for it, so an iterator may claim work late.
+        places: the places where jobs run; None: one job at a time runs anywhere.
         on_start: called with a job and its places before it starts.
-        on_message: called with everything a job sends, in order.
-        on_end: called once for each job that was started, after its last message.
-        stop: asked again and again; once it names what stops the work, all that runs is asked to
-            save itself, and nothing more is taken.
+        on_message: called with a job and each message that it sends, in order.
+        on_end: called with each job that was started and its ending, after its last message.
+        stop: called again and again. When it returns a cause, running jobs are asked to save their
+            state and stop, and no further job starts.
 
-    An exception in a callback, or in the iterator, kills what runs and is passed on.
+    An exception in a callback or iterator kills the running jobs and is raised again.
     """
     places = places or Places([DevicePlace()])
     lanes = jobs if isinstance(jobs, Mapping) else {1: jobs}
@@ -226,7 +226,7 @@ def pool(
                     running.append(start(job, taken))
                 if not running:
                     return signals.first
-                _pause(running, signals)
+                _wait_for_event(running, signals)
                 for child in list(running):
                     if signals.impatient:
                         child.kill()
@@ -247,8 +247,9 @@ def _interrupt(running: list[Child], cause: str | None) -> None:
             child.interrupt(cause)
 
 
-def _pause(running: list[Child], signals: "_Signals") -> None:
-    # In this order: what dies in between is still waited for, or due.
+def _wait_for_event(running: list[Child], signals: "_Signals") -> None:
+    """Wait until a child sends a message or ends, a signal comes, or a child must be polled."""
+    # In this order, so that a child that dies in between is noticed.
     waitables = [signals.reader, *(w for child in running for w in child.waitables())]
     timeout = min(child.due() for child in running) - time.monotonic()
     wait(waitables, max(0.0, timeout))
@@ -256,7 +257,7 @@ def _pause(running: list[Child], signals: "_Signals") -> None:
 
 
 class _Signals:
-    """Notes what asks to stop while it is entered; in other threads than the main one, nothing."""
+    """Records signals that ask to stop, inside its `with` block; only in the main thread."""
 
     def __init__(self) -> None:
         self.first: signal.Signals | None = None
@@ -280,11 +281,11 @@ class _Signals:
 
     @property
     def impatient(self) -> bool:
-        """Whether somebody at a keyboard has asked twice."""
+        """Return whether Ctrl-C was pressed twice."""
         return self._interrupts > 1
 
     def drain(self) -> None:
-        """Empty the pipe that wakes the waiting parent."""
+        """Empty the pipe by which a signal wakes the waiting parent."""
         with suppress(BlockingIOError):
             os.read(self.reader, 4096)
 

@@ -1,10 +1,9 @@
-"""Gives the places of one machine to jobs: a GPU, some cores, or only the right to run. Pure.
+"""Gives places of one machine to jobs. A place is a GPU, some cores, or only the right to run.
 
-A job takes one place for each of its processes, all at once. Its width is the number of these. The
-widest waiting job goes first. If it does not fit, as many places as it needs are reserved for it:
-those of running jobs, the longest running first, then free ones. Narrower jobs may take other
-places only. So the wide job starts, at the latest, when the jobs on the reserved places have ended,
-however many narrow ones wait; it starts sooner if enough other places become free.
+A job takes one place for each of its processes, all at once; their number is its width. The widest
+waiting job starts first. If it does not fit, places are reserved for it: first those of running
+jobs, the longest running first, then free ones. Narrower jobs may take only other places. So the
+wide job starts at the latest when the jobs on its reserved places have ended.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,12 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlace:
-    """What one process may use. Without a GPU and cores, the operating system decides."""
+    """The GPU or the cores of one process. Without both, the operating system decides."""
 
     gpu: str | None = None
     """`CUDA_VISIBLE_DEVICES` for a process that has this GPU alone: a number or a UUID."""
     identity: str = ""
-    """UUID of the GPU, from its driver; "" if unknown."""
+    """UUID of the GPU; "" if unknown."""
     cores: tuple[int, ...] = ()
     """Numbers of the only cores on which the process may run; (): all."""
 
@@ -28,7 +27,7 @@ Taken = tuple[DevicePlace, ...]
 
 
 def words(taken: Sequence[DevicePlace]) -> str:
-    """Return a job's places for people, such as `GPUs 0, 1`; "" without GPUs and cores."""
+    """Return the places of a job as text, such as `GPUs 0, 1`; "" without GPUs and cores."""
     gpus = [place.gpu for place in taken if place.gpu is not None]
     if gpus:
         return f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)}"
@@ -37,18 +36,18 @@ def words(taken: Sequence[DevicePlace]) -> str:
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Return numbers as ranges, as the system does: `0-3, 8`."""
-    runs: list[list[int]] = []
+    """Return numbers as a text of ranges, such as `0-3, 8`."""
+    ranges: list[list[int]] = []
     for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1].append(number)
         else:
-            runs.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+            ranges.append([number])
+    return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in ranges)
 
 
 def place_facts(taken: Sequence[DevicePlace]) -> dict[str, str]:
-    """Return what a cell's environment file stores about a job's places: `gpus`, `cores`."""
+    """Return the entries `gpus` and `cores` of the environment file of a run, from its places."""
     stored = {}
     if any(place.gpu is not None for place in taken):
         stored["gpus"] = ", ".join(
@@ -68,11 +67,11 @@ def seats(number: int) -> Taken:
 
 
 def core_places(cores: Sequence[int], per_place: int) -> list[DevicePlace]:
-    """Return places of `per_place` neighbouring cores each; remaining cores belong to none.
+    """Return places with `per_place` neighbouring cores each; remaining cores are not used.
 
     Args:
-        cores: numbers of cores, neighbours next to each other.
-        per_place: cores of a place.
+        cores: numbers of cores; neighbours are next to each other.
+        per_place: number of cores of a place.
     """
     return [
         DevicePlace(cores=tuple(cores[first : first + per_place]))
@@ -87,9 +86,9 @@ class Places:
         """Start with all places free.
 
         Args:
-            places: all places. Several may name one GPU: jobs then share it, but one job gets each
-                GPU only once.
-            alone: whether only one job runs at a time, however many places there are.
+            places: all places. If several name one GPU, jobs share it, but a job gets each GPU
+                only once.
+            alone: whether only one job runs at a time.
         """
         if not places:
             raise ValueError("places must be at least 1: got 0")
@@ -101,22 +100,25 @@ class Places:
         self._reserved: frozenset[int] = frozenset()
         """Indices of the places that are reserved for the widest waiting job."""
         self._reserved_width = 0
-        """Width of that job; 0: nothing is reserved."""
+        """Width of that job; 0: no place is reserved."""
 
     @property
     def most(self) -> int:
-        """The width of the widest job that fits when all places are free."""
+        """Return the width of the widest job that fits when all places are free."""
         return len(self._distinct(range(len(self.all))))
 
     def check(self, width: int) -> None:
-        """Refuse a job that never fits. Raises ValueError."""
+        """Raise ValueError if a job of this width never fits."""
         if width < 1:
             raise ValueError(f"processes must be at least 1: got {width}")
         if width > self.most:
-            raise ValueError(f"processes: got {width}; this machine has places for {self.most}")
+            raise ValueError(
+                f"processes: got {width}; wanted at most {self.most}, because this machine has no "
+                "places for more"
+            )
 
     def next(self, waiting: Collection[int]) -> int | None:
-        """Return the width of the job that may start now; None: no waiting job may.
+        """Return the width of the job that may start now; None: none of the waiting jobs may.
 
         Args:
             waiting: widths of the waiting jobs, each at most `most`.
@@ -138,7 +140,7 @@ class Places:
         """Take `width` places for a job; `next` must have just returned this width."""
         indices = tuple(self._distinct(self._unreserved())[:width])
         if len(indices) < width:
-            raise ValueError(f"wanted {width} places, but only {len(indices)} are free")
+            raise ValueError(f"a job needs {width} places, but only {len(indices)} are free")
         self._free = [index for index in self._free if index not in indices]
         self._running.append(indices)
         places = tuple(self.all[index] for index in indices)
@@ -155,7 +157,7 @@ class Places:
         return [index for index in self._free if index not in self._reserved]
 
     def _distinct(self, indices: Iterable[int]) -> list[int]:
-        """Return the first of these places for each GPU, and all places without a GPU."""
+        """Return the first of the places for each GPU, and all places without a GPU."""
         firsts: dict[object, int] = {}
         for index in indices:
             gpu = self.all[index].gpu

@@ -1,4 +1,4 @@
-"""The parent's side of a running job: its processes, their pipes, limits and end."""
+"""The parent's view of a running job: its processes, their pipes, their limits and their end."""
 
 import multiprocessing
 import os
@@ -34,12 +34,12 @@ _FAULTS = frozenset(
         signal.SIGSYS, signal.SIGPIPE, signal.SIGXCPU, signal.SIGXFSZ,
     }
 )  # fmt: skip
-"""Signals that a process causes by its own fault; any other signal was sent from outside."""
+"""Signals that faults of a process cause; any other signal was sent from outside."""
 _HEAD_START_S = 0.3
-"""Seconds by which a death is dated back: the errors of other ranks, whose connections to the dead
-rank broke, are noticed before it."""
+"""A death is dated back by so many seconds, because the parent notices it after the errors of other
+ranks, which lost their connection to the dead rank."""
 _HELD_S = 1.0
-"""Seconds that a pipe may stay open after its process died, held by a process outside its group."""
+"""Seconds that a pipe may stay open after its process died, because another process has it open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,45 +47,45 @@ class Job:
     """One piece of work and its limits."""
 
     function: Work
-    """Importable by name: `f(argument, send)`."""
+    """The function `f(argument, send)`; a child must be able to import it by its name."""
     argument: Any
-    """Pickled."""
+    """Its argument, which is pickled."""
     name: str = ""
-    """For the caller's use."""
+    """A name for the caller."""
     seconds: float | None = None
-    """Wall clock from the start of the process."""
+    """The job is stopped after so many seconds since its process started; None: no limit."""
     silent_s: float | None = None
-    """Seconds without a message after which the work counts as hanging. Work of several parts sends
-    a message as each begins, so a part that hangs is stopped before the time of all has passed."""
+    """The job is stopped after so many seconds without a message; None: no limit. Work with several
+    parts sends a message at the start of each, so a part that hangs is stopped early."""
     memory_bytes: int | None = None
-    """Address space beyond what imports have mapped. For the CPU only: CUDA maps far more."""
+    """Limit of the address space beyond that of imports; for the CPU only (CUDA maps far more)."""
     threads: int | None = None
     """Threads of torch, OpenMP and the BLAS; None: their defaults."""
     processes: int = 1
     """If more than one, each gets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT."""
     statuses: Mapping[str, Status] = field(default_factory=lambda: dict(STATUSES))
-    """What an exception means, by name of its class or a base class."""
+    """The status that an exception gives, by the name of its class or a base class."""
     grace_seconds: float = 30.0
-    """From SIGTERM to SIGKILL, after a time-out or an interruption."""
+    """Seconds from SIGTERM to SIGKILL, after a time-out or an interruption."""
     log: Path | None = None
-    """File for the child's output and traceback, bounded; None: where the parent's goes."""
+    """File of limited size for output and traceback of the child; None: the parent's output."""
 
 
 class _Rank:
-    """One process of a job, and what the parent knows about it; times are monotonic seconds."""
+    """One process of a job, as the parent knows it; times are monotonic seconds."""
 
     def __init__(self, job: Job, rank: int, place: DevicePlace, extra: Mapping[str, str]) -> None:
         self.rank = rank
         self.ending: Ending | None = None
-        """How its work ended, by its last message; None: it has not sent that."""
+        """How the work ended, as the last message said; None: no last message came."""
         self.ended_at: float | None = None
         self.failed_at: float | None = None
-        """When it failed, if it did before the parent stopped the job."""
+        """When it failed, if it failed before the parent stopped the job."""
         self.died_at: float | None = None
         self.noticed = False
-        """Whether the last `Child.poll` has seen that it is dead."""
+        """Whether the last `Child.poll` noticed that the process is dead."""
         self.open = True
-        """Whether its pipe is open."""
+        """Whether the pipe is open."""
         self.mark = uuid4().hex
         reader, writer = CONTEXT.Pipe(duplex=False)
         setting = ProcessSettings(
@@ -109,9 +109,9 @@ class _Rank:
         finally:
             writer.close()
         if self.process.pid is None:
-            raise RuntimeError("the fork server sent no process number")
+            raise RuntimeError("a child process was started, but its process number is unknown")
         self.pid = self.process.pid
-        """Also the number of its process group."""
+        """The process number, and also the number of the process group."""
 
     def receive(self, at_most: int) -> list[object]:
         """Return at most `at_most` messages that have arrived, without waiting."""
@@ -121,10 +121,9 @@ class _Rank:
                 is_last, content = self.connection.recv()
             except (EOFError, OSError):
                 self.open = False
-            except Exception as error:  # noqa: BLE001 - whatever unpickling may raise
-                self.ending = Ending(
-                    Status.crashed, shorten(f"sent an unreadable message: {text_of(error)}")
-                )
+            except Exception as error:  # noqa: BLE001 - unpickling may raise any error
+                reason = f"the process sent a message that lra cannot read: {text_of(error)}"
+                self.ending = Ending(Status.crashed, shorten(reason))
                 self.ended_at = time.monotonic()
                 self.kill()
             else:
@@ -136,16 +135,16 @@ class _Rank:
 
     @property
     def dead(self) -> bool:
-        """Whether the process has ended.
+        """Return whether the process has ended.
 
-        Exit code 255 is also returned if the fork server died first; then a closed pipe tells.
+        If the fork server died first, the exit code is always 255; then a closed pipe decides.
         """
         code = self.process.exitcode
         return code is not None and (code != 255 or not self.open)
 
     @property
     def half_dead(self) -> bool:
-        """Whether the process has ended, but one that it started still holds its pipe."""
+        """Return whether the process has ended, but one that it started has its pipe open."""
         return self.open and self.dead
 
     def terminate(self) -> None:
@@ -182,21 +181,21 @@ class Child:
     def __init__(self, job: Job, taken: Taken) -> None:
         if len(taken) != job.processes:
             raise ValueError(
-                f"{job.processes} processes need as many places of processor cores: got "
+                f"a job of {job.processes} processes needs {job.processes} places, but got "
                 f"{len(taken)}"
             )
         self.job, self.taken = job, taken
         self._victims = oom_kills()
         self.ending: Ending | None = None
         self._cause: str | None = None
-        """Why the parent has stopped the job; None: it has not."""
+        """Why the parent has stopped the job; None: it has not stopped it."""
         self._kill_at: float | None = None
-        """When processes that still run are killed, by the monotonic clock; None: not planned."""
+        """Monotonic time at which processes that still run are killed; None: not planned."""
         self._log = None if job.log is None else Log(job.log)
         self._ranks: list[_Rank] = []
         try:
-            devices = _devices(taken)
-            for rank, extra in enumerate(_meeting(job.processes)):
+            devices = _gpu_variables(taken)
+            for rank, extra in enumerate(_rank_variables(job.processes)):
                 self._ranks.append(_Rank(job, rank, taken[rank], {**devices, **extra}))
         except BaseException:
             self.kill()
@@ -204,7 +203,7 @@ class Child:
         self._begun = self._heard = time.monotonic()
 
     def waitables(self) -> list[Any]:
-        """Return what `multiprocessing.connection.wait` can wait for."""
+        """Return the objects for which `multiprocessing.connection.wait` can wait."""
         sources: list[Any] = []
         for rank in self._ranks:
             if rank.open:
@@ -218,9 +217,9 @@ class Child:
         now = time.monotonic()
         times = [now + (0.02 if any(rank.half_dead for rank in self._ranks) else 60.0)]
         if any(rank.dead and not rank.noticed for rank in self._ranks):
-            times.append(now)  # it died after the last `poll`, and no waitable will tell
+            times.append(now)  # it died after the last `poll`, so no waitable becomes ready
         limit = self._deadline() if self._kill_at is None else self._kill_at
-        if limit is not None:  # once the job is stopped, its past deadline would cause a busy loop
+        if limit is not None:  # not the past deadline of a stopped job, which would loop
             times.append(limit)
         if self._log is not None:
             times.append(now + self._log.wait_s)
@@ -231,21 +230,21 @@ class Child:
         return min(times)
 
     def poll(self) -> list[object]:
-        """Return new messages, enforce the limits, and set `ending` once every process is gone."""
+        """Return new messages, enforce limits, and set `ending` when all processes have ended."""
         now = time.monotonic()
         if self.ending is not None:
             return []
         messages: list[object] = []
         for rank in self._ranks:
             was_dead = rank.noticed = rank.dead
-            # At most 1,000 messages, so that a job that sends many cannot keep us from the clock.
+            # At most 1,000 messages, so that a job with many does not delay the check of limits.
             received = rank.receive(at_most=sys.maxsize if was_dead else 1000)
             messages.extend(received)
             failed = was_dead if rank.ending is None else rank.ending != Ending(Status.ok)
             if failed and self._cause is None:
                 rank.failed_at = rank.failed_at or rank.ended_at or now - _HEAD_START_S
             if was_dead and rank.open:
-                rank.kill()  # the processes that it left behind, which also closes the pipe
+                rank.kill()  # kills processes that it started, which closes the pipe
                 rank.died_at = rank.died_at or now
                 rank.open = now < rank.died_at + _HELD_S
         self._heard = now if messages else self._heard
@@ -277,7 +276,7 @@ class Child:
         self.ending = Ending(Status.skipped, "killed by the parent", interrupted=True)
 
     def _deadline(self) -> float | None:
-        """Return when the work will have run, or been silent, for too long; None: no limit."""
+        """Return the time at which the job exceeds its time limit or silence limit, or None."""
         limits = (self._begun, self.job.seconds), (self._heard, self.job.silent_s)
         return min((since + limit for since, limit in limits if limit is not None), default=None)
 
@@ -289,7 +288,7 @@ class Child:
             rank.terminate()
 
     def _enforce(self, now: float) -> None:
-        """Stop the job at its limits or after a failure, and kill what is due."""
+        """Stop the job at its limits or after a failure, and kill processes when it is time."""
         ended = all(rank.ending for rank in self._ranks)
         if self._cause is None and not ended:
             failures = [rank.failed_at for rank in self._ranks if rank.failed_at is not None]
@@ -307,18 +306,18 @@ class Child:
             self._kill_at = now + 1.0
 
     def _conclude(self) -> Ending:
-        """Return how the job ended, once every process has: the first failure decides."""
+        """Return how the job ended, after all processes have ended; the first failure decides."""
         if self._cause == "timeout":
-            return Ending(Status.timeout, f"took longer than {self.job.seconds:g} s")
+            return Ending(Status.timeout, f"the run took longer than {self.job.seconds:g} s")
         if self._cause is not None and self._cause != "failure":
-            # A rank that storage kept from saving its state says why.
+            # If a rank could not save its state because of storage, its reason is reported.
             refused = [rank.ending for rank in self._ranks if rank.ending and rank.ending.storage]
             return (refused or [Ending(Status.skipped, self._cause, interrupted=True)])[0]
-        wrong = [rank for rank in self._ranks if rank.ending != Ending(Status.ok)]
-        if not wrong:
+        unsuccessful = [rank for rank in self._ranks if rank.ending != Ending(Status.ok)]
+        if not unsuccessful:
             return Ending(Status.ok)
-        # A rank without `failed_at` was stopped by us, or has died just now.
-        failed = [rank for rank in wrong if rank.failed_at is not None] or wrong
+        # The parent stopped a rank without `failed_at`, or it died just now.
+        failed = [rank for rank in unsuccessful if rank.failed_at is not None] or unsuccessful
         first = min(failed, key=lambda rank: rank.failed_at or 0.0)
         ending = first.ending or _judge_death(
             first.process.exitcode,
@@ -328,22 +327,22 @@ class Child:
         )
         if len(self._ranks) > 1:
             ending = ending._replace(
-                reason=f"rank {first.rank} of {len(self._ranks)}: {ending.reason}"
+                reason=f"process {first.rank} of {len(self._ranks)}: {ending.reason}"
             )
         return ending
 
 
-def _devices(taken: Taken) -> dict[str, str]:
-    """Return the environment variables that show processes their GPUs.
+def _gpu_variables(taken: Taken) -> dict[str, str]:
+    """Return the environment variables that limit processes to their GPUs.
 
-    Each rank is shown the GPUs of all ranks, and uses the one at LOCAL_RANK, as under torchrun:
-    libraries that copy from GPU to GPU need access to both.
+    Each rank can access the GPUs of all ranks, and uses number LOCAL_RANK, as with torchrun,
+    because libraries that copy from GPU to GPU need access to both.
     """
     gpus = [place.gpu for place in taken if place.gpu is not None]
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
 
 
-def _meeting(processes: int) -> list[dict[str, str]]:
+def _rank_variables(processes: int) -> list[dict[str, str]]:
     """Return, for each rank, the environment variables by which the ranks find each other."""
     if processes == 1:
         return [{}]
@@ -373,16 +372,16 @@ def oom_kills() -> int:
 
 
 def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) -> Ending:
-    """Return how a process ended that sent no last message.
+    """Return the ending of a process that sent no last message.
 
     Args:
-        code: its exit code; negative: the signal that killed it.
-        job: its job.
-        log: its output, whose last line may name the cause.
+        code: exit code of the process; if negative, the number of the signal that killed it.
+        job: the job of the process.
+        log: output of the process; the last line may name the cause.
         starved: whether the kernel killed processes for lack of memory during the job.
     """
     lines = [] if log is None else log.last_words().splitlines()
-    detail = f"; last line of {job.log}: {lines[-1]}" if lines else ""
+    detail = f"; the last line of {job.log} is: {lines[-1]}" if lines else ""
     if (fault := fault_of(RuntimeError(detail))) is not None:
         return Ending(
             Status.skipped,
@@ -392,10 +391,10 @@ def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) 
             may_pass=fault.may_pass,
         )
     if job.memory_bytes is not None and MEMORY_WORDS.search(detail):
-        limit = f"limit {job.memory_bytes:,} bytes"
+        limit = f"with a limit of {job.memory_bytes:,} bytes"
         return Ending(
             Status.out_of_memory,
-            shorten(f"a library stopped the process for lack of memory{detail} ({limit})"),
+            shorten(f"a library ended the process for lack of memory, {limit}{detail}"),
         )
     if code is None or code >= 0:
         return Ending(
@@ -408,9 +407,10 @@ def _judge_death(code: int | None, job: Job, log: Log | None, *, starved: bool) 
         name = f"signal {-code}"
     if name == "SIGKILL" and starved:
         detail = (
-            "; the kernel's out-of-memory killer was active at that time (see dmesg): set a "
-            "memory limit, or do fewer runs at the same time"
+            "; the kernel killed processes for lack of memory at that time (see dmesg): set a "
+            "memory limit, or start fewer runs at the same time"
         )
     elif -code not in _FAULTS:
-        return Ending(Status.skipped, f"stopped by {name} from outside", interrupted=True)
+        reason = f"another program stopped the process by {name}"
+        return Ending(Status.skipped, reason, interrupted=True)
     return Ending(Status.crashed, legible(f"the process was killed by {name}{detail}"))

@@ -1,8 +1,8 @@
-"""Progress messages of a running cell: its phase, how far it is, and events. Torch-free.
+"""Progress messages of a run: its phase, how far it is, and events. Torch-free.
 
-The work calls `phase`, `so_far` and `report_progress` anywhere, as it would call a logger. The
-process that runs it receives the messages by `listen`. Without a listener, and between two
-messages, a call only reads the clock. Messages are not stored, and no result depends on them.
+A run calls `phase`, `so_far` and `report_progress` anywhere, like a logger. Its process receives
+the messages by `listen`. Without a listener, and between two messages, a call only reads the clock.
+Messages are not stored, and no result depends on them.
 """
 
 import logging
@@ -15,24 +15,24 @@ from typing import TextIO
 EVERY_S = 0.1
 """Seconds between two messages of one phase."""
 MEASURING_S = 1.0
-"""The same while time is measured, because showing a message takes processor time."""
+"""Seconds between two messages while time is measured, because messages take processor time."""
 OURS = "lra"
-"""The logger whose records are passed to the listener as events."""
+"""Name of the logger; the listener gets its records as events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a cell stands; never stored."""
+    """How far a run is; never stored."""
 
     phase: str = ""
     """The current phase, such as `evaluating test`; "" for the steps of a training."""
     unit: str = ""
-    """What is counted: step, sample, example; "" if nothing is."""
+    """What is counted, for example step, sample or example; "" for nothing."""
     done: int = 0
     total: int = 0
-    """0: unknown."""
+    """How many units there are; 0: unknown."""
     left_s: float | None = None
-    """Estimated seconds until `total` is reached, from the speed in this process; None: unknown."""
+    """Estimated seconds until `total` is reached, at the speed of this process; None: unknown."""
     loss: float | None = None
     """Loss of the last step, in nats."""
     learning_rate: float | None = None
@@ -48,25 +48,25 @@ class TrainingStep:
     """Numbers of a training at its last step; None: unknown."""
 
     gradient_norm: float | None = None
-    """Euclidean, of all gradients as `optim.clip` finds them."""
+    """Euclidean norm of all gradients before `optim.clip`."""
     examples_per_s: float | None = None
     tokens_per_s: float | None = None
     """Tokens that the model reads, padding included."""
     step_time_s: float | None = None
     data_wait_share: float | None = None
-    """Fraction of the time of the steps so far that was spent waiting for data."""
+    """Fraction of the time of all steps so far that was spent waiting for data."""
     process_bytes: int | None = None
     """Resident memory of this process."""
     gpu_bytes: int | None = None
-    """Allocated by tensors on the GPU."""
+    """Memory of tensors on the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened once and that a person may want to know, as in a logger's record."""
+    """A single event that a person may want to know, as in the record of a logger."""
 
     level: int
-    """As in `logging`: DEBUG for those who ask for everything."""
+    """Level as in `logging`."""
     text: str
 
 
@@ -89,7 +89,7 @@ _current = _Current()
 
 
 def ready(every_s: float = EVERY_S) -> bool:
-    """Tell whether there is a listener, and the last message was `every_s` seconds ago."""
+    """Return whether there is a listener whose last message is at least `every_s` seconds old."""
     return _current.listener is not None and time.monotonic() - _current.last_at >= every_s
 
 
@@ -103,7 +103,7 @@ def report_progress(message: Progress) -> None:
 
 
 def phase(name: str) -> None:
-    """Say that a phase begins."""
+    """Report that a phase begins."""
     report_progress(Progress(phase=name))
 
 
@@ -119,46 +119,46 @@ def so_far(name: str, done: int, total: int, unit: str, every_s: float = EVERY_S
     """
     if _current.listener is None:
         return
-    now, here = time.monotonic(), (*_current.prefixes, name)
-    if here != _current.phase or done < _current.phase_done:
-        _current.phase, _current.phase_at, _current.phase_done = here, now, done
+    now, full_name = time.monotonic(), (*_current.prefixes, name)
+    if full_name != _current.phase or done < _current.phase_done:
+        _current.phase, _current.phase_at, _current.phase_done = full_name, now, done
     elif now - _current.last_at < every_s:
         return
-    since = done - _current.phase_done  # units that were done since the first call
-    left = (now - _current.phase_at) * (total - done) / since if since and total >= done else None
-    report_progress(Progress(phase=name, unit=unit, done=done, total=total, left_s=left))
+    units, spent_s = done - _current.phase_done, now - _current.phase_at  # since the first call
+    left_s = spent_s * (total - done) / units if units and total >= done else None
+    report_progress(Progress(phase=name, unit=unit, done=done, total=total, left_s=left_s))
 
 
 @contextmanager
 def phase_prefix(name: str) -> Iterator[None]:
-    """Put `name` before the phases in the block, as in `reference sdpa: warming up`."""
-    before = _current.prefixes
-    _current.prefixes = (*before, name)
+    """Put `name` before the phases in the `with` block, as in `reference sdpa: warming up`."""
+    outer = _current.prefixes
+    _current.prefixes = (*outer, name)
     try:
         yield
     finally:
-        _current.prefixes = before
+        _current.prefixes = outer
 
 
 @contextmanager
 def listen(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
-    """Pass progress messages in the block to `listener`, and our logger's records as events.
+    """Pass progress messages and records of the logger in the `with` block to `listener`.
 
     Args:
-        listener: is called with each message at once.
-        log: a file to which records from INFO on are also written; None: no file.
+        listener: function that is called with each message at once.
+        log: file to which records of level INFO and above are also written; None: no file.
     """
     handlers = [_ToListener(listener), *([] if log is None else [_log_handler(log)])]
     logger = logging.getLogger(OURS)
     level = logger.level
-    before, _current.listener = _current.listener, listener
+    outer, _current.listener = _current.listener, listener
     logger.setLevel(logging.DEBUG)
     for handler in handlers:
         logger.addHandler(handler)
     try:
         yield
     finally:
-        _current.listener = before
+        _current.listener = outer
         logger.setLevel(level)
         for handler in handlers:
             logger.removeHandler(handler)

@@ -1,7 +1,7 @@
 """The folder for temporary files, which somebody may clean while a sweep runs. Torch-free.
 
-`multiprocessing` keeps the socket of its fork server in a folder there. It is one of ours, held by
-a lock as those of the cache are: what nobody holds was left by a process that was killed.
+`multiprocessing` stores the socket of its fork server in a subfolder. lra makes this subfolder and
+locks it; a subfolder without a lock was left by a process that was killed.
 """
 
 import errno
@@ -20,14 +20,14 @@ from lra.runners.storage.atomic import INTACT, Unwritable
 from lra.tasks.data.leftovers import hold, remove_left
 
 PREFIX = ".lra-"
-"""Short: the path of a socket has a hundred bytes at most."""
+"""Prefix of the names of these folders; short, as a socket's path has at most 100 bytes."""
 
 
 def base_folder() -> Path:
-    """Return the folder for temporary files; create it where it is missing.
+    """Return the folder for temporary files; create it if it is missing.
 
     Raises:
-        Unwritable: it cannot be made, or none of those that Python knows can be written.
+        Unwritable: it cannot be created, or Python finds no folder that it can write to.
     """
     try:
         folder = Path(tempfile.gettempdir())
@@ -45,7 +45,7 @@ def base_folder() -> Path:
 
 
 def unwritable(folder: Path, error: OSError) -> Unwritable:
-    """Return the error that names the folder for temporary files and the way out."""
+    """Return the error which says that this folder for temporary files cannot be written."""
     remedy = way_out(error)
     return Unwritable(
         error.errno,
@@ -55,33 +55,33 @@ def unwritable(folder: Path, error: OSError) -> Unwritable:
 
 
 def process_folder() -> Path:
-    """Return the folder of this process there; create it where it is missing.
+    """Return the subfolder of this process for temporary files; create it if it is missing.
 
     Raises:
-        Unwritable: it cannot be made.
+        Unwritable: it cannot be created.
     """
     process: Any = multiprocessing.current_process()
-    there = process._config.get("tempdir")
-    if there is not None and Path(there).is_dir():
-        return Path(there)
+    known = process._config.get("tempdir")
+    if known is not None and Path(known).is_dir():
+        return Path(known)
     parent = base_folder()
-    _remove_left(parent)
-    held = None
-    while held is None:  # else somebody took it for a leftover before it was held
+    _remove_leftovers(parent)
+    lock = None
+    while lock is None:  # another process may remove the folder before it is locked
         folder = parent / f"{PREFIX}{uuid4().hex[:8]}"
         try:
             folder.mkdir(mode=0o700)
-            held = hold(folder, os.O_RDONLY | os.O_CLOEXEC)
+            lock = hold(folder, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise unwritable(parent, error) from error
     process._config["tempdir"] = str(folder)
-    # At its end, as multiprocessing removes what it makes itself; a fork leaves it to its parent.
+    # The process removes it at its end, as multiprocessing does; a forked process does not.
     Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-100)
     return folder
 
 
-def _remove_left(parent: Path) -> None:
-    for left in parent.glob(f"{PREFIX}*"):
+def _remove_leftovers(parent: Path) -> None:
+    for leftover in parent.glob(f"{PREFIX}*"):
         with suppress(OSError):
-            if left.stat().st_uid == os.getuid() and not left.is_symlink():
-                remove_left(left)
+            if leftover.stat().st_uid == os.getuid() and not leftover.is_symlink():
+                remove_left(leftover)

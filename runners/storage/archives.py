@@ -1,4 +1,4 @@
-"""Archives of arrays: per-example outcomes, and whether a checkpoint is whole. Torch-free."""
+"""Archives of arrays: per-example outcomes, and checks of checkpoints. Torch-free."""
 
 import io
 import struct
@@ -15,10 +15,10 @@ from lra.runners.storage.formats import DamagedFile, read_bytes, unreadable
 
 
 def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
-    """Return an npz file: hits as packed bits or shares, nll as float32.
+    """Return the content of an npz file: hits as packed bits or fractions, nll as float32.
 
     Raises:
-        ValueError: Out of order, or of unlike lengths.
+        ValueError: Arrays are not in ascending order of index, or their lengths differ.
     """
     import numpy as np
 
@@ -29,15 +29,17 @@ def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
         nll = np.asarray(outcome.nll, dtype=np.float32)
         if f"{outcome.split}.index" in arrays:
             raise ValueError(
-                f"outcomes of split {outcome.split!r} are passed twice: pass them once"
+                f"outcomes of split {outcome.split!r} were passed twice; pass them once"
             )
         if not index.shape == hit.shape == nll.shape or index.ndim != 1:
             raise ValueError(
-                f"outcomes of split {outcome.split!r} must be three vectors of one length: got "
-                f"index {index.shape}, hit {hit.shape}, nll {nll.shape}"
+                f"outcomes of split {outcome.split!r} must be three vectors of equal length: got "
+                f"index of shape {index.shape}, hit {hit.shape}, nll {nll.shape}"
             )
         if (np.diff(index) <= 0).any():
-            raise ValueError(f"outcomes of split {outcome.split!r} must come in ascending index")
+            raise ValueError(
+                f"outcomes of split {outcome.split!r} must be in ascending order of index"
+            )
         arrays[f"{outcome.split}.index"] = index
         if hit.dtype == bool:
             arrays[f"{outcome.split}.hit"] = np.packbits(hit)
@@ -50,17 +52,17 @@ def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
 
 
 def unpack_outcomes(path: Path) -> list[Outcomes]:
-    """Return what `pack_outcomes` put into a file, by split name. Raises `BadStore`."""
+    """Return the outcomes in a file of `pack_outcomes`, by split name. Raises `BadStore`."""
     import numpy as np
 
     data = read_bytes(path)
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            return list(_unpacked(archive))
+            return list(_unpack(archive))
     except TORN as error:
         raise DamagedFile(
-            f"{path}: this file is incomplete or belongs to another run ({error}); move it and "
-            "its rows file away, then rerun the sweep"
+            f"{path}: this file is incomplete or of another kind ({error}); move it and the rows "
+            "file next to it away, then rerun the sweep"
         ) from error
 
 
@@ -68,10 +70,11 @@ TORN = (
     zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, AttributeError, EOFError,
     OSError, RuntimeError, MemoryError, ArithmeticError, SyntaxError, struct.error,
 )  # fmt: skip
-"""What numpy and zipfile raise for bytes that are no archive of theirs."""
+"""Errors of numpy and zipfile for a file that is no valid archive."""
 
 
-def _unpacked(arrays: Any) -> Iterator[Outcomes]:
+def _unpack(arrays: Any) -> Iterator[Outcomes]:
+    """Yield the outcomes of each split in an opened npz file. Raises ValueError if invalid."""
     import numpy as np
 
     for split in sorted(name.removesuffix(".index") for name in arrays if ".index" in name):
@@ -81,16 +84,18 @@ def _unpacked(arrays: Any) -> Iterator[Outcomes]:
         else:
             hit = np.unpackbits(arrays[f"{split}.hit"], count=len(index)).astype(bool)
         if not index.shape == hit.shape == nll.shape or index.ndim != 1:
-            raise ValueError(f"outcomes of split {split!r} are not three vectors of one length")
+            raise ValueError(f"outcomes of split {split!r} are not three vectors of equal length")
         if index.dtype != np.int64 or nll.dtype != np.float32 or (np.diff(index) <= 0).any():
-            raise ValueError(f"outcomes of split {split!r} are not ascending int64 with float32")
+            raise ValueError(
+                f"outcomes of split {split!r} need an ascending int64 index and a float32 nll"
+            )
         yield Outcomes(split=split, index=index, hit=hit, nll=nll)
 
 
 def check_archive(path: Path) -> None:
     """Compare the parts of a checkpoint with their checksums. Raises `BadStore`.
 
-    `torch.load` does not do it. Torch is not needed.
+    `torch.load` does not check them. This function does not import torch.
     """
     try:
         if not is_file(path):
@@ -104,12 +109,12 @@ def check_parts(archive: Path | BinaryIO, path: Path) -> None:
     """Compare the parts of an archive with their checksums.
 
     Args:
-        archive: the file, or where it is, opened.
-        path: what it is called.
+        archive: the path of the file, or the opened file.
+        path: the path for messages.
 
     Raises:
-        DamagedFile: it is none, or a part was changed.
-        OSError: the system could not read it.
+        DamagedFile: the file is no archive, or a part has changed.
+        OSError: the system could not read the file.
     """
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -118,7 +123,7 @@ def check_parts(archive: Path | BinaryIO, path: Path) -> None:
         if is_fault(error):
             raise
         raise DamagedFile(
-            f"{path}: this file is incomplete or belongs to another run ({error}); move it away"
+            f"{path}: this file is incomplete or of another kind ({error}); move it away"
         ) from error
     if part is not None:
-        raise DamagedFile(f"{path}: the checksum of {part} does not match; move it away")
+        raise DamagedFile(f"{path}: {part} in this file has a wrong checksum; move the file away")

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: temporary name, flush to disk, rename. Torch-free."""
+"""Writes files so that they are whole or absent: temporary name, flush, rename. Torch-free."""
 
 import errno
 import logging
@@ -27,30 +27,30 @@ from lra.runners.storage import writers
 from lra.tasks.data.full_disk import causes
 
 STALE_S = 300.0
-"""Seconds: a temporary file or claim untouched for longer was left by a process that died."""
+"""A temporary file or claim that nobody touched for so many seconds was left by a dead process."""
 
 STORAGE_WORDS = re.compile(
     "|".join(re.escape(os.strerror(number)) for number in STORAGE_ALONE)
     + "|PytorchStreamWriter failed|No usable temporary directory"
 )
-"""Words of storage errors that come without an OSError: from libraries such as PyTorch, and from
-Python if it finds no folder for temporary files."""
+"""Texts of storage errors that are no OSError: those of libraries such as PyTorch, and of Python if
+it finds no folder for temporary files."""
 _KERNEL_PATH = re.compile(r"/(proc|sys|dev(?!/shm/))/")
 _NO_STORAGE = (ConnectionError, ProcessLookupError, ChildProcessError, InterruptedError)
 _NO_READERS = frozenset({
     "socket", "ssl", "http", "urllib", "urllib3", "asyncio", "selectors", "subprocess",
     "multiprocessing", "threading", "signal",
 })  # fmt: skip
-"""Modules whose errors without a path come from networks and processes, not from storage."""
+"""Errors without a path in these modules come from networks and processes, not from storage."""
 
-INTACT = "Results written before are intact. Rerun the same command to resume"
+INTACT = "Earlier results are intact. Rerun the same command to resume"
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 
 class StorageRefused(OSError):
-    """Storage cannot be used now; the message names the path and the way out."""
+    """Raised if storage cannot be used now; the message names the path and what to do."""
 
     def __str__(self) -> str:
         """Return the message."""
@@ -58,78 +58,77 @@ class StorageRefused(OSError):
 
 
 class Unwritable(StorageRefused):
-    """A folder cannot be written; the message names it, the space left and the way out."""
+    """Raised if a path cannot be written; the message names it, the free space and what to do."""
 
 
 def unwritable(path: Path, error: OSError) -> Unwritable:
-    """Return the error that names the path, the space left and the way out."""
+    """Return the error that names the path, the free space and what to do."""
     if isinstance(error, Unwritable):
         return error
     remedy = way_out(error)
     return Unwritable(
         error.errno,
-        f"cannot write {path}: {error.strerror or error}{_free_space(path)}; "
+        f"cannot write {path}: {error.strerror or error}{_describe_space(path)}; "
         f"{remedy}{remedy and ', or '}choose another results folder. {INTACT}",
     )
 
 
 class StorageFault(NamedTuple):
-    """What a message says about an error that storage caused."""
+    """An error that storage caused."""
 
     words: str
-    """The message: path, reason and way out."""
+    """The message: path, reason and what to do."""
     may_pass: bool
-    """Whether the problem may end by itself."""
+    """Whether the problem may disappear by itself."""
 
 
 def fault_of(error: BaseException) -> StorageFault | None:
-    """Return what to say if storage caused `error`, or an error that it wraps; None if not.
+    """Return the fault if storage caused `error` or an error that it wraps; None otherwise.
 
-    Any system error at a path counts, whatever its number: the work itself is right, and succeeds
-    once the storage is repaired.
+    Every system error at a path counts, because the same run succeeds after storage is repaired.
     """
     for cause in causes(error):
         if isinstance(cause, StorageRefused):
             return StorageFault(str(cause), may_pass(cause))
-        fault = _storage_fault(cause)
+        fault = _classify_error(cause)
         if fault is not None:
             return fault
     return None
 
 
-def _storage_fault(error: BaseException) -> StorageFault | None:
-    """Return what to say if storage caused exactly this error; None if not."""
+def _classify_error(error: BaseException) -> StorageFault | None:
+    """Return the fault if storage caused exactly this error; None otherwise."""
     name = getattr(error, "filename", None)
     path = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
     text = legible(text_of(error))
-    if isinstance(error, OSError) and is_fault(error) and _of_storage(error, path):
+    if isinstance(error, OSError) and is_fault(error) and _is_storage_error(error, path):
         passing, remedy = may_pass(error), way_out(error)
-    elif said := STORAGE_WORDS.search(text):
-        number = next((n for n in STORAGE_ALONE if os.strerror(n) == said[0]), errno.ENOSPC)
-        like = OSError(number, said[0])
-        passing, remedy = may_pass(like), way_out(like)
+    elif match := STORAGE_WORDS.search(text):
+        number = next((n for n in STORAGE_ALONE if os.strerror(n) == match[0]), errno.ENOSPC)
+        equivalent = OSError(number, match[0])
+        passing, remedy = may_pass(equivalent), way_out(equivalent)
     else:
         return None
-    free = "" if path is None else _free_space(Path(path))
+    free = "" if path is None else _describe_space(Path(path))
     return StorageFault(f"{type(error).__name__}: {text}{free}; {remedy}. {INTACT}", passing)
 
 
-def _of_storage(error: OSError, path: str | None) -> bool:
-    """Tell whether storage caused a system error: it names a path, or a file was being read."""
+def _is_storage_error(error: OSError, path: str | None) -> bool:
+    """Return whether storage caused a system error: it names a path, or a file was being read."""
     if path is not None:
         return not _KERNEL_PATH.match(path)
     if error.errno in STORAGE_ALONE:
         return True
     if error.errno in RIGHTS or error.errno == errno.ENOMEM or isinstance(error, _NO_STORAGE):
         return False  # missing rights or memory, a network, or a signal
-    # An error without a path, such as EIO while reading, is judged by the module that raised it.
+    # Of an error without a path, such as EIO while reading, the module that raised it decides.
     frames = [*traceback.walk_tb(error.__traceback__)]
     module = str(frames[-1][0].f_globals.get("__name__", "")) if frames else "socket"
     return module.partition(".")[0] not in _NO_READERS
 
 
-def _free_space(path: Path) -> str:
-    """Return, in brackets, how much room is left where `path` is; "" if it is unknown."""
+def _describe_space(path: Path) -> str:
+    """Return how much space is free at `path`, as a text in brackets; "" if unknown."""
     folder = path
     while not os.path.isdir(folder) and folder != folder.parent:  # noqa: PTH112 - never raises
         folder = folder.parent
@@ -155,16 +154,17 @@ def _sync_folder(folder: Path) -> None:
 @lru_cache(maxsize=1)
 def _warn_unflushed(reason: str) -> None:
     log.warning(
-        "the file system of the results cannot flush folders (%s): a power cut may lose the "
-        "newest results, and their runs are then repeated",
+        "the file system of the results cannot flush folders (%s), so a power cut may lose the "
+        "newest results; rerun the sweep to repeat their runs",
         reason,
     )
 
 
 def _retry_writing(path: Path, act: Callable[[], _Result]) -> _Result:
-    """Return what `act` returns, which writes at `path` and is retried as by `persistent`.
+    """Return the result of `act`, which writes at `path`; `persistent` repeats it after errors.
 
-    Raises `Unwritable`, which names `path`.
+    Raises:
+        Unwritable: writing failed; the message names `path`.
     """
     try:
         return persistent(act)
@@ -172,11 +172,11 @@ def _retry_writing(path: Path, act: Callable[[], _Result]) -> _Result:
         raise unwritable(path, error) from error
 
 
-def _make(folder: Path) -> None:
-    """Make a folder and its parents, each flushed to disk. Raises OSError."""
+def _make_recursively(folder: Path) -> None:
+    """Create a folder and its parents, and flush each to disk. Raises OSError."""
     if folder.is_dir():
         return
-    _make(folder.parent)
+    _make_recursively(folder.parent)
     with suppress(FileExistsError):  # another writer was faster; `make_folder` finds a plain file
         folder.mkdir()
         _sync_folder(folder.parent)
@@ -185,10 +185,10 @@ def _make(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder and its parents so that they survive a power cut. Raises `Unwritable`."""
+    """Create a folder and its parents so that they survive a power cut. Raises `Unwritable`."""
 
     def act() -> None:
-        _make(folder)
+        _make_recursively(folder)
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
@@ -197,31 +197,31 @@ def make_folder(folder: Path) -> Path:
 
 
 def write_whole(path: Path, data: bytes | bytearray) -> None:
-    """Put `data` at `path` as `write_by` does. Raises `Unwritable`."""
+    """Write `data` to the file `path` as `write_by` does. Raises `Unwritable`."""
     write_by(path, lambda file: file.write(data))
 
 
 def write_by(
     path: Path, write: Callable[[BinaryIO], object], *, before: Path | None = None
 ) -> None:
-    """Put what `write` writes at `path` so that every reader, at any moment, sees all or nothing.
+    """Write a file so that readers find either the whole file or none of it at any moment.
 
     Args:
         path: the file.
-        write: writes the content into an open file. If the file system fails for a moment, it is
-            called again with another file.
-        before: where the previous file of `path` is moved once the new content is on the disk. For
-            a moment there is then no file at `path`. None: the previous file is replaced.
+        write: function that writes the content into an open file. If the file system fails for a
+            moment, it is called again with another file.
+        before: path to which the previous file is moved when the new content is on the disk; for a
+            moment there is no file at `path`. None: the previous file is replaced.
 
-    If two processes write one path, the file of one of them remains. A writer that is killed leaves
-    at most a temporary file. A later writer in that folder removes it: at once if it was of this
+    If two processes write the same path, the file of one of them remains. If a writer is killed, a
+    temporary file may remain. A later writer in the folder removes it: at once if it was on this
     machine, otherwise when the file is `STALE_S` seconds old.
 
     Raises:
-        Unwritable: full disk, missing right, read-only file system; no partial file is left.
+        Unwritable: the disk is full, a right is missing, or the file system is read-only.
     """
     make_folder(path.parent)
-    now = _retry_writing(path, lambda: _put(path, write, before))
+    now = _retry_writing(path, lambda: _write_and_rename(path, write, before))
     with suppress(OSError):  # the next writer tries to remove what stays
         for temporary in path.parent.glob(".*.tmp"):
             with suppress(OSError):
@@ -229,16 +229,18 @@ def write_by(
                     temporary.unlink()
 
 
-def _put(path: Path, write: Callable[[BinaryIO], object], before: Path | None) -> float:
-    """Write a file under a temporary name, rename it, and return the file server's time."""
+def _write_and_rename(
+    path: Path, write: Callable[[BinaryIO], object], before: Path | None
+) -> float:
+    """Write a file under a temporary name and rename it; return the time on the file server."""
     temporary = writers.temporary(path)
     try:
         with temporary.open("xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-            # In a network folder this is the server's clock, which also sets the times of other
-            # temporary files; our clock may differ.
+            # In a network folder this is the clock of the server, which also sets the times of
+            # other temporary files; the clock of this machine may differ.
             now = os.fstat(file.fileno()).st_mtime
         if before is not None:
             with suppress(FileNotFoundError):  # there was no file, or an earlier attempt moved it
@@ -253,16 +255,16 @@ def _put(path: Path, write: Callable[[BinaryIO], object], before: Path | None) -
 
 
 def refresh(folder: Path) -> None:
-    """Make a network file system list a folder afresh; it may have cached the list for a minute.
+    """Make a network file system read the listing of a folder again; it may have an old one.
 
-    Opening the folder is enough on systems with close-to-open consistency, such as NFS.
+    Opening the folder suffices on systems with close-to-open consistency, such as NFS.
     """
     with suppress(OSError):
         os.close(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it is there. Raises `Unwritable`."""
+    """Remove a file if it exists. Raises `Unwritable`."""
     _retry_writing(path, lambda: path.unlink(missing_ok=True))
 
 
@@ -272,7 +274,7 @@ def rename(path: Path, to: Path) -> None:
 
 
 def record(path: Path, text: str = "") -> None:
-    """Write a small file without a rename: all writers write the same text. Raises `Unwritable`."""
+    """Write a small file directly, because all writers write the same text. Raises `Unwritable`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 
     def act() -> None:
@@ -287,7 +289,7 @@ def record(path: Path, text: str = "") -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Write, flush and remove a small file. Raises `Unwritable`."""
+    """Test a folder: write, flush and remove a small file in it. Raises `Unwritable`."""
     make_folder(folder)
 
     def act() -> None:

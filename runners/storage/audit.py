@@ -1,4 +1,4 @@
-"""The audit of a results folder: which files are damaged, and which are leftovers. Torch-free."""
+"""Audits a results folder: which files are damaged, and which are leftovers. Torch-free."""
 
 import re
 import time
@@ -28,7 +28,7 @@ _READERS: tuple[tuple[str, Callable[[Path], object]], ...] = (
     (r"outcomes-.*\.npz", unpack_outcomes),
     (r"log\.txt", read_bytes),
 )
-"""How each file of a cell is read, by its name."""
+"""The function that reads each file of a run, by a pattern of the file's name."""
 _Read = TypeVar("_Read")
 
 
@@ -37,24 +37,24 @@ class Audit(NamedTuple):
 
     cells: int
     damaged: list[str]
-    """One sentence for each fault: the file, what is wrong, the way out."""
+    """One sentence for each fault: the file, what is wrong, and what to do."""
     leftovers: list[str]
-    """One sentence for each harmless file: of a sweep that was stopped, or set aside."""
+    """One sentence for each harmless file that a stopped sweep left or that was moved aside."""
 
 
 def audit(root: Path) -> Audit:
     """Read every file of the results folder `root`, and return what is damaged or left over.
 
     Raises:
-        FileNotFoundError: no folder at `root`.
+        FileNotFoundError: there is no folder at `root`.
     """
     if not root.is_dir():
-        raise FileNotFoundError(f"no results folder {root}; `lra run` creates it")
+        raise FileNotFoundError(f"there is no results folder {root}; `lra run` creates it")
     damaged: list[str] = []
     leftovers: list[str] = []
 
     def try_read(read: Callable[[Path], _Read], path: Path) -> _Read | None:
-        """Return what `read` returns; if it finds damage, note that and return None."""
+        """Return the result of `read`; if it finds damage, add a sentence and return None."""
         try:
             return read(path)
         except BadStore as error:
@@ -68,12 +68,15 @@ def audit(root: Path) -> Audit:
     ]
     for cell in cells:
         if not _KEY.fullmatch(cell.name) or cell.parent.name != cell.name[:2]:
-            damaged.append(f"{cell}: a run belongs at `cells/3f/3fa9…`; move it there")
+            damaged.append(
+                f"{cell}: this folder of a run is at a wrong place; move it to a path like "
+                "`cells/3f/3fa9…`"
+            )
             continue
         files = try_read(children, cell) or []
         for path in files:
             _check_file(path, try_read, damaged, leftovers)
-        damaged += _missing(files)
+        damaged += _find_missing(files)
     for sweep in try_read(children, root / "sweeps") or ():
         names = [path.name for path in try_read(children, sweep) or ()]
         damaged += [
@@ -85,14 +88,16 @@ def audit(root: Path) -> Audit:
         if absent:
             leftovers.append(
                 f"{sweep}: {len(absent)} of {len(names)} runs have no results, for example "
-                f"{absent[0]}: they are planned or deleted; rerun the command of the sweep"
+                f"{absent[0]}, because they were deleted or not started; rerun the sweep"
             )
     for path in try_read(children, root / "claims") or ():
         if path.name.startswith(".") or try_read(read_bytes, path) is None:
-            continue  # a writer's temporary file, or a damaged claim that was just noted
+            continue  # a temporary file, or a damaged claim that was just recorded
         if is_stale(path):
-            leftovers.append(f"{path}: its process has ended; the next sweep takes over this run")
-    leftovers += _abandoned_files(root)
+            leftovers.append(
+                f"{path}: the process of this run has ended; rerunning the sweep starts it again"
+            )
+    leftovers += _find_abandoned_files(root)
     return Audit(len(cells), damaged, leftovers)
 
 
@@ -103,9 +108,9 @@ def _check_file(
 
     Args:
         path: the file, or a folder of checkpoints.
-        try_read: calls a reader with a path, and notes damage that it finds.
-        damaged: sentences about damaged and foreign files.
-        leftovers: sentences about files that were set aside.
+        try_read: function that calls a reader with a path, and records the damage that it finds.
+        damaged: list of sentences about damaged and unknown files.
+        leftovers: list of sentences about files that lra moved aside.
     """
     read = next((read for name, read in _READERS if re.fullmatch(name, path.name)), None)
     if read is not None:
@@ -115,27 +120,26 @@ def _check_file(
             try_read(check_archive, state)
     elif path.name.startswith("damaged-"):
         leftovers.append(
-            f"{path}: lra moved this file aside because it was damaged; remove it if you do not "
-            "need it"
+            f"{path}: lra moved this file aside because it was damaged; you can remove it"
         )
     else:
-        damaged.append(f"{path}: does not belong to a run; move it away")
+        damaged.append(f"{path}: this file does not belong to a run; move it away")
 
 
-def _missing(files: list[Path]) -> list[str]:
-    """Return a sentence for each file that a rows file needs and `files` of its cell lack."""
+def _find_missing(files: list[Path]) -> list[str]:
+    """Return a sentence for each missing file that a rows file among the `files` of a run needs."""
     names = {path.name for path in files}
     rows = [path for path in files if re.fullmatch(r"rows-.*\.jsonl", path.name)]
     return [
-        f"{path.with_name(name)}: missing next to {path.name}; move {path.name} away, then "
-        "rerun the sweep"
+        f"{path.with_name(name)}: this file is missing next to {path.name}; move {path.name} "
+        "away, then rerun the sweep"
         for path in rows
         for name in ("cell.json", f"environment-{fingerprint_of(path)}.json")
         if name not in names
     ]
 
 
-def _abandoned_files(root: Path) -> list[str]:
+def _find_abandoned_files(root: Path) -> list[str]:
     """Return a sentence for each temporary file whose writer was killed."""
     oldest, leftovers = time.time() - STALE_S, []
     for path in sorted(root.glob("**/.*.tmp")):

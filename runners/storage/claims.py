@@ -1,18 +1,17 @@
-"""Advisory claims: a process notes that it works on a cell, so that others take another one.
+"""Claims on runs: a process writes a file which says that it executes a run, so others skip it.
 
-Claims only save work. If one fails, two processes compute the same cell, and the store keeps the
-file of one of them.
+Claims only save work. If a claim fails, two processes execute the same run, and the store has the
+result of one of them.
 
-A claim whose holder has died is stale, and others may take it:
+A claim is stale if its holder has died; then others may take it:
 
 - If this process can see the holder (`lra.runners.storage.holders.alive`), the kernel says whether
   it lives.
-- Any other holder touches its file again and again. The file's age is measured by the file
-  server's clock: against a file that is touched just now in the same folder. If that clock was set
-  a short while ago, ages are ignored until a living holder has had time to touch its file again.
-- A file that this process has watched unchanged for `stale_s`, by its own monotonic clock, is stale
-  whatever the server's clock says.
-- A claim that was written for another folder, of which this one is a copy, is stale here
+- Any other holder touches its file regularly, so an old file is stale. The age is measured by the
+  clock of the file server, compared with a file that was just touched in the same folder. After
+  that clock was set, ages are ignored until a living holder has had time to touch its file.
+- A file that has not changed while this process watched it for `stale_s` seconds is stale.
+- A claim that was written for another folder, of which this folder is a copy, is stale
   (`lra.runners.storage.homes`).
 """
 
@@ -45,13 +44,13 @@ from lra.runners.storage.holders import (
 from lra.runners.storage.homes import COPIED, Home
 
 ASKED_S = 10.0
-"""Seconds after which the server is asked for its time again."""
+"""The time on the server is read again after so many seconds."""
 STEPPED_S = 5.0
-"""A server's clock that gained or lost more seconds than this against ours has been set."""
+"""If the server's clock differs from a monotonic clock by more seconds, somebody has set it."""
 
 
 def touched_now(folder: Path) -> float:
-    """Touch a file in a folder and return the time that the server gave it. Raises OSError."""
+    """Return the time on the file server of a folder, from a new file in it. Raises OSError."""
     name = f".clock.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
     path = folder / name
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
@@ -65,12 +64,12 @@ def touched_now(folder: Path) -> float:
 
 
 class ServerClock:
-    """Ages of files by the clock that gave them their times.
+    """Computes ages of files by the clock of the file server.
 
     Args:
-        clock: monotonic seconds of this process.
-        ask: returns the time on the server of a folder, in seconds since 1970; raises OSError.
-            None: this machine's clock stands for the server's, and nothing is written.
+        clock: function that returns monotonic seconds of this process.
+        ask: function that returns the time on the server of a folder, in seconds since 1970; it may
+            raise OSError. None: the clock of this machine is used, and no file is written.
     """
 
     def __init__(
@@ -80,14 +79,14 @@ class ServerClock:
     ) -> None:
         self.clock, self.ask = clock, ask
         self._answers: dict[Path, tuple[float, float]] = {}
-        """For each folder: the time on `clock` when the server was asked, and its answer."""
+        """For each folder: the time on `clock` when the server was asked, and the answer."""
         self._set_at: dict[Path, float] = {}
-        """For each folder: the time on `clock` when we saw that the server's clock had been set."""
+        """For each folder: the time on `clock` when a set server clock was noticed."""
 
     def now(self, folder: Path) -> float:
         """Return the time on the server of `folder`, in seconds since 1970.
 
-        If the server cannot be asked, because the folder is read-only, return this machine's time.
+        If the folder is read-only, the time of this machine is returned.
         """
         if self.ask is None:
             return time.time()
@@ -118,11 +117,11 @@ class ServerClock:
 
 
 TOUCH_S = 30.0
-"""Seconds after which a holder touches its claim again."""
+"""A holder touches its claim again after so many seconds."""
 
 
 class Claim:
-    """A claim that this process holds; a context manager that releases it."""
+    """A claim of this process; as a context manager, it releases the claim at the end."""
 
     def __init__(self, path: Path, content: str, touch_s: float) -> None:
         self.path = path
@@ -132,27 +131,27 @@ class Claim:
 
     @property
     def held(self) -> bool:
-        """Whether `release` has not been called yet."""
+        """Return whether `release` has not been called yet."""
         return self._held
 
     def release(self) -> None:
-        """Give the claim back; a second call, or one in a forked process, does nothing."""
+        """Release the claim; a second call, or a call in a forked process, has no effect."""
         if not self._held or self._owner != os.getpid():
             return
         self._held = False
-        self._give_back()  # if that fails, `_keeper` tries it again
+        self._remove_file()  # if this fails, `_keeper` tries it again
 
     def look_after(self) -> None:
-        """Show a sign of life, or retry to release what could not be released before."""
+        """Touch the file, or try again to remove it if the claim was released."""
         if not self._held:
-            self._give_back()
+            self._remove_file()
             return
-        with suppress(OSError):  # a network folder may fail for a moment; the next touch will do
+        with suppress(OSError):  # a network folder may fail for a moment; the next touch suffices
             if self._is_mine():
                 os.utime(self.path)
 
-    def _give_back(self) -> None:
-        """Remove the file; if the system refuses, `_keeper` still has the claim and retries."""
+    def _remove_file(self) -> None:
+        """Remove the file; if this fails, `_keeper` still has the claim and tries it again."""
 
         def act() -> None:
             if self._is_mine():
@@ -163,30 +162,30 @@ class Claim:
             _keeper.forget(self)
 
     def _is_mine(self) -> bool:
-        """Tell whether the file is still ours: another process may have taken a stale claim."""
+        """Return whether the file is still of this claim; others may have taken a stale one."""
         try:
-            seen = read_claim(self.path)
+            current = read_claim(self.path)
         except NoFile:
             return False
-        return seen is not None and seen.text == self._content
+        return current is not None and current.text == self._content
 
     def __enter__(self) -> "Claim":
         """Return the claim itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the claim back."""
+        """Release the claim."""
         self.release()
 
 
 class _Keeper:
-    """Touches every claim of this process, in one thread that runs while there are claims."""
+    """Touches all claims of this process in a thread that runs while there are claims."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Start without claims. A forked process does so too: its parent keeps its claims."""
+        """Start without claims; a forked process calls this, because its parent has the claims."""
         self._settles = False
         """Whether `_settle` is registered for the end of this process."""
         self._changed = threading.Condition()
@@ -195,7 +194,7 @@ class _Keeper:
         self._thread: threading.Thread | None = None
 
     def keep(self, claim: Claim) -> None:
-        """Touch a claim from now on."""
+        """Touch a claim regularly from now on."""
         with self._changed:
             if not self._settles:  # `Finalize` also works in a forked worker, which ends by `_exit`
                 self._settles = True
@@ -207,18 +206,18 @@ class _Keeper:
             self._changed.notify()
 
     def forget(self, claim: Claim) -> None:
-        """Touch a claim no more."""
+        """Stop touching a claim."""
         with self._changed:
             self._due.pop(claim, None)
             self._changed.notify()
 
     def _settle(self) -> None:
-        """At the end of the process, retry to remove the claims that could not be removed."""
+        """Try again to remove released claims; this is called at the end of the process."""
         for claim in [claim for claim in self._due if not claim.held]:
             claim.look_after()
 
     def _touch(self) -> None:
-        """Touch each claim when it is due; return once there are none."""
+        """Touch each claim when it is time; return when there are no claims."""
         while True:
             with self._changed:
                 if not self._due:
@@ -255,12 +254,12 @@ class Observer:
         """For each claim: when it was touched and its text, and since when we have seen these."""
 
     def left_behind(self, path: Path, stale_s: float = STALE_S) -> ClaimFile | None:
-        """Return the content of the claim at `path` if it is stale; None if somebody holds it.
+        """Return the content of the claim at `path` if it is stale; None if a process holds it.
 
-        If there is no file, nobody holds the claim: return a `ClaimFile` without text.
+        If there is no file, a `ClaimFile` without text is returned.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         content = read_claim(path)
         if content is None:
@@ -268,29 +267,29 @@ class Observer:
         return content if self._is_stale(path, content, stale_s) else None
 
     def _is_stale(self, path: Path, content: ClaimFile, stale_s: float) -> bool:
-        """Tell whether nobody holds a claim any more, by the rules at the top of this module."""
+        """Return whether a claim is stale, by the rules at the top of this module."""
         if strange_home(content.holder, path.parent) is not None:
             return True
         lives = None if content.holder is None else alive(content.holder)
         if lives is not None:  # None: this process cannot see the holder
             return not lives
-        mark, now = (content.touched_ns, content.text), self.clock()
-        known_mark, since = self._unchanged.get(path, (None, now))
-        if known_mark != mark:
+        version, now = (content.touched_ns, content.text), self.clock()
+        known_version, since = self._unchanged.get(path, (None, now))
+        if known_version != version:
             since = now
-            self._unchanged[path] = mark, since
+            self._unchanged[path] = version, since
         if now - since > stale_s:
             return True
         age_s = self.server.age_s(path.parent, content.touched_ns, trusted_s=stale_s)
         return age_s is not None and age_s > stale_s
 
     def living(self, folder: Path, stale_s: float = STALE_S) -> dict[str, Holder]:
-        """Return who holds claims in a folder, by the names of the claims.
+        """Return the living holders of the claims in a folder, by the names of the claims.
 
-        Claims that cannot be read, or are half written, are excluded.
+        Claims that cannot be read, or are incomplete, are excluded.
         """
         holders = {}
-        paths = _claims(folder)
+        paths = _list_claims(folder)
         for path in [path for path in self._unchanged if path.parent == folder]:
             if path not in paths:
                 del self._unchanged[path]
@@ -303,7 +302,7 @@ class Observer:
 
 
 def strange_home(holder: Holder | None, folder: Path) -> Home | None:
-    """Return the folder that a claim in `folder` was written for; None if that is `folder`.
+    """Return the folder for which a claim in `folder` was written; None if it is `folder` itself.
 
     Raises OSError.
     """
@@ -312,7 +311,7 @@ def strange_home(holder: Holder | None, folder: Path) -> Home | None:
 
 
 def strangers(folder: Path, *, remove: bool) -> list[str]:
-    """Return a sentence for each other folder for which claims in this one were written.
+    """Return a sentence for each other folder for which claims in this folder were written.
 
     Such claims came here when a results folder was copied or moved.
 
@@ -321,22 +320,22 @@ def strangers(folder: Path, *, remove: bool) -> list[str]:
         remove: whether to remove these claims; those that cannot be removed stay.
     """
     counts: Counter[str] = Counter()
-    for path in _claims(folder):
+    for path in _list_claims(folder):
         with suppress(OSError):
             content = read_claim(path)
             if content is not None and (home := strange_home(content.holder, folder)) is not None:
                 counts[home.path] += 1
                 if remove:
-                    _put_aside(path, content.text)
+                    _remove_stale(path, content.text)
     return [
-        f"{count:,} of the marks of running processes in this folder belong to "
-        f"{legible(str(Path(path).parent))}, {COPIED}: their runs can be started here"
+        f"{count:,} claims of running processes in this folder belong to "
+        f"{legible(str(Path(path).parent))}, {COPIED}; lra ignores them and may start their runs"
         for path, count in counts.items()
     ]
 
 
-def _claims(folder: Path) -> list[Path]:
-    """Return the claims in a folder, held or stale. Hidden files are temporary, not claims."""
+def _list_claims(folder: Path) -> list[Path]:
+    """Return the paths of all claims in a folder. Hidden files are temporary, not claims."""
     try:
         names = sorted(persistent(os.listdir, folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -350,28 +349,27 @@ _reader = Observer(server=ServerClock(ask=None))
 
 
 def living_holders(folder: Path) -> dict[str, Holder]:
-    """Return who holds the claims in a folder, by the names of the claims: see `Observer`."""
+    """Return the living holders of the claims in a folder, by the names of the claims."""
     return _observer.living(folder)
 
 
 def is_stale(path: Path) -> bool:
-    """Tell whether nobody holds the claim at `path` any more, without writing any file."""
+    """Return whether the claim at `path` is stale; this writes no file."""
     return _reader.left_behind(path) is not None
 
 
 def clear(folder: Path, names: Collection[str]) -> None:
-    """Remove the stale ones among the claims with these `names`, which are keys of finished cells.
+    """Remove stale claims on finished runs, whose keys are `names`.
 
-    If a process is killed after it stored the rows of a cell and before it released its claim, no
-    other process takes that claim, because the cell is finished. A claim that cannot be read or
-    removed now stays, which is harmless.
+    They stay if a process is killed after it stored rows and before it released its claim. A claim
+    that cannot be read or removed now stays, which is harmless.
     """
-    for path in _claims(folder):
+    for path in _list_claims(folder):
         if path.name in names:
             with suppress(OSError):
                 stale = _observer.left_behind(path)
                 if stale is not None:
-                    _put_aside(path, stale.text)
+                    _remove_stale(path, stale.text)
 
 
 def take_claim(
@@ -383,15 +381,15 @@ def take_claim(
     stale_s: float = STALE_S,
     observer: Observer | None = None,
 ) -> Claim | None:
-    """Take the claim at `path`, or return None where a living process holds it.
+    """Take the claim at `path` and return it; None if a living process has it.
 
     Args:
-        path: the claim's file; its folder is made where missing.
-        title: name of the cell, for people.
-        worker: name of the worker that takes it, for people.
-        touch_s: seconds after which the holder touches the file again.
-        stale_s: age in seconds from which an untouched claim is stale.
-        observer: tells whether a claim that is already there is stale; None: that of this process.
+        path: the file of the claim; its folder is created if it is missing.
+        title: name of the run, for people.
+        worker: name of the worker that takes the claim, for people.
+        touch_s: the holder touches the file again after so many seconds.
+        stale_s: a claim that was not touched for so many seconds is stale.
+        observer: decides whether an existing claim is stale; None: the observer of this process.
 
     Raises:
         atomic.Unwritable: the folder cannot be written.
@@ -408,7 +406,7 @@ def take_claim(
         "token": uuid4().hex,
     }
     try:
-        content = persistent(_taken, path, note, stale_s, observer)
+        content = persistent(_try_to_take, path, note, stale_s, observer)
     except OSError as error:
         raise unwritable(path, error) from error
     if content is None:
@@ -418,41 +416,43 @@ def take_claim(
     return claim
 
 
-def _taken(path: Path, note: dict[str, object], stale_s: float, observer: Observer) -> str | None:
-    """Take the claim at `path` and return its content; None if a living process holds it."""
+def _try_to_take(
+    path: Path, note: dict[str, object], stale_s: float, observer: Observer
+) -> str | None:
+    """Take the claim at `path` and return its content; None if a living process has it."""
     note = {**note, "home": Home.from_folder(path.parent).plain()}
-    for _ in range(2):  # the second time after a stale claim was removed
+    for _ in range(2):  # the second time, after a stale claim was removed
         try:
             return _create(path, note)
         except FileExistsError:
             stale = observer.left_behind(path, stale_s)
-            if stale is None or not _put_aside(path, stale.text):
+            if stale is None or not _remove_stale(path, stale.text):
                 return None
     return None
 
 
 def _create(path: Path, note: dict[str, object]) -> str:
-    """Create the file and return its content: `note`, and the server's time of creation."""
+    """Create the file with `note` and the server's time, and return its content."""
     opened = path.open("x")
     try:
         with opened as file:
             content = json.dumps({**note, "at": os.fstat(file.fileno()).st_mtime})
             file.write(content)
-    except OSError:  # an empty claim would keep all processes away until it is stale
+    except OSError:  # an empty claim would stop all processes until it is stale
         persistent(path.unlink, missing_ok=True)
         raise
     return content
 
 
-def _put_aside(path: Path, text: str) -> bool:
-    """Remove the stale claim at `path`; return whether the place is free now.
+def _remove_stale(path: Path, text: str) -> bool:
+    """Remove the stale claim at `path`; return whether there is no claim now.
 
-    If several processes find the claim stale, one renames it. Another may be so late that it
-    renames the new claim that the first one has made. It sees that by `text`, and restores it.
+    If several processes find the claim stale, one of them renames it. Another one may be late and
+    rename the new claim of the first. It notices this by `text`, and restores the new claim.
 
     Args:
-        path: the claim's file.
-        text: the content that was found stale.
+        path: the file of the claim.
+        text: the content of the stale claim.
     """
     aside = writers.temporary(path)
     try:
@@ -460,16 +460,16 @@ def _put_aside(path: Path, text: str) -> bool:
     except FileNotFoundError:
         return True
     try:
-        content = read_claim(aside)  # read as before, so that equal files have equal texts
-        late = content is None or content.text != text
-        if late:
+        content = read_claim(aside)
+        is_late = content is None or content.text != text
+        if is_late:
             with suppress(OSError):  # a third process made a claim, or links are unsupported here
                 os.link(aside, path)
     finally:
         with suppress(OSError):
             persistent(aside.unlink)
     with suppress(OSError):  # a temporary file that stays is harmless
-        for other in path.parent.glob(".*.tmp"):  # of a process killed between rename and unlink
+        for other in path.parent.glob(".*.tmp"):  # left by processes that were killed in between
             if writers.has_died(other):
                 other.unlink(missing_ok=True)
-    return not late
+    return not is_late

@@ -1,10 +1,10 @@
-"""Which code a result depends on: a hash of the sources that some modules reach by imports.
+"""The fingerprint of the code of a result: a hash of all sources that some modules import.
 
-Sources are parsed, never imported, so a fingerprint takes milliseconds and needs no torch. Imports
-are followed into lra's packages, into the packages of the given modules, and into packages of the
-user that have the name of one of lra's. Versions of other packages belong to the environment.
-Comments and blank lines do not count, docstrings do.
-An import by a computed name (`importlib.import_module(name)`) is not found: name the module.
+Sources are parsed and not imported, so a fingerprint takes milliseconds and needs no torch. Imports
+are followed into the packages of lra, into the packages of the given modules, and into packages of
+the user that have the name of a package of lra. Versions of other packages belong to the
+environment. Comments and blank lines do not change a fingerprint, but docstrings do.
+Imports by a computed name (`importlib.import_module(name)`) are not found: name these modules.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ from lra.runners.storage.parsed_sources import ParsedSource, Statement, keep_par
 
 FOLLOWED = ("models", "tasks", "runners", "conf")
 THEIRS = "own:"
-"""Prefix for a user's package that has the name of one of lra's, such as `own:models`."""
+"""Prefix for a user's package that has the name of a package of lra, such as `own:models`."""
 _HERE = Path(__file__).resolve().parents[2]
 """The folder that contains lra's packages, `ROOMS`."""
 
 
 class Source(NamedTuple):
-    """A module's source."""
+    """The source of a module."""
 
     path: Path
     digest: str
     imports: tuple[str, ...]
-    """Dotted names of imported modules, and of imported names in modules."""
+    """Dotted names of imported modules, and of names that are imported from modules."""
 
 
 Seen = dict[str, Source | None]
@@ -38,7 +38,7 @@ Seen = dict[str, Source | None]
 
 
 def fingerprint(modules: Iterable[str]) -> str:
-    """Return the first 12 hexadecimal digits of the hash of all sources that `modules` reach.
+    """Return the first 12 hexadecimal digits of the hash of all sources that `modules` import.
 
     Args:
         modules: dotted module names, e.g. the modules of a mixer, a task and a runner.
@@ -50,17 +50,17 @@ def fingerprint(modules: Iterable[str]) -> str:
 
 
 def digests(modules: Iterable[str], seen: Seen | None = None) -> dict[str, str]:
-    """Return the hash of each source that `modules` reach, by dotted name, in order.
+    """Return the hash of each source that `modules` import, by dotted name, in sorted order.
 
     Args:
         modules: dotted module names.
-        seen: a cache of sources that earlier calls have read; this call adds its own. None: every
-            source is read.
+        seen: a cache of sources from earlier calls, to which this call adds; None: every source is
+            read.
 
     Raises:
         ModuleNotFoundError: one of the modules has no source file on the path.
     """
-    return {name: source.digest for name, source in sorted(_reached(modules, seen).items())}
+    return {name: source.digest for name, source in sorted(_follow_imports(modules, seen).items())}
 
 
 def summary(hashes: Mapping[str, str]) -> str:
@@ -72,7 +72,7 @@ def summary(hashes: Mapping[str, str]) -> str:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the modules whose hashes differ; "(new)" or "(gone)" marks those of one side alone."""
+    """Return the modules with different hashes; "(new)" or "(gone)" marks those on one side."""
     names = [name for name in now if name in before and before[name] != now[name]]
     names += [f"{name} (new)" for name in now if name not in before]
     names += [f"{name} (gone)" for name in before if name not in now]
@@ -85,28 +85,29 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
     Raises:
         ModuleNotFoundError: one of the modules has no source file on the path.
     """
-    return {name: source.path for name, source in _reached(modules, None).items()}
+    return {name: source.path for name, source in _follow_imports(modules, None).items()}
 
 
-def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
-    """Return every source that `modules` reach by imports; `seen` as in `digests`."""
+def _follow_imports(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
+    """Return all sources that `modules` import, directly or not; `seen` is as in `digests`."""
     names, seen = list(map(stored_name, modules)), {} if seen is None else seen
     packages = {*FOLLOWED, *(name.partition(".")[0] for name in names)}
     packages |= {f"{THEIRS}{room}" for room in ROOMS} if packages - {*ROOMS} else set()
-    tops = {package: _top(package) for package in packages}
+    tops = {package: _find_top_level(package) for package in packages}
 
     def read(name: str) -> Source | None:
-        """Return the source of a dotted name, found through its package; None for no module."""
+        """Return the source of a dotted name, found through its package, or None."""
         if name not in seen:
-            above, _, part = name.rpartition(".")
-            package = read(above) if above else None
-            path = tops[name] if not above else package and _inside(package.path, part)
-            seen[name] = None if path is None else _source_of(name, path)
+            parent, _, part = name.rpartition(".")
+            package = read(parent) if parent else None
+            path = tops[name] if not parent else package and _find_inside(package.path, part)
+            seen[name] = None if path is None else _read_source(name, path)
         return seen[name]
 
     for name in names:
         if read(name) is None:
-            raise ModuleNotFoundError(f"no source file for module {name!r} on the path", name=name)
+            message = f"the import path has no source file for the module {name!r}"
+            raise ModuleNotFoundError(message, name=name)
     reached: dict[str, Source] = {}
     while names:
         name = names.pop()
@@ -122,32 +123,34 @@ def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
     return reached
 
 
-def _source_of(name: str, path: Path) -> Source:
-    read = _parsed(path)
-    return Source(path, read.digest, _imports(read.statements, name, path.name == "__init__.py"))
+def _read_source(name: str, path: Path) -> Source:
+    read = _parse_if_present(path)
+    return Source(
+        path, read.digest, _list_imports(read.statements, name, path.name == "__init__.py")
+    )
 
 
 def source_digest(module: str) -> str | None:
-    """Return the hash of a module's source, as `digests` has it; None where there is none."""
-    path = _path(module)
-    return None if path is None else _parsed(path).digest
+    """Return the hash of a module's source, as in `digests`; None if there is no source."""
+    path = _find_source(module)
+    return None if path is None else _parse_if_present(path).digest
 
 
-def _path(module: str) -> Path | None:
+def _find_source(module: str) -> Path | None:
     """Return a module's source file; for a package, its `__init__.py`, which may be absent."""
     top, *rest = stored_name(module).split(".")
-    path = _top(top)
+    path = _find_top_level(top)
     for part in rest:
-        path = path and _inside(path, part)
+        path = path and _find_inside(path, part)
     return path
 
 
-def _parsed(path: Path) -> ParsedSource:
+def _parse_if_present(path: Path) -> ParsedSource:
     return parse_source(path) if path.is_file() else ParsedSource("", ())
 
 
-def _top(package: str) -> Path | None:
-    """Return the source file of a top-level package or module, as `_path`; None if not found."""
+def _find_top_level(package: str) -> Path | None:
+    """Return the source file of a top-level package or module; None if it is not found."""
     if package in ROOMS:
         return _HERE / package / "__init__.py"
     name = package.removeprefix(THEIRS)
@@ -159,7 +162,7 @@ def _top(package: str) -> Path | None:
     return Path(spec.origin)
 
 
-def _inside(path: Path, part: str) -> Path | None:
+def _find_inside(path: Path, part: str) -> Path | None:
     """Return the source file of the module `part` in the package whose `__init__.py` is `path`.
 
     None if there is no such module, or if `path` is not a package.
@@ -174,8 +177,10 @@ def _inside(path: Path, part: str) -> Path | None:
 
 
 @lru_cache(maxsize=4096)
-def _imports(statements: tuple[Statement, ...], name: str, is_package: bool) -> tuple[str, ...]:
-    """Return every dotted name that a source imports, with the packages from which it does.
+def _list_imports(
+    statements: tuple[Statement, ...], name: str, is_package: bool
+) -> tuple[str, ...]:
+    """Return all dotted names that a source imports, and the packages from which it imports them.
 
     Args:
         statements: the imports in the source.
@@ -183,15 +188,15 @@ def _imports(statements: tuple[Statement, ...], name: str, is_package: bool) -> 
         is_package: whether the source is an `__init__.py`.
     """
     package = name if is_package else name.rpartition(".")[0]
-    found: list[str] = []
+    imported_names: list[str] = []
     for level, module, names in statements:
         base = module
         if level:
             parents = package.split(".")
             start = ".".join(parents[: len(parents) - level + 1])
             base = f"{start}.{module}" if module else start
-        # Our code writes `lra.models`. If other code imports `models`, that is a user's package.
+        # The code of lra writes `lra.models`. If other code imports `models`, it is a user's.
         foreign = not level and name.partition(".")[0] not in ROOMS
         theirs = THEIRS if foreign and base.partition(".")[0] in ROOMS else ""
-        found += [theirs + base, *(f"{theirs}{base}.{imported}" for imported in names)]
-    return tuple(dict.fromkeys(map(stored_name, found)))
+        imported_names += [theirs + base, *(f"{theirs}{base}.{name_in}" for name_in in names)]
+    return tuple(dict.fromkeys(map(stored_name, imported_names)))

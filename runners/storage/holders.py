@@ -1,4 +1,4 @@
-"""Who holds a claim, and whether a process of this machine still lives."""
+"""Reads which process holds a claim, and finds out whether the process still lives."""
 
 import hashlib
 import os
@@ -12,26 +12,26 @@ from lra.conf.system_errors import persistent
 from lra.runners.storage.homes import Home, boot_id
 
 LONGEST = 100_000
-"""Most bytes that are read of a claim, which has a few hundred."""
+"""At most so many bytes of a claim are read; a claim has a few hundred."""
 
 
 class Holder(NamedTuple):
-    """The process that holds a claim, as it has written it."""
+    """The process that holds a claim, as it wrote into the claim."""
 
     host: str
     pid: int
     started: int | None = None
-    """When the process was started, in ticks of the kernel since it was booted; None: unknown."""
+    """When the process was started, in ticks of the kernel since its boot; None: unknown."""
     place: str = ""
-    """The boot of a kernel and the PID namespace in which `pid` is valid: see `process_place`."""
+    """The boot and the PID namespace in which `pid` is valid: see `process_place`."""
     worker: str = ""
-    """Name of the worker; "": a sweep without one."""
+    """Name of the worker; "": a sweep without workers."""
     title: str = ""
-    """Title of the cell."""
+    """Title of the run."""
     at: float = 0.0
-    """When it was claimed: seconds since 1970, by the file server's clock."""
+    """Time of the claim in seconds since 1970, by the clock of the file server."""
     home: Home | None = None
-    """The folder for which the claim was written; None: by an older version, which did not say."""
+    """The folder for which the claim was written; None: an older version of lra wrote it."""
 
 
 class ClaimFile(NamedTuple):
@@ -39,16 +39,16 @@ class ClaimFile(NamedTuple):
 
     text: str
     touched_ns: int
-    """When its holder last touched it: nanoseconds since 1970 by the file server's clock."""
+    """When the holder last touched it, in nanoseconds since 1970 by the file server's clock."""
     holder: Holder | None = None
-    """None: the holder has not filled the file yet, or the file is not a claim."""
+    """None: the file is still empty, or is not a claim."""
 
 
 def read_claim(path: Path) -> ClaimFile | None:
-    """Read the claim at `path`; None if there is none. Raises OSError after some retries.
+    """Return the claim at `path`; None if there is none. Raises OSError after some retries.
 
-    The time is read from the open file: for a path, a network file system may return a time that
-    it cached a minute ago.
+    The time is read from the open file, because a network file system may return an old time for
+    a path.
     """
     try:
         text, touched_ns = persistent(_read_text_and_time, path)
@@ -67,13 +67,13 @@ def _read_text_and_time(path: Path) -> tuple[str, int]:
 
 
 def _parse_holder(text: str) -> Holder | None:
-    """Return the holder that a claim's text names; None if the text is not a whole claim."""
+    """Return the holder that the text of a claim names; None if the text is no complete claim."""
     try:
         note = typed_object(parse_json(text.encode()), {"host": str, "pid": int})
     except NoJson:
-        return None  # the holder may have created the file a moment ago, and not filled it yet
+        return None  # the holder may have just created the file, and not written it yet
     started, at = note.get("started"), note.get("at", 0.0)
-    if note["pid"] < 1:  # os.kill would take it for a group of processes
+    if note["pid"] < 1:  # for os.kill, this would be a group of processes
         return None
     return Holder(
         host=note["host"],
@@ -88,26 +88,26 @@ def _parse_holder(text: str) -> Holder | None:
 
 
 def alive(holder: Holder) -> bool | None:
-    """Tell whether a holder lives; None if this process cannot see it, and only the age can tell.
+    """Return whether a holder lives; None if this process cannot see the holder.
 
-    Two containers may have the same host name, and process numbers are reused. A process is the
-    same only if the boot of the kernel, the PID namespace, the number and the start time agree.
+    Two containers may have the same host name, and process numbers are reused. So a process is the
+    same only if boot, PID namespace, number and start time are equal.
     """
     if holder.place:
         if holder.place != process_place():
             return None
-        started, dead = start_of(holder.pid)
-        if dead or (started is not None and holder.started is not None):
-            return not dead and started == holder.started
+        started, is_dead = start_of(holder.pid)
+        if is_dead or (started is not None and holder.started is not None):
+            return not is_dead and started == holder.started
         return None
-    # Without a place (no Linux, or an older version), only a death on this host can be seen.
+    # Without a place (no Linux, or an older version), only a death on this host can be noticed.
     if holder.host == socket.gethostname() and not _process_exists(holder.pid):
         return False
     return None
 
 
 def _process_exists(pid: int) -> bool:
-    """Tell whether a process of this machine has the number `pid`; it may be a zombie."""
+    """Return whether a process of this machine has the number `pid`; it may be a zombie."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -1,10 +1,9 @@
-"""Tells for which folder a note was written, so that notes in a copied or moved folder are ignored.
+"""Decides whether a note was written for this folder; notes in a copied folder are ignored.
 
-A claim, a submission and a worker's report name the folder that they belong to: their home. If the
-reader has the same mounts as the writer, the paths of the two folders are compared: a process goes
-on working where it was started, although that folder was copied. From another machine or container,
-inode numbers are compared: every machine that mounts a folder gets the same one, and every copy has
-another one.
+A claim, a submission and a worker's report name their home: the folder that they belong to. If
+reader and writer have the same mounts, the paths of the two folders are compared. On another
+machine or in another container, inode numbers are compared: all machines that mount a folder get
+the same number, and a copy has another one.
 """
 
 import os
@@ -19,24 +18,24 @@ COPIED = "which this folder is a copy of, or was moved from"
 
 
 class Home(NamedTuple):
-    """The folder that a note was written for."""
+    """The folder for which a note was written."""
 
     path: str
     inode: int
     view: str
-    """The writer's mounts: see `mount_view`; "": unknown."""
+    """Identifies the mounts of the writer: see `mount_view`; "" if unknown."""
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Home":
         """Return the home that identifies `folder`. Raises OSError."""
         path, view = os.path.realpath(folder), mount_view()
-        if not path.isprintable():  # a note cannot store it: only the inode number will be compared
+        if not path.isprintable():  # a note cannot store it, so only inode numbers are compared
             path = view = ""
         return cls(path, folder.stat().st_ino, view)
 
     @classmethod
     def of_note(cls, node: object) -> "Home | None":
-        """Return the home in a note's JSON; None if it has none, as in notes of older versions."""
+        """Return the home in the JSON of a note; None if it has none (an old version wrote it)."""
         if not isinstance(node, Mapping):
             return None
         path, inode, view = node.get("path"), node.get("inode"), node.get("view")
@@ -45,18 +44,18 @@ class Home(NamedTuple):
         return cls(path, inode, str(view))
 
     def is_strange(self, folder: Path) -> bool:
-        """Tell whether this home is certainly another folder; False if that is unknown."""
+        """Return whether this home is certainly another folder; False if this is unknown."""
         try:
             return not self.is_(folder)
         except OSError:
             return False
 
     def plain(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the home as a mapping of JSON values."""
         return self._asdict()
 
     def is_(self, folder: Path) -> bool:
-        """Tell whether this home is `folder`. Raises OSError if the folder cannot be read."""
+        """Return whether this home is `folder`. Raises OSError if the folder cannot be read."""
         status = folder.stat()
         if self.view and self.view == mount_view():
             try:
@@ -70,7 +69,7 @@ class Home(NamedTuple):
             # A network folder may be mounted twice, with one inode number on two devices. On local
             # disks, equal numbers on two devices are snapshots, that is, copies.
             return home_status.st_ino == status.st_ino and not _mount_is(folder, "local")
-        # File systems of programs (FUSE) give a folder any number, so another one proves nothing.
+        # On FUSE file systems inode numbers may change, so a different number proves nothing.
         return self.inode == status.st_ino or not _mount_is(folder, "steady")
 
 
@@ -79,16 +78,16 @@ def _stat(path: str) -> os.stat_result:
 
 
 def _mount_is(folder: Path, attribute: str) -> bool:
-    """Return an attribute of the mount under a folder, `local` or `steady`; True if unknown."""
+    """Return `local` or `steady` (the `attribute`) of the mount of a folder; True if unknown."""
     mount = mount_of(folder)
     return mount is None or bool(getattr(mount, attribute))
 
 
 def boot_id() -> str:
-    """Return the kernel's identifier of this machine since its last start.
+    """Return the identifier that the kernel has had since the machine was started.
 
     Raises:
-        OSError: the system has none.
+        OSError: the system has no such identifier.
     """
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 

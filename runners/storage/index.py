@@ -1,13 +1,12 @@
 """A cache of summaries of rows files, in a file that may be deleted at any time.
 
-To tell whether a cell is complete, its rows are read and checked: a quarter of a millisecond for
-ten rows, and more over a network. For thousands of cells, this cache is faster. Its entry for a
-rows file is used only if the file still has the size, the time and the inode number that it had
-when it was read; these are asked from the file system each time.
+To decide whether a run is finished, its rows must be read and checked, which takes a quarter of a
+millisecond for ten rows, and longer over a network. For thousands of runs, this cache is faster. An
+entry is used only if the rows file still has the size, time and inode number of its last reading.
 
 A process that has read many rows files writes the whole index by a rename. If two processes do so,
-the later one's index stays, and the other's files are read again. If the index cannot be written,
-it is not written.
+the later index remains, and the entries of the other are computed again. If the index cannot be
+written, nothing is lost.
 """
 
 import os
@@ -30,27 +29,27 @@ from lra.runners.storage.formats import (
 from lra.runners.storage.seals import NotSealed, read_sealed, seal
 
 FORMAT = 3
-"""3: says what was disturbed. 2: with a digest of itself. 1: without."""
+"""Version of the file; indexes of other versions are ignored."""
 WORTH_WRITING = 50
-"""The index is written after at least this many rows files were read."""
+"""The index is written after at least so many rows files were read."""
 
 
 class KeyedRows(Protocol):
-    """Identifies a rows file by key and fingerprint: a cell, or an entry of a plan's index."""
+    """Identifies a rows file by key and fingerprint; for example, a `Cell` does."""
 
     @property
     def key(self) -> str:
-        """Key of the cell."""
+        """Return the key of the run."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of its code."""
+        """Return the fingerprint of the code of the run."""
         ...
 
 
 class Failure(NamedTuple):
-    """A summary of the rows without a value that have the same status and labels."""
+    """A summary of all rows without a value that have the same status and labels."""
 
     status: Status
     reason: str
@@ -63,7 +62,7 @@ class CellSummary(NamedTuple):
 
     fingerprint: str
     created: str
-    """When it was written: ISO 8601."""
+    """When the file was written, in ISO 8601."""
     statuses: frozenset[Status]
     failures: tuple[Failure, ...] = ()
     disturbed: bool = False
@@ -71,7 +70,7 @@ class CellSummary(NamedTuple):
 
 
 class RowsIndex:
-    """Summarises the rows files of a store. A context manager that writes the cache at its end.
+    """Summarises the rows files of a store; as a context manager, it writes the cache at the end.
 
     Args:
         root: the results folder.
@@ -84,10 +83,10 @@ class RowsIndex:
         self._new: set[str] = set()
 
     def summary(self, key: str, fingerprint: str) -> CellSummary | None:
-        """Return the summary of a cell's rows file; None if it is absent or damaged.
+        """Return the summary of the rows file of a run; None if the file is absent or damaged.
 
         Raises:
-            BadStore: the rows are of a newer schema, or cannot be read.
+            BadStore: a newer version of lra wrote the rows, or they cannot be read.
         """
         name = f"{key}/{fingerprint}"
         path = f"{self.root}/cells/{key[:2]}/{key}/rows-{fingerprint}.jsonl"
@@ -98,31 +97,33 @@ class RowsIndex:
                 raise unreadable(Path(path), error) from error
             if not lexists(path):
                 return None
-            mark = [0, 0, 0]  # a link to nothing: `_read_summary` finds it damaged
+            version = [0, 0, 0]  # a link to nothing, which `_read_summary` finds damaged
         else:
-            mark = [status.st_size, status.st_mtime_ns, status.st_ino]
-        entry = self._summaries.get(name) or self._stored(name, fingerprint)
-        if entry is not None and entry[0] == mark:
+            version = [status.st_size, status.st_mtime_ns, status.st_ino]
+        entry = self._summaries.get(name) or self._load_entry(name, fingerprint)
+        known_version, known_summary = entry or (None, None)
+        if entry is not None and known_version == version:
             self._summaries[name] = entry
-            return entry[1]
+            return known_summary
         try:
-            self._summaries[name] = mark, _read_summary(Path(path), key)
+            new_summary = _read_summary(Path(path), key)
         except DamagedFile:
             return None
+        self._summaries[name] = version, new_summary
         self._new.add(name)
-        return self._summaries[name][1]
+        return new_summary
 
     def complete(
         self, cell: KeyedRows, retry: Collection[str] = (), undone: Mapping[str, str] | None = None
     ) -> bool:
-        """Say whether nothing remains to be done: see `lra.runners.store.Store.complete`.
+        """Return whether a run is finished, like `lra.runners.store.Store.complete`.
 
         Args:
-            cell: the cell, with its fingerprint.
-            retry: a cell that has a row with one of these statuses is unfinished. With `DISTURBED`,
-                so is a cell that has a disturbed row.
-            undone: a cell that has a row without a value and with all of these labels is
-                unfinished; None: no labels are looked for.
+            cell: the run, with its fingerprint.
+            retry: a run that has a row with one of these statuses is unfinished. If `DISTURBED` is
+                among them, a run that has a disturbed row is unfinished, too.
+            undone: a run that has a row without a value and with all of these labels is
+                unfinished; None: labels do not matter.
 
         Raises:
             BadStore: as `summary`.
@@ -137,7 +138,7 @@ class RowsIndex:
         )
 
     def newest(self, key: str) -> CellSummary | None:
-        """Return the summary of a cell's newest undamaged rows file; None if it has none.
+        """Return the summary of the newest undamaged rows file of a run; None if there is none.
 
         Raises:
             BadStore: as `summary`, or the folder cannot be read.
@@ -146,12 +147,13 @@ class RowsIndex:
         summaries = [summary for name in names if (summary := self.summary(key, name)) is not None]
         return max(summaries, key=lambda summary: summary.created, default=None)
 
-    def _stored(self, name: str, fingerprint: str) -> tuple[list[int], CellSummary] | None:
+    def _load_entry(self, name: str, fingerprint: str) -> tuple[list[int], CellSummary] | None:
+        """Return the entry of a rows file in the stored index; None if it is absent or invalid."""
         if self._entries is None:
-            self._entries = _stored_entries(self.path)
+            self._entries = _load_entries(self.path)
         try:
-            mark, created, statuses, failures, disturbed = self._entries[name]
-            return mark, CellSummary(
+            version, created, statuses, failures, disturbed = self._entries[name]
+            return version, CellSummary(
                 fingerprint,
                 str(created),
                 frozenset(map(Status, statuses)),
@@ -162,11 +164,11 @@ class RowsIndex:
             return None
 
     def write(self) -> None:
-        """Write the index where many rows files were read."""
+        """Write the index if many rows files were read."""
         if len(self._new) < WORTH_WRITING:
             return
         entries = {
-            **_stored_entries(self.path),  # of another who has written since
+            **_load_entries(self.path),  # another process may have written it meanwhile
             **{name: _index_entry(*self._summaries[name]) for name in self._new},
         }
         with suppress(OSError):  # without a cache, the next process reads the rows files again
@@ -183,11 +185,11 @@ class RowsIndex:
 
 
 def statuses(root: Path, keys: Iterable[str] | None = None) -> dict[str, CellSummary]:
-    """Return summaries of cells' newest rows, by key; cells without undamaged rows are excluded.
+    """Return the summary of each run's newest rows, by key; runs without valid rows are excluded.
 
     Args:
         root: the results folder.
-        keys: keys of the cells; None: all cells of the store.
+        keys: keys of the runs; None: all runs of the store.
 
     Raises:
         BadStore: as `RowsIndex.summary`.
@@ -222,7 +224,7 @@ def _index_entry(mark: list[int], summary: CellSummary) -> list[Any]:
     return [mark, summary.created, sorted(summary.statuses), failures, summary.disturbed]
 
 
-def _stored_entries(path: Path) -> dict[str, Any]:
+def _load_entries(path: Path) -> dict[str, Any]:
     """Return the entries of an index file; {} if it is absent, damaged or of another format."""
     try:
         index = read_sealed(path, {"format": int, "files": dict})

@@ -19,12 +19,12 @@ class Mount(NamedTuple):
 
     @property
     def local(self) -> bool:
-        """Whether only this machine mounts it."""
+        """Return whether only this machine mounts it."""
         return self.kind in LOCAL_KINDS
 
     @property
     def steady(self) -> bool:
-        """Whether all machines get one inode number for a file; with FUSE they may differ."""
+        """Return whether all machines get the same inode number for a file, as except with FUSE."""
         return not self.kind.startswith("fuse")
 
 
@@ -32,7 +32,7 @@ def mount_of(folder: Path, mounts: Path = MOUNTS) -> Mount | None:
     """Return the mounted file system on which a folder lies; None if unknown.
 
     Args:
-        folder: may be absent.
+        folder: the folder, which may not exist.
         mounts: the file in which Linux lists mounts.
     """
     try:

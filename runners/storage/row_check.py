@@ -74,11 +74,11 @@ _PARSE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class BadRow(ValueError):
-    """Raised for an invalid row; the message says column, value seen and value wanted."""
+    """Raised for an invalid row; the message names the column, its value and what is valid."""
 
 
 class ForeignRow(BadRow):
-    """Raised for a row of a newer schema, or one that pandas saved: it may be sound."""
+    """Raised for a row of a newer schema, or one that pandas saved; it may be undamaged."""
 
 
 _COUNT = re.compile(r"[0-9]{1,15}")
@@ -94,9 +94,9 @@ _LABELS = {
     "factor": re.compile(r"[1-9][0-9]{0,8}|[0-9]{1,9}\.[0-9]{0,8}[1-9]"),
     "part": re.compile(r"[0-9,]{0,19}[0-9](–[0-9,]{0,19}[0-9])?"),
 }
-"""Labels that reports read as numbers, and how these are written."""
+"""Labels that reports read as numbers, and the form of each."""
 _TOGETHER = {"factor": ("tokens", "trained_tokens"), "head": ("layer",)}
-"""Labels, and the other labels that a row with them must have."""
+"""For some labels: other labels that a row with this label must have."""
 _NEEDED = {
     **dict.fromkeys(
         ("loss_by_position", "loss_by_document_position", "loss_by_frequency"), ("part",)
@@ -120,15 +120,15 @@ _NEEDED = {
     "attention_similarity": ("token", "other", "score"),
     "initial_parameters": ("origin",),
 }
-"""Metrics, and the labels that a row with a value of them must have."""
+"""For some metrics: labels that a row with a value of this metric must have."""
 
 
 def read_row(line: bytes) -> Row:
     """Return the row in a line of JSON, with exactly `COLUMNS`. Raises `BadRow`.
 
-    The columns before `metric`, two thirds of a line, are the same in most lines of a file, so they
-    are parsed and checked once (`_common_columns` caches them). A line whose columns stand in
-    another order is parsed whole.
+    The columns before `metric`, two thirds of a line, are equal in most lines of a file, so they
+    are parsed and checked once (`_common_columns` caches them). If columns have another order, the
+    whole line is parsed.
     """
     begin, metric, end = line.partition(b',"metric":')
     try:
@@ -139,7 +139,7 @@ def read_row(line: bytes) -> Row:
         try:
             anything = _decode(line)
         except _PARSE_ERRORS as error:
-            raise BadRow(f"torn or damaged, not JSON ({error})") from error
+            raise BadRow(f"the line is damaged, because it is not JSON ({error})") from error
         return checked_row(anything)
     _check_rest(row)
     return cast(Row, row)
@@ -147,15 +147,15 @@ def read_row(line: bytes) -> Row:
 
 @lru_cache(maxsize=64)
 def _common_columns(begin: bytes) -> dict[str, Any]:
-    """Return the columns in the beginning of a line, before `metric`. Raises `BadRow`."""
+    """Return the columns before `metric`, from the beginning of a line. Raises `BadRow`."""
     shared = asdict(_decode_shared(begin + b"}"))
     _check_shared(shared)
     return shared
 
 
 def checked_row(row: Any) -> Row:
-    """Return parsed JSON as a row with exactly `COLUMNS`. Raises `BadRow`."""
-    columns = _typed(row, _Row)
+    """Return parsed JSON as a row if it is valid and has exactly `COLUMNS`. Raises `BadRow`."""
+    columns = _check_types(row, _Row)
     _check_shared(columns)
     _check_rest(columns)
     return cast(Row, columns)
@@ -163,60 +163,68 @@ def checked_row(row: Any) -> Row:
 
 def check_cell_columns(columns: Any) -> None:
     """Raise `BadRow` unless `columns` is a mapping of exactly `CELL_COLUMNS` with valid values."""
-    _check_texts(_typed(columns, _CellColumns))
+    _check_texts(_check_types(columns, _CellColumns))
 
 
-def _typed(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return columns if they have the names and types of `kind`.
+def _check_types(columns: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return columns if they have the names and types of the struct `kind`.
 
-    Raises `BadRow`, or `ForeignRow`, which says what differs and what to do.
+    Raises:
+        BadRow: they have not; the message says what differs.
+        ForeignRow: a newer lra wrote the row, or pandas saved it; the message says what to do.
     """
     try:
         return asdict(msgspec.convert(columns, kind))
     except msgspec.ValidationError as error:
         refusal = error
     if not isinstance(columns, dict):
-        raise BadRow(f"not a row of schema 1 to {SCHEMA}: got {_seen(columns)}; wanted an object")
+        raise BadRow(f"a row must be a JSON object: got {_shorten(columns)}")
     schema = columns.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise ForeignRow(
-            f"written with schema {_seen(schema)}, this version reads up to {SCHEMA}; update lra"
+            f"this row has schema {_shorten(schema)}, but this version of lra reads schemas up to "
+            f"{SCHEMA}; update lra"
         )
     expected = {*kind.__struct_fields__}
     if columns.keys() != expected:
         missing, unknown = sorted(expected - columns.keys()), sorted(columns.keys() - expected)
         if not missing and {"family", "options"} <= {*unknown}:
             raise ForeignRow(
-                "has the columns that lra.rows adds, because pandas saved this file: read it "
-                "with pandas.read_json(path, lines=True, precise_float=True), and pass that "
+                "this file was saved by pandas, with the columns that lra.rows adds: read it "
+                "with pandas.read_json(path, lines=True, precise_float=True), and pass the "
                 "frame to lra.table or lra.figure"
             )
         raise BadRow(
-            f"not a row of schema 1 to {SCHEMA}: missing {_seen(missing)}, unknown {_seen(unknown)}"
+            f"a row has wrong columns: {_shorten(missing)} are missing, and {_shorten(unknown)} "
+            "are unknown"
         )
     problem, _, place = str(refusal).partition(" - at `$.")
-    name = re.split(r"\W", place)[0]
+    name, *_ = re.split(r"\W", place)
     value = columns[name]
-    expected_kind = problem.removeprefix("Expected ").partition(", got")[0]
+    wanted, _, _ = problem.removeprefix("Expected ").partition(", got")
     if name in _CHOICES:
         near = get_close_matches(str(value), _CHOICES[name], n=3) or [*_CHOICES[name]]
-        expected_kind = f"one that this version has, such as {', '.join(near[:8])}"
-        name = f"unknown {name}"
-    raise BadRow(f"{name} {_seen(value)}; wanted {expected_kind}")
+        raise BadRow(
+            f"unknown {name} {_shorten(value)}; wanted a {name} of this version, such as "
+            f"{', '.join(near[:8])}"
+        )
+    raise BadRow(f"{name}: got {_shorten(value)}; wanted {wanted}")
 
 
 def _check_shared(row: Mapping[str, Any]) -> None:
-    """Raise `BadRow` if columns before `metric`, whose types are right, have invalid values."""
+    """Raise `BadRow` if columns before `metric` have invalid values; types are already checked."""
     _check_texts(row)
     if not _is_time(row["created"]):
-        raise BadRow(f"created {_seen(row['created'])}; wanted a time in ISO 8601 with its zone")
+        raise BadRow(
+            f"created: got {_shorten(row['created'])}; wanted a time in ISO 8601 with a time zone"
+        )
 
 
 def _check_rest(row: Mapping[str, Any]) -> None:
-    """Raise `BadRow` if columns from `metric` on, whose types are right, have invalid values."""
+    """Raise `BadRow` if columns from `metric` on have invalid values; types are already checked."""
     _check_numbers(row)
     needed = () if row["value"] is None else _NEEDED.get(row["metric"], ())
-    problem = _labels_problem(needed, tuple(row["labels"].items()))
+    problem = _find_label_problem(needed, tuple(row["labels"].items()))
     if problem:
         raise BadRow(problem)
 
@@ -224,13 +232,13 @@ def _check_rest(row: Mapping[str, Any]) -> None:
 def _check_texts(columns: Mapping[str, Any]) -> None:
     if not "".join(_texts(columns)).isprintable():
         name = next(name for name in _TEXTS if not columns[name].isprintable())
-        raise BadRow(f"{name} {_seen(columns[name])}; wanted printable text")
+        raise BadRow(f"{name}: got {_shorten(columns[name])}; wanted printable text")
 
 
 def _is_time(text: str) -> bool:
     with suppress(ValueError):
-        when = datetime.fromisoformat(text)
-        return when.tzinfo is not None and _YEARS[0] < when.year < _YEARS[1]
+        time, (first, last) = datetime.fromisoformat(text), _YEARS
+        return time.tzinfo is not None and first < time.year < last
     return False
 
 
@@ -239,48 +247,56 @@ def _check_numbers(row: Mapping[str, Any]) -> None:
     name, status, value, samples = row["metric"], row["status"], row["value"], row["samples"]
     metric = METRICS[name]
     if row["unit"] != metric.unit:
-        raise BadRow(f"{name}: unit {_seen(row['unit'])}; wanted {metric.unit!r}")
-    bounds = "a number from {0.least:g} to {0.most:g} {0.unit}"
+        raise BadRow(f"{name}: got the unit {_shorten(row['unit'])}; wanted {metric.unit!r}")
+    range_text = f"a number from {metric.least:g} to {metric.most:g} {metric.unit}"
     if status == Status.ok:
         if value is None or not metric.least <= value <= metric.most:
             raise BadRow(
-                f"{name}: value {_seen(value)} under status ok; wanted {bounds.format(metric)}"
+                f"{name}: got the value {_shorten(value)} with status ok; wanted {range_text}"
             )
     elif value is not None:
-        raise BadRow(f"{name}: value {_seen(value)} under status {status}; wanted null")
+        raise BadRow(f"{name}: got the value {_shorten(value)} with status {status}; wanted null")
     elif not row["reason"]:
-        raise BadRow(f"{name}: no reason under status {status}; wanted why there is no value")
+        raise BadRow(f"{name}: a row with status {status} needs a reason, but it is empty")
     if samples and not (metric.least <= min(samples) and max(samples) <= metric.most):
         sample = next(number for number in samples if not metric.least <= number <= metric.most)
-        raise BadRow(f"{name}: sample {_seen(sample)}; wanted {bounds.format(metric)}")
+        raise BadRow(f"{name}: got the sample {_shorten(sample)}; wanted {range_text}")
 
 
 @lru_cache(maxsize=4096)
-def _labels_problem(needed: tuple[str, ...], labels: tuple[tuple[str, str], ...]) -> str | None:
-    """Return what is wrong with the labels of a row; None if nothing is.
+def _find_label_problem(needed: tuple[str, ...], labels: tuple[tuple[str, str], ...]) -> str | None:
+    """Return what is wrong with the labels of a row; None if they are valid.
 
     Results are cached, because most rows of a store have the same few labels.
 
     Args:
-        needed: labels that the metric of the row needs.
-        labels: names and texts.
+        needed: names of labels that the metric of the row needs.
+        labels: pairs of name and text.
     """
     for name, text in labels:
         if len(text) > _LABEL or not text.isprintable():
-            return f"label {_seen(name)} {_seen(text)}; wanted printable text up to {_LABEL}"
+            return (
+                f"label {_shorten(name)}: got {_shorten(text)}; wanted printable text of at most "
+                f"{_LABEL} characters"
+            )
         if len(name) > _NAME or not name.isprintable():
-            return f"label named {_seen(name)}; wanted printable text up to {_NAME} characters"
+            return (
+                f"name of a label: got {_shorten(name)}; wanted printable text of at most {_NAME} "
+                "characters"
+            )
         pattern = _LABELS.get(name)
         if pattern is not None and not pattern.fullmatch(text):
-            return f"label {name} {_seen(text)}; wanted text like {pattern.pattern}"
+            return (
+                f"label {name}: got {_shorten(text)}; wanted a text of the form {pattern.pattern}"
+            )
         needed = (*needed, *_TOGETHER.get(name, ()))
-    lacking = [name for name in needed if name not in dict(labels)]
-    if not lacking:
-        return None
-    return f"labels {_seen(dict(labels))}; wanted a label {lacking[0]!r}, too"
+    for name in needed:
+        if name not in dict(labels):
+            return f"labels: got {_shorten(dict(labels))}; wanted a label {name!r}, too"
+    return None
 
 
-def _seen(value: Any) -> str:
+def _shorten(value: Any) -> str:
     """Return any value as one short line for a message."""
     return _SHORT_REPR.repr(value)
 

@@ -1,4 +1,4 @@
-"""JSON objects that carry a digest of themselves: a file that was changed is recognised."""
+"""JSON objects with a digest of their content, by which a changed file is recognised."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ _SEALED = re.compile(rb'(.*),"digest":"([0-9a-f]{16})"\}', re.DOTALL)
 
 
 class NotSealed(ValueError):
-    """What was read is not what was written."""
+    """Raised for a file that was changed or is of another kind."""
 
 
 def digest_of(raw: bytes | bytearray) -> str:
@@ -23,9 +23,9 @@ def digest_of(raw: bytes | bytearray) -> str:
 
 
 def seal(content: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """Return an object, which is not empty, as JSON, with the digest of all before as its last key.
+    """Return a mapping (not empty) as JSON, with the digest of its bytes as the last key.
 
-    The digest is of the bytes, so that a reader takes them apart once.
+    The digest is of the bytes and not of the values, so a reader parses them only once.
     """
     separators = (",", ":") if indent is None else None
     raw = json.dumps(content, indent=indent, ensure_ascii=False, separators=separators).encode()
@@ -33,24 +33,24 @@ def seal(content: Mapping[str, Any], indent: int | None = None) -> bytes:
 
 
 def unseal(raw: bytes, types: Types) -> dict[str, Any]:
-    """Return the object of a file.
+    """Return the mapping in a sealed file.
 
     Args:
-        raw: its content.
-        types: of its values that the reader uses, by key.
+        raw: content of the file.
+        types: types of the values that the reader uses, by key.
 
     Raises:
-        NotSealed: anything in it was changed, or it is of another kind.
+        NotSealed: the file was changed, or is of another kind.
     """
-    whole = _SEALED.fullmatch(raw)
-    if whole is None or digest_of(content := whole[1] + b"}") != whole[2].decode():
-        raise NotSealed("changed since it was written")
+    match = _SEALED.fullmatch(raw)
+    if match is None or digest_of(content := match[1] + b"}") != match[2].decode():
+        raise NotSealed("the file was changed after lra wrote it")
     try:
         return typed_object(parse_json(content), types)
-    except NoJson as error:  # whole, and another file in its place
+    except NoJson as error:  # a valid file of another kind
         raise NotSealed(str(error)) from error
 
 
 def read_sealed(path: Path, types: Types) -> dict[str, Any]:
-    """Return the object of a file, as `unseal` does. Raises `NotSealed` or OSError."""
+    """Return the mapping in the sealed file at `path`. Raises `NotSealed` or OSError."""
     return unseal(read_bytes(path), types)

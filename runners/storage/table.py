@@ -1,4 +1,4 @@
-"""Rows as a table, one type per column."""
+"""Makes a pandas table of rows, with one type in each column."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -20,40 +20,40 @@ _TYPES = {
 }
 _TEXTS = (*(name for name in COLUMNS if name not in {*_TYPES, "samples", "labels"}), "created")
 _AT_ONCE = 2048
-"""Rows that are held whole."""
+"""So many rows are read before their values are moved to columns, which limits memory."""
 _values = itemgetter(*COLUMNS)
 
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> "pd.DataFrame":
-    """Return rows that were checked as a table with exactly `COLUMNS` and one type per column."""
+    """Return checked rows as a table with exactly `COLUMNS` and one type in each column."""
     import numpy as np
     import pandas as pd
 
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     rows = iter(rows)
-    while part := [*islice(rows, _AT_ONCE)]:
-        for name, values in zip(COLUMNS, zip(*map(_values, part), strict=True), strict=True):
+    while chunk := [*islice(rows, _AT_ONCE)]:
+        for name, values in zip(COLUMNS, zip(*map(_values, chunk), strict=True), strict=True):
             columns[name] += values
     arrays: dict[str, Any] = {}
     for name, column in columns.items():
         kind: Any = _TYPES.get(name)
-        if name in _TEXTS:  # most columns hold few, and each that differs is converted once
-            places, distinct = pd.factorize(np.array(column, dtype=object))
+        if name in _TEXTS:  # a column has few different texts, so each is converted only once
+            indices, distinct = pd.factorize(np.array(column, dtype=object))
             series = pd.Series([*distinct])
-            arrays[name] = (series.astype(kind) if kind else series).array.take(places)
+            arrays[name] = (series.astype(kind) if kind else series).array.take(indices)
         else:
             arrays[name] = pd.Series(column, dtype=object).astype(kind or object).array
     return pd.DataFrame(arrays, copy=False)
 
 
 class MixedSources(UserWarning):
-    """Rows of one kind in one table come from different versions of the code."""
+    """Warns that rows of one kind in one table come from different versions of the code."""
 
 
 def warn_if_mixed(table: "pd.DataFrame") -> None:
-    """Warn the caller's caller where one kind of measurement comes from several versions."""
-    # Other families, in some layers or as what the weights come from, have other sources; so has a
-    # mode that starts from trained weights.
+    """Warn if one kind of measurement in a table comes from several versions of the code."""
+    # Rows differ in kind if their models have other families in some layers, or start from other
+    # weights, because these use other source files.
     kinds = table[["runner", "model", "task", "mode", "fingerprint"]].assign(
         layers=[labels.get("layers", "") for labels in table["labels"]],
         start=[labels.get("start", "") for labels in table["labels"]],
@@ -68,8 +68,8 @@ def warn_if_mixed(table: "pd.DataFrame") -> None:
     )
     if mixed:
         warnings.warn(
-            f"one table has rows made by different versions of the code: {some(mixed)} "
-            "(runner/model/task); rerun the sweep to compare them under one version",
+            f"different versions of the code have made the rows of one table: {some(mixed)} "
+            "(runner/model/task); rerun the sweep, so that one version makes all of them",
             MixedSources,
             stacklevel=3,
         )

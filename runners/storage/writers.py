@@ -1,4 +1,4 @@
-"""Temporary names of files in a store, which tell who writes them. Torch-free."""
+"""Names of temporary files in a store, which identify the process that writes. Torch-free."""
 
 import os
 import re
@@ -12,13 +12,13 @@ _NAME = re.compile(r"\.(?P<place>[0-9a-f]{12})\.(?P<pid>\d+)\.(?P<started>\d+)\.
 
 
 def temporary(path: Path) -> Path:
-    """Return a name in the folder of `path`, under which this process writes what will be there."""
-    who = f"{place_mark()}.{os.getpid()}.{process_start() or 0}"
-    return path.parent / f".{path.name}.{who}.{uuid.uuid4().hex[:8]}.tmp"
+    """Return a new temporary path in the folder of `path`, which names this process."""
+    process = f"{place_mark()}.{os.getpid()}.{process_start() or 0}"
+    return path.parent / f".{path.name}.{process}.{uuid.uuid4().hex[:8]}.tmp"
 
 
 def has_died(temporary: Path) -> bool:
-    """Tell whether the process that made a temporary file has certainly ended."""
+    """Return whether the process that made a temporary file has certainly ended."""
     match = _NAME.search(temporary.name)
     if match is None or match["place"] != place_mark():
         return False

@@ -77,8 +77,8 @@ def test_a_cell_without_outcomes_has_none(store):
     ("change", "message"),
     [
         ({"index": np.array([0, 2, 1])}, "ascending"),
-        ({"index": np.array([0, 1])}, "one length"),
-        ({"nll": np.zeros((3, 1))}, "one length"),
+        ({"index": np.array([0, 1])}, "equal length"),
+        ({"nll": np.zeros((3, 1))}, "equal length"),
     ],
 )
 def test_outcomes_out_of_order_are_refused_and_nothing_is_written(store, change, message):
@@ -89,7 +89,7 @@ def test_outcomes_out_of_order_are_refused_and_nothing_is_written(store, change,
 
 
 def test_two_outcomes_of_one_split_and_no_rows_at_all_are_refused(store):
-    with pytest.raises(ValueError, match="outcomes of split 'test' are passed twice"):
+    with pytest.raises(ValueError, match="outcomes of split 'test' were passed twice"):
         store.write(make_cell(), measurements(), [outcomes(), outcomes()], ENVIRONMENT)
     with pytest.raises(ValueError, match="has no rows"):
         store.write(make_cell(), [], [], ENVIRONMENT)
@@ -203,19 +203,19 @@ def test_two_halves_do_not_make_a_whole(store):
     path = store.write(make_cell(), measurements()[:1], [], ENVIRONMENT)
     one, two = path.read_text().split(',"model"')
     path.write_text(f'{one}\n"model"{two}')
-    with pytest.raises(BadStore, match="line 1: torn or damaged, not JSON"):
+    with pytest.raises(BadStore, match="line 1: the line is damaged"):
         read_rows(store.root)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"schema": 1, "cel', "line 2: torn or damaged, not JSON"),
-        ("[1, 2]", "line 2: not a row of schema 1 to 2"),
-        ('{"schema": 1}', "line 2: not a row of schema 1 to 2"),
-        ('{"schema": 99, "new": true}', "line 2: written with schema 99.*update lra"),
-        ("", "line 2: torn or damaged, not JSON"),
-        ("\udcff", "line 2: torn or damaged, not JSON"),
+        ('{"schema": 1, "cel', "line 2: the line is damaged"),
+        ("[1, 2]", "line 2: a row must be a JSON object"),
+        ('{"schema": 1}', "line 2: a row has wrong columns"),
+        ('{"schema": 99, "new": true}', "line 2: this row has schema 99.*update lra"),
+        ("", "line 2: the line is damaged"),
+        ("\udcff", "line 2: the line is damaged"),
     ],
 )
 def test_a_damaged_line_names_file_and_line(store, line, message):
@@ -234,7 +234,7 @@ def test_a_truncated_file_is_an_error_wherever_it_ends(store):
     assert len(behind) == 2
     for end in [0, 1, len(whole) // 2, len(whole) - 1, *behind]:
         path.write_bytes(whole[:end])
-        with pytest.raises(BadStore, match="torn"):
+        with pytest.raises(BadStore, match=r"incomplete|rows are missing"):
             read_rows(store.root)
         assert not store.complete(make_cell())
 
@@ -243,7 +243,7 @@ def test_a_row_behind_the_last_is_an_error(store):
     path = store.write(make_cell(), measurements(), [], ENVIRONMENT)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, lines[-1]]))
-    with pytest.raises(BadStore, match="line 4: follows a row that says it is the last"):
+    with pytest.raises(BadStore, match="line 4: the row before was the last one"):
         read_rows(store.root)
 
 
@@ -252,7 +252,7 @@ def test_a_file_of_another_cell_or_an_unknown_status_is_foreign(store):
     two = store.write(make_cell(1), measurements(), [], ENVIRONMENT)
     kept = one.read_text()
     one.write_text(two.read_text())
-    with pytest.raises(BadStore, match="line 1: belongs to run"):
+    with pytest.raises(BadStore, match="line 1: this row belongs to run"):
         read_rows(store.root)
     one.write_text(kept.replace('"status":"ok"', '"status":"fine"'))
     with pytest.raises(BadStore, match="unknown status 'fine'"):
@@ -264,7 +264,9 @@ def test_torn_outcomes_are_an_error_that_names_the_file(store):
     path = store.write(cell, measurements(), [outcomes(500)], ENVIRONMENT)
     archive = path.with_name("outcomes-aaa.npz")
     archive.write_bytes(archive.read_bytes()[:-30])
-    with pytest.raises(BadStore, match=r"outcomes-aaa\.npz: this file is incomplete or belongs"):
+    with pytest.raises(
+        BadStore, match=r"outcomes-aaa\.npz: this file is incomplete or of another kind"
+    ):
         read_outcomes(store.root, cell.key)
 
 
@@ -318,11 +320,11 @@ def test_cells_are_found_by_the_beginning_of_their_key(store):
 def test_what_no_reader_would_take_is_not_written(store):
     cell = make_cell(model="x" * 300)
     with pytest.raises(
-        ValueError, match=r"row 1: model 'x+\.\.\.x+'; wanted `str` of length <= 200"
+        ValueError, match=r"row 1: model: got 'x+\.\.\.x+'; wanted `str` of length <= 200"
     ):
         store.write(cell, measurements(), [], ENVIRONMENT)
     labels = {"examples": "many"}
     bad = dataclasses.replace(measurements()[0], labels=labels)
-    with pytest.raises(ValueError, match="label examples 'many'; wanted text like"):
+    with pytest.raises(ValueError, match="label examples: got 'many'; wanted a text of the form"):
         store.write(make_cell(), [bad], [], ENVIRONMENT)
     assert not store.root.exists()

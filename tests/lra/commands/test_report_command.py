@@ -33,7 +33,9 @@ def test_python_reads_the_same_rows_and_names_what_is_damaged(results: Path) -> 
         lra.rows(results, "mien")
     one = next(results.glob("cells/*/*/*.jsonl"))
     one.write_text("{")
-    with pytest.warns(UserWarning, match=rf"excluded: {one}, line 1: torn") as warned:
+    with pytest.warns(
+        UserWarning, match=rf"excluded: {one}, line 1: the last line is incomplete"
+    ) as warned:
         assert len(lra.rows(results)) == 1
     assert warned[0].filename == __file__
 

@@ -33,7 +33,7 @@ def test_a_signal_from_outside_is_an_interruption_and_a_fault_of_its_own_is_a_cr
     _, ending = done(jobs.kill_self, number)
     assert ending.interrupted is (number in OUTSIDE)
     if number in OUTSIDE:
-        assert ending.reason == f"stopped by {number.name} from outside"
+        assert ending.reason == f"another program stopped the process by {number.name}"
     else:
         assert number.name in ending.reason
         assert ending.status is Status.crashed

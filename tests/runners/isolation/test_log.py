@@ -19,7 +19,7 @@ def test_a_cell_that_shouts_leaves_the_beginning_and_the_end(how, tmp_path):
     assert b"the last word\n" in text[-4000:]
     assert text.count(b" bytes left out]\n") == 1
     if how == "exit":
-        assert ending.reason.endswith(f"last line of {path}: the last word")
+        assert ending.reason.endswith(f"the last line of {path} is: the last word")
 
 
 def test_what_is_left_out_is_counted_over_several_times(tmp_path):

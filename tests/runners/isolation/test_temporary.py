@@ -89,7 +89,7 @@ def test_what_a_killed_process_left_there_goes_and_what_is_held_stays(folder: Pa
     with process.stdin, process.stdout:
         left = Path(process.stdout.readline().strip())
         assert left.parent == folder
-        temporary._remove_left(folder)
+        temporary._remove_leftovers(folder)
         assert left.is_dir()
         process.stdin.write("\n")
         process.stdin.flush()

@@ -85,7 +85,9 @@ def test_a_family_does_not_depend_on_its_siblings():
 
 
 def test_unknown_modules_are_an_error():
-    with pytest.raises(ModuleNotFoundError, match=r"no source file for module 'models\.nothing'"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"no source file for the module 'models\.nothing'"
+    ):
         fingerprint(["models.nothing"])
 
 

@@ -229,6 +229,6 @@ def test_who_comes_late_gives_back_what_another_has_taken(tmp_path):
     with take_claim(path, stale_s=-1, observer=first) as claim:
         assert claim is not None
         text = path.read_text()
-        assert not claims._put_aside(path, left.text)
+        assert not claims._remove_stale(path, left.text)
         assert path.read_text() == text
     assert list(tmp_path.iterdir()) == []

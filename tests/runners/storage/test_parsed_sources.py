@@ -28,7 +28,7 @@ def parses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def again() -> dict[str, str]:
     """What a new process would find."""
-    parsed_sources._parsed.cache_clear()
+    parsed_sources._parse_cached.cache_clear()
     parsed_sources._parse_bytes.cache_clear()
     parsed_sources._shelves.clear()
     return digests(MODULES)
@@ -47,7 +47,7 @@ def test_a_source_that_changed_is_parsed_whatever_its_time_says(
     source = tmp_path / "source.py"
 
     def read() -> parsed_sources.ParsedSource:
-        parsed_sources._parsed.cache_clear()
+        parsed_sources._parse_cached.cache_clear()
         return parsed_sources.parse_source(source)
 
     source.write_text("import a  # one\n")
@@ -73,12 +73,12 @@ def test_a_damaged_file_counts_for_nothing_and_is_written_anew(
     elif damage == "altered":
         file.write_text(whole.replace(digest, digest[::-1]))
     else:
-        monkeypatch.setattr(parsed_sources, "_maker", lambda: "another")
+        monkeypatch.setattr(parsed_sources, "_version_text", lambda: "another")
     assert again() == first
     assert len(parses) == 2 * count
     assert again() == first
     assert len(parses) == 2 * count
-    assert json.loads(read_kept(file) or "")[0] == parsed_sources._maker()
+    assert json.loads(read_kept(file) or "")[0] == parsed_sources._version_text()
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(
