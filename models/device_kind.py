@@ -1,6 +1,6 @@
-"""For which kind of device work is cut into pieces.
+"""The kind of device (cpu, cuda) that decides into which pieces operations cut their work.
 
-That of a tensor; where it has no contents, the one that its cost is counted for.
+It is the kind of a tensor's device; for a meta tensor, the kind whose cost is being counted.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ _assumed = "meta"
 
 
 def device_kind(device: torch.device) -> str:
-    """Return `torch.device.type` of a device; of `meta`, what `assume_device_kind` says."""
+    """Return the type of `device`, or for "meta" the type that `assume_device_kind` has set."""
     return device.type if device.type != "meta" else _assumed
 
 
 @contextmanager
 def assume_device_kind(kind: str) -> Iterator[None]:
-    """Cut work on tensors without contents as on a kind of device. Not for several threads."""
+    """Treat meta tensors as if they were on a device of type `kind`; this is not thread-safe."""
     global _assumed  # noqa: PLW0603 - read where torch.compile traces, which knows no ContextVar
     before, _assumed = _assumed, kind
     try:

@@ -1,8 +1,8 @@
-"""One policy for options that do not apply: refused where they differ from their default.
+"""Refuse options that have no effect, if they differ from their default.
 
-An option is idle where nothing reads it next to what else is chosen: other options, the direction,
-the task. Whoever has such options declares what each of them needs; the refusal says the value
-seen, the value wanted and the way out. A value equal to the default is never refused.
+An option is idle if no code reads it with the other options, the direction or the task that you
+chose. Families and the backbone declare what each such option needs. The error names the value that
+you set, the default, and the choice with which the option has an effect.
 """
 
 import inspect
@@ -15,24 +15,25 @@ from typing import Any
 
 FACTS: Mapping[tuple[str, bool], str] = MappingProxyType({
     ("causal", True): "a causal model",
-    ("causal", False): "a model that attends to both sides",
+    ("causal", False): "a model that attends to both earlier and later tokens",
     ("cls", True): "a CLS vector (model.backbone.pooling=cls)",
 })  # fmt: skip
-"""Facts of the site that options may need, as messages call them."""
+"""Facts of the site that options may need, with their texts in messages."""
 
 
 class Need:
-    """Options that act only where something holds.
+    """A condition without which some options have no effect.
 
-    `Need("iterations", inverse=Inverse.iterative)` needs an option, of which a tuple lists several
-    values; `Need("chunk", causal=True)` needs a fact of the site; and what is neither has
-    words and a test of its own: `Need("rank", words="more than one", holds=...)`.
+    `Need("iterations", inverse=Inverse.iterative)`: `iterations` needs this value of `inverse`
+    (a tuple lists several values). `Need("chunk", causal=True)`: `chunk` needs this fact of the
+    site. `Need("rank", words="more than one", holds=...)` has a text and a test of its own.
 
     Args:
-        options: Their names.
-        words: What is needed, as messages call it.
-        holds: Whether it is there, from the site (or what the task says) and the options.
-        owner: One option, or one fact, with its value or values.
+        options: Names of the options that need the condition.
+        words: The condition, as messages call it.
+        holds: Returns whether the condition holds, given the site (or facts of the task) and the
+            options.
+        owner: One option or fact with its needed value or values, in place of `words` and `holds`.
     """
 
     def __init__(
@@ -56,13 +57,16 @@ class Need:
         self.holds = lambda _, chosen: getattr(chosen, name) in values
 
     def sentence(self, name: str, chosen: Any, default: object) -> str:
-        """Return why one of the options is refused."""
-        lack = f"without {self.words}"
+        """Return the message that refuses the option `name`.
+
+        `chosen` has all options as attributes; `default` is the default of `name`.
+        """
+        reason = f"without {self.words}"
         if self.owner is not None:
-            lack = f"under {self.owner}={format_value(getattr(chosen, self.owner))}"
+            reason = f"under {self.owner}={format_value(getattr(chosen, self.owner))}"
         return (
-            f"{name} has no effect {lack}: got {format_value(getattr(chosen, name))}; leave it at "
-            f"{format_value(default)}, or choose {self.words}"
+            f"{name} has no effect {reason}: got {format_value(getattr(chosen, name))}; leave it "
+            f"at {format_value(default)}, or choose {self.words}"
         )
 
 
@@ -72,13 +76,13 @@ def idle(
     defaults: Mapping[str, Any],
     site: object = None,
 ) -> dict[str, str]:
-    """Return the options that differ from their defaults and do not act, each with a sentence.
+    """Return the options that differ from their defaults but have no effect, each with a message.
 
     Args:
-        needs: What options need.
-        options: Every option.
-        defaults: Of every option.
-        site: Where they are to act, with the facts that are needed.
+        needs: Conditions of options.
+        options: The value of every option, by name.
+        defaults: The default of every option, by name.
+        site: The site of the mixer, or the facts of the task, which `needs` test.
     """
     chosen, reasons = SimpleNamespace(**options), dict[str, str]()
     for need in needs:
@@ -91,32 +95,38 @@ def idle(
 
 
 def idle_in(family: Callable[..., Any], site: object, given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options of a family that do not act at a site, each with a sentence.
+    """Return the options of a family that have no effect at a site, each with a message.
 
     Args:
-        family: With `needs` and `fixed`, as `lra.models.mixer.Family` has them; others have none.
-        site: Where it is built.
-        given: Options that are not left at their defaults.
+        family: A constructor; its attributes `needs` and `fixed` (see `lra.models.mixer.Family`)
+            may be missing.
+        site: Where the mixer is built.
+        given: The options that are set, by name; all others have their defaults.
     """
     needs, fixed = getattr(family, "needs", ()), fixed_in(family, given)
     if not (needs or fixed):
         return {}
-    usual = defaults(family)
-    options, reasons = {**usual, **given}, dict[str, str]()
+    default_of = defaults(family)
+    options, reasons = {**default_of, **given}, dict[str, str]()
     for name, value in fixed.items():
-        if options[name] not in (usual[name], value):
-            how = "has no use for" if value is None else "fixes"
-            at = "" if value is None else f" at {format_value(value)}"
+        if options[name] not in (default_of[name], value):
+            rule = f"fixes {name} at {format_value(value)}"
+            if value is None:
+                rule = f"has no use for {name}"
             reasons[name] = (
-                f"variant=lra {how} {name}{at}: got {format_value(options[name])}; leave it at "
-                f"{format_value(usual[name])}, or choose variant=faithful"
+                f"variant=lra {rule}: got {format_value(options[name])}; leave it at "
+                f"{format_value(default_of[name])}, or choose variant=faithful"
             )
-    rest = idle(needs, {**options, **fixed}, {**usual, **fixed}, site)
-    return {**reasons, **{name: why for name, why in rest.items() if name not in fixed}}
+    # A fixed option counts as a default here, so that only the other options are judged.
+    others = idle(needs, {**options, **fixed}, {**default_of, **fixed}, site)
+    return {**reasons, **{name: text for name, text in others.items() if name not in fixed}}
 
 
 def fixed_in(family: Callable[..., Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the variant of a family fixes, by option: see `lra.models.mixer.Family.fixed`."""
+    """Return the options that the family's `variant` fixes, with their values.
+
+    See `lra.models.mixer.Family.fixed`; `given` are the options that are set.
+    """
     if not hasattr(family, "fixed"):
         return {}
     return dict(family.fixed(SimpleNamespace(**{**defaults(family), **given})))
@@ -124,18 +134,22 @@ def fixed_in(family: Callable[..., Any], given: Mapping[str, Any]) -> Mapping[st
 
 @cache
 def defaults(family: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the defaults of the keyword-only parameters of a constructor, or of a dataclass."""
+    """Return the defaults, by name, of a dataclass or a constructor's keyword-only parameters."""
     if is_dataclass(family):
         return {
-            each.name: each.default if each.default_factory is MISSING else each.default_factory()
-            for each in fields(family)
+            entry.name: (
+                entry.default if entry.default_factory is MISSING else entry.default_factory()
+            )
+            for entry in fields(family)
         }
     parameters = inspect.signature(family).parameters.values()
-    return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+    return {
+        option.name: option.default for option in parameters if option.kind is option.KEYWORD_ONLY
+    }
 
 
 def format_value(value: object) -> str:
-    """Return a value as YAML spells it."""
+    """Return `value` as a YAML file would write it, for example true, null or [1, 2]."""
     if isinstance(value, list):
         return f"[{', '.join(map(format_value, value))}]"
     if isinstance(value, bool):

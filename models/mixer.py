@@ -52,10 +52,11 @@ from lra.models.tuning import (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Growth:
-    """How a cost grows with the length n: n^exponent, times log n where `log` is set.
+    """How a cost grows with the length n: as n^exponent, times log n if `log` is set.
 
-    Declared from the family's mathematics and its options, never fitted: what grows more slowly
-    beside it (projections, landmarks, the edges of a window) is no part of it. Ordered by growth.
+    A family declares it from its mathematics and its options; it is never fitted to measurements.
+    It names only the fastest-growing term, so projections, landmarks and the edges of a window may
+    be missing. Instances are ordered: a slower growth is less than a faster one.
     """
 
     exponent: float
@@ -64,15 +65,16 @@ class Growth:
     def __post_init__(self) -> None:
         if not 0 <= self.exponent < math.inf:
             raise ValueError(
-                f"exponent must be 0 or more, and finite: got {self.exponent}; 1 is linear growth"
+                f"exponent must be 0 or more, and finite: got {self.exponent}; set 1 for a cost "
+                "that grows linearly with the length"
             )
 
     def at(self, length: float) -> float:
-        """Return its value at a length of 2 or more, with the logarithm to base 2."""
+        """Return length^exponent, times log2(length) if `log` is set; `length` is at least 2."""
         return float(length**self.exponent * (math.log2(length) if self.log else 1.0))
 
     def __str__(self) -> str:
-        """Return it as tables print it: n, n log n, n^1.5, n²."""
+        """Return this growth as tables print it, for example n, n log n, n^1.5 or n²."""
         powers = {0.0: "" if self.log else "1", 1.0: "n", 2.0: "n²", 3.0: "n³"}
         power = powers.get(self.exponent, f"n^{self.exponent:g}")
         return f"{power} log n".strip() if self.log else power
@@ -109,7 +111,7 @@ class Idle(Unsupported):
         self.option = option
 
     def __reduce__(self) -> tuple[type["Idle"], tuple[str, str]]:
-        """Return what makes it again in another process."""
+        """Return the class and its arguments, so that pickle can rebuild it in another process."""
         return type(self), (str(self), self.option)
 
 
@@ -132,7 +134,10 @@ class PaddingRule(StrEnum):
 
     @property
     def traits(self) -> dict[str, Any]:
-        """Return what `Traits` needs from a family that reads padding and no other mask."""
+        """Return arguments of `Traits` for a family with this rule, to pass as `**rule.traits`.
+
+        With `original`, padding affects the outputs, so `supports` lacks "keep".
+        """
         if self == PaddingRule.exact:
             return {}
         return {"supports": Traits().supports - {"keep"}, "hides_others": True}
@@ -141,8 +146,8 @@ class PaddingRule(StrEnum):
 SITE_OPTIONS: Mapping[str, str] = MappingProxyType(
     {"head_width": "own_head_width", "qkv_bias": "qkv_bias", "output_bias": "output_bias"}
 )
-"""Options of the backbone that only some mixers can apply, each with its field of `Site`; None
-there is the default, which every mixer knows."""
+"""Options of the backbone that only some mixers can apply, each with its field of `Site`. None in
+that field is the default, which every mixer supports."""
 
 
 @by_name
@@ -177,7 +182,7 @@ class Site:
 
     @property
     def head_width(self) -> int:
-        """Width of one head. Raises ValueError if `heads` must divide `width` and does not."""
+        """Width of one head, `own_head_width` or width / heads; ValueError if that is not whole."""
         if self.own_head_width is not None:
             return self.own_head_width
         if self.width % self.heads:
@@ -200,20 +205,20 @@ class Site:
         return cast(M, self.shared[name])
 
     def at(self, values: list[T]) -> T:
-        """Return this layer's value of a per-layer option: one value for all, or one per layer."""
+        """Return this layer's entry of `values`, which has one entry for all layers or one each."""
         if len(values) == 1:
             return values[0]
         if len(values) != self.depth:
             raise ValueError(
-                f"an option with values for each layer takes 1 value or depth={self.depth} "
-                f"values: got {len(values)}"
+                f"an option with one value for each layer takes 1 value (for all layers) or "
+                f"depth={self.depth} values: got {len(values)} values"
             )
         return values[self.layer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What this instance guarantees. The contract kit chooses its checks from it."""
+    """What this mixer guarantees. `lra verify` chooses its checks from these fields."""
 
     supports: frozenset[str] = frozenset({"keep", "start"})
     """Fields of `Layout` that it respects exactly."""
@@ -242,7 +247,7 @@ class Traits:
     weight_dropout: bool = False
     """True: `attention_dropout` has weights to act on."""
     cross: bool = False
-    """Keys and values may have another length than the queries: cross attention."""
+    """True: keys and values may have another length than the queries (cross attention)."""
     by_batch: str = ""
     """The option, as `name=value`, by which examples of a batch change each other; "": none."""
     shared_query_key: bool = False
@@ -256,7 +261,7 @@ class Traits:
     simulated: bool = False
     """A dense mask imitates sparsity: excluded from tables of speed."""
     reversible: bool = True
-    """False: it passes another stream or an activation penalty from layer to layer."""
+    """False: layers pass on more than tokens (`Flow.stream`, `Flow.penalties`)."""
     in_streams: frozenset[str] = frozenset()
     """Names of parameters that learn only from tokens after a memory."""
     by_segment: bool = False
@@ -273,43 +278,47 @@ class Traits:
 
 
 def looked_at(mask: Bool[Tensor, "..."]) -> bool:
-    """Tell whether the contents of a mask can be read: not without contents, nor while compiling.
+    """Return whether Python code may read the values of `mask` cheaply.
 
-    On a GPU a look would wait for the device.
+    It may not on a GPU (reading would wait for the device), for a meta or fake tensor (which has no
+    values), or while torch.compile traces.
     """
     on_cpu = mask.device.type == "cpu" and type(mask) is Tensor
     return on_cpu and not torch.compiler.is_compiling()
 
 
 class MadeOnce:
-    """What layers compute from the masks of one pass: the first that asks computes it for all.
+    """A cache for one pass: what the first layer computes from the masks, later layers reuse.
 
-    A value belongs to the very tensors that it was made of: a layout with others gets its own.
+    A value is looked up by its name and by the identity of the tensors that it was computed from,
+    so a layout with other tensors gets another value.
     """
 
     def __init__(self) -> None:
-        self._held: dict[tuple[Hashable, ...], tuple[Sequence[object], Any]] = {}
+        self._cached: dict[tuple[Hashable, ...], tuple[Sequence[object], Any]] = {}
 
     def of(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
-        """Return a value without gradients in its tensors.
+        """Return the cached value for `name` and `made_of`; the first call computes it by `make`.
 
         Args:
-            name: What it is, with all that decides it besides tensors.
+            name: Name of the value, with every number that decides it.
             made_of: The tensors that decide it.
-            make: Makes it.
+            make: Computes the value, whose tensors must not need gradients.
         """
         key = (name, *map(id, made_of))
-        if key not in self._held:  # with them, so that no other tensor gets their id
-            self._held[key] = made_of, make()
-        return cast(T, self._held[key][1])
+        if key not in self._cached:
+            # The cache also stores `made_of`: a freed tensor's id could be reused by another.
+            self._cached[key] = made_of, make()
+        _, value = self._cached[key]
+        return cast(T, value)
 
 
 class Layout(NamedTuple):
-    """Read-only facts of one pass. None means the default, and the fast path.
+    """Read-only facts about the tokens of one pass. None means the default, and the fast path.
 
-    The model makes `keep` of a task's padding and `start` of a state along time; `document`,
-    `prefix` and `order` are those of a batch; `is_global` has no producer among the tasks. A stack
-    refuses a fact that some mixer does not support.
+    The model derives `keep` from the padding of a batch and `start` from a state along time. The
+    batch itself contains `document`, `prefix` and `order`. No task sets `is_global`. A stack raises
+    an error for a fact that one of its mixers does not support.
     """
 
     keep: Bool[Tensor, "b l"] | None = None
@@ -328,23 +337,23 @@ class Layout(NamedTuple):
     derived: MadeOnce | None = None
     """Cache for what layers compute from these facts; None: each layer computes it."""
     unread: bool = False
-    """Promise about padding: it enters normed, and nobody reads the outputs there."""
+    """A promise of the model: inputs at padding are normed, and outputs at padding are unused."""
 
     def once(self, name: Hashable, made_of: Sequence[object], make: Callable[[], T]) -> T:
-        """Return what `make` returns, once for all layers of a pass: see `MadeOnce.of`."""
-        # Compiled code fuses it with what reads it.
+        """Return what `make` returns, computed once for all layers of a pass: see `MadeOnce.of`."""
+        # torch.compile fuses the computation with its use, which is faster than a cache.
         if torch.compiler.is_compiling() or self.derived is None:
             return make()
         return self.derived.of(name, made_of, make)
 
     def blanked(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return zeros in place of padding."""
+        """Return `x` with zeros at the padding that `keep` marks; without `keep`, `x` itself."""
         keep = self.keep
         if keep is None:
             return x
         if not looked_at(keep):
             return x.masked_fill(~keep[..., None], 0.0)
-        # A fill by a mask that is the same for all channels takes three times as long.
+        # index_fill by row numbers takes a third of the time of masked_fill by a broadcast mask.
         rows = self.once("rows", (keep,), lambda: (~keep).flatten().nonzero()[:, 0])
         return x.flatten(0, 1).index_fill(0, rows, 0.0).view_as(x)
 
@@ -356,16 +365,16 @@ MASKS = ("document", "prefix", "order")
 
 
 def blanked(x: Float[Tensor, "b l d"], layout: Layout, traits: Traits) -> Float[Tensor, "b l d"]:
-    """Return zeros in place of padding, for a mixer that supports `keep`.
+    """Return `x` with zeros at padding if the mixer's `traits` support `keep`, else `x` itself.
 
-    A weight of 0 hides a number, but not an infinity or NaN that it grows into on the way, such as
-    the exponential of a padded token: 0 times either is NaN, in the sum or in its gradient.
+    Giving padding a weight of 0 is not enough: if its values overflow, for example in an
+    exponential, then 0 times infinity is NaN, in the sum or in its gradient.
     """
     return layout.blanked(x) if "keep" in traits.supports else x
 
 
 class TiedDropout(nn.Dropout):
-    """Dropout of a channel at all positions of a row at the same time."""
+    """Dropout that removes a channel at all positions of a sequence together."""
 
     def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Apply dropout."""
@@ -384,9 +393,9 @@ class Flow(NamedTuple):
     """Penalties on activations; never mutated."""
 
     def with_x(self, x: Float[Tensor, "b l d"]) -> "Flow":
-        """Return a new Flow with other tokens.
+        """Return a new Flow with `x` as its tokens and everything else unchanged.
 
-        Not `_replace`, whose tuple PyTorch 2.11 leaves empty where it leaves a compiled graph.
+        It does not call `_replace`, whose result PyTorch 2.11 loses at the end of a compiled graph.
         """
         return Flow(x, *self[1:])
 
@@ -396,10 +405,11 @@ class Flow(NamedTuple):
         return self._replace(penalties={**self.penalties, name: total})
 
 
-def _passing_by(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what comes in, a tensor or a flow, where it has no token to mix.
+def _skip_empty_batches(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `method` (such as `extend`) so that it returns an input without tokens unchanged.
 
-    A flow with a state takes full rows: the state of a row does not tell how long it was.
+    The wrapper also refuses a state if the mixer is not causal or the batch is padded: a state
+    does not store how many real tokens each row had.
     """
 
     @wraps(method)
@@ -414,8 +424,8 @@ def _passing_by(method: Callable[..., Any]) -> Callable[..., Any]:
     return mix
 
 
-def _causal_alone(method: Callable[..., State]) -> Callable[..., State]:
-    """Return a method that refuses the state of a mixer that sees later tokens."""
+def _require_causal(method: Callable[..., State]) -> Callable[..., State]:
+    """Wrap `initial_state` so that it raises `Unsupported` unless the mixer is causal."""
 
     @wraps(method)
     def initial_state(self: Any, batch_size: int, memory: int) -> State:
@@ -426,6 +436,7 @@ def _causal_alone(method: Callable[..., State]) -> Callable[..., State]:
 
 
 def _check_causal(mixer: "Mixer") -> None:
+    """Raise `Unsupported` if `mixer` attends to later tokens, because it then has no state."""
     if not mixer.traits.causal:
         raise Unsupported(
             "a model that attends to later tokens has no state that continues from token to "
@@ -433,12 +444,12 @@ def _check_causal(mixer: "Mixer") -> None:
         )
 
 
-def _refusing_idle(family: type, construct: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that refuses options that do not apply, their values being sound."""
+def _refuse_idle_options(family: type, construct: Callable[..., None]) -> Callable[..., None]:
+    """Wrap the constructor of `family` so that it raises `Idle` for an option without effect."""
 
     @wraps(construct)
     def build(self: Any, site: Site, **given: Any) -> None:
-        construct(self, site, **given)
+        construct(self, site, **given)  # first, because it checks the values
         for name, sentence in idle_in(family, site, given).items():
             raise Idle(sentence, name)
 
@@ -448,13 +459,13 @@ def _refusing_idle(family: type, construct: Callable[..., None]) -> Callable[...
 class Family(ByName, Roles):
     """Base class of families.
 
-    Options may be given by name, see `lra.conf.choices`; those that do not apply are refused, see
-    `lra.models.idle`. A batch without rows or without tokens passes `forward`, `extend` and
-    `gated_extend` as it is: no formula of a family has to divide nothing into blocks. A state
-    continues full rows of a causal mixer; anything else is refused here, once for all families.
+    Enum options may be given by name (see `lra.conf.choices`); an option that has no effect raises
+    an error (see `lra.models.idle`). `forward`, `extend` and `gated_extend` return a batch without
+    rows or tokens unchanged, so no family has to handle it. A state can continue only rows without
+    padding, of a causal mixer; this class refuses anything else for all families.
 
-    Constructors raise ValueError for values out of range. What `Args` or `Options` of a base class
-    describe, those of a family repeat only where it means something else.
+    Constructors raise ValueError for values out of range. The docstring of a family describes an
+    argument or option of its base class only if its meaning differs.
 
     Options:
         site: Where it is built.
@@ -462,18 +473,19 @@ class Family(ByName, Roles):
     """
 
     version: ClassVar[int] = 1
-    """Increased if the same options give other numbers than before; a part of every key."""
+    """Increased if the same options give other numbers than before; part of every run's key."""
     lra_version: ClassVar[int] = 0
-    """Increased if only `variant=lra` changed; its keys use the sum."""
+    """Increased if only `variant=lra` changed; keys of its runs use version + lra_version."""
     needs: ClassVar[Sequence[Need]] = ()
-    """Which options need which others."""
+    """Which options have an effect only together with which others."""
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return the options that `variant=lra` fixes, with the values that then apply.
+        """Return the options that `variant=lra` fixes, each with the value that then applies.
 
-        Another value than this and the default is refused. None stands for no meaning at all, and
-        a word for what no value of the option says. Nothing by default.
+        You may leave such an option at its default or set it to this value; anything else raises
+        an error. None means that the variant does not use the option. A string that is no value of
+        the option describes what the variant does instead. This base class fixes nothing.
 
         Args:
             options: All options as attributes.
@@ -482,26 +494,28 @@ class Family(ByName, Roles):
         return {}
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length: `extend` without a state."""
+        """Mix the tokens along the length by calling `extend` without a state."""
         return cast(Extends, self).extend(Flow(x), layout).x
 
     def __init_subclass__(cls, **options: Any) -> None:
+        """Wrap the subclass's constructor and methods with the checks of this base class."""
         if "__init__" in vars(cls) and {"needs", "fixed"} & vars(cls).keys():
-            cls.__init__ = _refusing_idle(cls, cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _refuse_idle_options(cls, cls.__init__)  # type: ignore[method-assign]
         super().__init_subclass__(**options)
         for name in {"forward", "extend", "gated_extend"} & vars(cls).keys():
-            setattr(cls, name, _passing_by(vars(cls)[name]))
+            setattr(cls, name, _skip_empty_batches(vars(cls)[name]))
         if "initial_state" in vars(cls):
-            cls.initial_state = _causal_alone(cls.initial_state)  # type: ignore[attr-defined]
+            cls.initial_state = _require_causal(cls.initial_state)  # type: ignore[attr-defined]
 
 
 F = TypeVar("F", bound=Family)
 
 
 def options(family: type[F]) -> type[F]:
-    """Build the constructor of a family from its annotated attributes: see `lra.models.options`."""
+    """Give a family a constructor made from its annotated attributes: see `lra.models.options`."""
     family.declares = True  # type: ignore[attr-defined]
-    family.__init__ = by_name(_refusing_idle(family, constructor(family, Site)))  # type: ignore[method-assign]
+    build = _refuse_idle_options(family, constructor(family, Site))
+    family.__init__ = by_name(build)  # type: ignore[method-assign]
     return family
 
 
@@ -512,16 +526,19 @@ class Mixer(Protocol):
     traits: Traits
 
     def __call__(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length; shape is kept."""
+        """Mix the tokens along the length; return a tensor of the same shape as `x`."""
         ...
 
 
 @runtime_checkable
 class Extends(Protocol):
-    """A mixer with `extend`: prefill, segment and single step are one call with other lengths."""
+    """A mixer with `extend`, which reads a prompt, a segment or one token in a single call."""
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, exactly `forward`."""
+        """Mix the tokens `flow.x`, continuing from `flow.state`; return outputs and the new state.
+
+        If the state is None, the outputs equal those of `forward`.
+        """
         ...
 
 
@@ -532,8 +549,8 @@ class Remembers(Extends, Protocol):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty state for `memory` tokens; raise `Unsupported` if there is none.
 
-        Where a state grows with what it remembers, `memory` tokens are the last ones, the newest
-        included: what came before is out of sight.
+        A state that grows with its memory stores the last `memory` tokens, including the newest;
+        the mixer forgets older tokens.
         """
         ...
 
@@ -551,14 +568,14 @@ class GatesResidual(Protocol):
     ) -> Flow:
         """Return u (h - residual), where `extend` computes h from `flow`.
 
-        The `dropout` of the block, which does not fall on that, falls within.
+        The mixer applies `dropout` itself, before the gate; the block then applies none.
         """
         ...
 
 
 @runtime_checkable
 class Penalised(Protocol):
-    """A mixer with a penalty that depends on parameters alone."""
+    """A mixer with a penalty that depends only on its parameters."""
 
     def penalties(self) -> Mapping[str, Float[Tensor, ""]]:
         """Return named scalars that are added to the training loss."""
@@ -570,7 +587,10 @@ class AfterStep(Protocol):
     """A module that changes after a step, for example by clamping or redrawing."""
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Act after optimiser step `step` (from 1); called under no_grad, equally on every rank."""
+        """Change the module after optimiser step number `step`, which counts from 1.
+
+        The trainer calls it under no_grad, with the same arguments on every rank.
+        """
         ...
 
 

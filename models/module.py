@@ -1,4 +1,4 @@
-"""What any mixer is before its traits matter: a module whose weights are there."""
+"""Check that a mixer is an `nn.Module` whose weights have shapes."""
 
 from itertools import chain
 
@@ -9,11 +9,11 @@ from lra.conf.short_values import short_list
 
 
 def checked_module(mixer: object) -> nn.Module:
-    """Return a mixer as a module.
+    """Return `mixer`, checked to be a module whose weights all have a shape.
 
     Raises:
-        TypeError: It is no `nn.Module`, so its parameters would be lost.
-        ValueError: It has weights without a shape, which nothing can draw, count or share out.
+        TypeError: It is no `nn.Module`, so an optimiser would miss its parameters.
+        ValueError: It has lazy weights, which have no shape before a first batch.
     """
     if not isinstance(mixer, nn.Module):
         name = type(mixer).__name__
@@ -21,8 +21,8 @@ def checked_module(mixer: object) -> nn.Module:
     tensors = chain(mixer.named_parameters(), mixer.named_buffers())
     if lazy := [key for key, tensor in tensors if is_lazy(tensor)]:
         raise ValueError(
-            f"the layer has lazy weights ({short_list(lazy)}), whose shapes PyTorch learns from "
-            "a first batch: give their sizes, for example nn.Linear(width, …) in place of "
+            f"the layer has lazy weights ({short_list(lazy)}), which have no shape before the "
+            "first batch: give their sizes, for example nn.Linear(width, …) in place of "
             "nn.LazyLinear(…)"
         )
     return mixer

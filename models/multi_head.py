@@ -39,7 +39,10 @@ class Core(Protocol):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend. `layout.keep` says which keys are real."""
+        """Return the attention output of queries `q` on keys `k` and values `v`.
+
+        `layout.keep` is True for real keys; None means that all keys are real.
+        """
         ...
 
 
@@ -48,7 +51,7 @@ class HasCore(Protocol):
     """A mixer whose attention is a function of queries, keys and values."""
 
     def attention_core(self) -> Core:
-        """Return that function; raise `Unsupported` if these options have none."""
+        """Return the attention function; raise `Unsupported` if these options have none."""
         ...
 
 
@@ -73,15 +76,17 @@ class Biases(NamedTuple):
 
 
 def biases(site: Site, bias: bool, *, default: bool = True) -> Biases:
-    """Return the biases from the backbone's options, else from the family's option `bias`.
+    """Return which projections have biases.
+
+    The backbone's options `qkv_bias` and `output_bias` decide; where one is None, `bias` decides.
 
     Args:
-        site: With what the backbone says.
+        site: Holds the options of the backbone.
         bias: The family's option.
         default: The default of that option.
 
     Raises:
-        ValueError: Both say something.
+        ValueError: The backbone's options are set, and `bias` differs from its default.
     """
     requested = {name: getattr(site, name) for name in ("qkv_bias", "output_bias")}
     requested = {name: value for name, value in requested.items() if value is not None}
@@ -103,35 +108,36 @@ class HeadCounts(NamedTuple):
     keys: int
     values: int
     outputs: int
-    """Heads that the core returns."""
+    """Number of heads in the core's output."""
 
 
 NORM_EPSILON = 1e-6
 """Added to the mean square of a head's queries and keys."""
 
 Place: TypeAlias = Int[Tensor, " b"] | Spacing | Rotation | None
-"""The position of each row's first token, or of all its tokens; None: position 0.
+"""The position of each row's first token, or of all its tokens; None: the first is at 0.
 
-A rotation stands for it where rotary positions, alone, are applied."""
+With rotary positions, a `Rotation` that was computed from it may take its place."""
 
 
 class MultiHead(Family):
     """q, k and v projections from `site.width` to all heads, `core`, and a projection back.
 
-    Rotary and position-infused encodings, where the site asks for them, are applied here, before
-    the core.
+    This class also applies rotary and position-infused encodings, before the core, if the site
+    asks for them.
 
     Args:
-        core: The attention.
+        core: The function of queries, keys and values between the projections.
         bias: Whether projections have biases, unless the backbone sets this (`qkv_bias`,
             `output_bias`).
         bias_default: The default of that option of the family.
-        mean_at_padding: Whether a padded token, whose output is otherwise what real keys give it,
-            gets the mean of the values at all positions, padding among them. It is what a bias of
-            -1e10 on every score does in float32, and so the Long Range Arena's code.
-        heads: How many each projection has; None: `site.heads` of each kind.
-        key_width: Width of a head of queries and of keys; None: `site.head_width`, which heads of
-            values have.
+        mean_at_padding: Whether the output at a padded token is the mean of the values at all
+            positions, padding included; if not, it attends to the real keys like any token. The
+            Long Range Arena's code gives this mean, because in float32 a bias of -1e10 on every
+            score makes all scores equal.
+        heads: Numbers of heads of each projection; None: `site.heads` for all.
+        key_width: Width of a head of queries and of keys; None: `site.head_width`. Heads of values
+            always have `site.head_width`.
         output_gate: Whether a sigmoid gate, computed from the layer's input, multiplies each
             channel of the attention output (Qiu et al. 2025, arXiv:2505.06708, elementwise).
         qk_norm: Whether RMSNorm, with weights shared by all heads, is applied to queries and keys
@@ -174,78 +180,85 @@ class MultiHead(Family):
         self.scored = site.positions in SCORED
         self.positions_inside = site.positions != Positions.none
         if self.rotary and self.key_width % 2:
-            origin = _origin(site) if key_width is None else f"key_width={key_width}"
+            width_text = (
+                _describe_head_width(site) if key_width is None else f"key_width={key_width}"
+            )
             raise ValueError(
-                f"rotary positions need an even head width: got {origin}; change heads, "
+                f"rotary positions need an even head width: got {width_text}; change heads, "
                 "head_width, or positions"
             )
-        has, of = biases(site, bias, default=bias_default), self.head_counts
-        inward = (
-            of.queries * self.key_width,
-            of.keys * self.key_width,
-            of.values * self.head_width,
+        biased, counts = biases(site, bias, default=bias_default), self.head_counts
+        input_widths = (
+            counts.queries * self.key_width,
+            counts.keys * self.key_width,
+            counts.values * self.head_width,
         )
-        for name, width in zip(("q_proj", "k_proj", "v_proj"), inward, strict=True):
-            self.add_module(name, projection(site.width, width, bias=has.qkv))
-        width = of.outputs * self.head_width
-        self.out_proj = projection(width, site.width, bias=has.output)
-        # Drawn last: the others are the same with and without it.
-        self.gate_proj = projection(site.width, width, bias=has.qkv) if output_gate else None
+        for name, width in zip(("q_proj", "k_proj", "v_proj"), input_widths, strict=True):
+            self.add_module(name, projection(site.width, width, bias=biased.qkv))
+        width = counts.outputs * self.head_width
+        self.out_proj = projection(width, site.width, bias=biased.output)
+        # Drawn last, so that all other weights are equal with and without the gate.
+        self.gate_proj = projection(site.width, width, bias=biased.qkv) if output_gate else None
         self.q_norm, self.k_norm = (
             nn.RMSNorm(self.key_width, NORM_EPSILON) if qk_norm else None for _ in range(2)
         )
         self.core = cast(nn.Module, core)
-        offered = core.traits.positions | {Positions.rotary.value}
+        encodings = core.traits.positions | {Positions.rotary.value}
         if self.infusible:
-            offered |= {Positions.position_infused.value}
-        applied = core.traits.options | APPLIED
+            encodings |= {Positions.position_infused.value}
+        options = core.traits.options | APPLIED
         sees_order = core.traits.sees_order or self.positions_inside
         self.traits = replace(
-            core.traits, positions=offered, options=applied, sees_order=sees_order
+            core.traits, positions=encodings, options=options, sees_order=sees_order
         )
 
     @property
     def attends_at(self) -> bool:
         """Whether `attend` accepts separate positions of queries and keys.
 
-        Not where the core itself sees an order, which it counts by index.
+        It does not if the core itself depends on order, because a core counts positions from 0.
         """
-        core = cast(Core, self.core).traits
-        return core.cross and not core.causal and not core.sees_order and not self.mean_at_padding
+        traits = cast(Core, self.core).traits
+        return (
+            traits.cross and not (traits.causal or traits.sees_order) and not self.mean_at_padding
+        )
 
     @property
     def attends_in_order(self) -> bool:
-        """Whether `attend` accepts ranks of queries, which attend to keys with no higher rank."""
+        """Whether `attend` accepts a rank for each query, which limits it to keys up to it."""
         return self.attends_at and "order" in cast(Core, self.core).traits.supports
 
     def attention_core(self) -> Core:
-        """Return the core between the projections, to be measured by itself.
+        """Return the core between the projections, so that it can be measured alone.
 
         Raises:
-            Unsupported: With these options it estimates no attention function.
+            Unsupported: In subclasses, if their options compute no function of q, k and v.
         """
         return cast(Core, self.core)
 
     def split(
         self, x: Float[Tensor, "b l d"], width: int | None = None
     ) -> Float[Tensor, "b h l k"]:
-        """Split the width into heads, whose numbers may differ by kind.
+        """Split the last axis of `x` into heads.
 
         Args:
-            x: Heads side by side.
-            width: Of one head; None: `head_width`.
+            x: The channels of all heads, one head after another.
+            width: Width of one head; None: `head_width`.
         """
         width = self.head_width if width is None else width
         return x.reshape(*x.shape[:2], x.shape[-1] // width, width).transpose(1, 2)
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
-        """Project tokens (with infused positions) to queries, then norm and rotate them."""
+        """Project `placed` (tokens, with infused positions) to queries; norm and rotate these.
+
+        The norm and the rotation by `place` apply only if the options ask for them.
+        """
         q = self.split(self.q_proj(placed), self.key_width)
         q = q if self.q_norm is None else norm_heads(q, self.q_norm)
         return rotate(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
-        """Project tokens (with infused positions) to keys, then norm and rotate them."""
+        """Project `placed` to keys as `queries` does; g is the number of key heads."""
         k = self.split(self.k_proj(placed), self.key_width)
         k = k if self.k_norm is None else norm_heads(k, self.k_norm)
         return rotate(k, place) if self.rotary else k
@@ -253,30 +266,34 @@ class MultiHead(Family):
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l v"]]:
-        """Return queries, keys and values by head, with positions applied."""
+        """Return queries, keys and values of `x` by head, with positions applied to q and k.
+
+        h, g and c are the numbers of heads of queries, keys and values.
+        """
         if self.weighs_padding or not layout.unread:
             x = blanked(x, layout, self.traits)
         place = layout.start
         placed = add_sinusoids(x, place) if self.infused else x
-        turned: Place = rotation(x, self.key_width, place) if self.rotary else place
-        return self.queries(placed, turned), self.keys(placed, turned), self.split(self.v_proj(x))
+        # The angles are computed once for queries and keys.
+        angles: Place = rotation(x, self.key_width, place) if self.rotary else place
+        return self.queries(placed, angles), self.keys(placed, angles), self.split(self.v_proj(x))
 
     def gated(
         self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"], layout: Layout
     ) -> Float[Tensor, "b h l v"]:
-        """Multiply the outputs of heads by gates, which depend on the layer's input."""
+        """Multiply the heads' outputs `o` by sigmoid gates of the input `x`, if there are gates."""
         if self.gate_proj is None:
             return o
         gate: Tensor = self.gate_proj(blanked(x, layout, self.traits))
         return o * self.split(gate.sigmoid())
 
     def merge(self, o: Float[Tensor, "b h l k"]) -> Float[Tensor, "b l d"]:
-        """Join the heads and project back."""
+        """Concatenate the heads and project them back to the width of the model."""
         mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
         return mixed
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
+        """Project `x`, apply the core, then gate and project its output back."""
         q, k, v = self.project(x, layout)
         y = self.merge(self.gated(self.core(q, k, v, layout), x, layout))
         if layout.keep is None or not self.mean_at_padding:
@@ -291,66 +308,81 @@ class MultiHead(Family):
         source_layout: Layout,
         at: At | None = None,
     ) -> Float[Tensor, "b l d"]:
-        """Cross attention: every token of `x` attends to the kept tokens of `source`.
+        """Cross attention: every token of `x` attends to the real tokens of `source`.
 
-        `at` says where both stand, if they have one order: positions inside are those. Where
-        `layout.order` has ranks of the queries, they see no key of a higher `source_layout.order`.
+        Args:
+            x: The tokens that ask, l per row.
+            layout: Facts of `x`. A token attends to no source token whose `source_layout.order` is
+                above its own `layout.order`, if these are set.
+            source: The tokens that are read, s per row.
+            source_layout: Facts of `source`.
+            at: Positions of both in one common order; None: they have no common order.
 
         Raises:
-            Unsupported: The core is causal, takes no other key length, or positions are inside
-                and not said.
+            Unsupported: The core is causal or has no cross attention, or the mixer applies
+                positions and `at` is None, or it cannot use `at`.
         """
         core = cast(Core, self.core)
         traits = core.traits
         name = type(self).__name__
         if not traits.cross:
-            raise Unsupported(f"{name} has no cross attention: its traits.cross is False")
+            raise Unsupported(
+                f"{name} has no cross attention (its traits.cross is False): choose softmax or sdpa"
+            )
         if at is not None and not self.attends_at:
             raise Unsupported(
-                f"{name} cannot attend at positions that the caller gives (attends_at=False)"
+                f"{name} counts positions itself, so it cannot attend at the positions that the "
+                "caller gives (attends_at=False): call it with at=None"
             )
         if traits.causal or (self.positions_inside and at is None):
             raise Unsupported(
-                "cross attention reads the whole source, without positions in the mixer: build "
-                f"{name} with causal=False and positions=none"
+                "cross attention reads the whole source and applies no positions inside the mixer: "
+                f"build {name} with causal=False and positions=none"
             )
         x, source = blanked(x, layout, traits), blanked(source, source_layout, traits)
-        of_queries, of_keys = (None, None) if at is None else at
+        query_place, key_place = (None, None) if at is None else at
         placed, placed_source = x, source
         if self.infused:
-            placed, placed_source = add_sinusoids(x, of_queries), add_sinusoids(source, of_keys)
-        q, k = self.queries(placed, of_queries), self.keys(placed_source, of_keys)
+            placed = add_sinusoids(x, query_place)
+            placed_source = add_sinusoids(source, key_place)
+        q, k = self.queries(placed, query_place), self.keys(placed_source, key_place)
         v = self.split(self.v_proj(source))
-        seen = Layout(keep=source_layout.keep)
+        key_facts = Layout(keep=source_layout.keep)
         if layout.order is not None and self.attends_in_order:
-            seen = seen._replace(order=source_layout.order)
-            o = cast(Any, core)(q, k, v, seen, at, ranks=layout.order)
+            key_facts = key_facts._replace(order=source_layout.order)
+            o = cast(Any, core)(q, k, v, key_facts, at, ranks=layout.order)
         elif at is not None and self.scored:
-            o = cast(Any, core)(q, k, v, seen, at)
+            o = cast(Any, core)(q, k, v, key_facts, at)
         else:
-            o = core(q, k, v, seen)
+            o = core(q, k, v, key_facts)
         return self.merge(self.gated(o, x, layout))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, exactly `forward`."""
+        """Mix `flow.x`, continuing from `flow.state`; if the state is None, call `forward`."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
         core: Any = self.core
         if not hasattr(core, "extend"):
             raise Unsupported(
-                f"{type(core).__name__} has no method `extend`, so it cannot continue from a state"
+                f"{type(core).__name__} has no method `extend`, so it cannot continue from a "
+                "state: call it without a state, or choose another family"
             )
         q, k, v = self.project(flow.x, layout)
         o, state = core.extend(q, k, v, layout, flow.state)
         return flow._replace(x=self.merge(self.gated(o, flow.x, layout)), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the core's empty state for `memory` tokens; `Unsupported` if it has none."""
+        """Return the core's empty state for `memory` tokens.
+
+        Raises:
+            Unsupported: The core has no state.
+        """
         core: Any = self.core
         if not hasattr(core, "initial_state"):
             raise Unsupported(
-                f"{type(core).__name__} has no state that continues from token to token: it "
-                "cannot write token by token"
+                f"{type(core).__name__} has no state that continues from token to token, so it "
+                "cannot write one token at a time: choose another family, or run the whole "
+                "sequence through forward"
             )
         like = self.q_proj.weight.new_empty(0)
         state: State = core.initial_state(
@@ -360,12 +392,12 @@ class MultiHead(Family):
 
 
 def norm_heads(x: Float[Tensor, "b h l k"], norm: nn.RMSNorm) -> Float[Tensor, "b h l k"]:
-    """Norm each head in the precision of the weights, also under autocast."""
+    """Norm each head of `x` in the precision of the norm's weights, also under autocast."""
     return cast(Tensor, norm(x.to(norm.weight.dtype))).to(x.dtype)
 
 
-def _origin(site: Site) -> str:
-    """Say where the width of a head comes from."""
+def _describe_head_width(site: Site) -> str:
+    """Return text for a message: the width of a head, and the options that it comes from."""
     if site.own_head_width is not None:
         return f"head_width={site.own_head_width}"
     return f"{site.width} (width={site.heads} / heads={site.head_width})"

@@ -7,8 +7,9 @@
 
         def build(self, site: Site) -> None: ...       # reads self.features
 
-is `MyMixer(site, *, features: Count = 64)`, which refuses a number that is out of its bound. What
-decorated bases declare are options too; what others annotate are attributes alone.
+makes the constructor `MyMixer(site, *, features: Count = 64)`, which refuses a number out of
+bounds. Options of decorated base classes are options here, too; annotated attributes of other
+classes are plain attributes.
 """
 
 import inspect
@@ -19,37 +20,49 @@ from torch import nn
 
 
 def declared_options(family: type) -> Mapping[str, inspect.Parameter]:
-    """Return the options of a class, those of its bases first."""
-    found = dict[str, inspect.Parameter]()
+    """Return the options of a family by name, as keyword parameters; options of bases come first.
+
+    An option is an annotated attribute with a default, in a class that `@options` has marked by
+    the attribute `declares`.
+    """
+    parameters = dict[str, inspect.Parameter]()
     for base in reversed(family.__mro__):
-        own = vars(base)
-        for name, kind in inspect.get_annotations(base).items() if "declares" in own else ():
+        attributes = vars(base)
+        if "declares" not in attributes:
+            continue
+        for name, kind in inspect.get_annotations(base).items():
             origin: Any = get_origin(kind)
-            if name in own and origin is not ClassVar:
-                found[name] = inspect.Parameter(
-                    name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=own[name]
+            if name in attributes and origin is not ClassVar:
+                parameters[name] = inspect.Parameter(
+                    name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=attributes[name]
                 )
-    return found
+    return parameters
 
 
 def constructor(family: type[nn.Module], site_type: type) -> Callable[..., None]:
-    """Return `__init__(self, site, *, options)`, which sets the options and calls `build(site)`."""
+    """Return `__init__(self, site, *, options)`, which sets the options and calls `build(site)`.
+
+    It also gets the signature that a hand-written constructor with these options would have.
+    """
     options = declared_options(family)
 
     def construct(self: Any, site: Any, **given: Any) -> None:
         for name in given.keys() - options.keys():
-            raise TypeError(f"{family.__name__}.__init__() got an unexpected argument {name!r}")
+            raise TypeError(
+                f"{family.__name__} has no option {name!r}: it has {', '.join(options) or 'none'}"
+            )
         nn.Module.__init__(self)
         for name, option in options.items():
             setattr(self, name, given.get(name, option.default))
         self.build(site)
 
-    first = [
+    positional = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
         for name, kind in (("self", inspect.Parameter.empty), ("site", site_type))
     ]
-    construct.__signature__ = inspect.Signature([*first, *options.values()])  # type: ignore[attr-defined]
-    hints = {name: each.annotation for name, each in options.items()}
+    signature = inspect.Signature([*positional, *options.values()])
+    construct.__signature__ = signature  # type: ignore[attr-defined]
+    hints = {name: option.annotation for name, option in options.items()}
     construct.__annotations__ = {"site": site_type, **hints, "return": None}
     construct.__name__, construct.__module__ = "__init__", family.__module__
     construct.__qualname__ = f"{family.__qualname__}.__init__"

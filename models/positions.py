@@ -45,17 +45,17 @@ ROTARY_BASE = 10_000.0
 
 
 class Spacing(NamedTuple):
-    """Positions `first`, `first + step`, …, for tokens that each stand for several."""
+    """Positions `first`, `first + step`, …, of a sequence whose tokens are `step` apart."""
 
     first: int = 0
     step: int = 1
 
     def ids(self, length: int, device: torch.device) -> Int[Tensor, " l"]:
-        """Return the first `length` positions."""
+        """Return the first `length` positions, as an integer tensor on `device`."""
         return torch.arange(length, device=device) * self.step + self.first
 
     def last(self, length: int) -> int:
-        """Return the last of so many positions."""
+        """Return the last one of the first `length` positions."""
         return self.first + (length - 1) * self.step
 
 
@@ -66,16 +66,20 @@ class At(NamedTuple):
     keys: Spacing
 
     def distance(self, queries: int, keys: int, device: torch.device) -> Int[Tensor, "l s"]:
-        """Return the query's position minus the key's."""
+        """Return each query's position minus each key's, given the numbers of queries and keys."""
         return self.queries.ids(queries, device)[:, None] - self.keys.ids(keys, device)
 
 
 def position_ids(
     length: int, start: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None, like: Tensor
 ) -> Int[Tensor, "#b l"]:
-    """Return absolute positions 0 … length-1, shifted per row by `start` if given.
+    """Return the absolute positions of `length` tokens, on the device of `like`.
 
-    Or `start` itself, where it has a position for each token.
+    Args:
+        length: Number of tokens.
+        start: The position of each row's first token, [b]; or the position of each token, [b l],
+            which is then returned; or a spacing. None: positions 0 … length-1.
+        like: A tensor on the wanted device.
     """
     if isinstance(start, Spacing):
         return start.ids(length, like.device)[None]
@@ -92,13 +96,13 @@ def sinusoid(
     halves: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "*b l d"]:
-    """Return sin on even and cos on odd channels, base 10000 (Vaswani et al. 2017).
+    """Return vectors with sin on even and cos on odd channels, base 10000 (Vaswani et al. 2017).
 
     Args:
         ids: Positions, or distances.
-        width: Channels.
-        halves: All sines stand before all cosines (Transformer-XL's order).
-        dtype: Of the angles and the result: float32, or float64.
+        width: Number of channels, d.
+        halves: Whether all sines come before all cosines (Transformer-XL's order).
+        dtype: Type of the angles and the result: float32, or float64.
     """
     frequency = torch.exp(
         torch.arange(0, width, 2, device=ids.device, dtype=dtype) * (-math.log(ROTARY_BASE) / width)
@@ -117,13 +121,13 @@ def precise(dtype: torch.dtype) -> torch.dtype:
 def add_sinusoids(
     x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | Spacing | None = None
 ) -> Float[Tensor, "b l d"]:
-    """Add the sinusoid of every position: the inputs of queries and keys in Shortformer."""
+    """Return `x` plus the sinusoid of each position, as Shortformer does for queries and keys."""
     ids = position_ids(x.shape[1], start, x)
     return x + sinusoid(ids, x.shape[-1], halves=True, dtype=precise(x.dtype)).to(x.dtype)
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines for each pair of channels and position, shared by queries and keys."""
+    """Cosines and sines for each position and each of p channel pairs, for queries and keys."""
 
     cos: Float[Tensor, "#b 1 l p"]
     sin: Float[Tensor, "#b 1 l p"]
@@ -134,12 +138,16 @@ def rotation(
     width: int,
     start: Int[Tensor, "b l"] | Int[Tensor, " b"] | Spacing | None = None,
 ) -> Rotation:
-    """Return the rotation of `width` channels at each of these tokens.
+    """Return the rotation of `width` channels at the position of each token of `x`.
 
-    Angles are computed in float32 (float64 input: float64). ValueError for an odd width.
+    `start` is as in `position_ids`. Angles are computed in float32, or in float64 if `x` is
+    float64. Raises ValueError for an odd width.
     """
     if width % 2:
-        raise ValueError(f"rotary positions need an even head width: got {width}; change heads")
+        raise ValueError(
+            "rotary positions rotate pairs of channels, so they need an even head width: got "
+            f"{width}; change heads or head_width"
+        )
     dtype = precise(x.dtype)
     frequency = torch.exp(
         torch.arange(0, width, 2, device=x.device, dtype=dtype) * (-math.log(ROTARY_BASE) / width)
@@ -153,10 +161,11 @@ def rotate(
 ) -> Float[Tensor, "b h l k"]:
     """Rotate the channel pairs (i, i + k/2) by position (Su et al. 2021, half-split pairing).
 
-    Scores of rotated queries and keys depend on the distance alone; position 0 is the identity.
+    Scores of rotated queries and keys depend only on their distance; position 0 is not rotated.
+    `start` is as in `position_ids`, or a rotation that was computed before.
     """
-    turn = start if isinstance(start, Rotation) else rotation(x, x.shape[-1], start)
-    cos, sin = turn.cos.to(x.dtype), turn.sin.to(x.dtype)
+    angles = start if isinstance(start, Rotation) else rotation(x, x.shape[-1], start)
+    cos, sin = angles.cos.to(x.dtype), angles.sin.to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
@@ -164,8 +173,8 @@ def rotate(
 def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
     """Return the slope with distance of each head's scores (Press et al. 2022), in float32.
 
-    A power of two of heads gets 2^(-8/h), 2^(-16/h), ..., 2^-8; any other number the slopes of the
-    power of two below it, then every other slope of the power of two above it.
+    If h is a power of two, the slopes are 2^(-8/h), 2^(-16/h), ..., 2^-8. For any other h, they are
+    the slopes of the next lower power of two, followed by every other slope of the next higher one.
     """
     lower = 1 << (heads.bit_length() - 1)
     steps = [8.0 * (i + 1) / lower for i in range(lower)]
@@ -174,9 +183,10 @@ def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
 
 
 class AxialPositions(Roles):
-    """Position i of a grid with rows of n2: the vectors of row i // n2 and column i % n2, joined.
+    """Learned positions on a grid with n1 rows and n2 columns (Kitaev et al. 2020).
 
-    n1 d1 + n2 d2 parameters instead of n d (Kitaev et al. 2020, arXiv:2001.04451), N(0, 0.02).
+    Position i concatenates the vector of row i // n2, d1 wide, and that of column i % n2, d2 wide.
+    This needs n1 d1 + n2 d2 parameters instead of n d (arXiv:2001.04451), drawn from N(0, 0.02).
     """
 
     no_matrices = ("rows_table", "columns_table")
@@ -189,13 +199,14 @@ class AxialPositions(Roles):
         rows, columns = shape or (-(-max_length // columns), columns)
         if rows * columns < max_length:
             raise ValueError(
-                f"axial_shape={[rows, columns]} has {rows * columns} positions, but the model "
-                f"needs {max_length}: choose rows * columns >= {max_length}"
+                f"axial_shape={[rows, columns]} (rows, columns) has {rows * columns} positions, "
+                f"but the model needs {max_length}: choose rows * columns >= {max_length}"
             )
         first, second = widths or (width // 2, width - width // 2)
         if first + second != width or min(first, second) < 1:
             raise ValueError(
-                f"axial_widths must add up to width={width}, each at least 1: got {[first, second]}"
+                f"the two axial_widths must be at least 1 and add up to width={width}: got "
+                f"{[first, second]}"
             )
         self.max_length, self.columns = rows * columns, columns
         self.rows_table = nn.Parameter(torch.empty(rows, first))
@@ -204,7 +215,7 @@ class AxialPositions(Roles):
             nn.init.normal_(table, std=0.02)
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
-        """Look the positions up."""
+        """Return the vector of each position in `ids`."""
         row, column = ids // self.columns, ids % self.columns
         return torch.cat((self.rows_table[row], self.columns_table[column]), dim=-1)
 
@@ -221,18 +232,23 @@ class LearnedPositions(Roles):
         nn.init.normal_(self.table, std=0.02)
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
-        """Look the positions up."""
+        """Return the vector of each position in `ids`."""
         self._check(ids.shape[1])
         return self.table[ids]
 
     def first(self, length: int) -> Float[Tensor, "l d"]:
-        """Return the first positions as a view, whose gradient needs no sum over positions."""
+        """Return the vectors of positions 0 … length-1, as a view of the table.
+
+        Backward through a view is faster than through a look-up by index.
+        """
         self._check(length)
         return self.table[:length]
 
     def _check(self, length: int) -> None:
+        """Raise ValueError if the table has fewer than `length` positions."""
         if length > self.max_length:
             raise ValueError(
-                f"learned positions exist for at most {self.max_length} tokens: got {length}; "
-                "truncate the input, or choose positions=sinusoidal, rotary or none"
+                f"this model has learned positions for at most {self.max_length} tokens: got "
+                f"{length} tokens; truncate the input, or choose positions=sinusoidal, rotary or "
+                "none"
             )

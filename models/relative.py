@@ -1,20 +1,19 @@
-"""What is added to attention scores by the distance of a query and a key.
+"""Relative positions: numbers that are added to attention scores, by the distance of the tokens.
 
-A family whose scores are written out, and that names the encoding in `Traits.positions`, makes its
-`RelativeScores` by `relative_scores` and adds them before the softmax; every other family is
-refused by the model. ALiBi is of this kind, too, and older here: families keep its slopes.
+A family that computes scores, and names the encoding in `Traits.positions`, calls
+`relative_scores` and adds the result before the softmax; the model refuses the encoding for other
+families. ALiBi also adds such numbers, but families compute them from `alibi_slopes`.
 
-What is added is scaled as scores are, by 1 / sqrt(k), already. Distances are the query's position
-less the key's; those of keys that lie out of sight may be anything.
+The numbers are already divided by sqrt(k), like scores. A distance is the query's position minus
+the key's position; for keys that a mask hides, the numbers may be anything.
 
-A key behind its query, at a negative distance, is in sight where a model looks both ways, and in
-a causal one under a prefix mask. It adds what the encoding says of that distance, however many
-tokens follow:
+A query may attend to later keys, at negative distances, if the model is bidirectional or has a
+prefix mask. Such a key at distance -t adds, however many tokens follow:
 
-    transformer_xl   the vector of its sinusoid, R_-t
-    shaw, t5         looking both ways, its own vector or bucket; causal, where the table has one
-                     sign, that of distance 0, which all keys behind share
-    alibi            what the key as far before adds
+    transformer_xl   the score of the sinusoid of -t, R_-t
+    shaw, t5         in a bidirectional model, the score of a separate vector or bucket; in a causal
+                     model, whose table has no negative distances, the score of distance 0
+    alibi            the same as the key at distance t
 """
 
 import math
@@ -30,31 +29,34 @@ from lra.models.mixer import Positions, Roles, Site
 from lra.models.positions import At, precise, sinusoid
 
 BUCKETS, LONGEST = 32, 128
-"""T5's, at every size: buckets of distances, and the distance from which all are one bucket."""
+"""T5's values: the number of buckets, and the distance from which all share the last bucket."""
 
 
 class RelativeScores(Roles, ABC):
-    """Scores by distance, and by the queries where an encoding uses them (Shaw, Transformer-XL)."""
+    """Numbers added to scores, which depend on the distance, and for some encodings on the query.
+
+    Shapes: q is [batch, heads, i queries, k]; results are [batch, heads, i queries, j keys].
+    """
 
     def queries(self, q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
-        """Return what meets the keys: the queries."""
+        """Return the queries for the products with the keys; by default `q` itself."""
         return q
 
     @abstractmethod
     def forward(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
     ) -> Float[Tensor, "#b h i j"]:
-        """Return what is added for keys at any distances.
+        """Return the numbers for keys at any `distance` from each query.
 
-        Here and below, `later` says whether keys behind a query may be in sight.
+        Here and below, `later` says whether a query may attend to keys after it.
         """
 
     def in_order(
         self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool
     ) -> Float[Tensor, "#b h i j"]:
-        """Return what is added where `keys` follow one another and the last is the last query's.
+        """Return the numbers for `keys` consecutive keys, the last at the last query's position.
 
-        Neighbours are `step` positions from each other.
+        Neighbouring queries, and neighbouring keys, are `step` positions apart.
         """
         position = torch.arange(0, keys * step, step, device=q.device)
         distance = position[keys - q.shape[2] :, None] - position
@@ -63,19 +65,20 @@ class RelativeScores(Roles, ABC):
     def between(
         self, q: Float[Tensor, "b h i k"], keys: int, at: At, *, later: bool
     ) -> Float[Tensor, "#b h i j"]:
-        """Return what is added where queries and keys stand `at` steps of their own."""
+        """Return the numbers for queries and keys at the separate positions `at`."""
         distance = at.distance(q.shape[2], keys, q.device)
         return cast(Tensor, self(q, distance[None], later=later))
 
 
 class BucketScores(RelativeScores):
-    """T5's: a learned number for each head and each bucket of distances.
+    """T5's relative positions: a learned number for each head and each bucket of distances.
 
-    Half of the buckets are single distances, the other half grow as their logarithm; not causal,
-    the two signs have half of the buckets each. Numbers are drawn from N(0, 1 / width).
+    Half of the buckets hold one distance each; the widths of the others grow with the logarithm of
+    the distance. In a bidirectional model, each sign of the distance has half of the buckets.
+    Numbers are drawn from N(0, 1 / width).
 
     Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1, and the code published with it.
-    Differences: scores are divided by sqrt(k) before, as everywhere here; T5 does not.
+    Differences: all scores are divided by sqrt(k); T5 does not divide them.
     """
 
     no_matrices = ("weight",)
@@ -88,7 +91,7 @@ class BucketScores(RelativeScores):
     def forward(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
     ) -> Float[Tensor, "#b h i j"]:
-        """Return the numbers of the buckets."""
+        """Return the number of each distance's bucket, [1, h, i, j]; it does not depend on `q`."""
         del q, later
         return self.weight[bucket(distance, causal=self.causal)].movedim(-1, 1)
 
@@ -96,65 +99,74 @@ class BucketScores(RelativeScores):
 def bucket(
     distance: Int[Tensor, "*d"], *, causal: bool, buckets: int = BUCKETS, longest: int = LONGEST
 ) -> Int[Tensor, "*d"]:
-    """Return the bucket of each distance; causal: keys that lie behind count as distance 0."""
-    first = torch.zeros_like(distance)
+    """Return the number of each distance's bucket, from 0 to buckets - 1.
+
+    With s buckets of one distance each, distance t >= s is in bucket
+    s + (buckets - s) log(t / s) / log(longest / s), rounded down, at most the last one. If
+    `causal`, negative distances count as 0; if not, they use the second half of the buckets.
+    """
+    offset = torch.zeros_like(distance)
     if causal:
         distance = distance.clamp(min=0)
     else:
         buckets //= 2
-        first, distance = buckets * (distance < 0), distance.abs()
+        offset, distance = buckets * (distance < 0), distance.abs()
     single = buckets // 2
-    grown = torch.log(distance.clamp(min=1).float() / single) / math.log(longest / single)
-    far = (single + (grown * (buckets - single)).long()).clamp(max=buckets - 1)
-    return first + torch.where(distance < single, distance, far)
+    fraction = torch.log(distance.clamp(min=1).float() / single) / math.log(longest / single)
+    wide = (single + (fraction * (buckets - single)).long()).clamp(max=buckets - 1)
+    return offset + torch.where(distance < single, distance, wide)
 
 
 class VectorScores(RelativeScores):
-    """Scores q' . R_t by a vector R_t for each distance t; an encoding says q' and R."""
+    """Scores q' . R_t, with a vector R_t for each distance t.
+
+    A subclass defines q' (`meeting`), R (`vectors`) and a factor (`scale`).
+    """
 
     scale: float
 
     @abstractmethod
     def vectors(self, distance: Int[Tensor, " t"]) -> Float[Tensor, "#h t k"]:
-        """Return R of these distances."""
+        """Return the vector R_t of each distance t, by head if heads differ."""
 
     def meeting(self, q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
-        """Return what meets the vectors: the queries."""
+        """Return q', the queries for the products with the vectors; by default `q` itself."""
         return q
 
     def forward(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"], *, later: bool
     ) -> Float[Tensor, "b h i j"]:
-        """Meet the vectors of all distances that may be, and gather."""
-        most = distance.shape[-1] - 1
-        least = -most if later else 0
-        scores = self.products(q, torch.arange(least, most + 1, device=q.device))
-        index = distance.clamp(least, most) - least
+        """Compute the scores of every possible distance, then select those of `distance`."""
+        largest = distance.shape[-1] - 1
+        smallest = -largest if later else 0
+        scores = self.products(q, torch.arange(smallest, largest + 1, device=q.device))
+        index = distance.clamp(smallest, largest) - smallest
         return scores.gather(-1, index[:, None].expand(*scores.shape[:3], -1))
 
     def in_order(
         self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool
     ) -> Float[Tensor, "b h i j"]:
-        """Meet the vectors in falling order, and read each query's row one further to the left.
+        """Compute the scores of all distances in descending order, and shift each query's row.
 
-        The key of query i at j lies (keys - l + i - j) back, so that rows of l x (keys + 1) scores,
-        read as rows of `keys` from the l-th on, stand in place: no score is copied.
+        Query i of l is (keys - l + i - j) positions after key j, so the row of each query must
+        start one entry further left than the row before. A view does this without a copy: flatten
+        the rows of w + 1 scores, drop the first l entries, and read the rest as rows of w entries.
         """
         length = q.shape[2]
-        most, least = keys, 1 - length if later else 0
-        falling = torch.arange(most * step, (least - 1) * step, -step, device=q.device)
-        scores = self.products(q, falling)
+        largest, smallest = keys, 1 - length if later else 0
+        descending = torch.arange(largest * step, (smallest - 1) * step, -step, device=q.device)
+        scores = self.products(q, descending)
         width = scores.shape[-1] - 1
-        behind = scores.flatten(-2)[..., length:]
-        return behind.view(*scores.shape[:-1], width)[..., :keys]
+        shifted = scores.flatten(-2)[..., length:]
+        return shifted.view(*scores.shape[:-1], width)[..., :keys]
 
     def between(
         self, q: Float[Tensor, "b h i k"], keys: int, at: At, *, later: bool
     ) -> Float[Tensor, "b h i j"]:
-        """Meet the vectors of all distances that there are, and gather.
+        """Compute the scores of all distances that occur, then select each pair's score.
 
         Raises:
-            ValueError: Queries stand off the steps of the keys.
+            ValueError: A query's position is not a whole number of key steps from the first key.
         """
         (first, stride), (first_key, step) = at
         length = q.shape[2]
@@ -162,37 +174,38 @@ class VectorScores(RelativeScores):
             return self.in_order(q, keys, step, later=later)
         if stride % step or (first - first_key) % step:
             raise ValueError(
-                "with relative positions, the position of each query must be a multiple of the "
-                f"step between keys, counted from the first key: got {at}"
+                "with relative positions, each query must be a whole number of key steps away from "
+                f"the first key: got the positions {at}"
             )
-        least = first - at.keys.last(keys)
+        smallest = first - at.keys.last(keys)
         distances = torch.arange(
-            least, at.queries.last(length) - first_key + 1, step, device=q.device
+            smallest, at.queries.last(length) - first_key + 1, step, device=q.device
         )
         scores = self.products(q, distances)
-        index = (at.distance(length, keys, q.device) - least) // step
+        index = (at.distance(length, keys, q.device) - smallest) // step
         return scores.gather(-1, index.expand(*scores.shape[:3], -1))
 
     def products(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, " t"]
     ) -> Float[Tensor, "b h i t"]:
-        """Meet every query with the vector of every distance."""
-        met, vectors = self.meeting(q) * self.scale, self.vectors(distance).to(q.dtype)
-        if len(vectors) == 1:
-            return met @ vectors[0].mT
-        # All queries of a head at once: its vectors are not copied for each example.
-        rows = met.transpose(0, 1).reshape(len(vectors), -1, met.shape[-1])
-        products = (rows @ vectors.mT).view(len(vectors), met.shape[0], met.shape[2], -1)
+        """Return scale q' . R_t for every query and every distance t."""
+        queries, vectors = self.meeting(q) * self.scale, self.vectors(distance).to(q.dtype)
+        if len(vectors) == 1:  # all heads use the same vectors
+            return queries @ vectors[0].mT
+        # One product for all examples of a head, so that its vectors are not copied for each.
+        rows = queries.transpose(0, 1).reshape(len(vectors), -1, queries.shape[-1])
+        products = (rows @ vectors.mT).view(len(vectors), queries.shape[0], queries.shape[2], -1)
         return products.transpose(0, 1)
 
 
 class ShawScores(VectorScores):
-    """Shaw's: a learned vector for each distance up to `site.relative_distance`, both ways.
+    """Shaw's relative positions: a learned vector for each distance up to `site.relative_distance`.
 
-    Larger distances count as that one. One table for all heads, of each layer its own, N(0, 1/k).
+    Larger distances count as the largest one. Each layer has one table for all heads, drawn from
+    N(0, 1/k). In a bidirectional model, each sign of the distance has separate vectors.
 
-    Source: Shaw et al. 2018, arXiv:1803.02155, section 3.2. Differences: values gain no vectors,
-    which the paper found to make no difference (table 3); causal, distances have one sign.
+    Source: Shaw et al. 2018, arXiv:1803.02155, section 3.2. Differences: no vectors are added to
+    values, which made no difference in the paper (table 3).
     """
 
     no_matrices = ("weight",)
@@ -205,13 +218,13 @@ class ShawScores(VectorScores):
         self.weight = normal_parameter(site, (rows, site.head_width), site.head_width**-0.5)
 
     def vectors(self, distance: Int[Tensor, " t"]) -> Float[Tensor, "1 t k"]:
-        """Look them up."""
-        least = 0 if self.causal else -self.reach
-        return self.weight[distance.clamp(least, self.reach) - least][None]
+        """Look up the vector of each distance; they are the same for all heads."""
+        smallest = 0 if self.causal else -self.reach
+        return self.weight[distance.clamp(smallest, self.reach) - smallest][None]
 
 
 class GlobalBiases(Roles):
-    """Transformer-XL's u and v: what queries gain before they meet keys, and distances."""
+    """Transformer-XL's u (`content`, for products with keys) and v (`position`, for distances)."""
 
     no_matrices = ("content", "position")
 
@@ -222,22 +235,22 @@ class GlobalBiases(Roles):
 
 
 class SinusoidScores(VectorScores):
-    """Transformer-XL's: R_t = W_r r_t of a sinusoid r_t, and two biases of the queries.
+    """Transformer-XL's relative positions: R_t = W_r r_t of a sinusoid r_t, and biases u and v.
 
         s_ij = ((q_i + u) . k_j + (q_i + v) . W_r r_{i-j}) / sqrt(k)
 
-    W_r is each layer's own, without bias, Xavier-uniform; u and v, N(0, 0.02), are the same in all
-    layers unless `untied`.
+    Each layer has a separate W_r (Xavier-uniform, no bias); all layers share u and v (N(0, 0.02)),
+    unless `untied`.
 
     Source: Dai et al. 2019, arXiv:1901.02860, section 3.3, and the code published with it;
     distances of both signs as in XLNet, arXiv:1906.08237.
 
     Args:
         site: Where it is built.
-        untied: Whether u and v are this layer's own.
-        dropout: Of the sinusoids, while training.
-        clamp: Larger distances count as this one; None: none does.
-        evaluation_clamp: The same limit in evaluation; None: as in training.
+        untied: Whether this layer has separate u and v.
+        dropout: Dropout of the sinusoids in training.
+        clamp: Largest distance; larger ones count as this one. None: no limit.
+        evaluation_clamp: The limit in evaluation; None: as in training.
     """
 
     def __init__(
@@ -269,7 +282,7 @@ class SinusoidScores(VectorScores):
         return q + self.biases.position[:, None].to(q.dtype)
 
     def vectors(self, distance: Int[Tensor, " t"]) -> Float[Tensor, "h t k"]:
-        """Project the sinusoids, by head."""
+        """Return W_r r_t for each distance t, split into heads."""
         weight = self.r_proj.weight
         clamp = self.clamp if self.training else self.evaluation_clamp
         if clamp is not None:
@@ -280,13 +293,16 @@ class SinusoidScores(VectorScores):
 
 
 def normal_parameter(site: Site, shape: tuple[int, ...], deviation: float) -> nn.Parameter:
-    """Return numbers of the site's generator, drawn on the CPU, then where parameters are made."""
+    """Return a normal parameter with mean 0 and this standard deviation, from the site's generator.
+
+    It is drawn on the CPU, then moved to the default device, so every device gets equal numbers.
+    """
     table = torch.empty(shape, device="cpu").normal_(std=deviation, generator=site.generator)
     return nn.Parameter(table.to(torch.empty(()).device))
 
 
 def relative_scores(site: Site) -> RelativeScores | None:
-    """Return the scores of the site's encoding; None: it adds none, or ALiBi's."""
+    """Return the module for `site.positions`; None if it is no encoding of this file."""
     makers: dict[Positions, Callable[[], RelativeScores]] = {
         Positions.t5: lambda: site.share("positions.t5", lambda: BucketScores(site)),
         Positions.shaw: lambda: ShawScores(site),

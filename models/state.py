@@ -13,9 +13,9 @@ from lra.models.mixer import State
 
 
 def map_state(function: Callable[..., Tensor], *states: State) -> State:
-    """Apply `function` to the tensors at the same path in each of `states`.
+    """Return a state of the results of `function`, called with the matching tensors of `states`.
 
-    ValueError where the states differ in shape of nesting: they are not of the same model.
+    Raises ValueError if the states are nested differently, so they come from different models.
     """
     first = states[0]
     if first is None and all(state is None for state in states):
@@ -26,23 +26,24 @@ def map_state(function: Callable[..., Tensor], *states: State) -> State:
     if len(tuples) < len(states) or len({len(state) for state in tuples}) != 1:
         kinds = ", ".join(_describe(state) for state in states)
         raise ValueError(
-            f"states can be joined only if they have the same structure: got {kinds}; use states "
-            "of one model"
+            f"states can be joined only if they are nested in the same way: got {kinds}; use "
+            "states of one model"
         )
     return tuple(map_state(function, *group) for group in zip(*tuples, strict=True))
 
 
 def _describe(state: State) -> str:
+    """Return the kind of a state for messages, for example "tuple of 2" or "Tensor"."""
     return f"tuple of {len(state)}" if isinstance(state, tuple) else type(state).__name__
 
 
 def detach(state: State) -> State:
-    """Detach the state: truncated back-propagation through time."""
+    """Detach the state, as truncated back-propagation through time does between segments."""
     return map_state(Tensor.detach, state)
 
 
 def select(state: State, rows: Int[Tensor, " r"] | slice) -> State:
-    """Return the state of some rows of the batch."""
+    """Return the state of the batch rows with the numbers `rows`."""
     return map_state(lambda tensor: tensor[rows], state)
 
 
@@ -52,7 +53,7 @@ def join(*states: State) -> State:
 
 
 def reset(state: State, fresh: State, rows: Bool[Tensor, " b"]) -> State:
-    """Replace the state by that of `fresh` in the rows where `rows` is True."""
+    """Return `state`, but with the state of `fresh` in the rows where `rows` is True."""
 
     def choose(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(rows.view(-1, *(1,) * (old.ndim - 1)), new, old)

@@ -13,32 +13,33 @@ class Tuning(NamedTuple):
     weight_decay: float | None = None
     clip: float | None = None
     matrix: bool = True
-    """Whether it maps vectors, and so decays under `decayed_weights=matrices` where it has two
-    dimensions or more. What is looked up by token, slot, position or distance, is added as biases
-    are or multiplies as gains do, is none."""
+    """Whether the parameter is a matrix that maps vectors: under `decayed_weights=matrices`, weight
+    decay applies to it if it has two dimensions or more. False for tables that are looked up by
+    token, slot, position or distance, and for biases and gains."""
 
 
 @runtime_checkable
 class TunedModule(Protocol):
-    """A module with parameters of special treatment."""
+    """A module with parameters that the optimiser treats differently from the others."""
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Return the special treatment by local parameter name."""
+        """Return the different settings by local parameter name."""
         ...
 
 
 class Roles(nn.Module):
-    """A module that names those of its parameters, as far as it has them, that are no matrices."""
+    """A module that lists its parameters without weight decay; a listed name may be absent."""
 
     no_matrices: ClassVar[tuple[str, ...]] = ()
+    """Names of parameters that are no matrices: see `Tuning.matrix`."""
     undecayed: ClassVar[tuple[str, ...]] = ()
-    """Those that never decay, and are no matrices either: what says how fast a memory forgets and
-    how strongly it takes in (rates, sizes of steps, biases of its gates), where 0 is one value
-    among others, and what the released code excludes besides."""
+    """Names of parameters that never decay, and are no matrices. They decide how fast a memory
+    forgets or how strongly it is written (rates, step sizes, biases of gates), so pulling them to 0
+    would change the model; or the released code excludes them from decay."""
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Return the special treatment by local parameter name."""
+        """Return settings for the parameters in `no_matrices` and `undecayed` that exist."""
         special = dict.fromkeys(self.no_matrices, Tuning(matrix=False))
         special |= dict.fromkeys(self.undecayed, Tuning(weight_decay=0.0, matrix=False))
-        there = dict(self.named_parameters())
-        return {name: tuning for name, tuning in special.items() if name in there}
+        parameters = dict(self.named_parameters())
+        return {name: tuning for name, tuning in special.items() if name in parameters}

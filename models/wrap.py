@@ -1,10 +1,10 @@
-"""Wrap a module of hidden states [batch, length, width] and a padding mask as a mixer.
+"""Turn a module that maps hidden states [batch, length, width] into a mixer.
 
     Mine = wrap(MyLayer, causal=False, mask="padding", operations="n^2", sees_order=False)
 
-is a family like ours: its options are those of the constructor of `MyLayer`, whose parameters that
-a site knows (see `OF_SITE`) the site gives. What `MyLayer` does by itself, the arguments of `wrap`
-claim, and the contract kit checks.
+makes a family like those of lra. The site passes the constructor of `MyLayer` the parameters that
+`OF_SITE` lists, such as the width; its other parameters become options. The arguments of `wrap`
+claim how `MyLayer` behaves, and `lra verify` checks these claims.
 """
 
 import inspect
@@ -33,7 +33,7 @@ OF_SITE: Mapping[str, tuple[str, ...]] = {
     "causal": ("causal", "is_causal"),
     "max_length": ("max_length", "max_seq_len", "max_seq_length", "max_position_embeddings"),
 }
-"""Facts of a site, and the constructor parameters that receive them."""
+"""Facts of a site, each with the names of constructor parameters that receive it."""
 MASK_NAMES = (
     "attention_mask", "mask", "key_padding_mask", "src_key_padding_mask", "padding_mask", "keep",
 )  # fmt: skip
@@ -82,32 +82,35 @@ def wrap(
     any_length: bool = True,
     training_noise: bool = False,
 ) -> Callable[..., "WrappedModule"]:
-    """Return a module's class as a mixer, for `lra.verify` or for the `class_path` of a YAML file.
+    """Return a function that builds a mixer around your module.
 
-    Its weights are drawn as those of our families, from the seed of the model and the layer.
+    Pass the result to `lra.verify`, or name it as the `class_path` of a YAML file. The module's
+    weights are drawn from the seed of the model and the layer, like those of other families.
 
     Args:
         module: A class of `nn.Module` whose constructor takes the width (see `OF_SITE`), or a
             function of `site` that returns a module; other parameters become options.
-        causal: Whether it looks at the past and the present alone. None: as the site asks, which a
-            parameter `causal` or `is_causal`, or the function of `site`, applies.
-        mask: How it is told of padding. None: as the name of the parameter, or the package, tells.
+        causal: Whether an output depends only on its own and earlier tokens. None: the site
+            decides; the module reads it from a parameter `causal` or `is_causal`, or from `site`.
+        mask: Form in which the module takes a padding mask. None: derived from the name of the
+            mask parameter, or from the package that the module comes from.
         mask_argument: Parameter of its `forward` that takes the mask; None: the first that is one
             of `MASK_NAMES`.
-        operations: How the products grow with the length: 1, n, n log n, n^1.5, n^2.
-        memory: The same of what autograd keeps.
-        sees_order: False: where it sees later tokens, these are a set, as to attention without
-            positions: permuted ones give outputs permuted alike.
-        positions: Encodings that a function of `site` applies where `site.positions` asks for them.
-        any_length: Whether sequences may be longer than the site says.
-        training_noise: Whether training draws, as dropout does.
+        operations: How the number of operations grows with the length n: 1, n, n log n, n^1.5 or
+            n^2.
+        memory: How the activations that autograd saves grow, in the same notation.
+        sees_order: False if a bidirectional module treats tokens as a set, like attention without
+            positions: permuting the tokens permutes the outputs in the same way.
+        positions: Encodings that a function of `site` applies if `site.positions` names them.
+        any_length: Whether sequences may be longer than `site.max_length`.
+        training_noise: Whether the module draws random numbers in training, other than dropout.
 
     Returns:
         A function of `(site, *, option=default)` that builds the mixer.
 
     Raises:
-        ValueError: Width and heads do not suffice to build it, nothing tells whether it is causal
-            or in which form its class takes a mask, or a growth is none.
+        ValueError: The constructor needs more than a site provides, lra cannot find out whether
+            the module is causal or which mask it takes, or a growth is not understood.
 
     Examples:
         >>> import lra, torch
@@ -119,65 +122,68 @@ def wrap(
     name = getattr(module, "__qualname__", type(module).__name__)
     if not callable(module):
         raise ValueError(
-            f"got {short_repr(module)}; wanted a class of nn.Module, or a function of `site`"
+            f"got {short_repr(module)}; wanted a subclass of nn.Module, or a function that takes "
+            "`site` and returns a module"
         )
     if isinstance(module, nn.Module):
         raise ValueError(
-            f"got an instance of {name}, which every layer and seed would share; wanted its class, "
-            "or a function of `site` that builds it"
+            f"got an instance of {name}, whose weights all layers and seeds would share; wanted "
+            "the class itself, or a function that takes `site` and builds an instance"
         )
-    given, options = _parameters(module, name)
-    unsaid = []
-    if causal is None and "causal" not in given.values() and "site" not in given:
-        unsaid.append(
+    from_site, options = _sort_parameters(module, name)
+    unknown_facts = []
+    if causal is None and "causal" not in from_site.values() and "site" not in from_site:
+        unknown_facts.append(
             f"lra cannot find out whether {name} attends to later tokens, because its constructor "
-            f"takes neither {' nor '.join(OF_SITE['causal'])}: set causal=true if it never "
-            "does, else causal=false"
+            f"has no parameter {' or '.join(OF_SITE['causal'])}: set causal=true if it never "
+            "attends to later tokens, otherwise causal=false"
         )
     if inspect.isclass(module) and issubclass(module, nn.Module):
         try:
-            _form(module, _inputs(module.forward)[1:], name, mask, mask_argument)
+            _find_mask(module, _list_inputs(module.forward)[1:], name, mask, mask_argument)
         except ValueError as error:
-            unsaid.append(str(error))
-    if unsaid:
-        raise ValueError("; and ".join(unsaid))
+            unknown_facts.append(str(error))
+    if unknown_facts:
+        raise ValueError("; and ".join(unknown_facts))
     claims = Traits(
-        operations=_growth("operations", operations),
-        memory=_growth("memory", memory),
+        operations=_parse_growth("operations", operations),
+        memory=_parse_growth("memory", memory),
         positions=frozenset(positions or ()),
         training_noise=training_noise,
     )
 
     def build(site: Site, **chosen: Any) -> WrappedModule:
-        looks_back = site.causal if causal is None else causal
-        if site.causal and not looks_back:
+        is_causal = site.causal if causal is None else causal
+        if site.causal and not is_causal:
             raise Unsupported(
-                f"{name} attends to later tokens (causal=false): choose a task that reads the "
-                "whole sequence"
+                f"{name} attends to later tokens (causal=false), and this task needs a causal "
+                "model: choose a task that reads the whole sequence"
             )
-        facts = {"site": site, "causal": looks_back}
+        facts = {"site": site, "causal": is_causal}
         arguments = {
             key: facts[fact] if fact in facts else getattr(site, fact)
-            for key, fact in given.items()
+            for key, fact in from_site.items()
         }
-        with _seeded():
+        with _seed_other_generators():
             inner = module(**arguments, **chosen)
         if not isinstance(inner, nn.Module) or isinstance(getattr(inner, "traits", None), Traits):
             raise TypeError(
-                f"{name} is a mixer already (it has traits): use it without wrap"
+                f"{name} already is a mixer, because it has `traits`: use it without lra.wrap"
                 if isinstance(inner, nn.Module)
-                else f"{name} returned {short_repr(inner)}; wanted an nn.Module"
+                else f"{name} returned {short_repr(inner)}; wanted an instance of nn.Module"
             )
-        limit = None if any_length else site.max_length
-        ordered = sees_order or looks_back
-        here = replace(claims, causal=looks_back, max_length=limit, sees_order=ordered)
-        return WrappedModule(inner, name, here, mask, mask_argument)
+        max_length = None if any_length else site.max_length
+        depends_on_order = sees_order or is_causal
+        traits = replace(
+            claims, causal=is_causal, max_length=max_length, sees_order=depends_on_order
+        )
+        return WrappedModule(inner, name, traits, mask, mask_argument)
 
     build.__name__ = build.__qualname__ = name.rpartition(".")[2]
     build.__module__, build.__doc__ = str(module.__module__), module.__doc__
     site = inspect.Parameter("site", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Site)
     build.__signature__ = inspect.Signature([site, *options])  # type: ignore[attr-defined]
-    build.__annotations__ = {each.name: each.annotation for each in (site, *options)}
+    build.__annotations__ = {parameter.name: parameter.annotation for parameter in (site, *options)}
     return build
 
 
@@ -186,13 +192,13 @@ class WrappedModule(Family):
 
     Args:
         inner: The module.
-        name: For messages.
-        claims: What it says of itself, but for padding.
-        mask: How it is told of padding; None: as `wrap` finds out.
-        mask_argument: Parameter that takes the mask; None: as `wrap` finds out.
+        name: Its name in messages.
+        claims: Traits of the module, except whether it supports a padding mask.
+        mask: Form of the padding mask; None: derived as in `wrap`.
+        mask_argument: Parameter that takes the mask; None: derived as in `wrap`.
     """
 
-    order_hint = "set sees_order=false, after --wrap or in lra.wrap"
+    order_hint = "set sees_order=false (with --wrap, or as an argument of lra.wrap)"
 
     def __init__(
         self,
@@ -204,68 +210,74 @@ class WrappedModule(Family):
     ) -> None:
         super().__init__()
         self.inner, self.name = inner, name
-        parameters = _inputs(inner.forward)
-        self.mask, mask_argument = _form(type(inner), parameters, name, mask, mask_argument)
+        parameters = _list_inputs(inner.forward)
+        self.mask, mask_argument = _find_mask(type(inner), parameters, name, mask, mask_argument)
         self.mask_argument = mask_argument or ""
         variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        missing = [
-            each.name
-            for each in parameters[1:]
-            if each.default is each.empty and each.kind not in variadic
+        required = [
+            parameter.name
+            for parameter in parameters[1:]
+            if parameter.default is parameter.empty and parameter.kind not in variadic
         ]
-        if unknown := [each for each in missing if each != mask_argument]:
+        if unknown := [argument for argument in required if argument != mask_argument]:
             raise ValueError(
                 f"{name}.forward needs {short_list(unknown)}, which lra does not provide: wanted "
-                "(hidden states, mask) with defaults for all else; write a module whose forward "
-                "makes these and calls it, or name the mask with mask_argument"
+                "hidden states, a mask, and defaults for all other arguments; wrap a module whose "
+                "forward computes these arguments, or set mask_argument if one is the mask"
             )
-        self.required = mask_argument in missing
+        self.required = mask_argument in required
         self.padding_hint = (
-            f"; {name} receives mask={self.mask.name} as {mask_argument}: set another form of the "
-            "mask, or mask=none if the module includes padding"
+            f"; {name} receives its padding mask as {mask_argument}, in the form "
+            f"mask={self.mask.name}: set another form of the mask, or mask=none if the module "
+            "reads padding like other tokens"
         )
         supports = frozenset[str]() if self.mask == MaskForm.none else frozenset({"keep"})
         self.traits = replace(claims, supports=supports)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length.
+        """Call the module on `x` (with zeros at padding) and the padding mask in its form.
 
         Raises:
             Unsupported: The batch is padded, and the module takes no mask.
-            ValueError: What comes back are no hidden states of the same shape.
+            ValueError: The module returns no hidden states of the same shape as `x`.
         """
         if layout.keep is not None and self.mask == MaskForm.none:
             raise Unsupported(
-                f"{self.name} takes no mask, and this batch is padded: choose a task without "
-                "padding, or model.backbone.padding=attended, which changes the function"
+                f"{self.name} takes no padding mask, but this batch is padded: choose a task "
+                "without padding, or model.backbone.padding=attended, with which the model reads "
+                "padding like other tokens"
             )
         arguments = {}
         if self.mask != MaskForm.none:
-            hidden = self._mask(x, layout.keep)
-            if hidden is not None:
-                arguments[self.mask_argument] = hidden
+            mask = self._make_mask(x, layout.keep)
+            if mask is not None:
+                arguments[self.mask_argument] = mask
         y = self.inner(blanked(x, layout, self.traits), **arguments)
-        whole = y
+        result = y
+        # Hidden states may be the first entry of a tuple, a list or a mapping.
         while isinstance(y, tuple | list | Mapping) and y:
             y = next(iter(y.values() if isinstance(y, Mapping) else y))
         if not isinstance(y, Tensor) or y.shape != x.shape:
-            seen = f"shape {[*y.shape]}" if isinstance(y, Tensor) else short_repr(y)
-            within = "" if y is whole else f" (in a {type(whole).__name__})"
+            value = f"shape {[*y.shape]}" if isinstance(y, Tensor) else short_repr(y)
+            container = "" if y is result else f" (in a {type(result).__name__})"
             raise ValueError(
-                f"{self.name} returned {seen}{within} for "
-                f"hidden states of shape {[*x.shape]} [batch, length, width]; wanted the same "
-                "shape, alone or first in a tuple: write a module whose forward returns that"
+                f"{self.name} returned {value}{container} for "
+                f"hidden states of shape {[*x.shape]} [batch, length, width]; wanted a tensor of "
+                "the same shape, or a tuple whose first entry is one: write a module whose forward "
+                "returns one of these"
             )
         return y
 
-    def _mask(self, x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None) -> Tensor | None:
-        """Return the mask in the form that the module wants; None: it may be left out."""
-        triangle = self.mask == MaskForm.additive and self.traits.causal
+    def _make_mask(
+        self, x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None
+    ) -> Tensor | None:
+        """Return the padding mask in the module's form; None: no mask has to be passed."""
+        hides_later = self.mask == MaskForm.additive and self.traits.causal
         if keep is None:
-            if not (self.required or triangle):
+            if not (self.required or hides_later):
                 return None
             keep = x.new_ones(x.shape[:2], dtype=torch.bool)
-        # A softmax over nothing is NaN: a row of padding alone sees its first token, zeros.
+        # A softmax over no token is NaN, so a row of padding only keeps its first token (zeros).
         keep = torch.cat((keep[:, :1] | ~keep.any(1, keepdim=True), keep[:, 1:]), dim=1)
         match self.mask:
             case MaskForm.ones:
@@ -274,101 +286,116 @@ class WrappedModule(Family):
                 return keep
             case MaskForm.padding:
                 return ~keep
-        seen = keep[:, None, None]
-        if triangle:
+        visible = keep[:, None, None]
+        if hides_later:
             length = x.shape[1]
-            seen = seen & torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
-        kind, low = x.device.type, x.dtype
+            visible = visible & torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+        # The lowest number must not overflow in the type that autocast gives to scores.
+        kind, score_dtype = x.device.type, x.dtype
         if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-            low = torch.get_autocast_dtype(kind)
-        return x.new_zeros(()).where(seen, torch.finfo(low).min)
+            score_dtype = torch.get_autocast_dtype(kind)
+        return x.new_zeros(()).where(visible, torch.finfo(score_dtype).min)
 
 
-def _parameters(
+def _sort_parameters(
     module: Callable[..., nn.Module], name: str
 ) -> tuple[dict[str, str], list[inspect.Parameter]]:
-    """Return the parameters that a site gives, each with its fact, and the options.
+    """Sort the constructor parameters of `module` (called `name` in messages).
+
+    Returns:
+        The parameters that the site fills, each with its fact of `OF_SITE` or "site"; and those
+        that become options: plain numbers or texts, except for infinite defaults.
 
     Raises:
         ValueError: There is another parameter without a default, and it is no plain number or text.
     """
-    given, options, foreign = dict[str, str](), [], []
-    facts = {each: fact for fact, names in OF_SITE.items() for each in names}
+    from_site, options, unknown = dict[str, str](), [], []
+    facts = {parameter: fact for fact, names in OF_SITE.items() for parameter in names}
     parameters = inspect.signature(module).parameters
-    for each in parameters.values():
-        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        default = each.default
-        plain = each.annotation in SCALARS
-        if each.name == "site" or ("site" not in parameters and each.name in facts):
-            given[each.name] = facts.get(each.name, "site")
-        elif default is each.empty and (not plain or each.kind is each.POSITIONAL_ONLY):
-            foreign.append(each.name)
-        elif default is each.empty or type(default) in SCALARS:
+        default = parameter.default
+        required, plain = default is parameter.empty, parameter.annotation in SCALARS
+        if parameter.name == "site" or ("site" not in parameters and parameter.name in facts):
+            from_site[parameter.name] = facts.get(parameter.name, "site")
+        elif required and (not plain or parameter.kind is parameter.POSITIONAL_ONLY):
+            unknown.append(parameter.name)
+        elif required or type(default) in SCALARS:
             finite = not isinstance(default, float) or math.isfinite(default)
-            typed = plain and (default is each.empty or type(default) is each.annotation)
-            annotation = each.annotation if typed else Any
+            typed = plain and (required or type(default) is parameter.annotation)
+            annotation = parameter.annotation if typed else Any
             if finite:
-                options.append(each.replace(kind=each.KEYWORD_ONLY, annotation=annotation))
-    if foreign:
+                kind = parameter.KEYWORD_ONLY
+                options.append(parameter.replace(kind=kind, annotation=annotation))
+    if unknown:
         raise ValueError(
             f"{name} cannot be built from width and heads alone: its constructor needs "
-            f"{short_list(foreign)}; wrap a function that builds it, for example def "
-            f"make(site): return {name}(…), from site.width and site.heads"
+            f"{short_list(unknown)}; wrap a function that builds it from site.width and "
+            f"site.heads, for example def make(site): return {name}(…)"
         )
-    return given, options
+    return from_site, options
 
 
-def _inputs(forward: Callable[..., Any]) -> list[inspect.Parameter]:
+def _list_inputs(forward: Callable[..., Any]) -> list[inspect.Parameter]:
     return [*inspect.signature(forward).parameters.values()]
 
 
-def _form(
+def _find_mask(
     kind: type[nn.Module],
     parameters: Sequence[inspect.Parameter],
     name: str,
     mask: MaskForm | None,
     argument: str | None,
 ) -> tuple[MaskForm, str | None]:
-    """Return how a module wants to be told of padding, and by which parameter of its forward.
+    """Return the form of a module's padding mask, and the parameter of its forward that takes it.
+
+    Args:
+        kind: Class of the module.
+        parameters: Parameters of its forward, the hidden states first.
+        name: Name of the module in messages.
+        mask: The form that the user sets; None: derived from the parameter, then the package.
+        argument: The parameter that the user sets; None: the first of `MASK_NAMES` that exists.
 
     Raises:
-        ValueError: Nothing tells it, or no parameter can take a mask in the form that is claimed.
+        ValueError: The form is unknown, or a form is set but no parameter can take the mask.
     """
     if argument is None and mask != MaskForm.none:
-        others = {each.name for each in parameters[1:]}
-        argument = next((each for each in MASK_NAMES if each in others), None)
+        names = {parameter.name for parameter in parameters[1:]}
+        argument = next((candidate for candidate in MASK_NAMES if candidate in names), None)
     if argument is None:
         if mask in (None, MaskForm.none):
             return MaskForm.none, None
         raise ValueError(
-            f"{name}.forward has no parameter {' or '.join(MASK_NAMES)} that could get "
-            f"mask={mask.name}: set mask_argument=ITS_NAME, or mask=none"
+            f"{name}.forward has no parameter {' or '.join(MASK_NAMES)}, so lra cannot pass it the "
+            f"mask (mask={mask.name}): set mask_argument to the parameter's name, or mask=none"
         )
     package = str(kind.forward.__module__).partition(".")[0]
     form = mask or FORM_OF_NAME.get(argument) or FORM_OF_PACKAGE.get(package)
     if form is None:
         raise ValueError(
             f"{name}.forward takes {argument!r}, but lra cannot find out the form of this mask: "
-            "set mask=ones ([batch, length], 1 = real), keep (boolean, True = real), padding "
+            "set mask to ones ([batch, length], 1 = real), keep (boolean, True = real), padding "
             "(boolean, True = padding), additive ([batch, 1, 1, length], 0 or the lowest "
             "number), or none"
         )
     return form, argument
 
 
-def _growth(key: str, text: str) -> Growth:
-    """Return the growth that a text such as n^2 or n log n says."""
+def _parse_growth(key: str, text: str) -> Growth:
+    """Return the growth that `text` describes, for example "n^2"; `key` names it in messages."""
     power, log = text.removesuffix(" log n"), text.endswith(" log n")
     match = re.fullmatch(r"1|n(?:\^(\d+(?:\.\d+)?))?", power.replace("²", "^2"))
     if match is None:
-        raise ValueError(f"{key}: got {short_repr(text)}; wanted 1, n, n log n, n^1.5 or n^2")
+        raise ValueError(
+            f"{key}: got {short_repr(text)}; wanted a growth, such as 1, n, n log n, n^1.5 or n^2"
+        )
     return Growth(0.0 if power == "1" else float(match[1] or 1.0), log=log)
 
 
 @contextmanager
-def _seeded() -> Iterator[None]:
-    """Let numpy and Python draw from the seed that PyTorch has here, and restore them."""
+def _seed_other_generators() -> Iterator[None]:
+    """Seed the generators of Python and NumPy with PyTorch's seed; restore them at the end."""
     seed, python, arrays = torch.initial_seed(), random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -70,6 +70,6 @@ def test_who_does_not_attend_at_positions_says_so():
     make = core_of(load(next(f for f in choices("model", []) if f.stem == "cosformer")), [], "x")[0]
     mixer, x = make[0](Site(width=WIDTH, heads=2, max_length=LENGTH)), torch.zeros(1, 4, WIDTH)
     with pytest.raises(
-        Unsupported, match="Cosformer cannot attend at positions that the caller gives"
+        Unsupported, match=r"Cosformer counts positions itself.* that the caller gives"
     ):
         mixer.attend(x, Layout(), x, Layout(), At(HERE, HERE))

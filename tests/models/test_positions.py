@@ -22,7 +22,7 @@ def test_rotation_of_odd_width_is_refused():
 def test_learned_positions_name_their_end():
     table = LearnedPositions(4, 8)
     assert torch.equal(table(torch.tensor([[0, 3]]))[0], table.table[[0, 3]])
-    with pytest.raises(ValueError, match="exist for at most 4 tokens: got 5"):
+    with pytest.raises(ValueError, match="for at most 4 tokens: got 5"):
         table(torch.zeros(1, 5, dtype=torch.long))
 
 

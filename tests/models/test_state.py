@@ -54,5 +54,5 @@ def test_size_counts_every_tensor():
     "other", [None, torch.zeros(1), (torch.zeros(1),), (torch.zeros(1), None)], ids=repr
 )
 def test_states_of_different_models_do_not_mix(other):
-    with pytest.raises(ValueError, match="only if they have the same structure"):
+    with pytest.raises(ValueError, match="only if they are nested in the same way"):
         map_state(torch.add, (torch.zeros(1), torch.zeros(1)), other)

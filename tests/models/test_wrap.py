@@ -233,7 +233,7 @@ def test_padding_is_refused_where_there_is_no_mask() -> None:
 
     mixer = wrap(Blind, causal=False)(SITE)
     assert "keep" not in mixer.traits.supports
-    with pytest.raises(Unsupported, match="Blind takes no mask, and this batch is padded"):
+    with pytest.raises(Unsupported, match="Blind takes no padding mask, but this batch is padded"):
         mixer(torch.randn(2, 3, 4), Layout(keep=KEEP))
 
 
@@ -246,7 +246,7 @@ def test_a_module_that_ignores_its_mask_fails_with_the_way_out() -> None:
     findings = check_mixer(wrap(Ignores, **SQUARE), causal=False, **SMALL)
     (failed,) = [finding for finding in findings if not finding.passed]
     assert failed.check == "bidirectional.padding"
-    assert "Ignores receives mask=padding as key_padding_mask: set another form" in failed.detail
+    assert "Ignores receives its padding mask as key_padding_mask, in the form" in failed.detail
 
 
 # --- options, claims, draws -----------------------------------------------------------------
@@ -311,7 +311,7 @@ class Returning(Seen):
             r"returned shape \[2, 3, 5\] for hidden states of shape \[2, 3, 4\]",
         ),
         ((torch.zeros(2, 4), None), r"returned shape \[2, 4\] \(in a tuple\)"),
-        ((None, torch.zeros(2, 3, 4)), r"returned None \(in a tuple\) .*first in a tuple"),
+        ((None, torch.zeros(2, 3, 4)), r"returned None \(in a tuple\) .*a tuple whose first entry"),
         ((), r"returned \(\)"),
         ("text", "returned 'text' for"),
     ],
@@ -336,7 +336,7 @@ def needing(x, position_embeddings, mask=None):
         (
             Seen,
             {},
-            "causal=true .*; and Seen.forward takes 'mask', but lra .* set mask=ones",
+            "causal=true .*; and Seen.forward takes 'mask', but lra .* set mask to ones",
         ),
         (
             Seen,
@@ -346,7 +346,7 @@ def needing(x, position_embeddings, mask=None):
         (
             Seen,
             {"mask": "keep", "causal": True, "operations": "n2"},
-            "operations: got 'n2'; wanted 1, n, n",
+            "operations: got 'n2'; wanted a growth, such as 1, n, n",
         ),
         (Seen, {"causal": True, "mask": "boolean"}, "mask: got 'boolean'|'boolean'"),
     ],
@@ -387,9 +387,9 @@ def test_what_cannot_be_called_is_refused(forward: Any, claims: Any, words: str)
 
 def test_mixers_and_other_things_are_not_wrapped() -> None:
     site = SITE
-    with pytest.raises(TypeError, match="is a mixer already"):
+    with pytest.raises(TypeError, match="already is a mixer"):
         wrap(lambda site: wrap(Seen, causal=False, mask="keep")(site))(SITE)
-    with pytest.raises(TypeError, match=r"wanted an nn\.Module"):
+    with pytest.raises(TypeError, match=r"wanted an instance of nn\.Module"):
         wrap(lambda site: 3)(site)
 
 

@@ -145,7 +145,7 @@ def test_a_claim_that_fails_is_told_as_wrap_takes_it(layers, capsys):
     words = ["their_layers:Pointwise", "--quiet", *SMALL, "--wrap", *CLAIMS[:2]]
     assert main(["verify", *words]) == 1
     text = capsys.readouterr().out
-    assert "outputs are permuted alike: set sees_order=false, after --wrap" in text
+    assert "outputs are permuted alike: set sees_order=false (with --wrap" in text
     assert "Traits(" not in text
 
 
@@ -192,7 +192,7 @@ def test_a_wrapped_module_has_a_name_and_weights_of_its_seed(layers):
     [
         (["their_layers:Blank", "--wrap"], "cannot be built from width and heads alone: its"),
         (["their_layers:Pointwise", "--wrap"], "cannot find out whether Pointwise attends"),
-        (["their_layers:Pointwise", "--wrap", CLAIMS[0]], "the form of this mask: set mask=ones"),
+        (["their_layers:Pointwise", "--wrap", CLAIMS[0]], "form of this mask: set mask to ones"),
         (["their_layers:Pointwise", "--wrap", "masks=ones"], "'masks': did you mean 'mask'"),
         (["their_layers:Pointwise", "--wrap", "mask=one"], "did you mean --wrap.mask=ones"),
         (["their_layers:Pointwise", "bais=1", "--wrap", *CLAIMS], "'bais': did you mean 'bias'"),
