@@ -1,12 +1,12 @@
-"""Vectors and probabilities of a large vocabulary in groups: rare ids have narrower vectors.
+"""Embedding and softmax of a large vocabulary in groups: rare ids have narrower vectors.
 
-Ids are sorted by frequency. Group g holds those from one cut-off to the next; its table has
-`width / shrink ** g` columns, which a matrix of the group leads to the model's width. The head's
-first group of probabilities is that of the frequent ids and one for each further group
-(arXiv:1609.04309); tied, it reads the same tables and matrices backwards.
+Ids are sorted by frequency. Group g contains the ids from one cut-off to the next. Its table has
+`width / shrink ** g` columns, and a matrix projects its vectors to the model's width. The head
+computes probabilities of the frequent ids and of each further group, then those within a group
+(arXiv:1609.04309). A tied head uses the transposed tables and matrices of the embedding.
 
-Source: Baevski & Auli 2019, arXiv:1809.10853. With `shrink=1` no group has a matrix, and there is
-one table in pieces (Transformer-XL on WikiText-103, arXiv:1901.02860, whose head has biases more).
+Source: Baevski & Auli 2019, arXiv:1809.10853. With `shrink=1` no group has a matrix, as in
+Transformer-XL on WikiText-103 (arXiv:1901.02860), except that the head there has biases.
 """
 
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ from lra.models.tuning import Tuning
 
 
 class AdaptiveEmbedding(nn.Module):
-    """A vector for each id, by groups.
+    """An embedding whose rare ids have narrower vectors, which a matrix projects to the full width.
 
     Tables are drawn from N(0, 1 / their width), matrices Xavier-uniform.
 
     Args:
         vocabulary: Number of ids.
-        width: Of what comes out.
-        cutoffs: Where the groups of rarer ids begin, ascending.
-        shrink: What each further group's width is divided by, at least 1.
+        width: Width of the resulting vectors, d.
+        cutoffs: First id of each group of rarer ids, ascending.
+        shrink: Factor by which each group's table is narrower than the one before, at least 1.
     """
 
     def __init__(self, vocabulary: int, width: int, cutoffs: list[int], shrink: float) -> None:
@@ -40,14 +40,16 @@ class AdaptiveEmbedding(nn.Module):
         self.width = width
         widths = [int(width // shrink**group) for group in range(len(self.edges) - 1)]
         tables = []
-        for (first, end), narrow in zip(pairwise(self.edges), widths, strict=True):
-            table = nn.Parameter(torch.empty(end - first, narrow))
-            nn.init.normal_(table, std=narrow**-0.5)
+        for (first, end), table_width in zip(pairwise(self.edges), widths, strict=True):
+            table = nn.Parameter(torch.empty(end - first, table_width))
+            nn.init.normal_(table, std=table_width**-0.5)
             tables.append(table)
         self.tables = nn.ParameterList(tables)
         self.maps: nn.ModuleList | None = None
         if shrink != 1:
-            self.maps = nn.ModuleList([nn.Linear(narrow, width, bias=False) for narrow in widths])
+            self.maps = nn.ModuleList(
+                [nn.Linear(table_width, width, bias=False) for table_width in widths]
+            )
             for layer in self.maps:
                 nn.init.xavier_uniform_(cast(nn.Linear, layer).weight)
 
@@ -61,30 +63,30 @@ class AdaptiveEmbedding(nn.Module):
         return cast(nn.Parameter, self.tables[0])
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
-        """Look up each id in the table of its group, and map the rows to the model's width."""
+        """Return the vector of each id: look it up in its group's table and project it to d."""
         flat = ids.flatten()
         vectors = self.weight.new_zeros(len(flat), self.width)
         for group, (first, end) in enumerate(pairwise(self.edges)):
-            inside = ((flat >= first) & (flat < end)).nonzero().squeeze(1)
-            rows = F.embedding(flat[inside] - first, self.tables[group])
+            places = ((flat >= first) & (flat < end)).nonzero().squeeze(1)
+            rows = F.embedding(flat[places] - first, self.tables[group])
             if self.maps is not None:
                 rows = self.maps[group](rows)
-            vectors = vectors.index_copy(0, inside, rows.to(vectors.dtype))
+            vectors = vectors.index_copy(0, places, rows.to(vectors.dtype))
         return vectors.view(*ids.shape, self.width)
 
     def inward(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
-        """Project vectors back to the width of a group's table, except in the first group."""
+        """Project n vectors to width k of the table of `group`; the first group needs no map."""
         if self.maps is None or group == 0:
             return x
         return x @ cast(nn.Linear, self.maps[group]).weight
 
 
 class TiedAdaptiveHead(TokenHead):
-    """Adaptive softmax that uses an adaptive embedding for its answers, without biases.
+    """Adaptive softmax that uses the tables and matrices of an adaptive embedding, without biases.
 
     Args:
-        embedding: Whose tables and matrices it reads.
-        dropout: Of what is led to the width of a group of rarer ids.
+        embedding: The embedding.
+        dropout: Dropout after the projection to the width of a group of rarer ids.
     """
 
     def __init__(self, embedding: AdaptiveEmbedding, dropout: float = 0.0) -> None:
@@ -97,18 +99,18 @@ class TiedAdaptiveHead(TokenHead):
         nn.init.normal_(self.groups, std=embedding.width**-0.5)
 
     def first(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n f"]:
-        """Return log-probabilities of the frequent ids, followed by those of each further group."""
+        """Return log-probabilities of the frequent ids, then one of each further group."""
         table = torch.cat((self.embedding.weight, self.groups))
-        return F.linear(x, table).log_softmax(-1, dtype=_precise(x))
+        return F.linear(x, table).log_softmax(-1, dtype=_choose_dtype(x))
 
     def within(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
         """Return log-probabilities of the ids of a further `group`, given that group."""
         table = cast(nn.Parameter, self.embedding.tables[group])
         units = F.dropout(self.embedding.inward(x, group), self.dropout, self.training)
-        return F.linear(units, table).log_softmax(-1, dtype=_precise(x))
+        return F.linear(units, table).log_softmax(-1, dtype=_choose_dtype(x))
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
-        """Return log-probabilities of all ids; only for small batches."""
+        """Return log-probabilities of all c ids; use it only for small batches, to save memory."""
         flat = x.flatten(0, -2)
         first = self.first(flat)
         parts = [first[:, : self.frequent]]
@@ -118,16 +120,18 @@ class TiedAdaptiveHead(TokenHead):
         return torch.cat(parts, dim=-1).view(*x.shape[:-1], self.embedding.edges[-1])
 
     def piece(self) -> int:
-        """Return how many positions are evaluated at once."""
+        """Return the number of positions that are evaluated at a time."""
         return max(1, ADAPTIVE_ELEMENTS // (self.frequent + len(self.groups)))
 
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Evaluate some positions; in training without hits, which would take as long again.
+        """Return the negative log-likelihood at n positions, and whether the best id is the target.
+
+        In training, the second result is None, because it would double the time.
 
         Raises:
-            Unsupported: Labels are to be smoothed, over classes whose scores are not computed.
+            Unsupported: `smoothing` is above 0; it needs scores of all ids.
         """
         no_smoothing(smoothing)
         first = self.first(x)
@@ -137,17 +141,18 @@ class TiedAdaptiveHead(TokenHead):
         nll = -first.gather(1, column[:, None]).squeeze(1)
         for number in range(1, len(self.embedding.tables)):
             rows = (group == number).nonzero().squeeze(1)
-            below = target[rows] - self.embedding.edges[number]
-            inside = self.within(x[rows], number).gather(1, below[:, None]).squeeze(1)
-            nll = nll.index_add(0, rows, -inside.to(nll.dtype))
+            index = target[rows] - self.embedding.edges[number]
+            log_share = self.within(x[rows], number).gather(1, index[:, None]).squeeze(1)
+            nll = nll.index_add(0, rows, -log_share.to(nll.dtype))
         if self.training:
             return nll, None
         best = first.argmax(-1)
-        unsure = (best >= self.frequent).nonzero().squeeze(1)
-        best = best.index_copy(0, unsure, self(x[unsure]).argmax(-1))
+        # Only where a group of rarer ids is likelier than each frequent id must all ids compete.
+        rare = (best >= self.frequent).nonzero().squeeze(1)
+        best = best.index_copy(0, rare, self(x[rare]).argmax(-1))
         return nll, best == target
 
 
-def _precise(x: Tensor) -> torch.dtype:
-    """Return the type of probabilities: at least float32."""
+def _choose_dtype(x: Tensor) -> torch.dtype:
+    """Return the number type of probabilities: that of `x`, but at least float32."""
     return torch.promote_types(x.dtype, torch.float32)

@@ -1,10 +1,10 @@
-"""Build the parts of a backbone from its options: blocks, their stack, the head.
+"""Build the parts of a backbone from its options: embedding, blocks, their stack, the head.
 
-An embedding whose table is narrower than the model: E V, as ALBERT and ELECTRA have it.
+A factorised embedding has a table that is narrower than the model, as in ALBERT and ELECTRA:
 
     vector of id t = s e_t V + b,   E: vocabulary x e,   V: e -> width
 
-A head that is tied to it leads the stack's output back to e by a map of its own and answers by E.
+A tied head projects the stack's output back to width e by a separate map and multiplies by E.
 
 Source: Lan et al. 2020, arXiv:1909.11942, section 3.1.
 """
@@ -61,9 +61,9 @@ class FactorisedEmbedding(Roles):
 
     Args:
         vocabulary: Number of ids.
-        narrow: Columns of the table.
-        width: Of what comes out.
-        scale: What the table's vectors are multiplied by; they are drawn from N(0, 1 / scale).
+        narrow: Number of columns of the table.
+        width: Width of the resulting vectors.
+        scale: Factor of the table's vectors, which have standard deviation 1 / scale at first.
     """
 
     no_matrices = ("weight",)
@@ -76,14 +76,14 @@ class FactorisedEmbedding(Roles):
         self.map = xavier_linear(narrow, width)
 
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
-        """Look the vectors up, and project them to the width."""
+        """Return the vector of each id: look it up, multiply it by `scale`, project it."""
         vectors = F.embedding(ids, self.weight)
         widened: Tensor = self.map(vectors if self.scale == 1.0 else vectors * self.scale)
         return widened
 
 
 def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
-    """Return a linear map from one width to another; Xavier weights, zero biases."""
+    """Return a linear map with Xavier-uniform weights and a bias of zeros."""
     layer = nn.Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -94,11 +94,14 @@ BLOCKS: Mapping[Residual, type[TransformerBlock]] = {
     Residual.post_norm: PostNormBlock,
     Residual.none: PlainBlock,
 }
-"""Blocks by the way their input and output are joined; else TransformerBlock."""
+"""Class of a block for each `residual`; for all others it is TransformerBlock."""
 
 
 def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
-    """Return a block around `mixer`; its network is drawn from the global random state."""
+    """Return the block around `mixer` for these options.
+
+    The weights of its feed-forward network are drawn from the global random state.
+    """
     kind = BLOCKS.get(config.residual, TransformerBlock)
     return kind(
         mixer,
@@ -129,10 +132,10 @@ def stack_of(
         blocks: Every layer.
         config: Options of the backbone.
         cls: Whether position 0 is a CLS vector.
-        per_token: Whether the output has to have the input's length.
+        per_token: Whether the output must be as long as the input.
 
     Raises:
-        Unsupported: A mixer cannot stand in a reversible stack.
+        Unsupported: A mixer cannot be part of a reversible stack.
     """
     zeroed = config.padding == Padding.zeroed
     if config.residual == Residual.reversible:
@@ -164,9 +167,9 @@ def stack_of(
 
 
 def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
-    """Raise `Unsupported` for options of blocks, which a custom stack does not have.
+    """Raise `Idle` for an option of blocks that differs from its default: a custom stack has none.
 
-    Options that the stack names in its attribute `reads` are allowed.
+    The stack may allow options by listing their names in its attribute `reads`.
     """
     reads = getattr(stack, "reads", ())
     for name, *wanted in (
@@ -187,23 +190,24 @@ def check_custom_stack(config: BackboneConfig, stack: nn.Module) -> None:
     ):
         if (value := getattr(config, name)) not in wanted and name not in reads:
             raise Idle(
-                f"this model arranges its layers itself: model.backbone.{name} must be "
-                f"{' or '.join(map(format_value, wanted))}, got {format_value(value)}",
+                f"this model arranges its layers itself, so model.backbone.{name} must be "
+                f"{' or '.join(map(format_value, wanted))}: got {format_value(value)}",
                 f"backbone.{name}",
             )
 
 
 def embedding_of(config: BackboneConfig, facts: TaskFacts, scale: float) -> nn.Module:
-    """Return the module that maps ids to vectors; its table is drawn from N(0, 1 / scale).
+    """Return the module that maps ids (or real numbers) to vectors of the model's width.
 
-    Only a factorised embedding multiplies its vectors by `scale` itself.
+    A table has standard deviation 1 / scale. A factorised embedding multiplies its vectors by
+    `scale` itself; for all others the model does this.
     """
     if facts.scalars:
         return nn.Linear(1, config.width)
     if config.embedding == Embedding.adaptive:
         cutoffs, shrink = config.softmax_cutoffs, config.softmax_shrink
-        inside = groups_of(config.width, facts.vocabulary, cutoffs, shrink)
-        return AdaptiveEmbedding(facts.vocabulary, config.width, inside, shrink)
+        used_cutoffs = groups_of(config.width, facts.vocabulary, cutoffs, shrink)
+        return AdaptiveEmbedding(facts.vocabulary, config.width, used_cutoffs, shrink)
     if config.embedding_width is not None:
         return FactorisedEmbedding(facts.vocabulary, config.embedding_width, config.width, scale)
     table = nn.Embedding(facts.vocabulary, config.width)
@@ -214,7 +218,10 @@ def embedding_of(config: BackboneConfig, facts: TaskFacts, scale: float) -> nn.M
 def head_of(
     config: BackboneConfig, facts: TaskFacts, embedding: nn.Module
 ) -> Classifier | TokenHead:
-    """Return the head of a task, drawn from the global random state; `embedding` may be tied."""
+    """Return the head for a task; a tied head uses the weights of `embedding`.
+
+    New weights are drawn from the global random state.
+    """
     if isinstance(embedding, AdaptiveEmbedding) and config.tied_embeddings:
         check_tied_width(config)
         return TiedAdaptiveHead(embedding, config.softmax_dropout)
@@ -253,19 +260,21 @@ def check_tied_width(config: BackboneConfig) -> None:
     """Raise ValueError if the stack's output is wider than the tied embedding."""
     if config.width_out != config.width:
         raise ValueError(
-            f"reversible_output=concat gives {config.width_out} channels to a head tied to an "
-            f"embedding of {config.width}: set tied_embeddings=false, or reversible_output=mean"
+            f"reversible_output=concat gives {config.width_out} channels, but the head is tied to "
+            f"an embedding with {config.width} channels: set tied_embeddings=false, or "
+            "reversible_output=mean"
         )
 
 
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
-    """Raise ValueError if layers of one group have different families.
+    """Raise ValueError if layers that share weights have different mixers.
 
-    It also refuses a decoder where the stack of these mixers has none.
+    It also raises one for a decoder if `mixers` form a single stack, which has no decoder.
     """
     if config.decoder_depth and mixers:
         raise ValueError(
-            "an encoder-decoder arranges its layers itself: pass stack=encoder_decoder"
+            "an encoder-decoder arranges its layers itself: got decoder_depth="
+            f"{config.decoder_depth} with mixers; pass stack=encoder_decoder and no mixers"
         )
     if len(mixers) <= 1:
         return
@@ -276,62 +285,62 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
         for layer in range(first, first + uses):
             if mixers[layer] is not mixers[first]:
                 raise ValueError(
-                    f"{option}={given} makes one module of layers {first} to {layer}, but their "
-                    f"mixers differ: name the same family {uses} times in a row, or set "
-                    f"{option}={format_value(usual)}"
+                    f"with {option}={given}, layers {first} to {layer} share their weights, but "
+                    f"model.layers names different families for them: name the same family {uses} "
+                    f"times in a row, or set {option}={format_value(usual)}"
                 )
         first += uses
 
 
 def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[MixerFactory]) -> int:
-    """Check the options of pooling; return how many decoder layers follow at full length.
+    """Check the options of pooling; return the number of decoder layers at full length.
 
     Raises:
-        Unsupported: Pooling would show later tokens to earlier ones, another option needs one
-            length for all layers, or nobody says what family these layers are of.
+        Unsupported: The task needs a causal model, another option needs the same length in all
+            layers, or the families of the decoder layers are unknown.
     """
     if len(config.block_layers) == 1:
         return 0
     if facts.head in CAUSAL_HEADS:
         raise Unsupported(
-            "pooling joins a token and the next one into one position, which would reveal the "
-            "answer: got a task that needs a causal model; choose a task that reads the whole "
-            "sequence, or model.backbone.pool_blocks=1, which pools nothing"
+            "pooling joins a token and the next one into one position, so a causal model would "
+            "read its answer: got a task that needs a causal model; choose a task that reads the "
+            "whole sequence, or model.backbone.pool_blocks=1, which pools nothing"
         )
     if config.residual == Residual.reversible:
         raise Unsupported(
-            "residual=reversible recomputes each layer's input from its output, and pooling "
-            f"cannot be undone: got pool_blocks={config.pool_blocks}; set it to 1, or "
+            "residual=reversible recomputes each layer's input from its output, which is "
+            f"impossible after pooling: got pool_blocks={config.pool_blocks}; set it to 1, or "
             "model.backbone.residual=pre_norm or post_norm"
         )
     if config.layer_groups is not None:
         raise Unsupported(
-            "with pooling, pool_repeats decides which layers share weights: got "
-            f"layer_groups={config.layer_groups}; set model.backbone.layer_groups=null"
+            "in a model with pooling, pool_repeats decides which layers share weights: got "
+            f"layer_groups={config.layer_groups} as well; set model.backbone.layer_groups=null"
         )
     layers = config.pool_decoder if facts.head in TOKEN_HEADS else 0
     if layers and len(mixers) > 1:
         raise Unsupported(
-            f"model.layers names the families of depth={config.depth} layers, and this task has "
-            f"pool_decoder={layers} more: choose one family for all, or set pool_decoder=0"
+            f"model.layers names the families of depth={config.depth} layers, but this task adds "
+            f"pool_decoder={layers} layers: choose one family for all layers, or set pool_decoder=0"
         )
     return layers
 
 
 def check_norm(config: BackboneConfig, facts: TaskFacts) -> None:
-    """Raise `Unsupported` if batch statistics would reveal hidden tokens to a model."""
+    """Raise `Unsupported` if batch norm would let outputs depend on later tokens or on padding."""
     if config.norm != NormKind.batch:
         return
     if facts.head in CAUSAL_HEADS:
         raise Unsupported(
-            "norm=batch takes statistics of all positions, so earlier tokens would depend on "
-            "later ones: got a task that needs a causal model; choose "
+            "norm=batch computes statistics over all positions, so outputs at earlier tokens would "
+            "depend on later ones: got a task that needs a causal model; choose "
             "model.backbone.norm=layer, rms or scale"
         )
     if facts.padded and config.padding == Padding.masked:
         raise Unsupported(
-            "norm=batch takes statistics of all positions, padding included: got a task that "
-            "pads, and padding=masked, which excludes padding; choose "
+            "norm=batch computes statistics over all positions, padding included: got a task that "
+            "pads, with padding=masked, which must exclude padding; choose "
             "model.backbone.padding=attended or zeroed, or norm=layer, rms or scale"
         )
 
@@ -340,7 +349,7 @@ OF_TASK = (
     Need(
         "pooling", "cls_keep", "head_hidden_width", "head_hidden_layers", "head_activation",
         "head_dropout",
-        words="a task with one answer for a sequence",
+        words="a task with one answer per sequence",
         holds=lambda facts, _: facts.head not in TOKEN_HEADS,
     ),
     Need(
@@ -348,7 +357,7 @@ OF_TASK = (
         holds=lambda facts, _: facts.head in TOKEN_HEADS,
     ),
     Need(
-        "order_blind", words="a task whose answers may depend on tokens on both sides",
+        "order_blind", words="a task whose answers may depend on earlier and later tokens",
         holds=lambda facts, _: facts.head not in CAUSAL_HEADS,
     ),
     Need(
@@ -368,27 +377,27 @@ OF_TASK = (
         holds=lambda facts, _: facts.head in TOKEN_HEADS,
     ),
 )  # fmt: skip
-"""Which options need which tasks. `padding` stands for tasks with and without it."""
+"""Which options need which tasks. `padding` is missing: it is allowed for tasks without padding."""
 
 
 def idle_for_task(config: BackboneConfig, facts: TaskFacts) -> dict[str, str]:
-    """Return options that differ from their defaults but have no effect, each with a sentence."""
+    """Return the options that have no effect on this task but are set, each with a message."""
     return idle(OF_TASK, vars(config), defaults(BackboneConfig), facts)
 
 
 def check_memory(
     config: BackboneConfig, facts: TaskFacts, initial_state: Callable[[int, int], State]
 ) -> None:
-    """Raise if the length of memory that the task carries between segments has no effect.
+    """Raise `Idle` if `memory` or `evaluation_memory` is set but has no effect.
 
     Args:
         config: Options of the backbone.
-        facts: What the task says.
-        initial_state: Of the model, from rows and tokens of memory.
+        facts: Facts of the task.
+        initial_state: Returns the model's empty state, given a number of rows and of tokens.
 
     Raises:
-        Idle: The task carries no state from batch to batch, or it has one size, whatever the
-            memory.
+        Idle: The task carries no state from batch to batch, or the state has the same size for
+            every number of tokens.
     """
     lengths = {"memory": config.memory, "evaluation_memory": config.evaluation_memory}
     chosen = {name: length for name, length in lengths.items() if length}
@@ -396,18 +405,18 @@ def check_memory(
         return
     option = f"backbone.{next(iter(chosen))}"
     given = ", ".join(
-        f"model.backbone.{name}={format_value(each)}" for name, each in lengths.items()
+        f"model.backbone.{name}={format_value(length)}" for name, length in lengths.items()
     )
     if not facts.memory:
         raise Idle(
-            f"{given} give the length of a state that continues from batch to batch, but in this "
-            "task every batch begins with an empty state: set both to null, or "
+            f"memory lengths are for tasks that carry a state from batch to batch, but in this "
+            f"task every batch begins with an empty state: got {given}; set both to null, or "
             "task.regime=memory",
             option,
         )
     if size_bytes(initial_state(1, max(2, *chosen.values()))) == size_bytes(initial_state(1, 1)):
         raise Idle(
-            f"{given} give the length of a state, but the state of this model has one fixed size: "
-            "set both to null",
+            "memory lengths have no effect on this model, because its state has the same size for "
+            f"every number of tokens: got {given}; set both to null",
             option,
         )

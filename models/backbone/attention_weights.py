@@ -1,8 +1,8 @@
-"""The attention weights that a core implies, for any way of computing its outputs.
+"""Read the attention weights of a core, however it computes its outputs.
 
-A core whose outputs are weighted means of its values (`Traits.row_stochastic`) gives its weights to
-whoever hands it unit vectors for values: o[q, j] = A[q, j]. So the weights of a window, of hashed
-buckets or of a feature map are read as those of literal softmax are, without a method of their own.
+If the outputs of a core are weighted means of its values (`Traits.row_stochastic`), call it with
+unit vectors as values: output j at query q is then the weight A[q, j]. This works in the same way
+for softmax, windows, hashed buckets and feature maps.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,18 +28,18 @@ class CoreCall(NamedTuple):
     k: Float[Tensor, "b h s k"]
     layout: Layout
     value_heads: int | None = None
-    """None: as many as of keys."""
+    """Number of heads of the values; None: as many as heads of keys."""
 
 
 def weights(
     core: Core, call: CoreCall, *, keys_at_once: int = KEYS_AT_ONCE
 ) -> Iterator[tuple[int, Float[Tensor, "b h l _"]]]:
-    """Yield the first key of each piece, and the weights of all queries on the keys of the piece.
+    """Yield attention weights for a few keys at a time: (number of the first key, weights).
 
     Args:
         core: A core with `traits.row_stochastic`.
-        call: What it was called with.
-        keys_at_once: Keys of a piece: memory grows with it, time falls.
+        call: The arguments of the call whose weights are wanted.
+        keys_at_once: Number of keys at a time; more keys take more memory and less time.
     """
     q, k, layout, value_heads = call
     batch, heads, keys = len(k), value_heads or k.shape[1], k.shape[2]
@@ -51,16 +51,19 @@ def weights(
 
 
 def attention_of(mixer: nn.Module) -> nn.Module:
-    """Return the multi-head attention of a mixer, also where it is one half of the mixer."""
-    inside = [part for part in mixer.children() if isinstance(part, MultiHead)]
-    return inside[0] if len(inside) == 1 else mixer
+    """Return the only MultiHead child of `mixer`, if it has exactly one; else `mixer` itself."""
+    children = [part for part in mixer.children() if isinstance(part, MultiHead)]
+    return children[0] if len(children) == 1 else mixer
 
 
 def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
-    """Return, by layer, the cores whose weights can be read, and reasons for the other layers.
+    """Return the cores of a stack whose attention weights can be read.
+
+    Returns:
+        The core by number of layer; and for every other layer, the reason why it has none.
 
     Raises:
-        Unsupported: The stack has no layers of mixers.
+        Unsupported: The stack arranges its layers itself, or pools the sequence.
     """
     if not isinstance(stack, Stack):
         raise Unsupported(
@@ -84,13 +87,13 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
             )
         elif sum(block is other for other in stack.blocks) > 1:
             reasons[layer] = (
-                "several layers are one module, so their calls cannot be distinguished: set "
+                "several layers share one module, so lra cannot distinguish their calls: set "
                 "model.backbone.layer_groups=null"
             )
         elif not isinstance(core, nn.Module):
             reasons[layer] = (
-                f"{family(mixer)} has no attention function on queries, keys and values, so there "
-                "are no weights to read"
+                f"{family(mixer)} computes no attention from queries, keys and values, so it has "
+                "no attention weights that could be read"
             )
         else:
             cores[layer] = core
@@ -101,18 +104,18 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
 def recorded_calls(
     cores: Mapping[int, nn.Module], *, detached: bool = True
 ) -> Iterator[dict[int, CoreCall]]:
-    """Record the arguments of each core inside the context; the last call counts.
+    """Record the arguments of each core's last call inside the context, by layer.
 
-    A core that is handed more than queries, keys and values (landmarks, blocks, a second
-    projection) is not in the answer: its weights are not those of one query on one key.
+    It skips calls with arguments other than queries, keys, values and a layout (for example
+    landmarks), because their weights do not belong to one query and one key.
 
     Args:
-        cores: By layer.
-        detached: Whether no gradient goes back through what is recorded.
+        cores: The cores by layer.
+        detached: Whether the recorded queries and keys are detached from the graph of gradients.
     """
     calls: dict[int, CoreCall] = {}
 
-    def recorder(layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+    def make_hook(layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def hook(_: nn.Module, arguments: tuple[Any, ...]) -> None:
             if len(arguments) == 4 and isinstance(arguments[3], Layout):
                 q, k, v, layout = arguments
@@ -121,7 +124,7 @@ def recorded_calls(
 
         return hook
 
-    handles = [core.register_forward_pre_hook(recorder(layer)) for layer, core in cores.items()]
+    handles = [core.register_forward_pre_hook(make_hook(layer)) for layer, core in cores.items()]
     try:
         yield calls
     finally:

@@ -154,7 +154,7 @@ class BackboneConfig:
     """Dropout in each hidden layer, before its activation."""
 
     def __post_init__(self) -> None:
-        """Raise for values that no model can have."""
+        """Raise ValueError for values out of range, contradictions, and options without effect."""
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
                      "feed_forward_chunks", "feed_forward_groups", "head_hidden_width", "memory",
                      "pool_blocks", "evaluation_memory", "relative_distance",
@@ -165,15 +165,17 @@ class BackboneConfig:
             raise ValueError(f"head_hidden_layers must be 0, 1 or 2: got {self.head_hidden_layers}")
         if self.head_activation not in ACTIVATIONS:
             raise ValueError(
-                f"head_activation is one of {', '.join(ACTIVATIONS)}: got {self.head_activation}; "
-                "for one linear map, set head_hidden_layers=0"
+                f"head_activation must be one of {', '.join(ACTIVATIONS)}: got "
+                f"{self.head_activation}; for a head without an activation, set "
+                "head_hidden_layers=0, which is one linear map"
             )
         self._refuse_numbers()
         for name in ("axial_shape", "axial_widths"):
             value = getattr(self, name)
             if value and (len(value) != 2 or min(value) < 1):
                 raise ValueError(
-                    f"{name} takes two positive numbers, or an empty list: got {value}"
+                    f"{name} is a list of two positive numbers (for rows and for columns), or "
+                    f"empty: got {value}"
                 )
         for sentence in idle(NEEDS, vars(self), defaults(BackboneConfig)).values():
             raise ValueError(sentence)
@@ -183,22 +185,23 @@ class BackboneConfig:
             self._check_batch_norm()
 
     def _refuse_numbers(self) -> None:
-        """Raise for numbers outside their ranges."""
+        """Raise ValueError for numbers outside their ranges."""
         cutoffs = self.softmax_cutoffs
         if min(cutoffs, default=1) < 1 or cutoffs != sorted(set(cutoffs)):
-            raise ValueError(f"softmax_cutoffs are ascending positive numbers: got {cutoffs}")
+            raise ValueError(f"softmax_cutoffs must be positive and ascending: got {cutoffs}")
         if not self.softmax_shrink >= 1:
             raise ValueError(f"softmax_shrink must be at least 1: got {self.softmax_shrink}")
         check_share(**{name: getattr(self, name) for name in SHARES})
         if self.initial_deviation is not None and not self.initial_deviation > 0:
             raise ValueError(
-                f"initial_deviation must be positive, or null: got {self.initial_deviation}"
+                "initial_deviation, a standard deviation, must be positive, or null: got "
+                f"{self.initial_deviation}"
             )
         if not self.norm_epsilon > 0:
             raise ValueError(f"norm_epsilon must be positive: got {self.norm_epsilon}")
 
     def _refuse_pairs(self) -> None:
-        """Raise for values that contradict each other."""
+        """Raise ValueError for values that contradict each other."""
         widths, groups = (self.width, self.feed_forward_width), self.feed_forward_groups
         if any(width % groups for width in widths):
             raise ValueError(
@@ -207,25 +210,27 @@ class BackboneConfig:
             )
         if self.layer_groups is not None and self.depth % self.layer_groups:
             raise ValueError(
-                f"layer_groups must divide depth: got layer_groups={self.layer_groups}, "
-                f"depth={self.depth}"
+                "layer_groups, the number of layers with separate weights, must divide depth: got "
+                f"layer_groups={self.layer_groups}, depth={self.depth}"
             )
         if self.head_hidden_layers == 2 and self.classifier_width < 2:
             raise ValueError(
-                "head_hidden_layers=2 halves the width of the first: got a width of "
-                f"{self.classifier_width}; set head_hidden_width to 2 or more"
+                "with head_hidden_layers=2, the second hidden layer has half the width of the "
+                f"first: got a first layer of width {self.classifier_width}; set "
+                "head_hidden_width to 2 or more"
             )
         grouped = (self.softmax == Softmax.adaptive, self.embedding == Embedding.adaptive)
         if self.tied_embeddings and grouped == (True, False):
             raise ValueError(
-                "softmax=adaptive has a matrix for each group of tokens, which one embedding "
-                "table cannot replace: set tied_embeddings=false, or embedding=adaptive, which "
-                "has the same groups"
+                "softmax=adaptive needs a matrix for each group of tokens, but embedding=full has "
+                "a single table, so they cannot be tied: set tied_embeddings=false, or "
+                "embedding=adaptive, which has the same groups"
             )
         if self.tied_embeddings and grouped == (False, True):
             raise ValueError(
-                "embedding=adaptive has several tables, but tied embeddings with softmax=full "
-                "need one: set softmax=adaptive, or tied_embeddings=false"
+                "embedding=adaptive has a table for each group of tokens, but softmax=full needs "
+                "a single one, so they cannot be tied: set softmax=adaptive, or "
+                "tied_embeddings=false"
             )
         if self.residual == Residual.reversible and self.activation_checkpointing:
             raise ValueError(
@@ -234,12 +239,15 @@ class BackboneConfig:
             )
         if self.residual == Residual.reversible and self.feed_forward == FeedForward.none:
             raise ValueError(
-                "residual=reversible updates one half of the activations by the mixer and the "
-                "other half by the feed-forward network: set feed_forward=gelu"
+                "residual=reversible needs a feed-forward network, because the mixer updates only "
+                "one half of the activations: got feed_forward=none; set feed_forward=gelu"
             )
 
     def _check_batch_norm(self) -> None:
-        """Raise if batch norm is combined with recomputation, pieces, or shared layers."""
+        """Raise ValueError if an option would make batch norm compute its statistics twice.
+
+        That is recomputation in backward, cutting the length into pieces, or sharing layers.
+        """
         usual = defaults(BackboneConfig)
         conflicting = [
             "activation_checkpointing",
@@ -252,19 +260,19 @@ class BackboneConfig:
         for name in conflicting:
             if (value := getattr(self, name)) != usual[name]:
                 raise ValueError(
-                    "norm=batch takes the statistics of each layer once in a pass, over all "
-                    f"positions: got {name}={format_value(value)}; leave it at "
-                    f"{format_value(usual[name])}, or set norm=layer, rms or scale"
+                    "norm=batch must compute the statistics of each layer once per pass, over all "
+                    f"positions, which {name} prevents: got {name}={format_value(value)}; leave "
+                    f"it at {format_value(usual[name])}, or set norm=layer, rms or scale"
                 )
 
     @property
     def block_layers(self) -> list[int]:
-        """Layers of each block between which the sequence is pooled."""
+        """Number of layers of each block; the sequence is pooled between blocks."""
         return self.pool_layers or even_blocks(self.depth, self.pool_blocks)
 
     @property
     def uses(self) -> list[int]:
-        """How many times in a row each layer with separate weights is applied."""
+        """For each layer with separate weights, how many times in a row it is applied."""
         if self.layer_groups is not None:
             return [self.depth // self.layer_groups] * self.layer_groups
         repeats = self.pool_repeats or [1] * len(self.block_layers)
@@ -275,23 +283,23 @@ class BackboneConfig:
         ]
 
     def at_full_length(self) -> "BackboneConfig":
-        """Return these options for one stack without pooling, for comparison with such models."""
+        """Return these options, but without pooling and decoder layers, to compare models."""
         usual = defaults(BackboneConfig)
-        other = [name for name in usual if name.startswith(("pool_", "decoder_"))]
-        return replace(self, **{name: usual[name] for name in other})
+        names = [name for name in usual if name.startswith(("pool_", "decoder_"))]
+        return replace(self, **{name: usual[name] for name in names})
 
     @property
     def classifier_width(self) -> int:
-        """Width of the classifier's first hidden layer, if it has one."""
+        """Width of the classifier's first hidden layer."""
         return self.head_hidden_width or self.feed_forward_width
 
     @property
     def width_out(self) -> int:
-        """Width of the stack's output."""
-        doubled = (
+        """Width of the stack's output: twice `width` if two streams are concatenated."""
+        concatenated = (
             self.residual == Residual.reversible and self.reversible_output == StreamsOut.concat
         )
-        return 2 * self.width if doubled else self.width
+        return 2 * self.width if concatenated else self.width
 
 
 SHARES = (
@@ -309,14 +317,14 @@ NEEDS = (
         holds=lambda _, chosen: chosen.stack_norm or chosen.residual != Residual.none,
     ),
     Need(
-        "decoder_mixer", words="decoder_depth of 1 or more",
+        "decoder_mixer", words="decoder_depth=1 or more",
         holds=lambda _, chosen: chosen.decoder_depth > 0,
     ),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
     Need("relative_distance", positions=Positions.shaw),
     Need(
         "pool_layers", "pool_repeats", "pool_query_only", "pool_mode", "pool_decoder",
-        words="pool_blocks of 2 or more", holds=lambda _, chosen: chosen.pool_blocks > 1,
+        words="pool_blocks=2 or more", holds=lambda _, chosen: chosen.pool_blocks > 1,
     ),
     Need(
         "softmax_cutoffs", "softmax_shrink", words="softmax=adaptive or embedding=adaptive",
@@ -335,7 +343,7 @@ NEEDS = (
     Need("cls_keep", padding=(Padding.masked, Padding.passed)),
     Need("head_hidden_width", "head_activation", "head_dropout", head_hidden_layers=(1, 2)),
 )  # fmt: skip
-"""Which options need which others; needs of the task are in `lra.models.backbone.assembly`."""
+"""Which options have an effect only with which others; `assembly.OF_TASK` has those of tasks."""
 
 
 @by_name
@@ -367,9 +375,12 @@ class TaskFacts:
     """Masks among `lra.models.mixer.MASKS` in every batch, which every mixer must support."""
 
     def __post_init__(self) -> None:
-        """Raise for facts that contradict each other."""
+        """Raise ValueError for facts that contradict each other."""
         if self.scalars and self.head in TOKEN_HEADS:
-            raise ValueError(f"head={self.head} predicts token ids: got scalars=True")
+            raise ValueError(
+                f"head={self.head} predicts token ids: got scalars=True, which means that tokens "
+                "are real numbers; set scalars=False"
+            )
         if self.masks and self.head not in TOKEN_HEADS:
             raise ValueError(
                 f"masks are for models that answer at every position: got head={self.head}, "
@@ -377,24 +388,24 @@ class TaskFacts:
             )
         if self.head == Head.permutation_modelling and "order" not in self.masks:
             raise ValueError(
-                f"head={self.head} predicts tokens in a drawn order, which every batch must "
-                f"contain: got masks={sorted(self.masks)}; add order to them"
+                f"head={self.head} predicts tokens in a random order, so every batch must contain "
+                f"this order: got masks={sorted(self.masks)}; add order to them"
             )
 
     def check(self, tokens: Tokens) -> None:
-        """Raise ValueError for tokens that a model with these facts cannot read."""
-        parts, length = tokens.shape[1:]
+        """Raise ValueError if the type or shape of `tokens` does not fit these facts."""
+        sequences, length = tokens.shape[1:]
         if tokens.is_floating_point() != self.scalars:
             wanted_kind = "real numbers" if self.scalars else "token ids"
             raise ValueError(
                 f"this model takes {wanted_kind}: got {tokens.dtype}; build it with "
                 f"scalars={not self.scalars}"
             )
-        wanted = 2 if self.head == Head.pair else 1
-        if parts != wanted:
+        expected = 2 if self.head == Head.pair else 1
+        if sequences != expected:
             raise ValueError(
-                f"head={self.head.value} takes {wanted} sequence(s) per example: got {parts}; "
-                "pass tokens of shape [batch, sequences, length]"
+                f"head={self.head.value} takes {expected} sequence(s) per example: got "
+                f"{sequences}; pass tokens of shape [batch, sequences, length]"
             )
         if not 1 <= length <= self.max_length:
             raise ValueError(

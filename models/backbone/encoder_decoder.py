@@ -1,20 +1,17 @@
-"""An encoder and a decoder as one stack: the encoder reads the prefix, the decoder what follows it.
+"""An encoder and a decoder as one stack: the encoder reads the source, the decoder the rest.
 
     [s1 s2 s3 | _ t1 t2]     prefix = 3
-     encoder    decoder      each token of the decoder sees all of the source, and itself and those
-                             before it among the decoder's
+     encoder    decoder      a token of the decoder attends to the whole source, to itself, and to
+                             earlier tokens of the decoder
 
-From outside it is a causal stack that honours a prefix, as attention under a prefix mask is: the
-same batches train both. Transformer (Vaswani et al. 2017, arXiv:1706.03762, section 3.1) with any
-family that looks both ways as the encoder; with Longformer it is LED (Beltagy et al. 2020,
-arXiv:2004.05150, section 7). Positions of the decoder's tokens restart. What stands at the
-places of the source is zeros: nothing is answered there.
+Like attention with a prefix mask, it is a causal stack that supports `layout.prefix`, so the same
+batches train both. It is the Transformer (Vaswani et al. 2017, arXiv:1706.03762, section 3.1) with
+any bidirectional family as the encoder. Positions restart at the decoder's first token. The output
+at source tokens is 0, because no answer is read there.
 
-The decoder of an encoder-decoder model: what a block of it adds to a block of the stack.
-
-With Longformer as the encoder and exact attention here, for the mixer and across, this is LED
-(Beltagy et al. 2020, arXiv:2004.05150, section 7): n source tokens cost the encoder O(n), and each
-of m target tokens sees all of them, O(m n + m^2).
+With Longformer as the encoder, and exact attention in the decoder, this is LED (Beltagy et al.
+2020, arXiv:2004.05150, section 7). The encoder takes O(n) time for n source tokens; the decoder
+takes O(m n + m^2), because each of m target tokens attends to the whole source.
 
     source = encoder(Flow(embedded), layout).x
     for block in blocks:
@@ -51,18 +48,20 @@ from lra.models.multi_head import MultiHead
 
 
 class DecoderBlock(nn.Module):
-    """A causal mixer, attention to the source, a network: each behind a norm, with a residual.
+    """A causal mixer, attention to the source, and a network, each with a norm before it.
+
+    Each of the three is added to the residual stream.
 
     Args:
         mixer: Any causal mixer; its state along time goes through `Flow` as in `TransformerBlock`.
-        cross: Attends to the source. Built at a site with causal=False and positions=none, since
-            source and target have no common order; keys and values are recomputed in every call.
-        width: Of both sequences.
+        cross: Attention to the source, built with causal=False and positions=none, because source
+            and target have no common order. It computes keys and values again in every call.
+        width: Width of the tokens of source and target.
         feed_forward_width: Hidden width of the network.
-        dropout: After each part, and inside the network.
+        dropout: Dropout after each part, and inside the network.
 
     Raises:
-        Unsupported: `mixer` looks at later tokens, or `cross` offers no cross attention.
+        Unsupported: `mixer` attends to later tokens, or `cross` has no cross attention.
     """
 
     def __init__(
@@ -78,8 +77,8 @@ class DecoderBlock(nn.Module):
         self_mixer = checked_mixer(mixer, positions=Positions.none, causal=True, max_length=1)
         if not cross.traits.cross:
             raise Unsupported(
-                f"{family(cross)} has no cross attention (traits.cross=False): choose a family of "
-                "exact attention, such as softmax or sdpa, built with causal=False"
+                f"{family(cross)} has no cross attention (its traits.cross is False): choose a "
+                "family of exact attention, such as softmax or sdpa, built with causal=False"
             )
         self.own = TransformerBlock(
             self_mixer,
@@ -100,13 +99,13 @@ class DecoderBlock(nn.Module):
         source: Float[Tensor, "b s d"],
         source_layout: Layout,
     ) -> Flow:
-        """Continue the target, attending to the source.
+        """Return the block's output for the target `flow`, which attends to `source`.
 
         `source_layout.keep` is True for real tokens of the source.
         """
         flow = self.own(flow, layout)
-        seen = self.cross.attend(self.cross_norm(flow.x), layout, source, source_layout)
-        x = flow.x + self.dropout(seen)
+        attended = self.cross.attend(self.cross_norm(flow.x), layout, source, source_layout)
+        x = flow.x + self.dropout(attended)
         return flow.with_x(x + self.dropout(self.network(self.network_norm(x))))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
@@ -115,13 +114,13 @@ class DecoderBlock(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """Maps rows of a source and its continuation, which `layout.prefix` separates.
+    """A stack for rows that hold a source and then a target; `layout.prefix` separates them.
 
     Args:
-        encoder: Of the source.
-        decoder: Blocks of what follows.
-        facts: Lengths of both, and whether sources vary.
-        width: Of tokens.
+        encoder: The stack that reads the source.
+        decoder: The blocks that read the target.
+        facts: Largest lengths of source and target, and whether sources differ in length.
+        width: Width of the tokens.
     """
 
     restarts = True
@@ -148,38 +147,41 @@ class EncoderDecoder(nn.Module):
         )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
-        """Encode the tokens before `layout.prefix`, and decode the tokens after it."""
+        """Encode the first `layout.prefix` tokens of each row, and decode the tokens after them.
+
+        Sources and targets are cut out of the rows, padded to their largest length, and put back.
+        """
         prefix, (_, length, width) = layout.prefix, flow.x.shape
         if prefix is None or flow.state is not None:
             raise Unsupported(
-                "an encoder-decoder reads whole rows and needs to know where the source ends: "
-                "pass the prefix of each row"
+                "an encoder-decoder reads whole rows, without a state, and needs to know where "
+                "the source of each row ends: pass layout.prefix, and no state"
             )
-        begins, place = prefix[:, None], torch.arange(length, device=flow.x.device)
-        sources = min(self.facts.source_length, length)
+        start, place = prefix[:, None], torch.arange(length, device=flow.x.device)
+        source_length = min(self.facts.source_length, length)
         keep = None
         if self.facts.sources_vary:
-            keep = place[:sources] < begins
+            keep = place[:source_length] < start
             if layout.keep is not None:
-                keep = keep & layout.keep[:, :sources]
-        seen = Layout(keep=keep)
-        encoded = self.encoder(flow.with_x(flow.x[:, :sources]), seen)
+                keep = keep & layout.keep[:, :source_length]
+        source_layout = Layout(keep=keep)
+        encoded = self.encoder(flow.with_x(flow.x[:, :source_length]), source_layout)
         steps = place[: min(self.facts.target_length, length)]
-        # Behind a row's end stands its last token again, which no earlier one sees.
-        index = (begins + steps).clamp(max=length - 1)[..., None].expand(-1, -1, width)
-        after: Flow = encoded.with_x(flow.x.gather(1, index))
+        # A short target is filled up with the row's last token; no earlier token attends to it.
+        index = (start + steps).clamp(max=length - 1)[..., None].expand(-1, -1, width)
+        target: Flow = encoded.with_x(flow.x.gather(1, index))
         for block in self.decoder:
-            after = block(after, Layout(), encoded.x, seen)
-        index = (place - begins).clamp(0, len(steps) - 1)[..., None].expand(-1, -1, width)
-        x = self.norm(after.x).gather(1, index).masked_fill((place < begins)[..., None], 0.0)
-        return after.with_x(x)
+            target = block(target, Layout(), encoded.x, source_layout)
+        index = (place - start).clamp(0, len(steps) - 1)[..., None].expand(-1, -1, width)
+        x = self.norm(target.x).gather(1, index).masked_fill((place < start)[..., None], 0.0)
+        return target.with_x(x)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Raise `Unsupported`, because the continuation is read as a whole."""
+        """Raise `Unsupported`, because the decoder reads the whole target at once."""
         del batch_size, memory
         raise Unsupported(
-            "an encoder-decoder has no state that continues from token to token: choose "
-            "decoder_depth=0"
+            "an encoder-decoder has no state that continues from token to token: set "
+            "model.backbone.decoder_depth=0"
         )
 
 
@@ -194,14 +196,15 @@ def encoder_decoder(
     """Return a stack of an encoder with `config.depth` layers and a decoder with `decoder_depth`.
 
     Args:
-        site: Of the whole; what a layer's own site has otherwise is said here.
+        site: Facts that hold for all layers, such as the width.
         config: Options of the backbone.
-        mixers: Of the encoder: one for all layers, or one for each.
-        exact: A family of exact attention: of the decoder, and from it to the source.
-        facts: What the task says.
+        mixers: Factories of the encoder's mixers: one for all layers, or one for each.
+        exact: A family of exact attention, for attention to the source and, unless
+            `config.decoder_mixer` is family, for the decoder's mixers.
+        facts: Facts of the task.
 
     Raises:
-        Unsupported: The encoder's mixers do not look both ways, or the decoder's look ahead.
+        Unsupported: A mixer of the encoder is causal only, or one of the decoder cannot be causal.
     """
     if not mixers:
         raise Unsupported(
@@ -211,8 +214,9 @@ def encoder_decoder(
         )
     decoder_mixer = exact if config.decoder_mixer == DecoderMixer.exact else mixers[-1]
 
-    def placed(layer: int, depth: int, longest: int, *, causal: bool, shared: Any) -> Site:
-        words = int(torch.randint(2**62, (), generator=site.generator, device="cpu"))
+    def make_site(layer: int, depth: int, longest: int, *, causal: bool, shared: Any) -> Site:
+        """Return the site of one layer, with a generator seeded from that of the whole stack."""
+        seed = int(torch.randint(2**62, (), generator=site.generator, device="cpu"))
         return replace(
             site,
             layer=layer,
@@ -220,10 +224,10 @@ def encoder_decoder(
             max_length=longest,
             causal=causal,
             shared=shared,
-            generator=torch.Generator().manual_seed(words),
+            generator=torch.Generator().manual_seed(seed),
         )
 
-    def checked(make: MixerFactory, at: Site, *, padded: bool) -> nn.Module:
+    def build_mixer(make: MixerFactory, at: Site, *, padded: bool) -> nn.Module:
         return checked_mixer(
             rebind(make)(at),
             positions=config.positions,
@@ -234,18 +238,19 @@ def encoder_decoder(
             per_token=True,
         )
 
-    read, written, across = ({}, {}, {})  # type: ignore[var-annotated]  # of each its own modules
+    # Layers share modules only within the encoder, within the decoder, or within cross attention.
+    of_encoder, of_decoder, of_cross = ({}, {}, {})  # type: ignore[var-annotated]
     blocks = []
     for layer in range(config.depth):
-        at = placed(layer, config.depth, facts.source_length, causal=False, shared=read)
+        at = make_site(layer, config.depth, facts.source_length, causal=False, shared=of_encoder)
         make = mixers[layer if len(mixers) > 1 else 0]
-        blocks.append(block_of(checked(make, at, padded=facts.sources_vary), config))
+        blocks.append(block_of(build_mixer(make, at, padded=facts.sources_vary), config))
     decoder = []
     for layer in range(config.decoder_depth):
         depth = config.decoder_depth
-        at = placed(layer, depth, facts.target_length, causal=True, shared=written)
-        mixer = checked(decoder_mixer, at, padded=False)
-        cross_site = placed(layer, depth, facts.source_length, causal=False, shared=across)
+        at = make_site(layer, depth, facts.target_length, causal=True, shared=of_decoder)
+        mixer = build_mixer(decoder_mixer, at, padded=False)
+        cross_site = make_site(layer, depth, facts.source_length, causal=False, shared=of_cross)
         cross = rebind(exact)(replace(cross_site, positions=Positions.none))
         decoder.append(
             DecoderBlock(

@@ -1,16 +1,16 @@
 """Generation: a language model continues prompts, one token after another.
 
-Two ways with one result. With a state (`lra.models.state`), a prompt is read once, and each new
-token alone after that. Without one, everything so far is read again for each token: slower, but any
-causal model can do it, and it is what the other way must agree with.
+There are two ways, which give the same result. With a state (`lra.models.state`), the model reads a
+prompt once, and then each new token alone. Without a state, it reads all tokens again for each new
+one: this is slower, but every causal model can do it, and tests compare the first way with it.
 
     model.eval()
     generator = torch.Generator().manual_seed(0)
     sampling = TokenSampling(temperature=0.8, top_k=20)
     (added,) = generate(model, [prompt], steps=100, sampling=sampling, generator=generator)
 
-Of a prompt only the last position goes through the head: logits of all of them would hold length x
-vocabulary numbers that nobody reads.
+The head computes logits for the last position of a prompt only, because logits for all positions
+would take length x vocabulary numbers that are never used.
 """
 
 from collections.abc import Sequence
@@ -38,35 +38,44 @@ class TokenSampling:
     sampling, arXiv:1904.09751); None: all."""
 
     def __post_init__(self) -> None:
-        """Raise for values that define no distribution."""
+        """Raise ValueError for values that define no distribution."""
         if not 0 <= self.temperature < float("inf"):
             raise ValueError(
-                f"temperature must be 0 (greedy) or positive and finite: got {self.temperature}"
+                "temperature must be 0 (always take the likeliest token) or a positive number: got "
+                f"{self.temperature}"
             )
         if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, or null for all: got {self.top_k}")
+            raise ValueError(
+                f"top_k, the number of tokens to draw from, must be at least 1, or null for all "
+                f"tokens: got {self.top_k}"
+            )
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], or be null for all: got {self.top_p}")
+            raise ValueError(
+                f"top_p, a probability, must be above 0 and at most 1, or null for all tokens: got "
+                f"{self.top_p}"
+            )
 
     def draw(
         self, logits: Float[Tensor, "b c"], generator: torch.Generator | None
     ) -> Int[Tensor, " b"]:
-        """Choose a token for each row. A draw needs a generator of the logits' device.
+        """Return a token for each of b rows, drawn from the `logits` of c tokens.
+
+        `generator` must be on the device of the logits; None is allowed if nothing is random.
 
         Raises:
-            ValueError: No generator for a draw, or `top_k` beyond the vocabulary.
+            ValueError: A draw has no generator, or `top_k` is above the vocabulary size.
         """
         if self.top_k is not None and self.top_k > logits.shape[-1]:
             raise ValueError(
-                f"top_k={self.top_k} is more than the vocabulary of {logits.shape[-1]}: choose "
-                "a smaller one, or null for all"
+                f"top_k={self.top_k} is more than the {logits.shape[-1]} tokens of the "
+                "vocabulary: choose a smaller number, or null for all tokens"
             )
         if self.temperature == 0 or self.top_k == 1:
             return logits.argmax(-1)
         if generator is None:
             raise ValueError(
-                f"temperature={self.temperature} draws at random: pass a generator, or "
-                "temperature=0 for the likeliest token"
+                f"temperature={self.temperature} draws tokens at random: pass a generator, or "
+                "temperature=0 to take the likeliest token"
             )
         if self.top_p is not None:
             return torch.multinomial(self.distribution(logits), 1, generator=generator)[:, 0]
@@ -78,9 +87,9 @@ class TokenSampling:
         return token.gather(1, choice)[:, 0]
 
     def distribution(self, logits: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
-        """Return the distribution that a token is drawn from, in float64.
+        """Return the probabilities from which a token is drawn, [b c], in float64.
 
-        Of two ids with equal logits, the lower id is preferred.
+        If two ids have equal logits at a limit (`top_k`, `top_p`), the lower id is included first.
         """
         order = logits.argsort(dim=-1, descending=True, stable=True)
         ranked = logits.double().gather(1, order)
@@ -90,31 +99,35 @@ class TokenSampling:
             ranked = ranked / self.temperature
         if self.top_k is not None:
             ranked[:, self.top_k :] = -torch.inf
-        shares = ranked.softmax(-1)
+        ranked_probabilities = ranked.softmax(-1)
         if self.top_p is not None:
-            before = shares.cumsum(-1) - shares
-            before[:, 0] = 0.0  # rounding must not take the likeliest token away
-            shares = shares.masked_fill(before >= self.top_p, 0.0)
-            shares = shares / shares.sum(-1, keepdim=True)
-        return torch.zeros_like(shares).scatter(1, order, shares)
+            likelier = ranked_probabilities.cumsum(-1) - ranked_probabilities
+            likelier[:, 0] = 0.0  # the likeliest token always stays, whatever rounding does
+            ranked_probabilities = ranked_probabilities.masked_fill(likelier >= self.top_p, 0.0)
+            ranked_probabilities /= ranked_probabilities.sum(-1, keepdim=True)
+        return torch.zeros_like(ranked_probabilities).scatter(1, order, ranked_probabilities)
 
     def choose(
         self, logits: Float[Tensor, "b c"], uniform: Float[Tensor, " b"]
     ) -> Int[Tensor, " b"]:
-        """Choose the first id at which the cumulated probabilities exceed `uniform`, in [0, 1).
+        """Return, for each row, the first id at which the cumulated probabilities exceed `uniform`.
+
+        `uniform` holds random numbers in [0, 1), so the ids follow `distribution(logits)`.
 
         Raises:
             ValueError: The logits are not finite.
         """
         if not bool(logits.isfinite().all()):
             raise ValueError(
-                "the model's logits are not finite: its training has diverged; use other weights"
+                "the model's logits are not finite numbers, because its training has diverged: "
+                "use other weights"
             )
-        shares = self.distribution(logits)
-        total = shares.cumsum(-1)
+        probabilities = self.distribution(logits)
+        total = probabilities.cumsum(-1)
         chosen = torch.searchsorted(total, uniform[:, None] * total[:, -1:], right=True)[:, 0]
-        ids = torch.arange(shares.shape[1], device=shares.device)
-        last = ids.mul(shares > 0).amax(-1)  # where rounding ends behind it
+        ids = torch.arange(probabilities.shape[1], device=probabilities.device)
+        # Rounding may lead beyond the last id whose probability is above 0.
+        last = ids.mul(probabilities > 0).amax(-1)
         return torch.minimum(chosen, last)
 
 
@@ -127,30 +140,32 @@ class Point(NamedTuple):
     unread: Int[Tensor, "b l"]
     """What the model reads next: the new tokens with a state, all tokens without one."""
     state: State
-    """The state of earlier tokens; None: there is none, so that everything is read again."""
+    """The state after earlier tokens; None: there is no state, so all tokens are read again."""
 
 
 def begin(model: Backbone, prompts: Int[Tensor, "b l"], *, memory: int | None) -> Point:
-    """Return the starting point of a continuation, with room for `memory` tokens.
+    """Return the starting point of a continuation; the model has not read the prompts yet.
 
     Args:
         model: A language model in eval mode.
-        prompts: At least one token each.
-        memory: Tokens of prompt and continuation together; None: without a state.
+        prompts: Token ids, b prompts of l >= 1 tokens.
+        memory: Number of tokens of prompt and continuation that the state must store; None: work
+            without a state.
 
     Raises:
         Unsupported: The model is no causal language model, or has no state.
-        ValueError: A prompt is empty, or dropout would act.
+        ValueError: A prompt is empty, or the model is in training mode.
     """
     if not model.causal:
         raise Unsupported(
-            f"only a causal language model continues a text: got head={model.facts.head.value}"
+            "only a causal language model can continue a text: got a model with "
+            f"head={model.facts.head.value}"
         )
     if model.training:
         raise ValueError("a model in training mode applies dropout: call model.eval() first")
     if not prompts.shape[1]:
         raise ValueError(
-            "a prompt has at least one token: got none; begin with a token that starts a text"
+            "a prompt must have at least one token: got none; begin with a token that starts a text"
         )
     if memory is None:
         return Point(prompts, None)
@@ -158,7 +173,7 @@ def begin(model: Backbone, prompts: Int[Tensor, "b l"], *, memory: int | None) -
 
 
 def next_logits(model: Backbone, point: Point) -> tuple[Float[Tensor, "b c"], State]:
-    """Return the logits of the next token, and the next state if there is one."""
+    """Read the unread tokens of `point`; return logits of the next token, and the next state."""
     flow = model.run(point.unread[:, None], None, point.state)
     return cast(Any, model.head)(flow.x[:, -1:])[:, 0], flow.state
 
@@ -166,9 +181,9 @@ def next_logits(model: Backbone, point: Point) -> tuple[Float[Tensor, "b c"], St
 def advance(
     model: Backbone, point: Point, sampling: TokenSampling, generator: torch.Generator | None
 ) -> tuple[Int[Tensor, " b"], Point]:
-    """Choose one token for each row; return them and the point after them.
+    """Choose one token for each row; return these tokens and the point after them.
 
-    Nothing is changed in place: the same point can be advanced again.
+    It changes nothing in place, so you can advance the same point again.
     """
     logits, state = next_logits(model, point)
     token = sampling.draw(logits, generator)
@@ -185,27 +200,27 @@ def generate(
     generator: torch.Generator | None = None,
     recompute: bool = False,
 ) -> list[Int[Tensor, " n"]]:
-    """Continue each prompt by `steps` tokens; return the new ones.
+    """Continue each prompt by `steps` tokens; return the new tokens of each prompt.
 
-    Prompts may differ in length: those of equal length go together, the shortest first, so no
-    padding reaches the model. Draws are made in that order.
+    Prompts of equal length form one batch, so the model needs no padding. Batches are processed,
+    and tokens drawn, from the shortest prompts to the longest.
 
     Args:
         model: A language model in eval mode.
-        prompts: Token ids on the model's device, at least one each.
-        steps: Tokens to add.
-        sampling: How each is chosen.
-        generator: For draws; of the model's device.
-        recompute: Read everything again for each token, without a state.
+        prompts: Token ids on the model's device, at least one per prompt.
+        steps: Number of tokens to add to each prompt.
+        sampling: How a token is chosen from its logits.
+        generator: Generator for random draws, on the model's device.
+        recompute: Whether to read all tokens again for each new token, without a state.
 
     Raises:
         Unsupported: The model is no causal language model; or it has no state, and `recompute` is
             off.
-        ValueError: An empty prompt, no positive `steps`, a model in training mode, a draw without
-            generator, or a text beyond the model's learned positions.
+        ValueError: A prompt is empty, `steps` is below 1, the model is in training mode, a draw
+            has no generator, or the text is longer than the model's learned positions.
     """
     if steps < 1:
-        raise ValueError(f"steps counts the tokens to add, at least 1: got {steps}")
+        raise ValueError(f"steps, the number of tokens to add, must be at least 1: got {steps}")
     groups: dict[int, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(len(prompt), []).append(row)

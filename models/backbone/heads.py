@@ -17,8 +17,9 @@ from lra.models.mixer import Unsupported
 CHUNK_ELEMENTS = 2**24
 """Logits that the language head computes at once: 64 MiB in float32."""
 ADAPTIVE_ELEMENTS = 2**28
-"""The same of the adaptive head's first group: 1 GiB, 13,000 tokens over 20,000 frequent words.
-Up to there it takes the memory and the time of PyTorch's own module."""
+"""Log-probabilities of frequent words that the adaptive head computes at once: 1 GiB in float32,
+13,000 tokens with 20,000 frequent words. Up to this size, the head takes as much memory and time as
+PyTorch's own module."""
 
 
 class Pooling(StrEnum):
@@ -64,9 +65,10 @@ class Interaction(StrEnum):
 def pool(
     x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, pooling: Pooling
 ) -> Float[Tensor, "b d"]:
-    """Reduce the length of `x` to one vector for each row.
+    """Return one vector for each row of `x`, by the rule `pooling`.
 
-    A row without real tokens becomes zeros, except under cls, first and mean_all.
+    `keep` is True for real tokens; None means that all are real. A row without real tokens gives
+    zeros, except for cls, first and mean_all.
     """
     if pooling in READ_FIRST:
         return x[:, 0]
@@ -75,8 +77,8 @@ def pool(
             return x[:, -1]
         position = torch.arange(x.shape[1], device=x.device)
         last = position.mul(keep).amax(dim=1)
-        picked = x.gather(1, last[:, None, None].expand(-1, 1, x.shape[2])).squeeze(1)
-        return picked.masked_fill(~keep.any(dim=1, keepdim=True), 0)
+        last_vectors = x.gather(1, last[:, None, None].expand(-1, 1, x.shape[2])).squeeze(1)
+        return last_vectors.masked_fill(~keep.any(dim=1, keepdim=True), 0)
     if keep is None or pooling == Pooling.mean_all:
         return x.mean(dim=1)
     total = x.masked_fill(~keep[..., None], 0).sum(dim=1)
@@ -88,14 +90,14 @@ def pool(
 def interact(
     pairs: Float[Tensor, "b 2 d"], interaction: Interaction
 ) -> Float[Tensor, "b features"]:
-    """Join the vectors of the two sequences of a pair, as `interaction` says."""
+    """Concatenate the vectors a and b of each pair and, by `interaction`, a * b and a - b."""
     first, second = pairs.unbind(dim=1)
-    joined = [first, second]
+    features = [first, second]
     if interaction != Interaction.concat:
-        joined.append(first * second)
+        features.append(first * second)
     if interaction == Interaction.nli:
-        joined.append(first - second)
-    return torch.cat(joined, dim=-1)
+        features.append(first - second)
+    return torch.cat(features, dim=-1)
 
 
 def judge(
@@ -105,10 +107,13 @@ def judge(
     *,
     training: bool = False,
 ) -> tuple[Float[Tensor, "*items"], Bool[Tensor, "*items"] | None]:
-    """Return each item's negative log-likelihood, at least in float32, and whether it is correct.
+    """Return the negative log-likelihood of each target, and whether its logit is the largest.
 
-    With `smoothing`, the target has this share spread over all classes. In training, the second
-    result is None, because computing it would read all logits once more.
+    Args:
+        logits: Scores of c classes for each item; half precision is computed in float32.
+        target: The right class of each item.
+        smoothing: Share of the target's probability that is spread over all classes.
+        training: Whether to return None as second result, which saves reading all logits again.
     """
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
@@ -119,15 +124,15 @@ def judge(
 
 
 class Classifier(nn.Module):
-    """Linear maps with an activation between them; Xavier weights, zero biases.
+    """Linear maps with an activation between them; Xavier-uniform weights, zero biases.
 
     Args:
-        features: Of what comes in.
-        hidden: Units of the first hidden layer; the second, where there is one, has half of them.
-        classes: Number of logits.
-        hidden_layers: 0, 1 or 2.
-        activation: Behind each hidden layer.
-        dropout: Share of each hidden layer's units that is dropped before its activation.
+        features: Number of input features, f.
+        hidden: Units of the first hidden layer; a second one has half as many.
+        classes: Number of logits, c.
+        hidden_layers: Number of hidden layers, 0, 1 or 2.
+        activation: Function after each hidden layer.
+        dropout: Dropout of each hidden layer's units, before its activation.
     """
 
     def __init__(
@@ -143,7 +148,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.activation, self.dropout = activation, dropout
         widths = [features, *(hidden, hidden // 2)[:hidden_layers], classes]
-        layers = [nn.Linear(*ends) for ends in pairwise(widths)]
+        layers = [nn.Linear(*in_and_out) for in_and_out in pairwise(widths)]
         for name, layer in zip([*("hidden", "second")[:hidden_layers], "out"], layers, strict=True):
             self.add_module(name, layer)
         for layer in layers:
@@ -151,7 +156,7 @@ class Classifier(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b c"]:
-        """Return logits."""
+        """Return the logits of c classes."""
         *hidden, out = self.children()
         for layer in hidden:
             dropped = F.dropout(layer(features), self.dropout, self.training)
@@ -161,28 +166,34 @@ class Classifier(nn.Module):
 
 
 class TokenHead(nn.Module, ABC):
-    """Evaluates every position piece by piece; a head adds its formula."""
+    """A head that answers at every position, and evaluates some positions at a time.
+
+    Subclasses define how (`judge_piece`) and how many (`piece`).
+    """
 
     dropout = 0.0
     """Dropout of a head in training."""
 
     @abstractmethod
     def piece(self) -> int:
-        """Return how many positions are evaluated at once."""
+        """Return the number of positions that are evaluated at a time."""
 
     @abstractmethod
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Return the negative log-likelihoods of n positions, and their correctness or None."""
+        """Return negative log-likelihoods at n positions, and in evaluation whether each is right.
+
+        `smoothing` is label smoothing. In training, the second result is None.
+        """
 
     def judge(
         self, x: Float[Tensor, "b l d"], target: Int[Tensor, "b l"], smoothing: float = 0.0
     ) -> tuple[Float[Tensor, "b l"], Bool[Tensor, "b l"] | None]:
-        """Evaluate every position, piece by piece.
+        """Return the same as `judge_piece`, for all positions of all rows.
 
-        With more than one piece, backward computes each piece again, so that its logits are not
-        stored.
+        If the positions need several pieces, backward computes each piece again instead of storing
+        its logits.
         """
         flat, targets = x.flatten(0, 1), target.flatten()
         if len(targets) <= self.piece():
@@ -200,16 +211,16 @@ class TokenHead(nn.Module, ABC):
                     torch.split(flat, self.piece()), torch.split(targets, self.piece()), strict=True
                 )
             ]
-        nll = torch.cat([piece[0] for piece in judged]).view_as(target)
-        hits = [piece[1] for piece in judged if piece[1] is not None]
+        nll = torch.cat([likelihoods for likelihoods, _ in judged]).view_as(target)
+        hits = [correct for _, correct in judged if correct is not None]
         return nll, torch.cat(hits).view_as(target) if hits else None
 
 
 class LanguageHead(TokenHead):
     """Logits over the vocabulary: x W^T, without bias.
 
-    W is the token embedding where `tied` is given, else an own matrix from N(0, 1 / width). Where
-    W is narrower than the stack's output, `inward` maps that to its width first.
+    W is `tied`, the token embedding, or if that is None a new matrix from N(0, 1 / width). If W is
+    narrower than the stack's output, the map `inward` first projects that output to W's width.
     """
 
     def __init__(
@@ -226,17 +237,17 @@ class LanguageHead(TokenHead):
         self.weight, self.inward = tied, inward
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
-        """Return logits."""
+        """Return the logits of all c tokens of the vocabulary."""
         return F.linear(x if self.inward is None else self.inward(x), self.weight)
 
     def piece(self) -> int:
-        """Return how many positions are evaluated at once."""
+        """Return the number of positions that are evaluated at a time."""
         return max(1, CHUNK_ELEMENTS // self.weight.shape[0])
 
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Evaluate n positions."""
+        """Return negative log-likelihoods at n positions and, in evaluation, their correctness."""
         return judge(self(x), target, smoothing, training=self.training)
 
 
@@ -244,28 +255,30 @@ def groups_of(width: int, vocabulary: int, cutoffs: list[int], shrink: float) ->
     """Return the cut-offs below the vocabulary size, at which groups of rarer ids begin.
 
     Raises:
-        ValueError: None is left, they do not ascend, or a group would have no width.
+        ValueError: No cut-off is below it, they do not ascend, or the last group, whose width is
+            width / shrink^groups, would be less than one channel wide.
     """
-    inside = [cutoff for cutoff in cutoffs if cutoff < vocabulary]
-    if not inside or inside != sorted(set(inside)) or inside[0] < 1:
+    used = [cutoff for cutoff in cutoffs if cutoff < vocabulary]
+    if not used or used != sorted(set(used)) or used[0] < 1:
         raise ValueError(
-            f"softmax_cutoffs must ascend and begin below the vocabulary of {vocabulary:,}: "
-            f"got {cutoffs}; lower them, or set softmax=full and embedding=full"
+            "softmax_cutoffs must ascend, and the first one must be below the vocabulary size "
+            f"{vocabulary:,}: got {cutoffs}; lower them, or set softmax=full and embedding=full"
         )
-    if shrink < 1 or width / shrink ** len(inside) < 1:
+    if shrink < 1 or width / shrink ** len(used) < 1:
         raise ValueError(
-            f"softmax_shrink={shrink} divides width {width} so often that the last of "
-            f"{len(inside)} groups has no channel: wanted 1 to {width ** (1 / len(inside)):.3g}"
+            f"each group of rarer ids is softmax_shrink={shrink} times narrower than the one "
+            f"before, from width={width} on, and the last of {len(used)} groups needs at least "
+            f"one channel: set softmax_shrink to 1 to {width ** (1 / len(used)):.3g}"
         )
-    return inside
+    return used
 
 
 def no_smoothing(smoothing: float) -> None:
-    """Raise `Unsupported` for label smoothing where not all classes have scores."""
+    """Raise `Unsupported` if `smoothing` is not 0, for heads that score only some classes."""
     if smoothing:
         raise Unsupported(
-            "softmax=adaptive does not compute the scores of all classes, which label "
-            f"smoothing needs: got optim.label_smoothing={smoothing}; set it to 0, or "
+            "label smoothing needs the scores of all classes, but softmax=adaptive computes only "
+            f"some: got optim.label_smoothing={smoothing}; set it to 0, or "
             "model.backbone.softmax=full"
         )
 
@@ -274,15 +287,15 @@ class AdaptiveHead(TokenHead):
     """Adaptive softmax (arXiv:1609.04309), by PyTorch's module: ids sorted by frequency.
 
     Args:
-        width: Of what comes in.
+        width: Width of the input.
         vocabulary: Number of ids.
-        cutoffs: Where the groups of rarer ids begin, ascending; those at or above `vocabulary` are
-            left out.
+        cutoffs: First id of each group of rarer ids, ascending; values from `vocabulary` on are
+            ignored.
         shrink: Group i has width / shrink ** i hidden units, at least 1.
-        dropout: Of these units.
+        dropout: Dropout of these units.
 
     Raises:
-        ValueError: No group is left, or the cut-offs do not ascend.
+        ValueError: See `groups_of`.
     """
 
     def __init__(
@@ -294,8 +307,8 @@ class AdaptiveHead(TokenHead):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        inside = groups_of(width, vocabulary, cutoffs, shrink)
-        self.groups = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, inside, div_value=shrink)
+        used = groups_of(width, vocabulary, cutoffs, shrink)
+        self.groups = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, used, div_value=shrink)
         self.dropout = dropout
         for tail in self.groups.tail if dropout else ():
             cast(nn.Sequential, tail)[0].register_forward_hook(self._drop)
@@ -304,21 +317,23 @@ class AdaptiveHead(TokenHead):
         return F.dropout(units, self.dropout, layer.training)
 
     def piece(self) -> int:
-        """Return how many positions are evaluated at once."""
+        """Return the number of positions that are evaluated at a time."""
         return max(1, ADAPTIVE_ELEMENTS // self.groups.head_size)
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
-        """Return log-probabilities of all ids; only for small batches."""
+        """Return log-probabilities of all c ids; use it only for small batches, to save memory."""
         log_probabilities: Tensor = self.groups.log_prob(x.flatten(0, -2))
         return log_probabilities.view(*x.shape[:-1], -1)
 
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Evaluate some positions; in training without hits, which would take as long again.
+        """Return the negative log-likelihood at n positions, and whether the best id is the target.
+
+        In training, the second result is None, because it would double the time.
 
         Raises:
-            Unsupported: Labels are to be smoothed, over classes whose scores are not computed.
+            Unsupported: `smoothing` is above 0; it needs scores of all ids.
         """
         no_smoothing(smoothing)
         nll: Tensor = -self.groups(x, target).output

@@ -1,27 +1,27 @@
 """A stack whose sequence is halved between blocks of layers, as in Funnel-Transformer.
 
-    h' = pool(h)                       neighbours two by two; a CLS vector stays by itself
-    x  = first layer of the block: queries and residual of h', keys and values of h
-    x  = the block's other layers over x
+    h' = pool(h)                       each two neighbours become one; a CLS vector stays alone
+    x  = first layer of the block: queries and residual from h', keys and values from h
+    x  = the block's other layers, applied to x
 
-With `query_only` off, keys and values of the first layer are of h' as well, so that it is a layer
-like any other, of any mixer. Where the model answers at every position, each position of the last
-block is repeated 2^(blocks - 1) times and added to the first block's output; more layers follow.
+With `query_only` off, keys and values of the first layer also come from h', so this works with any
+mixer. If the model answers at every position, each position of the last block is repeated
+2^(blocks - 1) times and added to the first block's output; the layers of a decoder follow.
 
-Where mixers apply positions themselves, those of a pooled sequence are those of the tokens it is
-made of: at step 2^b, after b times, the first token of each; the CLS vector stands one step before.
+If mixers apply positions themselves, a position pooled b times counts as the first of its 2^b
+tokens, so neighbours are 2^b steps apart. The CLS vector is one step before the first.
 
-Cost       a layer of block b has n / 2^b tokens, the first keys of n / 2^(b-1): three blocks of
-           equal numbers of layers do 7 / 12 of the linear work of as many layers over all tokens,
-           and 7 / 16 of the quadratic, a pooled block's first layer counting twice. Layers of a
-           decoder have all tokens.
+Cost       Layers of block b have n / 2^b tokens; in the first one, keys have n / 2^(b-1). Compared
+           with as many layers over all tokens, three blocks with equal numbers of layers take
+           7 / 12 of the operations that are linear in n, and 7 / 16 of the quadratic ones; the
+           first layer of a pooled block takes twice as many as the others. Decoder layers read all
+           tokens.
 Source     Dai, Lai, Yang and Le 2020, "Funnel-Transformer", arXiv:2006.03236, sections 2.2 and 2.3,
            and the code published with it.
-Differs    A pool leaves padding out of the mean, which the published code counts, and is real where
-           one of both tokens is, as there. No token is dropped: that code drops the last one
-           before each pooling to keep lengths even (`truncate_seq`); where it is padding, the
-           function is the same. A length that does not divide ends in a pool of one. A CLS vector
-           always stays by itself; without one position 0 is a token like others.
+Differs    The mean excludes padding, which the published code includes. A pooled position is real
+           if one of its tokens is, as there. All tokens are used; that code drops the last one
+           before each pooling to keep lengths even (`truncate_seq`), which is the same if it is
+           padding. The last token of an odd length is pooled alone. A CLS vector is never pooled.
 """
 
 import operator
@@ -47,40 +47,45 @@ class PoolMode(StrEnum):
 
 
 def even_blocks(depth: int, blocks: int) -> list[int]:
-    """Return the layers of each block, as equal as possible, the first blocks longer."""
+    """Divide `depth` layers into blocks; return the number of layers of each block.
+
+    The numbers differ by at most one; the first blocks have more layers.
+    """
     blocks = min(blocks, depth)
     return [depth // blocks + (block < depth % blocks) for block in range(blocks)]
 
 
 def check_blocks(config: Any) -> None:
-    """Raise ValueError if layers do not fill the blocks.
-
-    Args:
-        config: Options of the backbone.
-    """
+    """Raise ValueError if the options of pooling in `config` do not fit the number of layers."""
     if config.pool_decoder < 0:
-        raise ValueError(f"pool_decoder must be at least 0: got {config.pool_decoder}")
+        raise ValueError(
+            f"pool_decoder, a number of layers, must be at least 0: got {config.pool_decoder}"
+        )
     for name in ("pool_layers", "pool_repeats"):
         value = getattr(config, name)
         if value and (len(value) != config.pool_blocks or min(value) < 1):
             raise ValueError(
-                f"{name} takes a positive number for each of pool_blocks={config.pool_blocks} "
-                f"blocks, or an empty list: got {value}"
+                f"{name} must list a positive number for each of the {config.pool_blocks} blocks "
+                f"(pool_blocks), or be empty: got {value}"
             )
     if config.pool_layers and sum(config.pool_layers) != config.depth:
         raise ValueError(
-            f"pool_layers must add up to depth={config.depth}: got {config.pool_layers}"
+            f"pool_layers, the numbers of layers of each block, must add up to depth="
+            f"{config.depth}: got {config.pool_layers}"
         )
     layers, repeats = config.block_layers, config.pool_repeats
     if repeats and (len(layers) < len(repeats) or any(map(operator.mod, layers, repeats))):
         raise ValueError(
-            f"pool_repeats must divide the layers of each block: got {repeats} for blocks of "
-            f"{layers} layers; change depth or pool_layers"
+            "each entry of pool_repeats must divide the number of layers of its block: got "
+            f"{repeats} for blocks of {layers} layers; change depth or pool_layers"
         )
 
 
 def poolings(layers: Sequence[int], *, query_only: bool) -> list[int]:
-    """Return, for each layer of the blocks, how many times its longest sequence was pooled."""
+    """Return, for each layer of all blocks, how often the longest sequence it reads was pooled.
+
+    With `query_only`, the first layer of a block also reads the sequence before the pooling.
+    """
     return [
         block - (query_only and block > 0 and not layer)
         for block, count in enumerate(layers)
@@ -92,7 +97,7 @@ class Cut(NamedTuple):
     """How a stack is divided into blocks."""
 
     layers: Sequence[int]
-    """Of each block; further layers of the stack are the decoder's."""
+    """Number of layers of each block; the remaining layers of the stack form the decoder."""
     has_cls: bool
     """Whether position 0 is a CLS vector."""
     query_only: bool
@@ -102,33 +107,33 @@ class Cut(NamedTuple):
 
 
 def pooled_length(length: int, times: int, *, has_cls: bool) -> int:
-    """Return the length after `times` poolings by two; the CLS vector is not pooled."""
+    """Return the length after halving `length` tokens `times` times, without the CLS vector."""
     halved: int = -(-(length - has_cls) // 2**times)
     return halved + has_cls
 
 
 def pooled_mask(keep: Bool[Tensor, "b l"], *, has_cls: bool) -> Bool[Tensor, "b m"]:
-    """Return which positions contain a real token."""
+    """Return which of m pooled positions contain a real token, given which tokens are real."""
     first, rest = keep[:, :has_cls], keep[:, has_cls:]
     pairs = in_pairs(F.pad(rest, (0, rest.shape[1] % 2)))
     return torch.cat((first, pairs.any(2)), dim=1)
 
 
 def in_pairs(x: Shaped[Tensor, "b l *d"]) -> Shaped[Tensor, "b m 2 *d"]:
-    """Fold the length into pairs of neighbours."""
+    """Reshape an even length into m = l / 2 pairs of neighbours."""
     return x.reshape(x.shape[0], x.shape[1] // 2, 2, *x.shape[2:])
 
 
 def pool_pairs(
     x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, *, has_cls: bool, mode: PoolMode
 ) -> Float[Tensor, "b m d"]:
-    """Return one vector for every two real tokens; zeros if neither is real.
+    """Return one vector for each pair of neighbours; padding is excluded.
 
     Args:
-        x: The sequence; the last of an odd number is by itself.
-        keep: Which tokens are real; None: all.
-        has_cls: Whether position 0 stays as it is.
-        mode: What two become.
+        x: The sequence, l tokens; the last one of an odd number is pooled alone.
+        keep: True for real tokens; None: all are real. A pair without real tokens becomes zeros.
+        has_cls: Whether position 0 is a CLS vector, which stays as it is.
+        mode: How two vectors are combined.
     """
     first, rest = x[:, :has_cls], x[:, has_cls:]
     odd = rest.shape[1] % 2
@@ -139,17 +144,17 @@ def pool_pairs(
     real = in_pairs(F.pad(real, (0, odd)))[..., None]
     pairs = in_pairs(F.pad(rest, (0, 0, 0, odd)))
     if mode == PoolMode.mean:
-        y = pairs.masked_fill(~real, 0.0).sum(2) / real.sum(2).clamp(min=1)
+        pooled = pairs.masked_fill(~real, 0.0).sum(2) / real.sum(2).clamp(min=1)
     else:
         largest = pairs.masked_fill(~real, torch.finfo(x.dtype).min).amax(2)
-        y = largest.masked_fill(~real.any(2), 0.0)
-    return torch.cat((first, y), dim=1)
+        pooled = largest.masked_fill(~real.any(2), 0.0)
+    return torch.cat((first, pooled), dim=1)
 
 
 def repeat_positions(
     x: Float[Tensor, "b m d"], times: int, length: int, *, has_cls: bool
 ) -> Float[Tensor, "b l d"]:
-    """Repeat every position `times` times, but the CLS vector once; cut the result at `length`."""
+    """Repeat each position `times` times, except the CLS vector; return the first `length`."""
     first, rest = x[:, :has_cls], x[:, has_cls:]
     return torch.cat((first, rest.repeat_interleave(times, dim=1)[:, : length - has_cls]), dim=1)
 
@@ -164,16 +169,13 @@ class Level(NamedTuple):
 
 
 class PooledStack(Stack):
-    """Blocks of layers over ever shorter sequences, then a norm.
+    """Blocks of layers, each over a sequence of half the length, then a norm.
 
     Args:
-        blocks: Every layer, those of the decoder last.
-        cut: How they form blocks.
+        blocks: All layers, those of the decoder last.
+        cut: How the layers are divided into blocks.
         inside: Whether mixers apply positions themselves.
-        options: As of `Stack`.
-
-    Raises:
-        Unsupported: A mixer cannot attend from a pooled sequence, or not at its positions.
+        options: Arguments of `Stack`.
     """
 
     def __init__(self, blocks: Sequence[Any], cut: Cut, *, inside: bool, **options: Any) -> None:
@@ -182,37 +184,38 @@ class PooledStack(Stack):
         self.supported = [(name, facts & {"keep"}) for name, facts in self.supported]
 
     def level(self, keep: Bool[Tensor, "b m"] | None, steps: Spacing) -> Level:
-        """Return the level for a sequence with the mask `keep` after `steps` poolings."""
+        """Return the level for a sequence with the mask `keep` and the positions `steps`."""
         return Level(keep, *self.checked(Layout(keep=keep)), steps)
 
     def shorter(self, level: Level, number: int) -> Level:
-        """Return the level of block `number`, given the level of the block before it."""
+        """Return the level of block `number` (from 1), given the level of the block before it."""
         step, has_cls = 2**number, self.cut.has_cls
         keep = None if level.keep is None else pooled_mask(level.keep, has_cls=has_cls)
         return self.level(keep, Spacing(1 - step if has_cls else 0, step))
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:  # type: ignore[override]
-        """Pass through every block; without a decoder, the output is shorter."""
+        """Apply every block and, if the output must have full length, the decoder's layers."""
         self.refuse(layout._replace(keep=None))
         has_cls, length = self.cut.has_cls, flow.x.shape[1]
         flow, full = self.opened(flow), self.level(layout.keep, Spacing())
-        layers, level, low = iter(self.blocks), full, flow.x
+        layers, level, first_output = iter(self.blocks), full, flow.x
         for number, count in enumerate(self.cut.layers):
             sources = [self.source(None, level, level)] * count
             if number:
                 longer, level = level, self.shorter(level, number)
-                x = pool_pairs(flow.x, longer.keep, has_cls=has_cls, mode=self.cut.mode)
+                pooled = pool_pairs(flow.x, longer.keep, has_cls=has_cls, mode=self.cut.mode)
                 sources = [self.source(None, level, level)] * count
                 if self.cut.query_only:
                     sources[0] = self.source(flow.x, level, longer)
-                flow = flow.with_x(x)
+                flow = flow.with_x(pooled)
             for source in sources:
                 flow = self.through(next(layers), flow, level.layout, level.blank, source)
             if not number:
-                low = flow.x
+                first_output = flow.x
         if self.cut.full:
             times = 2 ** (len(self.cut.layers) - 1)
-            flow = flow.with_x(low + repeat_positions(flow.x, times, length, has_cls=has_cls))
+            repeated = repeat_positions(flow.x, times, length, has_cls=has_cls)
+            flow = flow.with_x(first_output + repeated)
             for block in layers:
                 flow = self.through(block, flow, full.layout, full.blank)
         return flow.with_x(self.closed(flow.x))
@@ -220,42 +223,46 @@ class PooledStack(Stack):
     def source(
         self, x: Float[Tensor, "b s d"] | None, queries: Level, keys: Level
     ) -> KeySource | None:
-        """Return the source of keys and values for a layer, or None if it is the layer's input."""
+        """Return the source of a layer's keys and values: `x`, or if that is None its input.
+
+        Return None if the layer can run as in a stack without pooling: it reads only its input, and
+        applies no positions or the usual ones.
+        """
         at = At(queries.steps, keys.steps)
         if x is None and (not self.inside or at.keys == Spacing()):
             return None
         return KeySource(x, keys.layout, keys.blank, at)
 
     def mask_out(self, keep: Bool[Tensor, "b l"]) -> Bool[Tensor, "b m"]:
-        """Return which positions of the output are real, from `keep` of the input."""
+        """Return which of m output positions are real, given which of l inputs are (`keep`)."""
         for _ in self.cut.layers[1:] if not self.cut.full else ():
             keep = pooled_mask(keep, has_cls=self.cut.has_cls)
         return keep
 
 
 class PostNormPooledStack(PooledStack, PostNormStack):
-    """A norm, then blocks over ever shorter sequences; each layer ends with a norm."""
+    """A norm, then blocks as in `PooledStack`, whose layers each end with a norm."""
 
 
 def check_pooled_mixer(mixer: nn.Module, *, query_only: bool, inside: bool) -> None:
     """Raise `Unsupported` for a mixer that cannot be part of a pooled block.
 
     Args:
-        mixer: Of one of its layers.
+        mixer: The mixer of a layer.
         query_only: Whether keys and values come from the longer sequence.
-        inside: Whether it applies positions itself.
+        inside: Whether the mixer applies positions itself.
     """
     if not (query_only or inside) or getattr(mixer, "attends_at", False):
         return
     name = type(mixer).__name__
     if query_only:
         raise Unsupported(
-            f"{name} cannot attend from a pooled sequence to a longer one: got "
-            "model.backbone.pool_query_only=true; set it to false, or choose cross attention "
-            "that does not depend on order by itself (softmax, sdpa, funnel)"
+            f"{name} cannot attend from a pooled sequence to the longer one before it: got "
+            "model.backbone.pool_query_only=true; set it to false, or choose a family with cross "
+            "attention that does not depend on order by itself (softmax, sdpa, funnel)"
         )
     raise Unsupported(
         f"{name} derives positions from the index of a token, but two neighbours in a pooled "
         "sequence are several tokens apart: choose model.backbone.positions=learned, sinusoidal "
-        "or none, or a family of cross attention (softmax, sdpa, funnel)"
+        "or none, or a family with cross attention (softmax, sdpa, funnel)"
     )

@@ -1,9 +1,9 @@
-"""The one model: embedding, stack, head. Families differ only in the mixers that fill it.
+"""The model for all families: embedding, stack, head. Families differ only in their mixers.
 
-What is drawn at random: token embeddings N(0, 1), learned positions N(0, 0.02), linear maps
-Xavier-uniform, biases zero. With tied embeddings a language model draws N(0, 1 / width) instead
-and multiplies by sqrt(width) on the way in (Vaswani et al. 2017, section 3.4): the blocks see
-N(0, 1) as everywhere else, and the same matrix gives logits of sensible size.
+Initial weights: token embeddings N(0, 1), learned positions N(0, 0.02), linear maps Xavier-uniform,
+biases zero. A language model with tied embeddings draws them from N(0, 1 / width) instead, and
+multiplies the input vectors by sqrt(width) (Vaswani et al. 2017, section 3.4). The blocks then also
+read inputs from N(0, 1), and the same matrix gives logits of moderate size.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -96,36 +96,38 @@ StackFactory: TypeAlias = Callable[[Site, BackboneConfig], nn.Module]
 
 
 class Outcome(NamedTuple):
-    """Every item evaluated: the source of the training loss and of every metric."""
+    """The evaluation of each item of a batch, from which the loss and all metrics are computed."""
 
     nll: Float[Tensor, "b *l"]
-    """Nats, shaped like the target."""
+    """Negative log-likelihood in nats, shaped like the target."""
     hit: Bool[Tensor, "b *l"] | None
-    """Whether it is correct; None in training mode."""
+    """Whether the prediction is correct; None in training mode."""
     state: State
+    """The state after the batch; None if none was given."""
     penalties: Mapping[str, Tensor]
-    """Of activations and of parameters, summed over layers."""
+    """Penalties on activations and on parameters, summed over layers."""
 
 
 class Backbone(nn.Module):
-    """Embedding -> stack -> head.
+    """A model: an embedding, a stack of layers, and a head.
 
-    Parameters depend on `seed` alone, not on the global random state, which stays as it was; the
-    parts that two families share (embedding, networks, head) are drawn equal for the same seed.
-    They are drawn on the CPU, also under another default device, so that a seed means the same
-    model on every machine; under `torch.device("meta")` nothing is drawn. Move it with `to`.
+    Initial weights depend on `seed` alone, and the global random state stays unchanged. For the
+    same seed, models of two families have equal weights in the parts that they share (embedding,
+    feed-forward networks, head). Weights are drawn on the CPU, whatever the default device, so they
+    are equal on every machine; move the model with `to`. Under `torch.device("meta")` the model has
+    shapes but no values.
 
     Args:
         config: Options of the backbone.
-        facts: What the task says.
-        mixers: One factory for all layers, or one per layer; none where `stack` has its own.
-        stack: Makes another stack than blocks of mixers: a module with `traits` that maps
+        facts: Facts of the task.
+        mixers: One mixer factory for all layers, or one per layer; empty if `stack` is given.
+        stack: Builds a stack other than blocks of mixers: a module with `traits` that maps
             (Flow, Layout) to Flow, and may return another length.
-        seed: Decides every parameter.
+        seed: Seed of all initial weights.
 
     Raises:
-        Unsupported: The mixers cannot serve this task or these positions.
-        ValueError: The numbers do not fit together.
+        Unsupported: The mixers do not support this task or these positions.
+        ValueError: Some options contradict each other.
     """
 
     def __init__(
@@ -140,7 +142,7 @@ class Backbone(nn.Module):
         super().__init__()
         if stack is None and len(mixers) not in (1, config.depth):
             raise ValueError(
-                f"mixers must be 1 for all layers or depth={config.depth} of them: "
+                f"wanted 1 mixer factory (for all layers) or depth={config.depth} (one per layer): "
                 f"got {len(mixers)}"
             )
         self.config, self.facts = config, facts
@@ -153,18 +155,22 @@ class Backbone(nn.Module):
         self.decoder = check_pools(config, facts, mixers)
         factories = [rebind(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         self.seedless: dict[str, int] = {}
-        """Sizes of parameters that a layer draws by a seed of its own, by their names."""
+        """Sizes, by name, of the parameters that are equal at every `seed`: see `_build_part`."""
         with draw_on_cpu():
             self._draw_embedding(seed)
-            self.stack = self._custom_stack(stack, seed) if stack else self._blocks(factories, seed)
+            self.stack = (
+                self._build_custom_stack(stack, seed)
+                if stack
+                else self._build_blocks(factories, seed)
+            )
             self._draw_head(seed)
             if config.initial_deviation is not None:
                 redraw(self, config.initial_deviation, seed)
-                self.seedless = {}  # whatever they were
+                self.seedless = {}  # all weights now depend on the seed
             check_memory(config, facts, self.initial_state)
-        # A shared module once; the test is slow, and the answer does not change.
+        # Listed once, because isinstance with a protocol is slow. `modules` has shared parts once.
         self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]
-        # What stands behind the last block then acts on each position by itself, and draws nothing.
+        # The answer needs position 0 alone if all after the last block treats positions separately.
         self.reads_first = (
             not self.per_token
             and config.pooling in READ_FIRST
@@ -172,7 +178,7 @@ class Backbone(nn.Module):
             and config.norm != NormKind.batch
             and not config.output_dropout
         )
-        # Then no padding is read, and all that enters a mixer is normed.
+        # If so, outputs at padding are never used, and all inputs of mixers are normed.
         self.leaves_padding = (
             self.reads_first
             and self.has_cls
@@ -181,11 +187,13 @@ class Backbone(nn.Module):
         )
 
     def _draw_embedding(self, seed: int) -> None:
+        """Make the embedding, the CLS vector and positions, with weights from `seed`."""
         torch.default_generator.manual_seed(derive(seed, "embedding"))
         config, facts = self.config, self.facts
         tied = self.per_token and config.tied_embeddings
         self.input_scale = (config.embedding_width or config.width) ** 0.5 if tied else 1.0
         self.embedding = embedding_of(config, facts, self.input_scale)
+        # A factorised embedding multiplies by the scale itself.
         self.outer_scale = 1.0 if config.embedding_width else self.input_scale
         if self.has_cls:
             self.cls = nn.Parameter(torch.zeros(config.width))
@@ -200,9 +208,13 @@ class Backbone(nn.Module):
         self.output_dropout = nn.Dropout(config.output_dropout)
 
     def _site(self, layer: int, seed: int, shared: dict[str, nn.Module], times: int = 0) -> Site:
-        """Return the site of `layer`, counted among layers with separate weights.
+        """Return the site of number `layer` among the layers with separate weights.
 
-        `times` is how many times its longest input has been pooled.
+        Args:
+            layer: The number, from 0.
+            seed: Seed of the model.
+            shared: Modules that layers share.
+            times: How many times the longest sequence that the layer reads has been pooled.
         """
         config = self.config
         longest = self.facts.max_length + self.has_cls
@@ -223,10 +235,11 @@ class Backbone(nn.Module):
             generator=torch.Generator().manual_seed(derive(seed, f"generator {layer}")),
             shared=shared,
         )
-        _ = site.head_width  # heads must divide width, whether or not the family has heads
+        _ = site.head_width  # raises an error if heads do not divide width, for every family
         return site
 
-    def _checked_mixer(self, part: Any, site: Site) -> nn.Module:
+    def _check_mixer(self, part: Any, site: Site) -> nn.Module:
+        """Return `part` (a mixer or a custom stack) if it fits this model; else raise an error."""
         config = self.config
         masked = self.facts.padded and config.padding in {Padding.masked, Padding.passed}
         return checked_mixer(
@@ -242,25 +255,27 @@ class Backbone(nn.Module):
             masks=self.facts.masks,
         )
 
-    def _custom_stack(self, make: StackFactory, seed: int) -> nn.Module:
-        stack, site = self._made(
+    def _build_custom_stack(self, make: StackFactory, seed: int) -> nn.Module:
+        """Return the stack that `make` builds, if it fits this model; else raise an error."""
+        stack, site = self._build_part(
             lambda site: rebind(make)(site, self.config), "stack", seed, shared={}
         )
         check_custom_stack(self.config, stack)
-        return self._checked_mixer(stack, site)
+        return self._check_mixer(stack, site)
 
-    def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
+    def _build_blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
+        """Return a stack of blocks with mixers from `factories`, those of a decoder last."""
         config, shared = self.config, dict[str, nn.Module]()
         blocks: list[TransformerBlock] = []
         pooled = poolings(config.block_layers, query_only=config.pool_query_only)
         for group, uses in enumerate([*config.uses, *[1] * self.decoder]):
-            decodes = len(blocks) >= config.depth
-            times = 0 if decodes else pooled[len(blocks)]
-            factory = factories[-1 if decodes else len(blocks)]
-            mixer, site = self._made(
+            in_decoder = len(blocks) >= config.depth
+            times = 0 if in_decoder else pooled[len(blocks)]
+            factory = factories[-1 if in_decoder else len(blocks)]
+            mixer, site = self._build_part(
                 factory, f"mixer {group}", seed, group, shared=shared, times=times
             )
-            mixer = self._checked_mixer(mixer, site)
+            mixer = self._check_mixer(mixer, site)
             if len(config.block_layers) > 1:
                 check_pooled_mixer(
                     mixer, query_only=config.pool_query_only, inside=config.positions in INSIDE
@@ -269,7 +284,7 @@ class Backbone(nn.Module):
             blocks += [block_of(mixer, config)] * uses
         return stack_of(blocks, config, cls=self.has_cls, per_token=self.per_token)
 
-    def _made(
+    def _build_part(
         self,
         make: Callable[[Site], Any],
         part: str,
@@ -279,40 +294,47 @@ class Backbone(nn.Module):
         shared: dict[str, nn.Module],
         times: int = 0,
     ) -> tuple[nn.Module, Site]:
-        """Return the module that `make` builds and its site; note weights that no seed changes."""
+        """Return the module that `make` builds, and its site.
+
+        A layer may set a seed itself. So if one draws with a seed other than those of this model,
+        it is built again for another `seed`, and the names of weights that stay equal are stored in
+        `seedless`. Arguments are as in `_site`; `part` is the name that decides the weights.
+        """
         torch.default_generator.manual_seed(derive(seed, part))
         site = self._site(layer, seed, shared, times)
         if torch.get_default_device().type == "meta":
             return make(site), site
         with SeedWatch(site.generator) as watch:
-            made = make(site)
-        if watch.drawn:  # by what may be another seed in another run
+            module = make(site)
+        if watch.drawn:
             torch.default_generator.manual_seed(derive(seed + 1, part))
-            equal = watch.equal_in(made, make(self._site(layer, seed + 1, {}, times)))
+            equal = watch.equal_in(module, make(self._site(layer, seed + 1, {}, times)))
             self.seedless |= {f"{part}: {name}": size for name, size in equal.items()}
-        return made, site
+        return module, site
 
     @property
     def seed_remark(self) -> str:
-        """A remark about random weights that are equal at every seed; "" for none."""
+        """A warning about random weights that are equal at every seed; "" if there are none."""
         if not self.seedless:
             return ""
         count = sum(self.seedless.values())
         return (
             f"{count:,} parameters ({short_list(self.seedless)}) start equal at every seed, "
-            "because a layer sets a seed itself: intervals over seeds are too narrow. Remove "
-            "torch.manual_seed or the generator with a fixed seed from its constructor"
+            "because a layer sets a seed itself, so confidence intervals over seeds will be too "
+            "narrow: remove torch.manual_seed, or the generator with a fixed seed, from the "
+            "constructor of this layer"
         )
 
     def _draw_head(self, seed: int) -> None:
+        """Make the head and, for permutation modelling, the vector that queries start from."""
         torch.default_generator.manual_seed(derive(seed, "head"))
         self.head = head_of(self.config, self.facts, self.embedding)
-        asks = self.facts.head == Head.permutation_modelling
-        self.query = query_for(self.stack, self.config.width) if asks else None
+        needs_query = self.facts.head == Head.permutation_modelling
+        self.query = query_for(self.stack, self.config.width) if needs_query else None
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """The parts that are compiled one by one: each block, or a custom stack as a whole."""
+        """The parts to compile separately: each block with separate weights, or a custom stack."""
         if not isinstance(self.stack, Stack):
             return [self.stack]
         return [*dict.fromkeys(self.stack.blocks)]
@@ -326,14 +348,14 @@ class Backbone(nn.Module):
 
     @property
     def by_batch(self) -> str:
-        """The option, as `name=value`, by which examples of a batch change each other; "": none."""
+        """The option, as `name=value`, with which examples of a batch affect each other, or ""."""
         if self.config.norm == NormKind.batch:
             return f"norm={NormKind.batch}"
         return next((traits.by_batch for traits in self.traits if traits.by_batch), "")
 
     @property
     def effective_attention_dropout(self) -> tuple[float, ...]:
-        """The effective `attention_dropout` by layer: 0 if a mixer has no weights to drop."""
+        """The attention dropout of each layer: `attention_dropout`, or 0 without such weights."""
         rate = self.config.attention_dropout
         return tuple(rate if traits.weight_dropout else 0.0 for traits in self.traits)
 
@@ -347,12 +369,16 @@ class Backbone(nn.Module):
         *,
         layout: Layout = placing.PLAIN,
     ) -> Outcome:
-        """Return the negative log-likelihood of every item, with correctness and state.
+        """Return the negative log-likelihood and correctness of each item, state and penalties.
 
-        For tasks with an answer at every position, `target[:, i]` is the answer at position i: for
-        language models the token after `tokens[:, 0, i]`, shifted by the task. With
-        `label_smoothing`, `nll` is the cross entropy with smoothed labels. `layout` has the masks
-        of the batch.
+        Args:
+            tokens: Ids (or real numbers) of b examples, each of p sequences with l tokens.
+            target: The class of each example; or for a head with an answer at every position, the
+                answer at each position (for language models, the task shifts it to the next token).
+            keep: True for real tokens; None: there is no padding.
+            state: What a causal model remembers of earlier tokens; None: nothing.
+            label_smoothing: Share of each target's probability that is spread over all classes.
+            layout: The masks of the batch.
         """
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         hit: Tensor | None
@@ -376,27 +402,27 @@ class Backbone(nn.Module):
         """Return logits, [b c] or [b l c], and the next state if one is given.
 
         Args:
-            tokens: Of p sequences each: 2 of a task of pairs, else 1.
-            keep: True where a token is real, and no padding.
-            state: What a causal model remembers of the tokens before these.
-            layout: Who may see whom, beyond order: documents, prefixes, positions.
+            tokens: Ids (or real numbers) of b examples, each of p sequences: 2 in a task of pairs,
+                else 1.
+            keep: True for real tokens; None: there is no padding.
+            state: What a causal model remembers of earlier tokens; None: nothing.
+            layout: The masks of the batch: documents, prefixes, or an order.
         """
-        # only as many of the last layer's vectors as the head reads
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         if isinstance(self.head, TokenHead):
             return self.head(flow.x), flow.state
         return self.classify(flow.x, keep, tokens.shape[1]), flow.state
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the empty state of `batch_size` streams that remember `memory` tokens.
+        """Return the empty state for `batch_size` rows, with room for `memory` tokens each.
 
         Raises:
-            Unsupported: A mixer has none, or the model answers once per sequence.
+            Unsupported: A mixer has no state, or the model is no causal language model.
         """
         if not self.causal:
             raise Unsupported(
-                "only language models have a state that continues from token to token: got "
-                f"head={self.facts.head.value}"
+                "only causal language models have a state that continues from token to token: got "
+                f"a model with head={self.facts.head.value}"
             )
         device = cast(Tensor, self.embedding.weight).device
         count = torch.zeros(batch_size, dtype=torch.long, device=device)
@@ -411,19 +437,22 @@ class Backbone(nn.Module):
         *,
         to_answer: bool = False,
     ) -> Flow:
-        """Return the stack's output with p folded into b, and the next state if one is given.
+        """Run the embedding and the stack; return its output, and the next state if one is given.
 
-        The model's state is (number of tokens read by each row, the stack's state); the number is
-        the position of the next token. Only `lra.models.mixer.MASKS` of `layout` are used.
-        `to_answer` promises that only what `classify` reads is needed, which may be position 0
-        alone.
+        The p sequences of the b examples become p b rows of the output. A state is a pair: the
+        number of tokens that each row has read, which is the position of the next one, and the
+        state of the stack.
+
+        `tokens`, `keep` and `state` are as in `predict`. Of `layout`, only the facts in
+        `lra.models.mixer.MASKS` are used. With `to_answer`, the caller needs only what the head
+        reads, so the output may have position 0 alone.
         """
         self.facts.check(tokens)
         layout = placing.masks_of(layout, self.facts, state)
         if state is not None and keep is not None:
             raise ValueError(
-                "a state can continue only rows without padding: got a keep mask as well; group "
-                "rows of equal length and pass keep=None"
+                "a state can continue only rows without padding: got a state and a keep mask; put "
+                "rows of equal length into one batch and pass keep=None"
             )
         count, layers = cast(tuple[Tensor | None, State], state or (None, None))
         tokens, keep = tokens.flatten(0, 1), None if keep is None else keep.flatten(0, 1)
@@ -433,24 +462,24 @@ class Backbone(nn.Module):
         if self.outer_scale != 1.0:
             x = x * self.outer_scale
         if self.has_cls:
-            copied = self.config.cls_keep == ClsKeep.first_token
-            x, keep = placing.behind_cls(self.cls, x, keep, copied=copied)
+            copy_mask = self.config.cls_keep == ClsKeep.first_token
+            x, keep = placing.behind_cls(self.cls, x, keep, copied=copy_mask)
         if self.config.padding == Padding.attended:
             keep = None
         parts = placing.parts_of(x, layout, restarts=getattr(self.stack, "restarts", False))
         x = self.embedding_dropout(self.add_positions(x, count, parts))
         flow = Flow(x, layers)
-        first = to_answer and self.reads_first
-        placed = layout._replace(
-            keep=keep, start=count, derived=MadeOnce(), unread=first and self.leaves_padding
+        first_only = to_answer and self.reads_first
+        layout = layout._replace(
+            keep=keep, start=count, derived=MadeOnce(), unread=first_only and self.leaves_padding
         )
-        if first:
-            flow = cast(Stack, self.stack)(flow, placed, first=True)
+        if first_only:
+            flow = cast(Stack, self.stack)(flow, layout, first=True)
         elif self.query is None:
-            flow = cast(Flow, self.stack(flow, placed))
+            flow = cast(Flow, self.stack(flow, layout))
         else:
-            asked = self.add_positions(self.query.to(x.dtype).expand_as(x), count)
-            flow = cast(Stack, self.stack).queried(flow, self.embedding_dropout(asked), placed)
+            queries = self.add_positions(self.query.to(x.dtype).expand_as(x), count)
+            flow = cast(Stack, self.stack).queried(flow, self.embedding_dropout(queries), layout)
         flow = flow.with_x(self.output_dropout(flow.x))
         if count is not None:
             return flow._replace(state=(count + tokens.shape[1], flow.state))
@@ -462,9 +491,12 @@ class Backbone(nn.Module):
         start: Int[Tensor, " b"] | None,
         document: Int[Tensor, "b l"] | None = None,
     ) -> Float[Tensor, "b l d"]:
-        """Add position vectors to the input `x`, if the model has them.
+        """Return `x` plus position vectors, if the model adds such vectors; else `x` itself.
 
-        Positions restart with each number in `document`.
+        Args:
+            x: Embedded tokens.
+            start: Position of each row's first token; None: 0.
+            document: Document number of each token; positions restart in each document.
         """
         if self.positions is None and self.config.positions != Positions.sinusoidal:
             return x
@@ -477,10 +509,16 @@ class Backbone(nn.Module):
         keep: Bool[Tensor, "b p l"] | None,
         parts: int,
     ) -> Float[Tensor, "b c"]:
-        """Pool each sequence, join the towers of a pair, and return logits."""
+        """Return the logits of each example: pool each sequence, join pairs, and apply the head.
+
+        Args:
+            x: Output of the stack, n = b p rows.
+            keep: True for real tokens of the input; None: there is no padding.
+            parts: Number p of sequences per example.
+        """
         real = None
         if self.config.pooling not in READ_FIRST:
-            real = self._real(keep, x)
+            real = self._find_real_outputs(keep, x)
         pooled = pool(x, real, self.config.pooling)
         features = pooled.view(-1, parts, pooled.shape[-1])
         if self.facts.head == Head.pair:
@@ -489,10 +527,10 @@ class Backbone(nn.Module):
             joined = features.squeeze(1)
         return cast(Tensor, self.head(joined))
 
-    def _real(
+    def _find_real_outputs(
         self, keep: Bool[Tensor, "b p l"] | None, x: Float[Tensor, "n placed d"]
     ) -> Bool[Tensor, "n placed"] | None:
-        """Return which outputs of the stack are real; None: all."""
+        """Return which positions of the stack's output `x` are real tokens; None: all."""
         if keep is None:
             return None
         if self.has_cls:
@@ -500,5 +538,5 @@ class Backbone(nn.Module):
         flat = keep.flatten(0, 1)
         if isinstance(self.stack, Stack):
             return self.stack.mask_out(flat)
-        # Another length is that of a stack that answers with tokens of its own, all of them real.
+        # A custom stack with another output length returns new tokens, all of which are real.
         return flat if flat.shape[1] == x.shape[1] else None

@@ -3,14 +3,14 @@
     y = W_2 act(W_1 x + b_1) + b_2                              two maps
     y = W_2 (silu(W_1 x + b_1) * (W_3 x + b_3)) + b_2           SwiGLU: a third one, which is gated
 
-The inner width is what W_2 reads; SwiGLU has half as many weights again as two maps of that width.
-Source: Shazeer 2020, arXiv:2002.05202, equation 6 (whose maps have no biases).
+The inner width is the width of W_2's input. SwiGLU has 1.5 times the weights of two maps of equal
+inner width. Source: Shazeer 2020, arXiv:2002.05202, equation 6 (without biases there).
 
-A linear map in groups: contiguous parts of the channels, each with a matrix of its own.
+In a linear map with g groups, each contiguous part of the channels has a separate matrix:
 
     y = [x_1 W_1 ; … ; x_g W_g] + b,   W_i: in / g -> out / g
 
-It is a linear map whose matrix is block-diagonal, with a g-th of the weights and of the products.
+This is a map with a block-diagonal matrix. It has 1 / g of the weights and of the operations.
 Source: Jiang et al. 2020, arXiv:2008.02496, section 3.2 (ConvBERT's grouped linear operator).
 """
 
@@ -26,24 +26,26 @@ from torch.nn import functional as F
 
 
 class GroupedLinear(nn.Module):
-    """Each part of the channels by its own matrix; Xavier weights by group, zero biases if any.
+    """A linear map with a separate matrix for each group of channels.
+
+    Matrices are drawn Xavier-uniform, and the bias is zeros.
 
     Args:
-        inputs: Channels that come in.
-        outputs: Channels that go out.
-        groups: How many parts both are cut into.
-        bias: Whether there is one, over all outputs.
+        inputs: Number of input channels.
+        outputs: Number of output channels.
+        groups: Number of groups, which must divide both.
+        bias: Whether the outputs have a bias.
 
     Raises:
-        ValueError: `groups` does not divide both.
+        ValueError: `groups` does not divide `inputs` and `outputs`.
     """
 
     def __init__(self, inputs: int, outputs: int, groups: int, *, bias: bool = True) -> None:
         super().__init__()
         if inputs % groups or outputs % groups:
             raise ValueError(
-                f"groups={groups} must divide the inputs and the outputs: got {inputs} and "
-                f"{outputs}"
+                f"groups={groups} must divide the numbers of input and output channels: got "
+                f"{inputs} and {outputs}"
             )
         self.weight = nn.Parameter(torch.empty(groups, outputs // groups, inputs // groups))
         for matrix in self.weight.unbind():
@@ -51,17 +53,18 @@ class GroupedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items k"]:
-        """Map every part of the channels by its matrix."""
-        groups, out, wide = self.weight.shape
-        parts = x.reshape(math.prod(x.shape[:-1]), groups, wide).transpose(0, 1)
+        """Return the k output channels: multiply each group of input channels by its matrix."""
+        groups, group_outputs, group_inputs = self.weight.shape
+        parts = x.reshape(math.prod(x.shape[:-1]), groups, group_inputs).transpose(0, 1)
         y = torch.bmm(parts, self.weight.mT).transpose(0, 1)
-        y = y.reshape(*x.shape[:-1], groups * out)
+        y = y.reshape(*x.shape[:-1], groups * group_outputs)
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
     def extra_repr(self) -> str:
-        """Return its sizes, for a printed model."""
-        groups, out, wide = self.weight.shape
-        return f"{groups * wide}, {groups * out}, groups={groups}, bias={self.bias is not None}"
+        """Return sizes and options, for PyTorch's printout of a model."""
+        groups, group_outputs, group_inputs = self.weight.shape
+        inputs, outputs = groups * group_inputs, groups * group_outputs
+        return f"{inputs}, {outputs}, groups={groups}, bias={self.bias is not None}"
 
 
 class FeedForward(StrEnum):
@@ -92,8 +95,8 @@ class GatedMaps(nn.Module):
     """silu(gate) * value: two maps of the same input, multiplied.
 
     Args:
-        gate: The map behind which SiLU stands.
-        value: The map that is gated.
+        gate: The map whose output goes through SiLU.
+        value: The map whose output is multiplied by it.
     """
 
     def __init__(self, gate: nn.Module, value: nn.Module) -> None:
@@ -117,18 +120,18 @@ def network_of(
 ) -> nn.Sequential:
     """Return the network Linear-activation-dropout-Linear, drawn from the global random state.
 
-    SwiGLU has `GatedMaps` in place of the first two. With `groups`, maps are `GroupedLinear`.
-    Weights are Xavier-uniform, biases zero.
+    SwiGLU has `GatedMaps` in place of the first two. If `groups` is above 1, the maps are
+    `GroupedLinear`. Weights are Xavier-uniform, biases zero.
 
     Raises:
-        ValueError: `kind` is none, or groups do not divide both widths.
+        ValueError: `kind` is none, or `groups` does not divide `width` and `hidden`.
     """
     if kind == FeedForward.none:
-        raise ValueError("feed_forward=none has no network: got a call for one")
+        raise ValueError("network_of builds a network: got feed_forward=none; choose another kind")
     inward, outward = (width, hidden), (hidden, width)
     ends = (inward, inward, outward) if kind == FeedForward.swiglu else (inward, outward)
     *first, last = (
-        _dense(*ends, bias=bias)
+        _make_linear_maps(*ends, bias=bias)
         if groups == 1
         else [GroupedLinear(*end, groups, bias=bias) for end in ends]
     )
@@ -137,9 +140,11 @@ def network_of(
     return nn.Sequential(*first, ACTIVATIONS[kind](), nn.Dropout(dropout), last)
 
 
-def _dense(*ends: tuple[int, int], bias: bool) -> Sequence[nn.Module]:
+def _make_linear_maps(*ends: tuple[int, int], bias: bool) -> Sequence[nn.Module]:
+    """Return a linear map for each pair of widths (input, output), Xavier-uniform."""
     layers = [nn.Linear(inputs, outputs, bias) for inputs, outputs in ends]
-    for layer in layers:  # behind all constructors, which draw as well
+    # After all constructors: these draw weights, too, and the order of draws decides the weights.
+    for layer in layers:
         nn.init.xavier_uniform_(layer.weight)
         if bias:
             nn.init.zeros_(layer.bias)

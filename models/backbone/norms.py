@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 NORM_EPSILON = 1e-5
-"""Added to the variance by norms, unless an option differs."""
+"""Number that norms add to the variance, unless you set `norm_epsilon`."""
 
 
 class NormKind(StrEnum):
@@ -36,24 +36,24 @@ class ScaleNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(1))
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items d"]:
-        """Norm each vector; the mean is taken at least in float32."""
+        """Norm each vector of d channels; the mean is computed in float32 or float64."""
         square = x.to(torch.promote_types(x.dtype, torch.float32)).square()
-        length = (square.mean(-1, keepdim=True) + self.epsilon).rsqrt()
-        return x * (length * self.weight).to(x.dtype)
+        inverse = (square.mean(-1, keepdim=True) + self.epsilon).rsqrt()
+        return x * (inverse * self.weight).to(x.dtype)
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
     """Batch normalisation (arXiv:1502.03167) of vectors along a length, padding included."""
 
     def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Norm each channel. ValueError in training if there is only one vector."""
+        """Norm each channel over all b x l vectors; ValueError in training if there is only one."""
         if not x.numel():
             return x
         return super().forward(x.flatten(0, 1)).view_as(x)
 
 
 def norm_of(kind: NormKind, width: int, epsilon: float) -> nn.Module:
-    """Return a norm of vectors of `width` channels; nothing is drawn."""
+    """Return a norm of this kind for vectors of `width` channels."""
     match kind:
         case NormKind.layer:
             return nn.LayerNorm(width, epsilon)

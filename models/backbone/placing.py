@@ -15,36 +15,43 @@ PLAIN = Layout()
 
 
 def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
-    """Return a layout with only the masks in `layout`, checked against the task's facts.
+    """Return a layout with only the masks of `layout`, checked against the task's `facts`.
 
     Raises:
-        Unsupported: A mask that the task's batches have is missing: more would be seen than may be.
-        ValueError: There is one where it has no meaning.
+        Unsupported: `layout` lacks a mask of the task, so tokens would attend to hidden tokens.
+        ValueError: There is a mask together with a state.
     """
     given = {name: value for name in MASKS if (value := getattr(layout, name)) is not None}
     if missing := sorted(facts.masks - given.keys()):
         raise Unsupported(
-            f"this model needs batches with {', '.join(missing)}, which define what each token "
-            "may attend to, and this runner passes none: choose runner=train or runner=transfer, "
-            "or another objective of the task"
+            f"this task needs batches with {', '.join(missing)}, which limit what each token may "
+            "attend to, but this runner does not pass them: choose runner=train or "
+            "runner=transfer, or another objective of the task"
         )
     if given and state is not None:
-        raise ValueError(f"a state can continue only rows without {', '.join(given)}: got both")
+        raise ValueError(
+            f"a state can continue only rows without {', '.join(given)}: got a state and a layout "
+            "with it; pass one of them"
+        )
     return PLAIN._replace(**given)
 
 
 def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:
-    """Raise `Unsupported` for positions that cannot restart with each document."""
+    """Raise `Unsupported` if the task hides documents but positions cannot restart in each."""
     if "document" in facts.masks and config.positions == Positions.position_infused:
         raise Unsupported(
-            "positions=position_infused counts from the beginning of a row, but each document "
-            "of a row is read as if it were alone: set model.backbone.positions=learned, "
-            "sinusoidal, rotary or alibi, or task.within_documents=false"
+            "positions=position_infused counts positions from the beginning of a row, but this "
+            "task needs positions that restart in each document of the row: set "
+            "model.backbone.positions=learned, sinusoidal, rotary or alibi, or "
+            "task.within_documents=false"
         )
 
 
 def kept_words(x: Float[Tensor, "b l d"], vocabulary: int, rate: float) -> Float[Tensor, "v 1"]:
-    """Draw which ids of the vocabulary are dropped; return a factor for each id's vector."""
+    """Return a random factor for the vector of each id: 0 with probability `rate`.
+
+    The factor of other ids is 1 / (1 - rate); it has the type and device of `x`.
+    """
     ones = torch.ones(vocabulary, 1, dtype=x.dtype, device=x.device)
     return nn.functional.dropout(ones, rate)
 
@@ -56,7 +63,10 @@ def behind_cls(
     *,
     copied: bool,
 ) -> tuple[Float[Tensor, "b m d"], Bool[Tensor, "b m"] | None]:
-    """Prepend the CLS vector to tokens and mask; with `copied`, its mask is the first token's."""
+    """Prepend the vector `cls` to the tokens `x` and extend the mask `keep`; m = l + 1.
+
+    The CLS vector counts as real; with `copied`, it is real if the first token is real.
+    """
     x = torch.cat((cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
     if keep is None:
         return x, None
@@ -68,14 +78,10 @@ def behind_cls(
 def parts_of(
     x: Float[Tensor, "b l d"], layout: Layout, *, restarts: bool
 ) -> Int[Tensor, "b l"] | None:
-    """Return the number of the part that each token belongs to, or None for a single part.
+    """Return the part of the row, by number, in which each token is; None: the row is one part.
 
-    Positions restart with each part.
-
-    Args:
-        x: Embedded tokens.
-        layout: With the documents, or the prefix.
-        restarts: Whether they restart behind the prefix.
+    Positions restart in each part. Parts are the documents of `layout`; or if `restarts` is set and
+    `layout` has a prefix, they are the prefix (0) and the rest (1). `x` holds the embedded tokens.
     """
     if not restarts or layout.prefix is None:
         return layout.document
@@ -85,13 +91,13 @@ def parts_of(
 def document_positions(document: Int[Tensor, "b l"]) -> Int[Tensor, "b l"]:
     """Return the position of each token in its document; documents are contiguous."""
     place = torch.arange(document.shape[1], device=document.device).expand_as(document)
-    begins = torch.ones_like(document, dtype=torch.bool)
-    begins[:, 1:] = document[:, 1:] != document[:, :-1]
-    return place - place.where(begins, 0).cummax(1).values
+    is_first = torch.ones_like(document, dtype=torch.bool)
+    is_first[:, 1:] = document[:, 1:] != document[:, :-1]
+    return place - place.where(is_first, 0).cummax(1).values
 
 
 def sinusoid_like(ids: Int[Tensor, "#b l"], x: Float[Tensor, "b l d"]) -> Float[Tensor, "#b l d"]:
-    """Return sinusoids of the width and type of `x`."""
+    """Return the sinusoids of the positions `ids`, with the width and type of `x`."""
     return sinusoid(ids, x.shape[-1], dtype=precise(x.dtype)).to(x.dtype)
 
 
@@ -110,21 +116,25 @@ def encoded_at(
         encode: A table of positions, or `sinusoid_like`.
         start: Position of each row's first token; None: 0.
         cls: Whether position 0 holds a CLS vector.
-        document: Positions restart with each; None: they do not.
+        document: Document number of each token, in which positions restart; None: one document.
+
+    Raises:
+        ValueError: On a CPU, if a position is beyond the table of learned positions.
     """
     table = encode if isinstance(encode, LearnedPositions | AxialPositions) else None
-    # elsewhere a look at `start` would wait for the device, whose own index check is loud
+    # On a GPU, reading `start` would wait for the device, which checks indices itself.
     if table is not None and start is not None and start.device.type == "cpu" and len(start):
         end, limit = int(start.max()) + x.shape[1], table.max_length
         if end > limit:
             raise ValueError(
-                f"learned positions end at {limit} tokens, and the text would reach {end}: start "
-                "again with an empty state, or choose positions=sinusoidal, rotary or none"
+                f"this model has learned positions for {limit} tokens, but the text would be {end} "
+                "tokens long: start again with an empty state, or choose positions=sinusoidal, "
+                "rotary or none"
             )
     if cls and isinstance(table, AxialPositions):
-        # the grid begins behind the CLS vector, which is a position by itself
-        behind = table(position_ids(x.shape[1] - 1, None, x))
-        return x + nn.functional.pad(behind, (0, 0, 1, 0))
+        # The grid begins after the CLS vector, which has no position.
+        codes_after_cls = table(position_ids(x.shape[1] - 1, None, x))
+        return x + nn.functional.pad(codes_after_cls, (0, 0, 1, 0))
     if start is None and document is None and isinstance(table, LearnedPositions):
         return x + table.first(x.shape[1])
     ids = position_ids(x.shape[1], start, x)

@@ -13,11 +13,11 @@ from lra.models.mixer import INSIDE, SITE_OPTIONS, Idle, Mixer, Positions, Site,
 from lra.models.module import checked_module
 
 MASKED = {
-    "document": "documents that are hidden from each other",
-    "prefix": "a prefix whose tokens attend to each other",
-    "order": "an order in which tokens attend to each other",
+    "document": "rows of several documents, whose tokens attend only within their document",
+    "prefix": "a prefix, whose tokens attend to each other in both directions",
+    "order": "a random order, in which each token attends only to tokens before it",
 }
-"""What each of `lra.models.mixer.MASKS` requires of a mixer, for messages."""
+"""Text for messages: what a mixer must support for each of `lra.models.mixer.MASKS`."""
 
 
 def checked_mixer(
@@ -33,31 +33,33 @@ def checked_mixer(
     pooling: Pooling | None = None,
     masks: frozenset[str] = frozenset(),
 ) -> nn.Module:
-    """Return `mixer` as a module, or raise if it does not fit into this model.
+    """Return `mixer` as a module, or raise an error if it does not fit this model.
 
     Args:
-        mixer: What a factory made.
-        positions: Of the model.
-        causal: Whether no later token may be seen.
-        max_length: Of the stack's input.
-        site: Where it was built; None: by hand.
-        padded: Whether masks of padding come.
-        passed: Whether they may hide other tokens than padding.
+        mixer: The mixer, or a custom stack.
+        positions: Position encoding of the model.
+        causal: Whether outputs must not depend on later tokens.
+        max_length: Longest input of the stack, in tokens.
+        site: The site where it was built; None: it was built without one.
+        padded: Whether batches have masks of padding, which the mixer must respect.
+        passed: Whether these masks may also hide tokens other than padding.
         per_token: Whether the model answers at every position.
-        pooling: Of a model that answers once.
-        masks: Facts of the layout, of `lra.models.mixer.MASKS`, that come with every batch.
+        pooling: Pooling of a model with one answer per sequence; None: it answers at each token.
+        masks: Facts of the layout, among `lra.models.mixer.MASKS`, in every batch.
 
     Raises:
         TypeError, ValueError: see `lra.models.module.checked_module`.
-        Unsupported: It lacks positions, causality, length, a mask, an output for each token or an
-            option of its `site` that the model needs; or the answer is read where it sees nothing.
+        Unsupported: The mixer lacks something that the model needs: the position encoding,
+            causality, the length, a mask, an output for each token, or an option of its `site`. Or
+            the answer would be read at a token whose output depends on no other token.
     """
     module = checked_module(mixer)
     traits = mixer.traits
     if positions in INSIDE and positions.value not in traits.positions:
         raise Idle(
-            f"{family(mixer)} does not apply {positions.value} positions itself: got "
-            f"positions={positions.value}; choose positions=learned, sinusoidal, axial or none",
+            f"{family(mixer)} does not support {positions.value} positions, which a mixer must "
+            f"apply itself: got positions={positions.value}; choose positions=learned, "
+            "sinusoidal, axial or none",
             "backbone.positions",
         )
     for name, fact in SITE_OPTIONS.items() if site is not None else ():
@@ -70,104 +72,107 @@ def checked_mixer(
             )
     if causal and not traits.causal:
         raise Unsupported(
-            f"{family(mixer)} attends to later tokens (traits.causal=False): got a task that "
-            "needs a causal model; choose a causal family or a task that reads the whole sequence"
+            f"{family(mixer)} attends to later tokens (traits.causal=False), but this task needs a "
+            "causal model: choose a causal family, or a task that reads the whole sequence"
         )
     if pooling in READ_FIRST and traits.causal:
-        where = "a CLS vector at position 0" if pooling == Pooling.cls else "the first token"
+        where = "the CLS vector at position 0" if pooling == Pooling.cls else "the first token"
         raise Idle(
-            f"{family(mixer)} attends to earlier tokens only (traits.causal=True), so {where} "
-            f"would depend on no other token: got model.backbone.pooling={pooling}; set it to "
-            "last, or mean",
+            f"{family(mixer)} attends only to earlier tokens (traits.causal=True), so the answer, "
+            f"which is read at {where}, would depend on no other token: got "
+            f"model.backbone.pooling={pooling}; set it to last, or mean",
             "backbone.pooling",
         )
     if padded and "keep" not in traits.supports and not (passed and traits.hides_others):
         ways = "attended, zeroed or passed" if traits.hides_others else "attended or zeroed"
         raise Unsupported(
-            f"{family(mixer)} cannot exclude padding (traits.supports lacks keep): got a task "
-            f"that pads; choose model.backbone.padding={ways}, which change the function, or "
-            "another family"
+            f"{family(mixer)} cannot exclude padding (traits.supports lacks keep), but this task "
+            f"pads its sequences: choose model.backbone.padding={ways}, with which padding affects "
+            "the outputs, or another family"
         )
     if lacking := sorted(masks - traits.supports):
-        ways = ", or model.backbone.decoder_depth=2" if masks == {"prefix"} else ""
+        decoder = ", or model.backbone.decoder_depth=2" if masks == {"prefix"} else ""
         raise Unsupported(
             f"{family(mixer)} does not support {' and '.join(map(MASKED.__getitem__, lacking))} "
             f"(traits.supports lacks {', '.join(lacking)}): choose a family of exact attention, "
-            f"such as softmax or sdpa{ways}, or another objective of the task"
+            f"such as softmax or sdpa{decoder}, or another objective of the task"
         )
     if per_token and not traits.keeps_length:
         raise Unsupported(
-            f"{family(mixer)} returns another number of tokens than it reads "
-            "(traits.keeps_length=False): choose a task with one answer for a sequence"
+            f"{family(mixer)} returns more or fewer tokens than it reads "
+            "(traits.keeps_length=False), but this task needs an output for each token: choose a "
+            "task with one answer per sequence"
         )
     if traits.max_length is not None and traits.max_length < max_length:
         raise Unsupported(
             f"{family(mixer)} accepts at most {traits.max_length} tokens, but this model needs "
-            f"{max_length} (the length of the task, and one more if a CLS vector is added in "
-            "front): shorten the task"
+            f"{max_length} (the longest sequence of the task, plus 1 for a CLS vector if it has "
+            "one): choose a shorter length of the task, or another family"
         )
     return module
 
 
 def query_for(stack: nn.Module, width: int) -> nn.Parameter:
-    """Return the initial vector of the second stream, drawn from N(0, 0.02) as in XLNet.
+    """Return the vector from which all queries of permutation modelling start (see `queried`).
+
+    It is drawn from N(0, 0.02), as in XLNet.
 
     Raises:
-        Unsupported: The stack has no room for it.
+        Unsupported: The stack or one of its mixers cannot compute such queries.
     """
     mixers = [cast(Any, block).mixer for block in getattr(stack, "blocks", ())]
     for mixer in mixers:
         if not getattr(mixer, "attends_in_order", False):
             raise Unsupported(
-                f"{family(mixer)} cannot apply one order to queries and another to keys, "
-                "which objective=permutation needs: choose softmax, sdpa or "
-                "talking_heads, or another objective of the task"
+                "objective=permutation needs attention that takes one order for queries and "
+                f"another for keys, which {family(mixer)} does not support: choose softmax, sdpa "
+                "or talking_heads, or another objective of the task"
             )
     if type(stack) not in {Stack, PostNormStack}:
         raise Unsupported(
-            f"{family(stack)} cannot compute separate queries that hide the token to be "
-            "predicted, which objective=permutation needs: set model.backbone.residual=pre_norm, "
-            "pool_blocks=1, or choose another objective of the task"
+            "objective=permutation needs separate queries, which do not depend on the token to be "
+            f"predicted, and {family(stack)} cannot compute them: set "
+            "model.backbone.residual=pre_norm and pool_blocks=1, or choose another objective of "
+            "the task"
         )
     return nn.Parameter(0.02 * torch.randn(width))
 
 
 def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> None:
-    """Raise for a model that ignores the order of tokens, unless `order_blind` is chosen.
-
-    Raise also for `order_blind` with a model that depends on the order.
+    """Raise an error unless `config.order_blind` is true exactly if the model ignores order.
 
     Args:
-        stack: With the mixers, whose traits say what they see.
+        stack: The stack, whose mixers' traits tell whether they depend on order.
         config: Options of the backbone.
-        facts: What the task says.
+        facts: Facts of the task.
 
     Raises:
-        Unsupported: `config.order_blind` does not say what the model is.
+        Unsupported: The model ignores the order of tokens and `order_blind` is false, or it
+            depends on the order and `order_blind` is true.
     """
     mixers: list[Any] = [stack]
     if isinstance(stack, Stack):
         mixers = [cast(Any, block).mixer for block in stack.blocks]
-    sees = [family(mixer) for mixer in mixers if mixer.traits.sees_order]
-    once = facts.head in {Head.classification, Head.pair}
+    order_dependent = [family(mixer) for mixer in mixers if mixer.traits.sees_order]
+    pools = facts.head in {Head.classification, Head.pair}
     blind = (
-        not sees
+        not order_dependent
         and config.positions == Positions.none
-        and (config.pooling in ORDERLESS if once else facts.head not in CAUSAL_HEADS)
+        and (config.pooling in ORDERLESS if pools else facts.head not in CAUSAL_HEADS)
     )
     if blind and not config.order_blind:
         names = ", ".join(dict.fromkeys(map(family, mixers)))
-        pooling = f", pooling={config.pooling}" if once else ""
+        pooling = f", pooling={config.pooling}" if pools else ""
         raise Idle(
-            f"the order of tokens has no effect on {names} (traits.sees_order=False), and nothing "
-            f"else in this model adds their order: got model.backbone.positions=none{pooling}; "
-            "choose positions=learned, sinusoidal or axial, a family that depends on order, or "
-            "model.backbone.order_blind=true if the order shall be ignored",
+            f"the order of tokens has no effect on {names} (traits.sees_order=False), and no other "
+            f"part of this model depends on it: got model.backbone.positions=none{pooling}; choose "
+            "positions=learned, sinusoidal or axial, a family that depends on order, or "
+            "model.backbone.order_blind=true if the model is to ignore the order",
             "backbone.positions",
         )
     if config.order_blind and not blind:
         raise Unsupported(
-            "order_blind=true is for models that ignore the order of tokens, and "
-            f"{', '.join(sees)} depends on it (traits.sees_order=True): got "
+            "order_blind=true is for models that ignore the order of tokens, but "
+            f"{', '.join(order_dependent)} depends on it (traits.sees_order=True): got "
             "model.backbone.order_blind=true; leave it at false"
         )

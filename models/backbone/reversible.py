@@ -1,11 +1,12 @@
-"""Reversible residuals: two streams that each change by a function of the other.
+"""Reversible residuals: two streams of activations, each updated by a function of the other.
 
-    y1 = x1 + F(x2),  y2 = x2 + G(y1)      F = mixer behind its norm, G = network behind its norm
+    y1 = x1 + F(x2),  y2 = x2 + G(y1)      F(x) = mixer(norm(x)), G(x) = network(norm(x))
 
-Backward computes the inputs from the outputs, x2 = y2 - G(y1) and x1 = y1 - F(x2), and the
-gradients on the way, so that what is kept, input and output, does not grow with depth. Each
-function is computed once more than in an ordinary backward. Streams stay in the precision of the
-embedding (float32), also under autocast: rounding errors of the reconstruction grow with depth.
+Backward computes the inputs of each layer from its outputs, x2 = y2 - G(y1) and x1 = y1 - F(x2),
+and the gradients at the same time. So only the stack's input and output are stored, whatever its
+depth. Each function is computed once more than in an ordinary backward. Streams stay in the
+precision of the embedding (float32), also under autocast, because the rounding errors of the
+recomputed inputs grow with depth.
 
 Source: Gomez et al. 2017, arXiv:1707.04585; Kitaev et al. 2020, arXiv:2001.04451, section 3.
 """
@@ -35,28 +36,33 @@ class _Random:
     cuda: Tensor | None
 
     @classmethod
-    def now(cls, like: Tensor) -> "_Random":
+    def record(cls, like: Tensor) -> "_Random":
+        """Return the present state, on the CPU and on the device of `like`."""
         cuda = torch.cuda.get_rng_state(like.device) if like.is_cuda else None
         return cls(torch.get_rng_state(), cuda)
 
-    def set(self, like: Tensor) -> None:
+    def restore(self, like: Tensor) -> None:
+        """Set the global random state to this one; `like` is on the device of `record`."""
         torch.set_rng_state(self.cpu)
         if self.cuda is not None:
             torch.cuda.set_rng_state(self.cuda, like.device)
 
 
 @contextmanager
-def _replaying(random: _Random | None, like: Tensor) -> Iterator[None]:
-    """Draw the same numbers as after `random` was recorded; restore the random state at the end."""
+def _replay_random(random: _Random | None, like: Tensor) -> Iterator[None]:
+    """In this context, draw the same numbers as after `random` was recorded; None: do nothing.
+
+    The present random state is restored at the end.
+    """
     if random is None:
         yield
         return
-    before = _Random.now(like)
-    random.set(like)
+    present = _Random.record(like)
+    random.restore(like)
     try:
         yield
     finally:
-        before.set(like)
+        present.restore(like)
 
 
 class _Autocast(NamedTuple):
@@ -67,16 +73,17 @@ class _Autocast(NamedTuple):
     enabled: bool
 
     @classmethod
-    def now(cls, like: Tensor) -> "_Autocast":
+    def record(cls, like: Tensor) -> "_Autocast":
+        """Return the present state for the kind of device that `like` is on."""
         kind = device_kind(like.device)
         return cls(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     @contextmanager
-    def again(self) -> Iterator[None]:
-        """Restore autocast and gradients as they were at this moment, to compute values again.
+    def restore(self) -> Iterator[None]:
+        """In this context, compute values with this autocast state and record gradients.
 
-        Gradients themselves are taken outside of this context, as for any module: inside, autocast
-        would lower the precision of products that were computed in float32 on purpose.
+        Take the gradients themselves outside of this context: inside, autocast would lower the
+        precision of products that were computed in float32 on purpose.
         """
         with torch.enable_grad(), torch.autocast(self.kind, self.dtype, self.enabled):
             yield
@@ -84,7 +91,7 @@ class _Autocast(NamedTuple):
 
 @dataclass
 class _Pass:
-    """What one pass through the blocks needs and returns, except for the streams."""
+    """Arguments and results of one pass through the blocks, except for the streams."""
 
     blocks: Sequence[TransformerBlock]
     layout: Layout
@@ -92,39 +99,45 @@ class _Pass:
     states: Sequence[State]
     parameters: Sequence[nn.Parameter]
     after: list[State] = field(default_factory=list)
+    """State of each block after the pass."""
     random: list[tuple[_Random | None, _Random | None]] = field(default_factory=list)
+    """Random states before the mixer and before the network of each block."""
 
-    def mixed(self, layer: int, x: Float[Tensor, "b l d"]) -> Flow:
-        """Return the output of the mixer of `layer` for the stream `x`, and the state after it."""
+    def mix(self, layer: int, x: Float[Tensor, "b l d"]) -> Flow:
+        """Return F(x), the output of the mixer of number `layer`, and the state after it."""
         flow = Flow(x, self.states[layer])
         return self.blocks[layer].mixed(flow, self.layout, self.blank)
 
     def run(
         self, x1: Float[Tensor, "b l d"], x2: Float[Tensor, "b l d"], *, replay: bool
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b l d"]]:
-        """Pass both streams through every block; `replay` records the random state of each part."""
+        """Return both streams after all blocks, and store the state after each block in `after`.
+
+        With `replay`, also record random states, with which backward repeats dropout.
+        """
         for layer, block in enumerate(self.blocks):
-            drawing = replay and block.training
-            first = _Random.now(x1) if drawing else None
-            flow = self.mixed(layer, x2)
+            record = replay and block.training
+            before_mixer = _Random.record(x1) if record else None
+            flow = self.mix(layer, x2)
             x1 = x1 + flow.x
-            second = _Random.now(x1) if drawing else None
-            x2 = x2 + _joined([block.transformed(part) for part in block.pieces(x1)])
-            self.random.append((first, second))
+            before_network = _Random.record(x1) if record else None
+            x2 = x2 + _join_pieces([block.transformed(part) for part in block.pieces(x1)])
+            self.random.append((before_mixer, before_network))
             self.after.append(flow.state)
         return x1, x2
 
 
 class _Reversed(torch.autograd.Function):
-    """All blocks as one function; parameters are arguments, so that they get gradients."""
+    """All blocks as one function of autograd; parameters are arguments, so they get gradients."""
 
     @staticmethod
     def forward(
         ctx: Any, x1: Tensor, x2: Tensor, run: _Pass, *parameters: Tensor
     ) -> tuple[Tensor, Tensor]:
+        """Return both streams after all blocks; store only these and the second input."""
         del parameters
         y1, y2 = run.run(x1, x2, replay=True)
-        ctx.autocast = _Autocast.now(x1)
+        ctx.autocast = _Autocast.record(x1)
         ctx.run = run
         ctx.save_for_backward(y1, y2, x2)
         return y1, y2
@@ -132,19 +145,26 @@ class _Reversed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d1: Tensor, d2: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the arguments, given those of both streams, d1 and d2.
+
+        The loop goes from the last block to the first. y1, y2 are a block's outputs at its start,
+        and the block's inputs at its end; d1 and d2 are their gradients.
+        """
         run: _Pass = ctx.run
-        y1, y2, begin = ctx.saved_tensors
+        y1, y2, input2 = ctx.saved_tensors
         gradients: dict[nn.Parameter, Tensor] = {}
         for layer in reversed(range(len(run.blocks))):
-            block, (first, second) = run.blocks[layer], run.random[layer]
-            with _replaying(second, y1):
-                undone, pulled = _undo_network(block, y1, d2, gradients, ctx.autocast)
-            # The first norm would magnify the rounding of vectors near zero, such as CLS.
-            y2, d1 = y2 - undone if layer else begin, d1 + pulled
+            block, (before_mixer, before_network) = run.blocks[layer], run.random[layer]
+            with _replay_random(before_network, y1):
+                added, dy1 = _undo_network(block, y1, d2, gradients, ctx.autocast)
+            # For the first block the stored input is used: its norm would magnify rounding errors
+            # of vectors near zero, such as CLS.
+            y2, d1 = y2 - added if layer else input2, d1 + dy1
             x2 = y2.detach().requires_grad_()
-            with _replaying(first, y1), ctx.autocast.again():
-                mixed = run.mixed(layer, x2).x
-            d2 = d2 + _pull(mixed, x2, d1, [block.mixer_norm, block.mixer], gradients)
+            with _replay_random(before_mixer, y1), ctx.autocast.restore():
+                mixed = run.mix(layer, x2).x
+            parts = [block.mixer_norm, block.mixer]
+            d2 = d2 + _backpropagate(mixed, x2, d1, parts, gradients)
             y1 = y1 - mixed.detach()
         return d1, d2, None, *(gradients.get(parameter) for parameter in run.parameters)
 
@@ -156,31 +176,45 @@ def _undo_network(
     gradients: dict[nn.Parameter, Tensor],
     autocast: _Autocast,
 ) -> tuple[Tensor, Tensor]:
-    """Return what the network of `block` added to the second stream, and the gradient of `y1`."""
-    added, pulled = [], []
+    """Compute G(y1), which the network of `block` added to the second stream, and backpropagate.
+
+    Args:
+        block: The block.
+        y1: The first stream after the block.
+        d2: Gradient of the second stream after the block.
+        gradients: Gradients of parameters, to which those of the network are added.
+        autocast: The state of autocast in forward.
+
+    Returns:
+        G(y1), and the part of the gradient of `y1` that comes from it.
+    """
+    outputs, input_gradients = [], []
     parts = [cast(Any, block.network_norm), cast(Any, block.network)]
     for piece, gradient in zip(block.pieces(y1), block.pieces(d2), strict=True):
         leaf = piece.detach().requires_grad_()
-        with autocast.again():
-            changed = block.transformed(leaf)
-        pulled.append(_pull(changed, leaf, gradient, parts, gradients))
-        added.append(changed.detach())
-    return _joined(added), _joined(pulled)
+        with autocast.restore():
+            output = block.transformed(leaf)
+        input_gradients.append(_backpropagate(output, leaf, gradient, parts, gradients))
+        outputs.append(output.detach())
+    return _join_pieces(outputs), _join_pieces(input_gradients)
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+def _join_pieces(parts: Sequence[Tensor]) -> Tensor:
     """Concatenate pieces along the length, without a copy if there is only one."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
 
 
-def _pull(
+def _backpropagate(
     y: Tensor,
     x: Tensor,
     gradient: Tensor,
     parts: Sequence[nn.Module],
     gradients: dict[nn.Parameter, Tensor],
 ) -> Tensor:
-    """Return the gradient of `x`; add those of the parameters of `parts` to `gradients`."""
+    """Return the gradient of `x`, given the `gradient` of `y`, which was computed from `x`.
+
+    Gradients of the parameters of `parts` are added to `gradients`.
+    """
     parameters = dict.fromkeys(p for part in parts for p in part.parameters() if p.requires_grad)
     derivatives = torch.autograd.grad(y, [x, *parameters], gradient.to(y.dtype), allow_unused=True)
     for parameter, value in zip(parameters, derivatives[1:], strict=True):
@@ -190,13 +224,13 @@ def _pull(
 
 
 class ReversibleStack(Stack):
-    """A stack whose activations are recomputed from its output.
+    """A stack that recomputes activations from its output in backward, instead of storing them.
 
-    Both streams begin as the input; they leave as their mean, or side by side behind one norm of
-    twice the width (`concat`). A state passes through, detached from the past.
+    Both streams start as the input. The output is the norm of their mean or, with `concat`, the
+    norm of both concatenated, with twice the width. A state is detached from earlier batches.
 
     Raises:
-        Unsupported: A mixer carries a second stream or penalties of activations.
+        Unsupported: A mixer passes more than tokens from layer to layer (`traits.reversible`).
     """
 
     def __init__(
@@ -220,18 +254,18 @@ class ReversibleStack(Stack):
         for block in blocks:
             if not cast(Any, block.mixer).traits.reversible:
                 raise Unsupported(
-                    f"residual=reversible cannot run {family(block.mixer)}, because it passes "
-                    "more than hidden states from layer to layer, for example a memory or a "
-                    "penalty: choose residual=pre_norm"
+                    f"residual=reversible cannot recompute {family(block.mixer)}, because this "
+                    "mixer passes more than hidden states from layer to layer, for example a "
+                    "memory or a penalty: choose residual=pre_norm"
                 )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:  # type: ignore[override]
-        """Pass through every block; the state, if given, has one entry per block."""
+        """Return the output of the stack; a state, if given, has one entry per block."""
         layout, blank = self.checked(layout)
         blocks = [cast(TransformerBlock, block) for block in self.blocks]
-        given = flow.state is not None
+        has_state = flow.state is not None
         states = cast(
-            tuple[State, ...], detach(flow.state) if given else (None,) * len(self.blocks)
+            tuple[State, ...], detach(flow.state) if has_state else (None,) * len(self.blocks)
         )
         parameters = [p for p in self.blocks.parameters() if p.requires_grad]
         run = _Pass(blocks, layout, blank, states, parameters)
@@ -240,4 +274,4 @@ class ReversibleStack(Stack):
         else:
             y1, y2 = run.run(flow.x, flow.x, replay=False)
         x = torch.cat((y1, y2), dim=-1) if self.concat else (y1 + y2) / 2
-        return flow._replace(state=tuple(run.after) if given else None).with_x(self.norm(x))
+        return flow._replace(state=tuple(run.after) if has_state else None).with_x(self.norm(x))

@@ -1,4 +1,4 @@
-"""Seeds of the parts of a model, and where parameters are drawn."""
+"""Seeds of the parts of a model, and the device on which parameters are drawn."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,50 +19,54 @@ DRAWS = frozenset({
 
 
 def derive(seed: int, part: str) -> int:
-    """Return the seed of one part of the model, which is independent of other parts."""
+    """Return a seed for the part named `part` of the model, by hashing `seed` and the name."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{part}".encode()).digest()[:8], "big") >> 1
 
 
 @contextmanager
 def draw_on_cpu() -> Iterator[None]:
-    """Draw parameters on the CPU (or the meta device) without changing the global random state."""
+    """In this context, draw parameters on the CPU, and restore the global random state after it.
+
+    If the default device is meta, parameters are meta tensors and nothing is drawn.
+    """
     meta = torch.get_default_device().type == "meta"
     device = torch.device("meta" if meta else "cpu")
-    with torch.random.fork_rng(devices=[]), device, _Undrawn() if meta else nullcontext():
+    with torch.random.fork_rng(devices=[]), device, _SkipDraws() if meta else nullcontext():
         yield
 
 
 def redraw(model: nn.Module, deviation: float, seed: int) -> None:
-    """Draw every matrix and table again from N(0, deviation), by its name and the seed.
+    """Draw every matrix and table again, with standard deviation `deviation`.
 
-    Vectors (biases, gains of norms) stay as they are, and so do parameters that never decay, such
-    as decays by channel and state, which are no weights; a shared parameter is drawn once.
+    The numbers depend on `seed` and the parameter's name. Vectors (biases, gains of norms) stay
+    unchanged, and so do parameters without weight decay, such as the decay rates of a state.
     """
     tuned = [module for module in model.modules() if isinstance(module, TunedModule)]
-    kept = {
+    undecayed = {
         id(module.get_parameter(name))
         for module in tuned
         for name, tuning in module.tuning().items()
         if tuning.weight_decay == 0.0
     }
     for name, parameter in model.named_parameters():
-        if parameter.dim() > 1 and id(parameter) not in kept:
+        if parameter.dim() > 1 and id(parameter) not in undecayed:
             torch.default_generator.manual_seed(derive(seed, f"redrawn {name}"))
             nn.init.normal_(parameter, std=deviation)
 
 
 class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Tracks draws with another seed than the one that generators have on entry.
+    """A context that finds tensors drawn with a seed other than those of the known generators.
 
-    A layer that calls `torch.manual_seed`, or has a generator of its own, may begin with the same
-    weights at every seed. Draws of NumPy are not seen.
+    These are the default generator and `own`, with their seeds on entry. A layer that calls
+    `torch.manual_seed`, or makes a generator, may start with equal weights at every seed of the
+    model. Draws of NumPy are not found.
     """
 
     def __init__(self, own: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seeds = {each.initial_seed() for each in (torch.default_generator, own)}
+        self.seeds = {known.initial_seed() for known in (torch.default_generator, own)}
         self.drawn: dict[int, torch.UntypedStorage] = {}
-        """By address, which is none of another tensor while the storage is held."""
+        """Storages of such tensors by address; storing them prevents reuse of the address."""
 
     def __torch_dispatch__(
         self,
@@ -71,35 +75,40 @@ class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run the operation; record its outputs if it used numbers from another seed."""
+        """Run `func`; record its results if it drew with another seed or read such a tensor."""
         given = kwargs or {}
-        found = func(*args, **given)
-        random = torch.Tag.nondeterministic_seeded in func.tags
-        used = (given.get("generator") or torch.default_generator) if random else None
-        foreign = used is not None and used.initial_seed() not in self.seeds
-        if foreign or (self.drawn and any(map(self.has, tree_leaves((args, given))))):
-            for each in tree_leaves(found):
-                if isinstance(each, Tensor):
-                    storage = each.untyped_storage()
+        results = func(*args, **given)
+        is_random = torch.Tag.nondeterministic_seeded in func.tags
+        generator = (given.get("generator") or torch.default_generator) if is_random else None
+        other_seed = generator is not None and generator.initial_seed() not in self.seeds
+        if other_seed or (self.drawn and any(map(self.has, tree_leaves((args, given))))):
+            for result in tree_leaves(results):
+                if isinstance(result, Tensor):
+                    storage = result.untyped_storage()
                     self.drawn[storage.data_ptr()] = storage
-        return found
+        return results
 
     def has(self, value: object) -> bool:
-        """Tell whether a draw with another seed has reached the tensor `value`."""
+        """Return whether `value` is a tensor that depends on a draw with another seed."""
         return isinstance(value, Tensor) and value.untyped_storage().data_ptr() in self.drawn
 
     def equal_in(self, made: nn.Module, other: nn.Module) -> dict[str, int]:
-        """Return the sizes of parameters drawn so that equal those of another module, by name."""
-        there = dict(other.named_parameters())
+        """Return the parameters of `made` that were drawn with another seed and equal in `other`.
+
+        The result maps names to numbers of elements.
+        """
+        other_parameters = dict(other.named_parameters())
         return {
-            name: here.numel()
-            for name, here in made.named_parameters()
-            if self.has(here) and name in there and torch.equal(here, there[name])
+            name: parameter.numel()
+            for name, parameter in made.named_parameters()
+            if self.has(parameter)
+            and name in other_parameters
+            and torch.equal(parameter, other_parameters[name])
         }
 
 
-class _Undrawn(TorchFunctionMode):
-    """Skip draws into tensors without contents, because PyTorch takes milliseconds for each."""
+class _SkipDraws(TorchFunctionMode):
+    """A context that skips random draws into meta tensors: PyTorch needs milliseconds for each."""
 
     def __torch_function__(
         self,
@@ -108,7 +117,7 @@ class _Undrawn(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return the tensor that would be drawn into, or what the function returns."""
+        """Return the meta tensor that `func` would draw into; call any other function normally."""
         given = kwargs or {}
         if func in DRAWS:
             tensor = given["tensor"] if "tensor" in given else args[0]

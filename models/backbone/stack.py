@@ -1,8 +1,8 @@
 """The stack: blocks of a sequence mixer and a position-wise network, from Flow to Flow.
 
-A block is pre-norm, `x + mixer(LN x)` and then `x + network(LN x)`, and one more LN closes the
-stack; or post-norm, `LN(x + mixer(x))` and then `LN(x + network(x))`, and that LN opens the stack.
-Any other module that maps (Flow, Layout) to Flow can stand in its place.
+A pre-norm block computes `x + mixer(LN x)`, then `x + network(LN x)`; one more norm (LN) follows
+the last block. A post-norm block computes `LN(x + mixer(x))`, then `LN(x + network(x))`; one more
+norm comes before the first block. Any module that maps (Flow, Layout) to Flow can replace a stack.
 """
 
 from collections.abc import Sequence
@@ -37,22 +37,22 @@ class KeySource(NamedTuple):
     """The input of a layer's keys and values, if it is not the input of its queries."""
 
     x: Float[Tensor, "b s d"] | None
-    """None: the layer's input, whose positions are not 0, 1, 2, …."""
+    """Tokens for keys and values; None: the layer's input, but at the positions `at`."""
     layout: Layout
     blank: Blank
     at: At
 
 
 def family(mixer: object) -> str:
-    """Return the name of a mixer in messages."""
+    """Return the name of a mixer (or stack) in messages, which is its class's name."""
     return type(mixer).__name__
 
 
 class TransformerBlock(nn.Module):
     """One mixer and one position-wise network, each after a norm, each with a residual.
 
-    With `chunks`, the network works on that many pieces of the length one after the other and
-    keeps only their inputs; it is computed again in backward.
+    With `chunks` above 1, the network processes this many pieces of the length one after the other,
+    stores only their inputs, and computes them again in backward.
     """
 
     def __init__(
@@ -95,7 +95,14 @@ class TransformerBlock(nn.Module):
     def forward(
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
-        """Mix along the length, then transform each position; `blank` tokens are read as zeros."""
+        """Apply the mixer, then the network at each position, each with a residual.
+
+        Args:
+            flow: Tokens and state that enter the block.
+            layout: Facts of the tokens.
+            blank: True for tokens that the mixer reads as zeros; None: there are none.
+            source: Input of the keys and values; None: the tokens of `flow`.
+        """
         mixed = self.mixed(flow, layout, blank, source)
         x = flow.x + mixed.x
         if self.network is not None:
@@ -103,23 +110,23 @@ class TransformerBlock(nn.Module):
         return mixed.with_x(x)
 
     def by_pieces(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Apply `transformed` to every position, one piece of the length after another."""
+        """Return `transformed(x)`, computed for one piece of the length after another."""
         if self.chunks == 1:
             return self.transformed(x)
         parts = self.pieces(x)
-        again = len(parts) > 1 and torch.is_grad_enabled()
-        changed = [
+        recompute = len(parts) > 1 and torch.is_grad_enabled()
+        outputs = [
             checkpoint(self.transformed, part, use_reentrant=False)
-            if again
+            if recompute
             else self.transformed(part)
             for part in parts
         ]
-        return changed[0] if len(changed) == 1 else torch.cat(changed, dim=1)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
 
     def mixed(
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
-        """Return what the mixer adds to the residual stream; `blank` tokens are read as zeros."""
+        """Return what the mixer adds to the residual stream, and its state; see `forward`."""
         entering = flow.with_x(self.entering(flow.x, blank))
         if self.gates:
             mixer = cast(GatesResidual, self.mixer)
@@ -128,17 +135,17 @@ class TransformerBlock(nn.Module):
         return mixed.with_x(self.dropped(mixed.x))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
-        """Return the input of the mixer, given the residual stream `x`."""
+        """Return the input of the mixer: the norm of the residual stream `x`, 0 where `blank`."""
         x = self.mixer_norm(x)
         return x if blank is None else x.masked_fill(blank, 0.0)
 
     def dropped(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Apply dropout."""
-        left: Tensor = self.dropout(x) if self.dropout.p else x
-        return left
+        """Return `x` after dropout; a rate of 0 skips the call."""
+        remaining: Tensor = self.dropout(x) if self.dropout.p else x
+        return remaining
 
     def pieces(self, x: Float[Tensor, "b l d"]) -> tuple[Tensor, ...]:
-        """Cut the length into `chunks` parts, or fewer if it is too short."""
+        """Cut the length of `x` into `chunks` pieces, or fewer if it is too short."""
         return x.chunk(self.chunks, dim=1)
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
@@ -148,40 +155,47 @@ class TransformerBlock(nn.Module):
         return self.dropped(network(norm(x)))
 
     def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
-        """Call `extend` if the mixer has it, because only `extend` passes state and stream on."""
+        """Call the mixer by the method that fits, and return its output as a flow.
+
+        With a `source`, this is `attend`; else `extend`, which also updates state and stream; else,
+        for a mixer without `extend`, the call itself.
+        """
         mixer: Any = self.mixer
         if source is not None:
-            read = flow.x if source.x is None else self.entering(source.x, source.blank)
-            return flow.with_x(mixer.attend(flow.x, layout, read, source.layout, source.at))
+            key_input = flow.x if source.x is None else self.entering(source.x, source.blank)
+            return flow.with_x(mixer.attend(flow.x, layout, key_input, source.layout, source.at))
         if self.extends:
             extended: Flow = mixer.extend(flow, layout)
             return extended
         if flow.state is not None:
-            raise Unsupported(f"{family(mixer)} has no `extend`: it cannot continue from a state")
+            raise Unsupported(
+                f"{family(mixer)} has no method `extend`, so it cannot continue from a state: "
+                "choose another family, or pass no state"
+            )
         return flow.with_x(mixer(flow.x, layout))
 
 
 class PostNormBlock(TransformerBlock):
-    """One mixer and one position-wise network, each with a residual, then a norm over the sum."""
+    """One mixer and one position-wise network, each with a residual and a norm of the sum."""
 
     def forward(
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
-        """Mix along the length, then transform each position."""
+        """Apply the mixer, then the network at each position; norm each sum."""
         mixed = self.mixed(flow, layout, blank, source)
-        joined: Tensor = self.mixer_norm(flow.x + mixed.x)
-        return mixed.with_x(joined if self.network is None else self.by_pieces(joined))
+        normed: Tensor = self.mixer_norm(flow.x + mixed.x)
+        return mixed.with_x(normed if self.network is None else self.by_pieces(normed))
 
     def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
         """Return the input of the mixer, which the previous block has normed already."""
         return x if blank is None else x.masked_fill(blank, 0.0)
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return the block's output at each position."""
+        """Return the block's output at each position: norm(x + network(x))."""
         network: Any = self.network
         norm: Any = self.network_norm
-        joined: Tensor = norm(x + self.dropped(network(x)))
-        return joined
+        normed: Tensor = norm(x + self.dropped(network(x)))
+        return normed
 
 
 class PlainBlock(TransformerBlock):
@@ -195,27 +209,27 @@ class PlainBlock(TransformerBlock):
     def forward(
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
-        """Mix along the length, then transform each position."""
+        """Apply the mixer, then the network at each position."""
         mixed = self.mixed(flow, layout, blank, source)
         return mixed if self.network is None else mixed.with_x(self.by_pieces(mixed.x))
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return the block's output at each position."""
+        """Return the block's output at each position: network(x), with dropout."""
         network: Any = self.network
         return self.dropped(network(x))
 
 
-def _readable(traits: Traits) -> frozenset[str]:
-    """Return the facts of a layout that a mixer with these traits uses."""
+def _find_used_facts(traits: Traits) -> frozenset[str]:
+    """Return the names of the layout's facts that a mixer with these traits uses."""
     return traits.supports | ({"keep"} if traits.hides_others else set())
 
 
 class Stack(nn.Module):
     """Blocks one after the other, then a norm.
 
-    With `checkpointing`, a block keeps only its input for backward and is computed again there;
-    the global random state is restored for it, so dropout falls alike. With `zeroed`, mixers get
-    no mask for padding; its vectors enter them as zeros.
+    With `checkpointing`, a block stores only its input and is computed again in backward, with the
+    same random state, so that dropout is the same. With `zeroed`, mixers get no mask of padding and
+    read padding as zeros.
     """
 
     def __init__(
@@ -234,7 +248,8 @@ class Stack(nn.Module):
         self.checkpointing = checkpointing
         self.zeroed = zeroed
         self.supported = [
-            (family(block.mixer), _readable(cast(Any, block.mixer).traits)) for block in blocks
+            (family(block.mixer), _find_used_facts(cast(Any, block.mixer).traits))
+            for block in blocks
         ]
 
     def checked(self, layout: Layout) -> tuple[Layout, Blank]:
@@ -256,50 +271,51 @@ class Stack(nn.Module):
         for layer, (name, supports) in enumerate(self.supported):
             if ignored := sorted(facts - supports):
                 raise Unsupported(
-                    f"{name} (layer {layer}) does not support {', '.join(ignored)}: it supports "
-                    f"{', '.join(sorted(supports)) or 'nothing'}; choose another family, or a task "
-                    f"without {', '.join(ignored)}"
+                    f"{name} (layer {layer}) does not support these facts of a layout: got "
+                    f"{', '.join(ignored)}; it supports {', '.join(sorted(supports)) or 'none'}. "
+                    f"Choose another family, or a task without {', '.join(ignored)}"
                 )
 
     def forward(self, flow: Flow, layout: Layout, *, first: bool = False) -> Flow:
-        """Pass through every block; the state, if given, has one entry per block.
+        """Return the output after all blocks and the last norm, and the next state if one is given.
 
         Args:
-            flow: What enters the first block.
-            layout: Of its tokens.
-            first: Whether the output at position 0 alone is wanted.
+            flow: Tokens that enter the first block, and a state with one entry per block, or None.
+            layout: Facts of the tokens.
+            first: Whether to return only the output at position 0.
         """
         flow = self.opened(flow)
         layout, blank = self.checked(layout)
-        given = flow.state is not None
-        states = cast(tuple[State, ...], flow.state if given else (None,) * len(self.blocks))
+        has_state = flow.state is not None
+        states = cast(tuple[State, ...], flow.state if has_state else (None,) * len(self.blocks))
         after = []
         for block, state in zip(self.blocks, states, strict=True):
-            flow = self.through(block, flow._replace(state=state) if given else flow, layout, blank)
+            flow = flow._replace(state=state) if has_state else flow
+            flow = self.through(block, flow, layout, blank)
             after.append(flow.state)
-        flow = flow._replace(state=tuple(after)) if given else flow
+        flow = flow._replace(state=tuple(after)) if has_state else flow
         return flow.with_x(self.closed(flow.x[:, :1] if first else flow.x))
 
     def queried(self, flow: Flow, queries: Float[Tensor, "b l d"], layout: Layout) -> Flow:
-        """Return a second stream that starts as `queries` and reads the first stream.
+        """Return the output of a second stream of queries, as in XLNet (section 2.3).
 
-        A token of the first stream attends to tokens of no higher rank, including itself. The query
-        at its place attends only to tokens of lower rank (XLNet, arXiv:1906.08237, section 2.3).
+        `layout.order` has a rank for each token. In the first stream, which starts as `flow.x`, a
+        token attends to itself and to tokens of lower or equal rank. In the second stream, which
+        starts as `queries`, the query at a token's place attends only to tokens of lower rank in
+        the first stream, so its output can predict this token (arXiv:1906.08237).
         """
-        content, asked = self.opened(flow), self.opened(flow.with_x(queries))
+        content_flow, query_flow = self.opened(flow), self.opened(flow.with_x(queries))
         layout, blank = self.checked(layout)
-        assert layout.order is not None, (
-            "without the order in which tokens are predicted, this model refuses a batch"
-        )
-        below = layout._replace(order=layout.order - 1)
+        assert layout.order is not None, "the batch must contain the order of prediction"
+        lower_ranks = layout._replace(order=layout.order - 1)
         for block in self.blocks:
-            source = KeySource(content.x, layout, blank, At(Spacing(), Spacing()))
-            asked = self.through(block, asked, below, blank, source)
-            content = self.through(block, content, layout, blank)
-        return content.with_x(self.closed(asked.x))
+            source = KeySource(content_flow.x, layout, blank, At(Spacing(), Spacing()))
+            query_flow = self.through(block, query_flow, lower_ranks, blank, source)
+            content_flow = self.through(block, content_flow, layout, blank)
+        return content_flow.with_x(self.closed(query_flow.x))
 
     def through(self, block: nn.Module, flow: Flow, *facts: Any) -> Flow:
-        """Return the output of `block`, with activation checkpointing if it is on."""
+        """Return `block(flow, *facts)`, with activation checkpointing if it is on."""
         passed: Flow
         if self.checkpointing and torch.is_grad_enabled():
             passed = checkpoint(block, flow, *facts, use_reentrant=False)
@@ -308,7 +324,7 @@ class Stack(nn.Module):
         return passed
 
     def mask_out(self, keep: Bool[Tensor, "b l"]) -> Bool[Tensor, "b m"]:
-        """Return which positions of the output are real, from `keep` of the input."""
+        """Return which output positions are real, given which inputs are: here they are equal."""
         return keep
 
     def opened(self, flow: Flow) -> Flow:
@@ -327,8 +343,9 @@ class Stack(nn.Module):
             mixer = cast(TransformerBlock, block).mixer
             if not isinstance(mixer, Remembers):
                 raise Unsupported(
-                    f"{family(mixer)} has no state that continues from token to token: it cannot "
-                    "write token by token"
+                    f"{family(mixer)} has no state that continues from token to token, so it "
+                    "cannot write one token at a time: choose another family, or run the whole "
+                    "sequence through forward"
                 )
             states.append(mixer.initial_state(batch_size, memory))
         return tuple(states)

@@ -1,9 +1,9 @@
-"""Writing for a reader: a trained language model continues a prompt, one token after another.
+"""Writing text: a trained language model continues a prompt, one token after another.
 
-As far as the window that it was trained on, through a state where the family has one. Beyond it, a
-state whose size is fixed goes on (sums, hidden vectors, windows), and so does one that the task
-carries from batch to batch. Where a state would have to grow, or positions end, and where there is
-none, the last tokens that fill the window are read again for each new one.
+Up to the length of its training windows, the model uses its state, if it has one. Beyond it, the
+model goes on with a state of fixed size (sums, hidden vectors, windows) or with one that the task
+carries from batch to batch. If a state would have to grow, or positions end, or there is no state,
+the model reads the last tokens that fill a window again for each new token.
 """
 
 from collections.abc import Iterator
@@ -20,39 +20,40 @@ from lra.models.mixer import State, Unsupported
 from lra.models.state import size_bytes
 
 FURTHER = (2, 64)
-"""Windows for which a state of fixed size is as large: the first finds what grows as the text, the
-second, which would be large for that, what has a level more for each doubling."""
+"""Multiples of the window for which a state must have the same size to count as fixed. The first
+one finds states that grow with the text, the second one also those that grow with its logarithm."""
 
 
 class TextMemory(NamedTuple):
     """How many tokens a model remembers while it writes, and whether it can go beyond them."""
 
     tokens: int | None
-    """Tokens for which its state has room; None: it has no state."""
+    """Number of tokens for which its state has room; None: it has no state."""
     endless: bool
     """Whether the state continues beyond the window."""
 
 
 def memory_of(model: Backbone, length: int) -> TextMemory:
-    """Return how much of a text of `length` tokens the model remembers."""
+    """Return how many tokens of a text of `length` tokens the model remembers while it writes."""
     window, facts, config = model.facts.max_length, model.facts, model.config
+    # Tokens of the state that the task carries from batch to batch; 0: it carries none.
     carried = config.evaluation_memory or config.memory or facts.memory if facts.memory else 0
     tokens = carried or min(length, window)
 
     try:
-        held = size_bytes(model.initial_state(1, tokens))
+        state_bytes = size_bytes(model.initial_state(1, tokens))
     except Unsupported:
         return TextMemory(None, False)
-    ends = model.positions is not None or any(
+    limited = model.positions is not None or any(
         traits.max_length is not None for traits in model.traits
     )
-    if carried or ends:
-        return TextMemory(tokens, not ends)
+    if carried or limited:
+        return TextMemory(tokens, not limited)
     try:
         fixed = all(
-            size_bytes(model.initial_state(1, factor * window)) == held for factor in FURTHER
+            size_bytes(model.initial_state(1, factor * window)) == state_bytes for factor in FURTHER
         )
-    except (Unsupported, ValueError):  # no room beyond the window
+    except (Unsupported, ValueError):  # the model cannot make a state beyond the window
         return TextMemory(tokens, False)
     return TextMemory(tokens, fixed)
 
@@ -71,15 +72,15 @@ class Opening:
     def tokens(
         self, sampling: TokenSampling, steps: int, generator: torch.Generator
     ) -> Iterator[int]:
-        """Yield `steps` tokens, each as soon as it is chosen.
+        """Yield `steps` tokens that continue the text, each as soon as it is chosen.
 
-        Draws are made on the CPU, from logits in float64: equal logits give equal tokens on every
-        machine.
+        Draws are made on the CPU from probabilities in float64, so equal logits give equal tokens
+        on every machine.
 
         Args:
-            sampling: How each is chosen.
-            steps: How many.
-            generator: Of the CPU.
+            sampling: How a token is chosen from its logits.
+            steps: Number of tokens.
+            generator: A generator on the CPU.
         """
         logits, state, text = self.logits, self.state, list(self.text)
         window = self.model.facts.max_length
@@ -90,42 +91,44 @@ class Opening:
             if step == steps - 1:
                 return
             text.append(token)
-            going_on = state is not None and (self.memory.endless or len(text) <= window)
-            unread = text[-1:] if going_on else text[-window:]
-            logits, state = _next_logits(self.model, unread, state if going_on else None)
+            use_state = state is not None and (self.memory.endless or len(text) <= window)
+            unread = text[-1:] if use_state else text[-window:]
+            logits, state = _read_tokens(self.model, unread, state if use_state else None)
 
 
 def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening:
-    """Read a prompt, with room for `steps` more tokens.
+    """Read a prompt; return the opening from which up to `steps` tokens can be written.
 
     Args:
         model: A causal language model in eval mode.
-        prompt: At least one token.
-        steps: Tokens that will be written, for which the state has room.
+        prompt: Token ids, at least one.
+        steps: Number of tokens that will be written, for which the state gets room.
 
     Raises:
         Unsupported: The model is no causal language model.
         ValueError: The prompt is empty, or longer than the model can read.
     """
-    begin(model, prompt[None], memory=None)  # refuses what cannot be continued
+    begin(model, prompt[None], memory=None)  # only for its checks of model and prompt
     text, window = tuple(prompt.tolist()), model.facts.max_length
     memory = memory_of(model, len(text) + steps)
     if len(text) > window and not memory.endless:
-        ends = ", where its positions end" if model.positions is not None else ""
+        reason = "the length of its training windows"
+        if model.positions is not None:
+            reason = "the number of its learned positions"
         raise ValueError(
-            f"the prompt has {len(text):,} tokens, but this model reads {window:,}, the length of "
-            f"its training windows{ends}: shorten the prompt to its last {window:,} tokens, or "
-            "fewer"
+            f"the prompt has {len(text):,} tokens, but this model can read {window:,} tokens, "
+            f"{reason}: shorten the prompt to its last {window:,} tokens, or fewer"
         )
     state = None if memory.tokens is None else model.initial_state(1, memory.tokens)
     for first in range(0, len(text), window):
-        logits, state = _next_logits(model, text[first : first + window], state)
+        logits, state = _read_tokens(model, text[first : first + window], state)
     return Opening(model, text, memory, logits, state)
 
 
-def _next_logits(
+def _read_tokens(
     model: Backbone, unread: list[int] | tuple[int, ...], state: State
 ) -> tuple[Float[Tensor, "1 c"], State]:
+    """Read tokens after `state`; return the logits of the next token and the next state."""
     device = next(model.parameters()).device
     with torch.no_grad():
         return next_logits(model, Point(torch.tensor([[*unread]], device=device), state))

@@ -82,10 +82,10 @@ def model(**changes) -> Backbone:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"softmax": "full"}, "tied embeddings with softmax=full need one"),
+        ({"softmax": "full"}, "softmax=full needs a single one"),
         ({"embedding": "full"}, "set tied_embeddings=false, or embedding=adaptive"),
-        ({"softmax_cutoffs": [50]}, "must ascend and begin below the vocabulary of 40"),
-        ({"softmax_shrink": 5.0}, "width 16 so often"),
+        ({"softmax_cutoffs": [50]}, "first one must be below the vocabulary size 40"),
+        ({"softmax_shrink": 5.0}, "from width=16 on"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes, words: str) -> None:

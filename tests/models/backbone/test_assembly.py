@@ -73,8 +73,14 @@ def test_a_stack_is_its_formula(
     [
         ({"head_hidden_layers": 3}, "head_hidden_layers must be 0, 1 or 2: got 3"),
         ({"head_hidden_layers": -1}, "head_hidden_layers must be 0, 1 or 2: got -1"),
-        ({"head_hidden_layers": 2, "head_hidden_width": 1}, "got a width of 1; set head"),
-        ({"head_hidden_layers": 2, "feed_forward_width": 1}, "got a width of 1; set head_hidden"),
+        (
+            {"head_hidden_layers": 2, "head_hidden_width": 1},
+            "got a first layer of width 1; set head",
+        ),
+        (
+            {"head_hidden_layers": 2, "feed_forward_width": 1},
+            "got a first layer of width 1; set head_hidden",
+        ),
     ],
 )
 def test_a_classifier_that_cannot_be(options, message):

@@ -92,7 +92,7 @@ def test_answers_see_the_source_and_what_stands_before_them(options) -> None:
         (FNet, {}, "cannot exclude padding"),
         (FNet, {"vary": False, "decoder_mixer": "family"}, "has no causal form"),
         (SoftmaxAttention, {"residual": "post_norm"}, "model.backbone.residual must be pre_norm"),
-        (LinearAttention, {"positions": "alibi"}, "does not apply alibi positions itself"),
+        (LinearAttention, {"positions": "alibi"}, "does not support alibi positions"),
     ],
 )
 def test_what_an_encoder_decoder_cannot_be(family, options, message) -> None:

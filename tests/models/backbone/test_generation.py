@@ -159,11 +159,11 @@ def test_equal_logits_are_ranked_by_id_and_infinite_ones_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"top_p": 0.0}, r"top_p must lie in \(0, 1\], or be null for all: got 0.0"),
-        ({"top_p": 1.5}, "top_p must lie in"),
-        ({"temperature": -1.0}, "temperature must be 0 .greedy. or positive and finite: got -1.0"),
+        ({"top_p": 0.0}, r"above 0 and at most 1, or null for all tokens: got 0.0"),
+        ({"top_p": 1.5}, "top_p, a probability, must"),
+        ({"temperature": -1.0}, "temperature must be 0 .* or a positive number: got -1.0"),
         ({"temperature": float("nan")}, "temperature must be"),
-        ({"top_k": 0}, "top_k must be at least 1"),
+        ({"top_k": 0}, "top_k, .* must be at least 1"),
     ],
 )
 def test_sampling_that_is_none(options: dict[str, Any], words: str) -> None:
@@ -179,9 +179,9 @@ def test_what_cannot_be_continued_is_refused() -> None:
         generate(made, [prompt[:0]], steps=1)
     with pytest.raises(ValueError, match="pass a generator"):
         generate(made, [prompt], steps=1, sampling=TokenSampling())
-    with pytest.raises(ValueError, match="top_k=14 is more than the vocabulary of 13"):
+    with pytest.raises(ValueError, match="top_k=14 is more than the 13 tokens"):
         generate(made, [prompt], steps=1, sampling=TokenSampling(top_k=14))
-    with pytest.raises(ValueError, match="learned positions end at 8 tokens"):
+    with pytest.raises(ValueError, match="learned positions for 8 tokens"):
         generate(made, [prompt], steps=4)
     with pytest.raises(ValueError, match="eval"):
         generate(made.train(), [prompt], steps=1)

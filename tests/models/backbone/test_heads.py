@@ -162,7 +162,7 @@ def test_adaptive_softmax_is_the_formula():
 @pytest.mark.parametrize(
     ("cutoffs", "shrink", "message"),
     [
-        ([], 2.0, "begin below the vocabulary of 50"),
+        ([], 2.0, "must be below the vocabulary size 50"),
         ([50], 2.0, r"got \[50\]; lower them, or set softmax=full"),
         ([7, 7], 2.0, "must ascend"),
         ([0, 7], 2.0, "must ascend"),
@@ -170,7 +170,7 @@ def test_adaptive_softmax_is_the_formula():
         (
             [7, 20],
             5.0,
-            "divides width 16 so often that the last of 2 groups has no channel: wanted 1 to 4",
+            "from width=16 on, and the last of 2 groups .* set softmax_shrink to 1 to 4",
         ),
     ],
 )

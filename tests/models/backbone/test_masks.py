@@ -98,10 +98,12 @@ def test_a_model_answers_from_what_the_mask_allows_and_nothing_else(name: str, f
 
 
 def test_what_cannot_be_honoured_is_refused_with_a_way_out() -> None:
-    wanted = r"LinearAttention does not support a prefix .* sdpa, or model.backbone.decoder_depth=2"
+    wanted = r"LinearAttention does not support a prefix, .*, or model.backbone.decoder_depth=2"
     with pytest.raises(Unsupported, match=wanted):
         model_for("prefix", LinearAttention)
-    with pytest.raises(Unsupported, match="position_infused counts from the beginning of a row"):
+    with pytest.raises(
+        Unsupported, match="position_infused counts positions from the beginning of a row"
+    ):
         model_for("document", positions=Positions.position_infused)
     model, tokens = model_for("prefix"), torch.zeros(3, 1, LENGTH, dtype=torch.long)
     with pytest.raises(Unsupported, match="needs batches with prefix"):

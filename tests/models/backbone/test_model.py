@@ -92,7 +92,7 @@ def test_training_does_not_ask_what_is_right(averaging):
 def test_a_stream_beyond_learned_positions_is_refused(averaging):
     model = build(averaging, Head.language_modelling)
     _, state = model.predict(tokens(), state=model.initial_state(3, 99))
-    with pytest.raises(ValueError, match=f"end at {LENGTH} tokens, and the text would reach 13"):
+    with pytest.raises(ValueError, match=f"for {LENGTH} tokens, but the text would be 13"):
         model.predict(tokens(length=1), state=state)
     endless = build(averaging, Head.language_modelling, positions=Positions.sinusoidal)
     _, state = endless.predict(tokens(), state=endless.initial_state(3, 99))
@@ -100,7 +100,9 @@ def test_a_stream_beyond_learned_positions_is_refused(averaging):
 
 
 def test_states_belong_to_language_models(averaging):
-    with pytest.raises(Unsupported, match="from token to token: got head=classification"):
+    with pytest.raises(
+        Unsupported, match="from token to token: got a model with head=classification"
+    ):
         build(averaging).initial_state(1, 4)
 
 
@@ -146,7 +148,7 @@ def test_penalties_are_summed_and_shared_modules_pay_once(averaging):
         ({"head_width": 0}, "head_width must be at least 1: got 0"),
         ({"depth": 0}, "depth must be at least 1: got 0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
-        ({"positions": Positions.rotary}, "Averaging does not apply rotary positions"),
+        ({"positions": Positions.rotary}, "Averaging does not support rotary positions"),
     ],
 )
 def test_what_does_not_fit_is_refused(averaging, changes, message):
@@ -163,14 +165,14 @@ def test_a_causal_mixer_has_no_cls_vector_before_all_tokens(averaging, head):
             super().__init__(dataclasses.replace(site, causal=True))
 
     with pytest.raises(
-        Unsupported, match=r"position 0 would depend on no other token.*set it to last"
+        Unsupported, match=r"position 0, would depend on no other token.*set it to last"
     ):
         build(OneWay, head)
     with pytest.raises(
-        Unsupported, match=r"the first token would depend on no other token: got .*pooling=first"
+        Unsupported, match=r"the first token, would depend on no other token: got .*pooling=first"
     ):
         build(OneWay, head, pooling=Pooling.first)
-    with pytest.raises(Unsupported, match="OneWay attends to earlier tokens only"):
+    with pytest.raises(Unsupported, match="OneWay attends only to earlier tokens"):
         Backbone(CONFIG, facts(head), [averaging, OneWay], seed=0)
     parts = 2 if head is Head.pair else 1
     for pooling in (Pooling.last, Pooling.mean):

@@ -80,7 +80,7 @@ def test_in_evaluation_examples_are_independent_again(averaging):
 )
 def test_what_takes_a_batch_apart_is_refused(options, got):
     dataclasses.replace(CONFIG, norm=NormKind.scale, **options)
-    with pytest.raises(ValueError, match=f"norm=batch takes .* got {got}, or set norm=layer"):
+    with pytest.raises(ValueError, match=f"norm=batch must .* got {got}, or set norm=layer"):
         dataclasses.replace(CONFIG, norm=NormKind.batch, **options)
 
 

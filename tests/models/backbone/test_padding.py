@@ -62,7 +62,7 @@ def test_a_stack_of_its_own_takes_padding_as_tokens(pooling):
     here, _ = attended.predict(tokens(), KEEP[:, None])
     assert torch.equal(here, masked.predict(tokens())[0])
     assert not torch.allclose(here[1:], masked.predict(tokens(), KEEP[:, None])[0][1:])
-    with pytest.raises(Unsupported, match="padding must be masked or attended, got zeroed"):
+    with pytest.raises(Unsupported, match="padding must be masked or attended: got zeroed"):
         of(Padding.zeroed)
 
 

@@ -187,14 +187,14 @@ def test_weights_of_pools_are_not_read_as_those_of_tokens():
 
 @pytest.mark.parametrize(("changes", "words"), [
     ({"pool_blocks": 0}, "pool_blocks must be at least 1: got 0"),
-    ({"pool_blocks": 2, "pool_layers": [1]}, "pool_layers takes .* for each of pool_blocks=2"),
-    ({"pool_blocks": 2, "pool_layers": [1, 2]}, "pool_layers must add up to depth=2"),
-    ({"pool_blocks": 2, "pool_repeats": [1, 0]}, "pool_repeats takes a positive number"),
-    ({"pool_blocks": 2, "pool_repeats": [1, 2]}, "pool_repeats must divide the layers"),
-    ({"pool_blocks": 3, "pool_repeats": [1, 1, 1]}, "pool_repeats must divide the layers"),
-    ({"pool_blocks": 2, "pool_decoder": -1}, "pool_decoder must be at least 0: got -1"),
-    ({"pool_mode": "max"}, "pool_mode has no effect without pool_blocks of 2 or more"),
-    ({"norm": "batch", "pool_blocks": 2, "pool_repeats": [1, 1]}, "norm=batch takes"),
+    ({"pool_blocks": 2, "pool_layers": [1]}, "pool_layers must list .* for each of the 2 blocks"),
+    ({"pool_blocks": 2, "pool_layers": [1, 2]}, "pool_layers, .* must add up to depth=2"),
+    ({"pool_blocks": 2, "pool_repeats": [1, 0]}, "pool_repeats must list a positive number"),
+    ({"pool_blocks": 2, "pool_repeats": [1, 2]}, "must divide the number of layers"),
+    ({"pool_blocks": 3, "pool_repeats": [1, 1, 1]}, "must divide the number of layers"),
+    ({"pool_blocks": 2, "pool_decoder": -1}, "pool_decoder, .* must be at least 0: got -1"),
+    ({"pool_mode": "max"}, "pool_mode has no effect without pool_blocks=2 or more"),
+    ({"norm": "batch", "pool_blocks": 2, "pool_repeats": [1, 1]}, "norm=batch must"),
     ({"pool_blocks": 2, "pool_mode": "min"}, "wanted one of mean, max"),
 ])  # fmt: skip
 def test_options_that_make_no_model_are_refused(changes, words):
@@ -203,13 +203,13 @@ def test_options_that_make_no_model_are_refused(changes, words):
 
 
 @pytest.mark.parametrize(("mixers", "head", "changes", "words"), [
-    ([SoftmaxAttention], Head.language_modelling, {}, "would reveal the answer"),
-    ([SoftmaxAttention], Head.classification, {"residual": "reversible"}, "cannot be undone"),
+    ([SoftmaxAttention], Head.language_modelling, {}, "would read its answer"),
+    ([SoftmaxAttention], Head.classification, {"residual": "reversible"}, "after pooling"),
     ([SoftmaxAttention], Head.classification, {"layer_groups": 1}, "pool_repeats decides"),
     ([LocalAttention], Head.classification, {"pool_query_only": False, "positions": "rotary"},
      "LocalAttention derives positions from the index"),
     ([Cosformer], Head.classification, {}, "does not depend on order by itself"),
-    ([SoftmaxAttention, SDPA], Head.masked_modelling, {}, "pool_decoder=2 more: choose one family"),
+    ([SoftmaxAttention, SDPA], Head.masked_modelling, {}, "pool_decoder=2 layers: choose"),
 ])  # fmt: skip
 def test_models_that_cannot_pool_are_refused(mixers, head, changes, words):
     config = dataclasses.replace(CONFIG, pool_blocks=2, **changes)
@@ -219,7 +219,7 @@ def test_models_that_cannot_pool_are_refused(mixers, head, changes, words):
 
 def test_a_stack_of_its_own_does_not_pool():
     config = dataclasses.replace(CONFIG, pool_blocks=2, pooling="mean", positions="none")
-    with pytest.raises(Unsupported, match="pool_blocks must be 1, got 2"):
+    with pytest.raises(Unsupported, match="pool_blocks must be 1: got 2"):
         Backbone(config, facts(), [], stack=TemporalLatentBottleneck, seed=0)
 
 

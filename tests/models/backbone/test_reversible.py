@@ -145,7 +145,9 @@ def test_what_cannot_be_reversed_is_refused() -> None:
             super().__init__(site)
             self.traits = Traits(reversible=False)
 
-    with pytest.raises(Unsupported, match="Streaming, because it passes more than hidden states"):
+    with pytest.raises(
+        Unsupported, match="Streaming, because this mixer passes more than hidden states"
+    ):
         build(Streaming, residual=Residual.reversible)
     with pytest.raises(ValueError, match="activation_checkpointing=false"):
         build(residual=Residual.reversible, activation_checkpointing=True)

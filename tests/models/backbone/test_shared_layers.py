@@ -67,15 +67,16 @@ def test_an_option_by_layer_has_a_value_for_each_group() -> None:
 
     model = build([windows([1, 2])], 2)
     assert [block.mixer.core.window for block in model.stack.blocks] == [1, 1, 2, 2]
-    with pytest.raises(ValueError, match="1 value or depth=2 values: got 4"):
+    with pytest.raises(ValueError, match=r"1 value .* or depth=2 values: got 4"):
         build([windows([1, 1, 2, 2])], 2)
 
 
 def test_what_cannot_be_shared_is_refused() -> None:
-    with pytest.raises(ValueError, match="layer_groups must divide depth: got layer_groups=3"):
+    with pytest.raises(ValueError, match=r"must divide depth: got layer_groups=3"):
         build([SoftmaxAttention], 3)
     with pytest.raises(
-        ValueError, match=r"makes one module of layers 0 to 1, but their mixers differ"
+        ValueError,
+        match=r"layers 0 to 1 share their weights, but model.layers names different families",
     ):
         build([SoftmaxAttention, Identity, Identity, Identity], 2)
     build([SoftmaxAttention, SoftmaxAttention, Identity, Identity], 2)

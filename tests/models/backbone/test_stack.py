@@ -67,7 +67,9 @@ def stack(*mixers: nn.Module, dropout: float = 0.0, checkpointing: bool = False)
 def test_a_fact_that_a_layer_ignores_is_refused(fact, value):
     model = stack(LinearMixer(supports=frozenset({fact})), LinearMixer(supports=frozenset()))
     layout = Layout(**{fact: value})
-    with pytest.raises(Unsupported, match=rf"LinearMixer \(layer 1\) does not support {fact}"):
+    with pytest.raises(
+        Unsupported, match=rf"LinearMixer \(layer 1\) does not support .* got {fact}"
+    ):
         model(Flow(torch.randn(2, 5, WIDTH)), layout)
     stack(LinearMixer(supports=frozenset({fact})))(Flow(torch.randn(2, 5, WIDTH)), layout)
 
@@ -75,7 +77,7 @@ def test_a_fact_that_a_layer_ignores_is_refused(fact, value):
 def test_a_stack_with_a_stateless_layer_has_no_state():
     with pytest.raises(Unsupported, match="LinearMixer has no state"):
         stack(CountingMixer(), LinearMixer()).initial_state(2, 8)
-    with pytest.raises(Unsupported, match="LinearMixer has no `extend`"):
+    with pytest.raises(Unsupported, match="LinearMixer has no method `extend`"):
         stack(LinearMixer())(Flow(torch.zeros(2, 3, WIDTH), (torch.zeros(2),)), Layout())
 
 

@@ -33,5 +33,5 @@ def test_masked_models_answer_everywhere_and_see_both_sides(averaging, softmax):
 def test_adaptive_softmax_has_matrices_of_its_own(averaging):
     with pytest.raises(ValueError, match="set tied_embeddings=false"):
         build(averaging, Head.language_modelling, softmax=Softmax.adaptive)
-    with pytest.raises(ValueError, match="begin below the vocabulary of 11"):
+    with pytest.raises(ValueError, match="must be below the vocabulary size 11"):
         build(averaging, Head.language_modelling, softmax=Softmax.adaptive, tied_embeddings=False)

@@ -81,9 +81,9 @@ def test_a_first_layer_of_one_stream_is_attention_by_hand() -> None:
 @pytest.mark.parametrize(
     ("family", "options", "message"),
     [
-        (LinearAttention, {}, "does not support an order"),
-        (LatentAttention, {}, "cannot apply one order to queries"),
-        (SDPA, {"residual": "reversible"}, "cannot compute separate queries"),
+        (LinearAttention, {}, "does not support a random order"),
+        (LatentAttention, {}, "needs attention that takes one order for queries"),
+        (SDPA, {"residual": "reversible"}, "cannot compute them"),
         (SDPA, {"residual": "none"}, None),
     ],
 )

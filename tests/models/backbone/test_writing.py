@@ -100,7 +100,7 @@ def test_elsewhere_the_window_is_read_again(family: Any, positions: Positions, s
     memory = open_text(made, prompt(5), STEPS).memory
     assert memory == TextMemory(WINDOW if state else None, False)
     assert written(made, prompt(5)) == literal(made, prompt(5).tolist(), WINDOW)
-    with pytest.raises(ValueError, match="the prompt has 17 tokens, but this model reads 16"):
+    with pytest.raises(ValueError, match="the prompt has 17 tokens, but this model can read 16"):
         open_text(made, prompt(WINDOW + 1), STEPS)
 
 

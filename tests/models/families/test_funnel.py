@@ -37,7 +37,7 @@ def test_fewer_queries_over_twice_as_many_keys(queries: int, step: int, cls: boo
 
 def test_queries_off_the_steps_of_keys_are_refused() -> None:
     mixer, x = built(cls=False), drawn(1, 4, WIDTH)
-    with pytest.raises(ValueError, match="must be a multiple of the step between keys"):
+    with pytest.raises(ValueError, match="a whole number of key steps away"):
         mixer.attend(x, Layout(), x, Layout(), At(Spacing(1, 2), Spacing(0, 2)))
 
 

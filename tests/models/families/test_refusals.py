@@ -172,7 +172,7 @@ REFUSED = {
     ],
     "linformer": [
         ({"projected_length": [0]}, "are mapped to: got 0; use 1 or more"),
-        ({"projected_length": [4, 3, 2], "depth": 2}, "takes 1 value or depth=2 values: got 3"),
+        ({"projected_length": [4, 3, 2], "depth": 2}, "takes 1 value .* or depth=2 values: got 3"),
         (
             {"projected_length": [4, 3], "depth": 2, "sharing": "layerwise"},
             r"got projected_length=\[4, 3\]; give one value",
@@ -220,7 +220,7 @@ REFUSED = {
         ({"hidden_width": 0}, "hidden_width must be at least 1, or null: got 0"),
         ({"weight_drop": 1.0}, r"weight_drop must lie in \[0, 1\): got 1.0"),
         ({"input_dropout": [-0.1]}, r"input_dropout\[0\] must lie in \[0, 1\): got -0.1"),
-        ({"output_dropout": [0.1, 0.2]}, "1 value or depth=1 values: got 2"),
+        ({"output_dropout": [0.1, 0.2]}, "1 value .* or depth=1 values: got 2"),
         ({"activation_penalty": -1.0}, "activation_penalty must be 0 or positive: got -1.0"),
         ({"causal": True, "bidirectional": False}, "bidirectional has no effect"),
     ],

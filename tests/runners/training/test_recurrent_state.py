@@ -186,10 +186,10 @@ def test_streams_longer_than_learned_positions_are_refused_before_the_first_step
 
 def test_a_memory_that_nothing_reads_is_refused():
     with pytest.raises(
-        ValueError, match=r"memory=5, .*evaluation_memory=null .* in this task every"
+        ValueError, match=r"in this task every .*\.memory=5, .*evaluation_memory=null"
     ):
         model_of(SoftmaxAttention, memory=5)
-    with pytest.raises(Unsupported, match="one fixed size"):
+    with pytest.raises(Unsupported, match="the same size for every number"):
         model_of(LinearAttention, MEMORY, evaluation_memory=5)
     with pytest.raises(ValueError, match="evaluation_memory must be at least 1: got 0"):
         model_of(SoftmaxAttention, MEMORY, evaluation_memory=0)
