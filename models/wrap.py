@@ -153,6 +153,7 @@ def wrap(
     )
 
     def build(site: Site, **chosen: Any) -> WrappedModule:
+        """Build the module with facts of `site` and the `chosen` options, and wrap it."""
         is_causal = site.causal if causal is None else causal
         if site.causal and not is_causal:
             raise Unsupported(

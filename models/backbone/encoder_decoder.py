@@ -228,6 +228,7 @@ def encoder_decoder(
         )
 
     def build_mixer(make: MixerFactory, at: Site, *, padded: bool) -> nn.Module:
+        """Return the mixer that `make` builds for `at`; raise an error if it does not fit."""
         return checked_mixer(
             rebind(make)(at),
             positions=config.positions,

@@ -43,7 +43,7 @@ from lra.models.ops.span_attention import empty_slots, ramps, span_attention, wi
 
 
 class SpanTable(Roles):
-    """One vector for each distance, N(0, 1), in the order of the keys."""
+    """One learned vector for each distance, drawn from N(0, 1), in the order of the keys."""
 
     no_matrices = ("weight",)
 
@@ -54,7 +54,7 @@ class SpanTable(Roles):
 
 
 class SpanCore(nn.Module):
-    """The spans of all heads, the attention within them, and the persistent keys and values."""
+    """Attention within the learned spans of all heads, and to persistent keys and values."""
 
     def __init__(
         self,
@@ -95,11 +95,12 @@ class SpanCore(nn.Module):
     def window(self) -> int:
         """Return how many tokens back the longest span reaches, a multiple of 64 or `limit`.
 
-        Parameters without contents (the meta device) count as their initial values.
+        For meta and fake tensors, which have no values, use the initial spans.
         """
         if self.spans.device.type == "meta" or isinstance(self.spans, FakeTensor):
             return window_of(self.limit * self.initial, self.ramp, self.limit)
-        with _disable_current_modes():  # where operations are counted without numbers, these exist
+        # A mode that counts operations must not intercept this read of real values.
+        with _disable_current_modes():
             return window_of(float(self.reach.detach().max()), self.ramp, self.limit)
 
     def forward(
@@ -111,12 +112,12 @@ class SpanCore(nn.Module):
     ) -> Float[Tensor, "b h l v"]:
         """Let each query attend to the keys within the span of its head.
 
-        The l queries belong to the last l of the s keys. `layout.keep`, [b s], is False for keys to
-        hide.
+        The l queries are at the places of the last l keys of s. `layout.keep`, [b s], is False for
+        keys to hide.
         """
         window = min(self.window(), k.shape[2])
         columns = window if self.traits.causal else 2 * window + 1
-        first = self.limit - window  # the table is of the longest window
+        first = self.limit - window  # the table has rows for the longest possible window
         persistent = None
         if self.keys is not None and self.values is not None:
             persistent = (self.keys.to(q.dtype), self.values.to(v.dtype))
@@ -161,12 +162,14 @@ class AdaptiveSpan(SegmentRecurrence):
         check_least(1, span=span, ramp=ramp)
         check_least(0, persistent=persistent)
         if not 0 <= initial <= 1:
-            raise ValueError(f"initial is a share of span, from 0 to 1: got {initial}")
+            raise ValueError(
+                f"initial, the first window as a fraction of span, must be 0 to 1: got {initial}"
+            )
         if not penalty >= 0:
-            raise ValueError(f"penalty must be 0 or more: got {penalty}")
+            raise ValueError(f"penalty (loss per token of span) must be 0 or more: got {penalty}")
         core = SpanCore(site, span=span, ramp=ramp, initial=initial, persistent=persistent)
         super().__init__(site, core, bias=bias, bias_default=False)
-        # Queries that meet p carry no positions of their own.
+        # Distances already enter through p, so no other position encoding is supported.
         self.traits = replace(self.traits, positions=frozenset(), by_segment=True)
         self.penalty = penalty
 
@@ -186,9 +189,9 @@ class AdaptiveSpan(SegmentRecurrence):
         v: Float[Tensor, "b h s v"],
         segment: Segment,
     ) -> Float[Tensor, "b h l v"]:
-        """Let the new tokens attend to the memory and the segment, within their spans."""
-        filled = empty_slots(segment.empty, k.shape[2], k.device)
-        return cast(Tensor, self.core(q, k, v, Layout(keep=filled)))
+        """Let the new tokens attend to the memory and the segment, within the heads' spans."""
+        visible = empty_slots(segment.empty, k.shape[2], k.device)
+        return cast(Tensor, self.core(q, k, v, Layout(keep=visible)))
 
     def penalties(self) -> Mapping[str, Float[Tensor, ""]]:
         """Return the penalty of this layer: `penalty` times the mean span in tokens."""

@@ -35,7 +35,7 @@ from lra.models.ops.linear.features import FeatureMaps, PairWeights
 
 
 def pairs(width: int, device: torch.device) -> Int[Tensor, "2 p"]:
-    """Return the two channels a <= b of each product, row by row."""
+    """Return the two channels a <= b of each of p products, in rows: first all a, then all b."""
     return torch.triu_indices(width, width, device=device)
 
 
@@ -43,7 +43,7 @@ class TaylorFeatures:
     """The feature map phi of the module's docstring."""
 
     def __call__(self, x: Float[Tensor, "*r f"]) -> tuple[Float[Tensor, "*r m"], None]:
-        """Return the features."""
+        """Return the m features of each vector of `x`, and None, because they have no offset."""
         width = x.shape[-1]
         first, second = pairs(width, x.device)
         phi = x.new_empty((*x.shape[:-1], 1 + width + len(first)))
@@ -58,21 +58,28 @@ class TaylorFeatures:
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r f"]
     ) -> Float[Tensor, "*r f"]:
-        """Return the gradient of `x` from that of its features `phi`."""
+        """Return the gradient of `x`, given the `gradient` of its features `phi`.
+
+        The feature x_a x_b / sqrt(f) adds its gradient times x_b / sqrt(f) to channel a.
+        """
         del phi
         width = x.shape[-1]
         first, second = pairs(width, x.device)
-        place = torch.empty(width, width, dtype=torch.int64, device=x.device)
-        place[first, second] = place[second, first] = torch.arange(len(first), device=x.device)
+        feature_of = torch.empty(width, width, dtype=torch.int64, device=x.device)
+        number = torch.arange(len(first), device=x.device)
+        feature_of[first, second] = feature_of[second, first] = number
         scale = x.new_full((width, width), width**-0.5).fill_diagonal_((width / 2) ** -0.5)
-        products = gradient[..., width + 1 :][..., place.flatten()]
-        by_pair = torch.unflatten(products, -1, place.shape).mul_(scale).mul_(x[..., None, :])
-        pulled: Tensor = by_pair.sum(-1)
-        return pulled.add_(gradient[..., 1 : width + 1], alpha=width**-0.25)
+        products = gradient[..., width + 1 :][..., feature_of.flatten()]
+        by_pair = torch.unflatten(products, -1, feature_of.shape).mul_(scale).mul_(x[..., None, :])
+        x_gradient: Tensor = by_pair.sum(-1)
+        return x_gradient.add_(gradient[..., 1 : width + 1], alpha=width**-0.25)
 
 
 def taylor_weights(s: Float[Tensor, "*r s"]) -> tuple[Float[Tensor, "*r s"], Float[Tensor, "*r s"]]:
-    """Return 1 + s + s^2 / 2, as (1 + (1 + s)^2) / 2, and its slope, 1 + s."""
+    """Return 1 + s + s^2 / 2, computed as (1 + (1 + s)^2) / 2, and its derivative 1 + s.
+
+    `s` is overwritten.
+    """
     slope = s.add_(1)
     return torch.addcmul(slope.new_full((), 0.5), slope, slope, value=0.5), slope
 
@@ -92,7 +99,7 @@ class BasedCore(FeatureCore):
     def maps(
         self, q: Float[Tensor, "b h l f"], k: Float[Tensor, "b h s f"], layout: Layout
     ) -> FeatureMaps:
-        """Return the feature maps."""
+        """Return the feature maps, which depend only on the width of `q`."""
         del k, layout
         width = q.shape[-1]
         number = 1 + width + width * (width + 1) // 2

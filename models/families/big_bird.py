@@ -80,13 +80,17 @@ logger = logging.getLogger(__name__)
 
 
 @cache
-def _report(length: int, blocks: int, least: int) -> None:
-    message = "length %d has %d blocks, fewer than %d: exact attention, which is the same"
+def _log_exact(length: int, blocks: int, least: int) -> None:
+    """Log, once for each length, that BigBird computes exact attention because it is short."""
+    message = (
+        "at length %d, BigBird has %d blocks; below %d blocks, every block attends to all others, "
+        "so it computes exact attention"
+    )
     logger.info(message, length, blocks, least)
 
 
 class BigBirdCore(nn.Module):
-    """The random blocks that were drawn, the pattern, and attention within it."""
+    """Attention within the pattern of BigBird, with its random blocks."""
 
     draws: Int[Tensor, "h m t"]
     slopes: Float[Tensor, " h"] | None
@@ -101,7 +105,7 @@ class BigBirdCore(nn.Module):
         blocks = (
             site.max_length // pattern.block + 1 if lra else -(-site.max_length // pattern.block)
         )
-        # Integers, so that a change of precision leaves the plan alone.
+        # Integers, so that casting the model to another precision does not change the blocks.
         if lra:
             draws = released_blocks(
                 site.heads, blocks, block=pattern.block, drawn=pattern.drawn, seed=site.layer
@@ -135,20 +139,24 @@ class BigBirdCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Let each query attend to the keys that the pattern lists for its block."""
+        """Let each query attend to the keys that the pattern lists for its block.
+
+        The first and the last block attend to all tokens; the blocks between use the lists. The
+        last block may differ between rows, because padding is excluded.
+        """
         if self.longest is not None:
             return self.filled(q, k, v, layout.keep, self.longest)
         length, pattern, keep = q.shape[2], self.pattern, layout.keep
-        alike = keep is None or self.padding == PaddingRule.original
+        same_last_block = keep is None or self.padding == PaddingRule.original
         count = -(-length // pattern.block)
         if self.full or count < pattern.least:
             if not (self.full or torch.compiler.is_compiling()):
-                _report(length, count, pattern.least)
+                _log_exact(length, count, pattern.least)
             visible = visibility(layout, length, causal=self.causal, device=q.device)
             position = torch.arange(length, device=q.device)[None]
             return self.exact(q, k, v, position, visible, causal=self.causal)
         counts = torch.full((1,), count, device=q.device)
-        if keep is not None and not self.causal and not alike:
+        if keep is not None and not self.causal and not same_last_block:
             position = torch.arange(1, length + 1, device=q.device)
             counts = -(-(position * keep).amax(1).clamp(min=1) // pattern.block)
         if missing := count * pattern.block - length:
@@ -157,21 +165,21 @@ class BigBirdCore(nn.Module):
             keep = F.pad(keep, (0, missing))
         if self.causal:
             return self.listed(q, k, v, keep, counts, start=0, stop=count)[:, :, :length]
-        stop = count - 1 if alike else count
+        stop = count - 1 if same_last_block else count
         middle = self.listed(q, k, v, keep, counts, start=1, stop=stop)
-        within = torch.arange(pattern.block, device=q.device)
-        last = (counts - 1)[:, None] * pattern.block + within
-        position = torch.cat((within.expand_as(last), last), dim=1)
+        first_block = torch.arange(pattern.block, device=q.device)
+        last_block = (counts - 1)[:, None] * pattern.block + first_block
+        position = torch.cat((first_block.expand_as(last_block), last_block), dim=1)
         visible = None if keep is None else keep[:, None, None]
-        if alike:
+        if same_last_block:
             queries = torch.cat((q[:, :, : pattern.block], q[:, :, -pattern.block :]), dim=2)
         else:
             queries = q.gather(2, position[:, None, :, None].expand(*q.shape[:2], -1, q.shape[3]))
         first, final = self.exact(queries, k, v, position, visible, causal=False).chunk(2, dim=2)
-        if alike:
+        if same_last_block:
             return torch.cat((first, middle, final), dim=2)[:, :, :length]
         o = torch.cat((first, middle), dim=2)
-        return o.scatter(2, last[:, None, :, None].expand_as(final), final)[:, :, :length]
+        return o.scatter(2, last_block[:, None, :, None].expand_as(final), final)[:, :, :length]
 
     def filled(
         self,
@@ -185,21 +193,22 @@ class BigBirdCore(nn.Module):
         length, block = q.shape[2], self.pattern.block
         if length > longest:
             raise ValueError(
-                f"variant=lra was built for up to {longest} tokens: got {length}; truncate, or "
-                "build the model with a larger max_length"
+                f"this model (variant=lra) was built for up to {longest} tokens: got {length} "
+                "tokens; truncate, or build the model with a larger max_length"
             )
         count = longest // block + 1
         slots = count * block
         real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
-        seen = F.pad(F.pad(real, (0, longest - length)), (0, slots - longest), value=True)
+        # Padding up to `longest` is hidden; the zeros from there to the last slot are attended to.
+        visible = F.pad(F.pad(real, (0, longest - length)), (0, slots - longest), value=True)
         q, k, v = (F.pad(x, (0, 0, 0, slots - length)) for x in (q, k, v))
         ends = torch.arange(slots, device=q.device)
-        if count >= 5:  # else first and last block and their neighbours are all
+        if count >= 5:  # below, the first and last blocks and their neighbours are all blocks
             ends = torch.cat((ends[:block], ends[-block:]))
-        o = self.exact(q[:, :, ends], k, v, ends[None], seen[:, None, None], causal=False)
+        o = self.exact(q[:, :, ends], k, v, ends[None], visible[:, None, None], causal=False)
         if count >= 5:
             counts = torch.full((1,), count, device=q.device)
-            middle = self.listed(q, k, v, seen, counts, start=1, stop=count - 1)
+            middle = self.listed(q, k, v, visible, counts, start=1, stop=count - 1)
             o = torch.cat((o[:, :, :block], middle, o[:, :, block:]), dim=2)
         return o[:, :, :length].masked_fill(~real[:, None, :, None], 0.0)
 
@@ -213,7 +222,7 @@ class BigBirdCore(nn.Module):
         *,
         causal: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Let the tokens at `position` attend to all keys that are visible, without the pattern."""
+        """Let the queries of the tokens at `position` attend to all visible keys."""
         bias = None
         if self.slopes is not None:
             keys = torch.arange(k.shape[2], device=q.device)
@@ -231,13 +240,16 @@ class BigBirdCore(nn.Module):
         start: int,
         stop: int,
     ) -> Float[Tensor, "b h m v"]:
-        """Let queries of blocks `start` to `stop - 1` attend to the blocks on the plan's lists."""
+        """Let queries of blocks `start` to `stop - 1` attend to the blocks that the plan lists.
+
+        `counts` has the number of blocks of each example, or one number for all examples.
+        """
         rows, block = torch.arange(start, stop, device=q.device), self.pattern.block
         lists = self.pattern.lists(self.draws, counts, rows)
-        remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+        needs_backward = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
         q = q[:, :, start * block : stop * block]
         o: Tensor = BlockListAttention.apply(  # type: ignore[no-untyped-call]
-            q, k, v, keep, lists, self.slopes, self.rate(), remember
+            q, k, v, keep, lists, self.slopes, self.rate(), needs_backward
         )
         return o
 
@@ -253,7 +265,7 @@ class BigBird(MultiHead):
     needs = (
         Need(
             "block", "random_blocks",
-            words="variant=faithful or a bidirectional model",
+            words="variant=faithful, or a bidirectional model",
             holds=lambda site, chosen: not (site.causal and chosen.variant == Variant.lra),
         ),
         Need("padding", variant=Variant.faithful),
@@ -282,8 +294,8 @@ class BigBird(MultiHead):
     ) -> None:
         if plan != PlanChoice.uniform and site.causal:
             raise Unsupported(
-                f"plan={plan} chooses blocks by the length of the whole sequence, which a causal "
-                "model cannot know: set plan=uniform"
+                f"plan={plan} chooses blocks by the length of the whole sequence, but a causal "
+                "model must not depend on later tokens: set plan=uniform"
             )
         kind = ReleasedPlan if variant == Variant.lra else BigBirdPlan
         pattern = kind(block=block, drawn=random_blocks, causal=site.causal, plan=plan)

@@ -59,8 +59,11 @@ def shared_key_attention(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend to keys that all heads share, scores times `scale`; others as `softmax_attention`."""
-    # Heads are read as one longer sequence, so that keys need no copies.
+    """Return attention of h heads of queries to one shared head of keys.
+
+    Scores are multiplied by `scale`; the other arguments are those of `softmax_attention`.
+    """
+    # The queries of all heads form one longer sequence, so that keys need no copies.
     scores = (q * scale).flatten(1, 2) @ k[:, 0].mT
     scores = scores.to(sum_dtype(scores)).view(*q.shape[:3], -1)
     return weighted_values(scores, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
@@ -103,7 +106,8 @@ class CollaborativeAttention(MultiHead):
         super().__init__(
             site, CollaborativeCore(site, width), bias=bias, heads=heads, key_width=width
         )
-        for layer in (self.q_proj, self.k_proj):  # what a bias of queries adds is the content bias
+        # The content biases replace biases of queries, and biases of keys have no effect.
+        for layer in (self.q_proj, self.k_proj):
             layer.register_parameter("bias", None)
         self.mixing = initial_mixing(site.heads, width, mixing)
         self.content: nn.Linear | None = None
@@ -112,7 +116,10 @@ class CollaborativeAttention(MultiHead):
             nn.init.zeros_(self.content.weight)
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
-        """Return the queries of all heads: shared columns, weighted by each head."""
+        """Return the queries of all heads: shared columns times each head's weights.
+
+        With content biases, a one-hot vector of the head follows, which selects its bias in a key.
+        """
         shared: Tensor = self.q_proj(placed)
         q = shared[:, None] * self.mixing[:, None].to(shared.dtype)
         if self.rotary:

@@ -110,53 +110,56 @@ class CompressiveTransformer(SegmentRecurrence):
         )
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return empty memories: of inputs, of compressed rows, tokens seen, attention received."""
+        """Return the empty state: inputs, compressed rows, and the number of tokens read so far.
+
+        `compression=most_used` also stores the attention that each input has received. Up to
+        `rate` - 1 inputs beyond the memory wait until they form a whole group to compress.
+        """
         training, evaluation = self.sizes
         size = training if self.training or evaluation is None else evaluation
         like = self.q_proj.weight
         waiting, width = self.rate - 1, like.shape[1]
         inputs = like.new_zeros(batch_size, waiting + memory, width)
         rows = like.new_zeros(batch_size, memory if size is None else size, width)
-        seen = torch.zeros(batch_size, dtype=torch.int64, device=like.device)
+        read_count = torch.zeros(batch_size, dtype=torch.int64, device=like.device)
         used = (like.new_zeros(inputs.shape[:2]),) if self.most_used else ()
-        return (inputs, rows, seen, *used)
+        return (inputs, rows, read_count, *used)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Read a segment behind `flow.state`; without one, exactly `forward`."""
+        """Read a segment after `flow.state`; if the state is None, call `forward`."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
         refuse_in_stream(layout)
         x = flow.x
-        inputs, rows, seen, *used = cast(tuple[Tensor, ...], flow.state)
+        inputs, rows, read_count, *used = cast(tuple[Tensor, ...], flow.state)
         waiting = self.rate - 1
-        memory, held = inputs.shape[1] - waiting, rows.shape[1]
-        if not used and self.begins(x, seen, memory):
+        memory, capacity = inputs.shape[1] - waiting, rows.shape[1]
+        if not used and self.begins(x, read_count, memory):
             y = self.forward(x, layout)
         else:
             context = torch.cat((rows.to(x.dtype), inputs[:, waiting:].to(x.dtype), x), dim=1)
-            given_up = (seen - memory).clamp(min=0)
-            vacant = none_if_full(
-                memory - seen.clamp(max=memory) + held - (given_up // self.rate).clamp(max=held)
-            )
+            compressed = ((read_count - memory).clamp(min=0) // self.rate).clamp(max=capacity)
+            vacant = none_if_full(memory - read_count.clamp(max=memory) + capacity - compressed)
             segment = Segment((context,), vacant, None)
             q = self.split(self.q_proj(x))
             k, v = (self.split(layer(context)) for layer in (self.k_proj, self.v_proj))
             placed = self.placed(q, k, vacant)
             y = self.merge(self.read(*placed, v, segment))
-        every = torch.cat((inputs, x.to(inputs.dtype)), dim=1)
-        counted = None
+        all_inputs = torch.cat((inputs, x.to(inputs.dtype)), dim=1)
+        received = None
         if used:
-            received = self.received(*placed, segment)[:, held:].to(used[0].dtype)
-            counted = F.pad(used[0], (0, x.shape[1]))
-            counted = torch.cat((counted[:, :waiting], counted[:, waiting:] + received), dim=1)
-        old, new, groups = self.given_up(every, counted, seen, memory, x.shape[1])
-        most = torch.cat((rows, new.to(rows.dtype)), dim=1)
-        shifted = torch.arange(held, device=x.device) + groups.sum(1, keepdim=True)
+            added = self.received(*placed, segment)[:, capacity:].to(used[0].dtype)
+            received = F.pad(used[0], (0, x.shape[1]))
+            received = torch.cat((received[:, :waiting], received[:, waiting:] + added), dim=1)
+        old, new, groups = self.given_up(all_inputs, received, read_count, memory, x.shape[1])
+        all_rows = torch.cat((rows, new.to(rows.dtype)), dim=1)
+        # As many of the oldest rows are dropped as real groups were added.
+        remaining = torch.arange(capacity, device=x.device) + groups.sum(1, keepdim=True)
         after = (
-            every[:, x.shape[1] :].clone(),
-            most.gather(1, shifted[..., None].expand(-1, -1, most.shape[2])),
-            seen + x.shape[1],
-            *(() if counted is None else (counted[:, x.shape[1] :].clone(),)),
+            all_inputs[:, x.shape[1] :].clone(),
+            all_rows.gather(1, remaining[..., None].expand(-1, -1, all_rows.shape[2])),
+            read_count + x.shape[1],
+            *(() if received is None else (received[:, x.shape[1] :].clone(),)),
         )
         flow = flow._replace(x=y, state=after)
         if self.training and self.reconstruction != Reconstruction.none:
@@ -173,36 +176,37 @@ class CompressiveTransformer(SegmentRecurrence):
     ) -> tuple[Float[Tensor, "b o d"], Float[Tensor, "b g d"], Bool[Tensor, "b g"]]:
         """Return the inputs that leave the memory, their compressed rows, and which rows are real.
 
-        Inputs leave in whole groups of `rate`.
+        Inputs leave in whole groups of `rate`: o inputs in g groups for each example, of which
+        some may not be real, because examples have read different numbers of tokens.
 
         Args:
-            every: Inputs that wait, those of the memory, then the segment's.
-            used: Attention that each received.
-            seen: Tokens before the segment.
-            memory: Inputs of the memory.
-            length: Tokens of the segment.
+            every: Waiting inputs, then those of the memory, then those of the segment.
+            used: Attention that each input has received.
+            seen: Number of tokens read before the segment.
+            memory: Number of inputs in the memory.
+            length: Number of tokens of the segment.
         """
         before = (seen - memory).clamp(min=0) // self.rate
-        behind = (seen + length - memory).clamp(min=0) // self.rate
+        after = (seen + length - memory).clamp(min=0) // self.rate
         number = (length + self.rate - 1) // self.rate
-        groups = torch.arange(number, device=every.device) < (behind - before)[:, None]
+        groups = torch.arange(number, device=every.device) < (after - before)[:, None]
         token = before[:, None] * self.rate + torch.arange(number * self.rate, device=every.device)
         column = (self.rate - 1 + memory - seen)[:, None] + token
         column = column.clamp(0, every.shape[1] - 1)
         real = groups.repeat_interleave(self.rate, dim=1)
         old = every.gather(1, column[..., None].expand(-1, -1, every.shape[2]))
         old = old * real[..., None]
-        # What is not real must not be chosen for what is: it counts as never used.
-        chosen = None if used is None else used.gather(1, column).masked_fill(~real, -1.0)
-        new: Tensor = cast(Compressor, self.compressor)(old, chosen, groups.sum(1))
+        # Inputs that are not real must never be chosen as the most used: -1 is below all others.
+        usage = None if used is None else used.gather(1, column).masked_fill(~real, -1.0)
+        new: Tensor = cast(Compressor, self.compressor)(old, usage, groups.sum(1))
         return old, new, groups
 
     def received(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], segment: Segment
     ) -> Float[Tensor, "b s"]:
-        """Return the attention that each row of the context gets, a mean of heads and queries."""
+        """Return the mean attention, over heads and queries, to each row of the context."""
         with torch.no_grad():
-            # values that are the rows of an identity give the weights
+            # With the rows of an identity matrix as values, the outputs are the weights.
             keys = k.shape[2]
             eye = torch.eye(keys, dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
             return self.read(q, k, eye, segment).mean((1, 2))
@@ -216,9 +220,9 @@ class CompressiveTransformer(SegmentRecurrence):
         the difference between what queries read from `old` and from its compression.
 
         Args:
-            x: The layer's input, of which queries are made.
-            old: Memory that is compressed, `rate` tokens for each of the g groups; padding is 0.
-            groups: Which groups of a sequence are real.
+            x: The layer's input, from which queries are computed.
+            old: The inputs that are compressed, `rate` for each of g groups; padding is 0.
+            groups: True for real groups.
         """
         old, has_groups = old.detach().to(x.dtype), groups.any(1)
         compressed = cast(Compressor, self.compressor)(old)

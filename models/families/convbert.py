@@ -43,7 +43,7 @@ KERNEL = 9
 class MixedAttention(Family):
     """Attention and span-based dynamic convolution, with as many heads each.
 
-    W_o is held as two maps whose outputs are added, which is the same.
+    W_o is stored as two maps, one for each half, whose outputs are added.
 
     Args:
         kernel: Kernel size of both convolutions, an odd number.
@@ -60,7 +60,7 @@ class MixedAttention(Family):
     needs = (
         Need(
             "head_ratio",
-            words="as many heads",
+            words="at least head_ratio heads",
             holds=lambda site, chosen: site is None or chosen.head_ratio <= site.heads,
         ),
     )
@@ -73,8 +73,8 @@ class MixedAttention(Family):
         too_wide = kernel > reach and kernel != KERNEL
         if kernel < 1 or kernel % 2 == 0 or too_wide:
             raise ValueError(
-                "kernel is the number of positions that a convolution reads, odd and at most "
-                f"{reach} for inputs of up to {site.max_length} tokens: got {kernel}"
+                "kernel, the number of positions that a convolution reads, must be odd and, for "
+                f"inputs of up to {site.max_length} tokens, at most {reach}: got {kernel}"
             )
         super().__init__()
         # Each half has fewer heads than the model, of the same width as those of the model.
@@ -103,9 +103,9 @@ class MixedAttention(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, from zeros.
+        """Return the layer's output for `flow.x` and the next state; a state of None means zeros.
 
-        The state has that of attention, and the last `kernel - 1` tokens of x and of c.
+        The state has three parts: that of attention, and the last `kernel - 1` tokens of x and c.
         """
         memory, old_x, old_c = cast(
             tuple[State, Tensor | None, Tensor | None], flow.state or (None, None, None)
@@ -138,9 +138,9 @@ class MixedAttention(Family):
     def _with_context(
         self, before: Float[Tensor, "b m w"] | None, x: Float[Tensor, "b l w"]
     ) -> Float[Tensor, "b n w"]:
-        """Return `x` together with the tokens around it that the kernels read.
+        """Return `x` with the tokens before and after it that the convolutions read.
 
-        These are zeros on both sides, or `before`, the last tokens of a stream.
+        If `before` is None, these are zeros on both sides; else they are the m tokens `before`.
         """
         if before is None:
             return F.pad(x, (0, 0, *self.margins))

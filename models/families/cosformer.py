@@ -58,7 +58,7 @@ class CosineFeatures:
         return self.cos.reshape(shape), self.sin.reshape(shape)
 
     def __call__(self, x: Float[Tensor, "b h *r k"]) -> tuple[Float[Tensor, "b h *r m"], None]:
-        """Return the features."""
+        """Return the m = 2 k features of `x`, and None, because they have no offset."""
         cos, sin = self.shaped(x)
         x = x.relu()
         return torch.cat((x * cos, x * sin), dim=-1), None
@@ -69,7 +69,7 @@ class CosineFeatures:
         phi: Float[Tensor, "b h *r m"],
         x: Float[Tensor, "b h *r k"],
     ) -> Float[Tensor, "b h *r k"]:
-        """Return the gradient of `x` from that of its features `phi`."""
+        """Return the gradient of `x`, given the `gradient` of its features `phi`."""
         del phi
         cos, sin = self.shaped(x)
         g_cos, g_sin = gradient.chunk(2, dim=-1)
@@ -92,7 +92,10 @@ def cosine_maps(
     horizon: int,
     dtype: torch.dtype,
 ) -> FeatureMaps:
-    """Return the maps for heads of `width`, for queries and keys at these positions."""
+    """Return the feature maps for heads of `width`.
+
+    `queries` and `keys` are positions, `horizon` is M, and `dtype` is the type of the angles.
+    """
     angles = [ids.to(dtype) * (math.pi / (2 * horizon)) for ids in (queries, keys)]
     query, key = (CosineFeatures(angle.cos(), angle.sin()) for angle in angles)
     return PlacedMaps(query, key, 2 * width)
@@ -104,9 +107,9 @@ class CosformerCore(FeatureCore):
     def __init__(self, site: Site, *, horizon: Horizon, chunk: int) -> None:
         self.horizon = site.max_length if horizon == Horizon.max_length else None
         fixed = self.horizon is not None
-        standard = Traits().supports
+        supported = Traits().supports
         traits = Traits(
-            supports=standard if fixed else standard - {"keep"},
+            supports=supported if fixed else supported - {"keep"},
             causal=site.causal,
             max_length=self.horizon,
             selection_leak=site.causal and not fixed,
@@ -142,7 +145,7 @@ class CosformerCore(FeatureCore):
         layout: Layout,
         state: tuple[Tensor, ...],
     ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
-        """Continue from `state`, at `layout.start` or at the next position of the state."""
+        """Continue from `state`, at `layout.start` or, if that is None, at the state's position."""
         *memory, position = state
         start = position if layout.start is None else layout.start
         o, after = super().extend(q, k, v, layout._replace(start=start), tuple(memory))
@@ -150,22 +153,22 @@ class CosformerCore(FeatureCore):
 
 
 def check_positions(length: int, start: Int[Tensor, " b"] | None, horizon: int) -> None:
-    """Raise ValueError for a position at or beyond the horizon."""
+    """Raise ValueError if a sequence of `length` tokens from `start` ends beyond the horizon."""
     end = length
     if start is not None and not (start.is_meta or torch.compiler.is_compiling()):
         end += int(start.amax())
     if end > horizon:
         raise ValueError(
-            f"cosFormer's weights turn negative beyond its horizon, max_length={horizon}: got a "
-            f"sequence that ends at position {end}; build it with max_length >= {end}"
+            f"at distances beyond max_length={horizon}, the weights of cosFormer would be "
+            f"negative: got a sequence that ends at position {end}; build the model with "
+            f"max_length >= {end}"
         )
 
 
 class Cosformer(MultiHead):
     """cosFormer between the four projections.
 
-    `chunk` is the number of tokens whose causal weights are formed directly; it changes speed and
-    memory, never the result.
+    `chunk` is the number of tokens per chunk of the causal form; it affects only speed and memory.
     """
 
     needs = (Need("chunk", causal=True),)

@@ -33,12 +33,12 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class TwoMaps(Roles):
-    """The difference of two maps, normed by head.
+    """The difference of two attention maps, normed by head.
 
     Args:
-        width: Of a head's values, twice that of a map's queries and keys.
-        layer: Counted from 0.
-        deviation: Standard deviation of the initial vectors behind lambda.
+        width: Width of a head's values, twice the width c of a map's queries and keys.
+        layer: Number of the layer, from 0, which decides lambda_0.
+        deviation: Standard deviation of the initial vectors a1, b1, a2 and b2.
     """
 
     no_matrices = ("vectors",)
@@ -51,7 +51,7 @@ class TwoMaps(Roles):
         self.norm = GatedHeadNorm(width)
 
     def strength(self, dtype: torch.dtype) -> Float[Tensor, ""]:
-        """Return lambda."""
+        """Return lambda = exp(a1 · b1) - exp(a2 · b2) + lambda_0."""
         first, second = self.vectors.to(dtype).prod(1).sum(-1).exp().unbind()
         return first - second + self.start
 
@@ -66,10 +66,15 @@ class TwoMaps(Roles):
         dropout: float = 0.0,
         bias: Tensor | None = None,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend by pairs of heads; arguments as `lra.models.ops.exact.softmax_attention`."""
-        # PyTorch's kernels that keep no map want values as wide as keys: zeros behind these.
-        wider = v.shape[-1] - q.shape[-1]
-        q, k = F.pad(q * (v.shape[-1] / q.shape[-1]) ** 0.5, (0, wider)), F.pad(k, (0, wider))
+        """Return the normed difference of both maps of each head, applied to the values `v`.
+
+        Heads 2 i and 2 i + 1 of `q` and `k` are the two maps of head i of `v`. The other arguments
+        are those of `lra.models.ops.exact.softmax_attention`.
+        """
+        # Fused kernels need keys as wide as values, so zeros are appended; the factor keeps the
+        # scores divided by sqrt(c), although `sdpa` divides by the square root of the new width.
+        added = v.shape[-1] - q.shape[-1]
+        q, k = F.pad(q * (v.shape[-1] / q.shape[-1]) ** 0.5, (0, added)), F.pad(k, (0, added))
         both = sdpa(
             q, k, v.repeat_interleave(2, 1),
             causal=causal, visible=visible, dropout=dropout, bias=bias,
@@ -88,15 +93,15 @@ class Differential(MultiHead):
         deviation: Standard deviation of the initial vectors behind lambda.
 
     Raises:
-        ValueError: The width of a head is odd, or `deviation` is no deviation.
+        ValueError: The width of a head is odd, or `deviation` is below 0.
     """
 
     def __init__(self, site: Site, *, deviation: NonNegative = 0.1, bias: bool = False) -> None:
         if site.head_width % 2:
             raise ValueError(
                 "differential attention divides the channels of a head between two attention "
-                f"maps: got heads of {site.head_width} channels; change heads or head_width, so "
-                "that the number is even"
+                f"maps, so a head needs an even number: got {site.head_width} channels per head; "
+                "change heads or head_width"
             )
         heads = HeadCounts(2 * site.heads, 2 * site.heads, site.heads, site.heads)
         maps = TwoMaps(site.head_width, site.layer, deviation)

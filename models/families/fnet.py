@@ -38,13 +38,13 @@ from lra.models.mixer import Family, Growth, Layout, Need, Site, Traits, Unsuppo
 from lra.models.ops.numerics import full_precision, row_slices, sum_dtype
 
 ROW_BLOCK = 2**22
-"""Elements of the cosines and sines that exist at one time."""
+"""Largest number of cosines and sines that are in memory at the same time."""
 
 AT_ONCE = 2**18
-"""Numbers up to which PyTorch mirrors the transform: fewer calls, more bytes."""
+"""Largest input for which PyTorch computes the mirrored half: fewer calls, more memory."""
 
 CUT_DEVIATION = 0.8796256610342398
-"""Standard deviation of a standard normal variable that is cut at -2 and 2."""
+"""Standard deviation of a standard normal variable that is truncated at -2 and 2."""
 
 
 class MixingForm(StrEnum):
@@ -70,19 +70,19 @@ class Norm(StrEnum):
 
 
 def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[Tensor, "b l d"]:
-    """Return the real part of the two-dimensional transform, by the fast one.
+    """Return the real part of the two-dimensional Fourier transform of `x`, by the FFT.
 
-    The transform of real numbers has Y[j, k] = conj Y[-j, -k], indices modulo l and d, so half of
-    the width is computed and the other half copied from it, up to 2^18 numbers by the one operator
-    of PyTorch that does both (its `fft2` computes both halves). Then the result is a view of
-    complex numbers, since a copy takes a fifth of the time.
+    The transform Y of real numbers has Y[j, k] = conj Y[-j, -k], with indices modulo l and d. So
+    only half of the width is computed, and the other half is copied from it. For small inputs, one
+    operator of PyTorch does both, and the result is a view of its complex output, because copying
+    would add a fifth of the time.
     """
     if x.numel() <= AT_ONCE:
         return torch._fft_r2c(x, [1, 2], int(norm == Norm.ortho), False).real
     scaling = "ortho" if norm == Norm.ortho else "backward"
     y, computed = torch.empty_like(x), x.shape[2] // 2 + 1
     y[..., :computed] = torch.fft.rfft2(x, dim=(1, 2), norm=scaling).real
-    # From what is written: reading real parts out of complex numbers once more takes longer.
+    # Copied from y, because reading real parts of complex numbers again would take longer.
     mirrored = y[..., 1 : x.shape[2] - computed + 1].flip(1, 2)
     y[:, 1:, computed:] = mirrored[:, :-1]
     y[:, 0, computed:] = mirrored[:, -1]
@@ -92,7 +92,7 @@ def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[T
 def transform_by_matmul(
     x: Float[Tensor, "b l d"], norm: Norm = Norm.none
 ) -> Float[Tensor, "b l d"]:
-    """Return the same as `real_transform`, by products with cosines and sines."""
+    """Return the same as `real_transform`: cos_l x cos_d - sin_l x sin_d, by matrix products."""
     length, width = x.shape[1:]
     cosines, sines = waves(width, slice(0, width), x)
     parts = torch.cat((x @ cosines, x @ sines.neg()), dim=1)
@@ -107,18 +107,19 @@ def transform_by_matmul(
 def waves(
     length: int, rows: slice, like: Tensor
 ) -> tuple[Float[Tensor, "r l"], Float[Tensor, "r l"]]:
-    """Return some rows of the matrices cos(2 pi j k / length) and sin(2 pi j k / length).
+    """Return the `rows` of the matrices cos(2 pi j k / length) and sin(2 pi j k / length).
 
-    The product j k is reduced before it becomes an angle, which keeps long waves exact.
+    The product j k is reduced modulo `length` before it becomes an angle, so large products stay
+    exact. The result has the type and device of `like`.
     """
     position = torch.arange(length, device=like.device)
-    turn = position[rows, None] * position % length
+    product = position[rows, None] * position % length
     angle = torch.arange(length, device=like.device, dtype=torch.float64) * (2 * math.pi / length)
-    return angle.cos().to(like.dtype)[turn], angle.sin().to(like.dtype)[turn]
+    return angle.cos().to(like.dtype)[product], angle.sin().to(like.dtype)[product]
 
 
 class _Symmetric(torch.autograd.Function):
-    """A symmetric linear map: its gradient is the map, and nothing needs to be kept."""
+    """A symmetric linear map: backward applies the same map, so nothing is stored for it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, transform: Callable[[Tensor], Tensor]) -> Tensor:
@@ -127,11 +128,11 @@ class _Symmetric(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _symmetric(gradient, ctx.transform), None
+        return _apply_symmetric(gradient, ctx.transform), None
 
 
-def _symmetric(x: Float[Tensor, "b l d"], transform: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a symmetric linear map in the precision of `x`."""
+def _apply_symmetric(x: Float[Tensor, "b l d"], transform: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply `transform`, a symmetric linear map, in the precision of `x`, also under autocast."""
     with full_precision(x):
         if torch.is_grad_enabled() and x.requires_grad:
             y: Tensor = _Symmetric.apply(x, transform)  # type: ignore[no-untyped-call]
@@ -142,24 +143,24 @@ def _symmetric(x: Float[Tensor, "b l d"], transform: Callable[[Tensor], Tensor])
 def fourier_mixing(
     x: Float[Tensor, "b l d"], method: Method = Method.fft, norm: Norm = Norm.none
 ) -> Float[Tensor, "b l d"]:
-    """Return Re(F_l x F_d), computed in float32 (float64 input: float64)."""
+    """Return Re(F_l x F_d), computed in float32, or in float64 if `x` is float64."""
     transform = real_transform if method == Method.fft else transform_by_matmul
     transform = partial(transform, norm=norm)
-    # A conversion to the same type is a call, which short sequences notice.
-    if x.dtype == (wide := sum_dtype(x)):
-        return _symmetric(x, transform)
-    return _symmetric(x.to(wide), transform).to(x.dtype)
+    # For short sequences, even a conversion to the same type takes measurable time.
+    if x.dtype == (dtype := sum_dtype(x)):
+        return _apply_symmetric(x, transform)
+    return _apply_symmetric(x.to(dtype), transform).to(x.dtype)
 
 
 def lecun_normal(size: int, generator: torch.Generator) -> Float[Tensor, "n n"]:
-    """Draw a square matrix of variance 1 / size, normal, cut at two standard deviations.
+    """Draw a square normal matrix of variance 1 / size, truncated at two standard deviations.
 
-    Drawn on the CPU: the same on every machine. The meta device gets a shape alone.
+    It is drawn on the CPU, so it is equal on every machine. On the meta device it has no values.
     """
     matrix = torch.empty(size, size)
     if matrix.is_meta:
         return matrix
-    inside = math.erf(math.sqrt(2))  # the part of a normal variable within two deviations
+    inside = math.erf(math.sqrt(2))  # probability of a normal variable within two deviations
     drawn = torch.empty(size, size, device="cpu").uniform_(-inside, inside, generator=generator)
     deviation = size**-0.5 / CUT_DEVIATION
     return drawn.erfinv_().mul_(math.sqrt(2) * deviation).to(matrix)
@@ -175,10 +176,10 @@ class FNet(Family):
     needs = (Need("method", "norm", form=MixingForm.fourier),)
 
     def build(self, site: Site) -> None:
-        """Make the matrices of the ablations. Unsupported for a causal model."""
+        """Make the matrices of the linear and random forms; `Unsupported` for a causal model."""
         if site.causal:
             raise Unsupported(
-                "FNet mixes every token with every other and has no causal form: choose a causal "
+                "FNet mixes every token with all others, so it has no causal form: choose a causal "
                 "family, or a task whose model reads the whole sequence"
             )
         square = self.form != MixingForm.fourier
@@ -200,7 +201,7 @@ class FNet(Family):
         )
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length and along the width.
+        """Return the transform of `x` along the length and the width, or A x B.
 
         Raises:
             Unsupported: `layout.keep` is given.
@@ -208,16 +209,16 @@ class FNet(Family):
         """
         if layout.keep is not None:
             raise Unsupported(
-                "FNet cannot exclude padding: got a keep mask; choose "
-                "model.backbone.padding=attended or zeroed, which change the function, or another "
-                "family"
+                "FNet cannot exclude padding: got a mask of padding; choose "
+                "model.backbone.padding=attended or zeroed, with which padding affects the "
+                "outputs, or another family"
             )
         if self.form == MixingForm.fourier:
             return fourier_mixing(x, self.method, self.norm)
         length, limit = x.shape[1], self.sequence.shape[0]
         if length > limit:
             raise ValueError(
-                f"form={self.form} accepts at most {limit} tokens: got {length}; build it with a "
-                "larger max_length, or choose form=fourier"
+                f"this model (form={self.form}) accepts at most {limit} tokens: got {length} "
+                "tokens; build it with a larger max_length, or choose form=fourier"
             )
         return self.sequence[:length, :length] @ (x @ self.hidden)

@@ -46,7 +46,7 @@ from lra.models.ops.numerics import full_precision, row_slices, sum_dtype
 from lra.models.ops.recurrent.layer import BOTH_WAYS
 
 SHORT = 512
-"""Tokens below which scores may stay: what is kept of longer sequences grows as n."""
+"""Number of tokens from which scores are computed again in backward instead of stored."""
 
 
 class GateStart(StrEnum):
@@ -59,40 +59,45 @@ class GateStart(StrEnum):
 
 
 def levels(g: Float[Tensor, "b h s"], token: int) -> Float[Tensor, "b h s"]:
-    """Return the running sums F of `g` minus F at `token`, summed outwards from that token."""
+    """Return F_j - F_token for each token j, where F is the running sum of `g`.
+
+    It is summed outwards from `token`, so that numbers near it, which matter most, are exact.
+    """
     before = g[..., 1 : token + 1].flip(-1).cumsum(-1).flip(-1)
     after = g[..., token + 1 :].cumsum(-1)
     return torch.cat((-before, torch.zeros_like(g[..., :1]), after), -1)
 
 
 class _Fades(torch.autograd.Function):
-    """`apply(g, first, rows, ahead)`: what is added to the scores of `rows` queries from `first`.
+    """`apply(g, first, rows, ahead)` returns a bias for scores of `rows` queries from `first` on.
 
-    That is F_i - F_j for query i and key j, and -inf for later keys; with `ahead`, -|F_i - F_j| for
-    all keys.
+    That is F_i - F_j for query i and key j, and -inf for later keys; with `ahead`, it is
+    -|F_i - F_j| for all keys.
     """
 
     @staticmethod
     def forward(ctx: Any, g: Tensor, first: int, rows: int, ahead: bool) -> Tensor:
         ctx.first, ctx.ahead = first, ahead
         exact, queries = levels(g.double(), first), slice(first, first + rows)
+        # F in the precision of g, and its rounding error: both differences together are exact.
         level = exact.to(g.dtype)
         rest = (exact - level).to(g.dtype)
         fade = level[..., queries, None] - level[..., None, :]
         fade.add_(rest[..., queries, None]).sub_(rest[..., None, :])
         if ahead:
             return fade.abs_().neg_()
-        # A sum: to fill under a mask that heads share takes ten times as long.
+        # Adding -inf takes a tenth of the time of filling by a mask that heads share.
         fade[..., first:] += fade.new_full((rows, rows), -torch.inf).triu_(1)
         return fade
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dfade: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of g: g_t enters each F_i - F_j with j < t <= i."""
         dg = crossing_sums(dfade, ctx.first)
-        if ctx.ahead:  # the same from the other end, where tokens stand on the other side of g
-            behind = dfade.shape[-1] - dfade.shape[-2] - ctx.first
-            dg[..., 1:] += crossing_sums(dfade.flip(-2, -1), behind)[..., 1:].flip(-1)
+        if ctx.ahead:  # later keys: the same sums from the other end
+            keys_after = dfade.shape[-1] - dfade.shape[-2] - ctx.first
+            dg[..., 1:] += crossing_sums(dfade.flip(-2, -1), keys_after)[..., 1:].flip(-1)
         return dg, None, None, None
 
 
@@ -106,18 +111,18 @@ def fading_attention(
     visible: Bool[Tensor, "#b 1 #l s"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Return attention with scores lowered by forget gates; with `g`, the gates' logarithms.
+    """Return softmax attention whose scores are lowered by forget gates.
 
-    The work is done for some queries at a time, whose scores are computed again in backward. If
-    there are few pairs of query and key, all queries attend at once and their scores are stored.
+    Some queries are processed at a time, and their scores are computed again in backward. If there
+    are few pairs of query and key, all queries are processed together and their scores are stored.
 
     Args:
-        q: Queries of the last l tokens.
+        q: Queries of the last l of s tokens.
         k: Keys.
         v: Values.
-        g: Logarithms of the gates.
-        causal: Keys ahead are hidden. With `visible`, that mask decides alone.
-        visible: True where query i may attend to key j.
+        g: Logarithms of the gates of each token.
+        causal: Whether later keys are hidden; ignored if `visible` is given.
+        visible: True where query i may attend to key j; None: `causal` decides.
         dropout: Probability that a weight is set to 0.
     """
     offset, plain, parts = k.shape[2] - q.shape[2], causal and visible is None, []
@@ -146,9 +151,9 @@ def _attend(
     plain: bool,
     dropout: float,
 ) -> Float[Tensor, "b h r v"]:
-    """Let r queries attend, of which the first is token `first` of the s keys.
+    """Return the attention of r consecutive queries; the first belongs to key number `first`.
 
-    `plain`: causality alone decides which keys are visible, and `visible` is None.
+    With `plain`, queries attend to all keys up to their own, and `visible` is None.
     """
     fade: Tensor = _Fades.apply(g, first, q.shape[2], not plain)  # type: ignore[no-untyped-call]
     if plain:
@@ -158,11 +163,13 @@ def _attend(
 
 
 class ForgettingCore(nn.Module):
-    """`fading_attention` with masks and a memory; keys carry a gate's logarithm as last channel.
+    """`fading_attention` with masks and a memory.
+
+    The last channel of a key is the logarithm of its token's gate.
 
     Args:
         site: Where it is built.
-        causal: Whether keys ahead are hidden.
+        causal: Whether later keys are hidden.
     """
 
     def __init__(self, site: Site, *, causal: bool) -> None:
@@ -184,12 +191,12 @@ class ForgettingCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend over the whole sequence, within documents where the layout has them."""
+        """Attend over the whole sequence or, if the layout has documents, within them."""
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
         if layout.document is None or visible is None:
             return self._attend(q, k, v, causal=causal, visible=visible)
-        # One behind the other, no document's tokens lie between those of another.
+        # Sort tokens by document, so that sums of gates within a document skip other documents.
         order = layout.document.argsort(dim=1, stable=True)[:, None, :, None]
         q, k, v = (x.take_along_dim(order, 2) for x in (q, k, v))
         visible = visible.take_along_dim(order, 2).take_along_dim(order.mT, 3)
@@ -205,6 +212,7 @@ class ForgettingCore(nn.Module):
         causal: bool,
         visible: Bool[Tensor, "#b 1 #l s"] | None,
     ) -> Float[Tensor, "b h l v"]:
+        """Split gates from keys, and attend."""
         keys, g = k[..., :-1].to(q.dtype), k[..., -1].to(sum_dtype(k))
         dropout = self.dropout if self.training else 0.0
         return fading_attention(q, keys, v, g, causal=causal, visible=visible, dropout=dropout)
@@ -213,9 +221,9 @@ class ForgettingCore(nn.Module):
         """Return an empty memory of the last tokens; the logarithms of gates stay in float32."""
         batch, heads, memory, width, value_width = shape
         if memory < 1:
-            raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")
-        wider = (batch, heads, memory, width + 1, value_width)
-        keys, *rest = cast(tuple[Tensor, ...], window_cache.empty_window(wider, memory, like))
+            raise ValueError(f"memory, a number of tokens, must be at least 1: got {memory}")
+        with_gates = (batch, heads, memory, width + 1, value_width)
+        keys, *rest = cast(tuple[Tensor, ...], window_cache.empty_window(with_gates, memory, like))
         return keys.to(sum_dtype(like)), *rest
 
     def extend(
@@ -226,7 +234,7 @@ class ForgettingCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Attend to the remembered tokens and to the new ones, the last `memory` of each query."""
+        """Let each new query attend to the last `memory` tokens up to itself; update the state."""
         refuse_in_stream(layout)
         window, length = window_cache.append_window(state, k, v), q.shape[2]
         after = (*window.after, window.seen + length)
@@ -251,7 +259,7 @@ class Forgetting(MultiHead):
         output_norm: Whether RMSNorm is applied to the output of each head.
 
     Raises:
-        ValueError: A time is none.
+        ValueError: A time is not positive, or `time_min` is above `time_max`.
     """
 
     version = 2  # biases of gates do not decay
@@ -273,7 +281,8 @@ class Forgetting(MultiHead):
     ) -> None:
         if not 0 < time_min <= time_max:
             raise ValueError(
-                f"times must be positive, time_min at most time_max: got {time_min} and {time_max}"
+                "forgetting times must be positive, and time_min at most time_max: got "
+                f"time_min={time_min}, time_max={time_max}"
             )
         core = ForgettingCore(site, causal=site.causal or not bidirectional)
         super().__init__(
@@ -301,5 +310,5 @@ class Forgetting(MultiHead):
     def gated(
         self, o: Float[Tensor, "b h l v"], x: Float[Tensor, "b l d"], layout: Layout
     ) -> Float[Tensor, "b h l v"]:
-        """Apply the output norm and the output gate, where the layer has them."""
+        """Return `o` after the output norm and the output gate, if the layer has them."""
         return super().gated(o if self.norm is None else self.norm(o), x, layout)

@@ -46,8 +46,8 @@ class FunnelScores(SinusoidScores):
         super().__init__(site, untied=True, dropout=dropout)
         shape = (site.heads, site.head_width)
         for name in ("kind_bias", "kind_vector"):
-            part = normal_parameter(site, shape, 0.02) if site.cls else None
-            self.register_parameter(name, part)
+            vector = normal_parameter(site, shape, 0.02) if site.cls else None
+            self.register_parameter(name, vector)
 
     def in_order(
         self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1, *, later: bool
@@ -70,12 +70,12 @@ class FunnelScores(SinusoidScores):
         if self.kind_bias is None:
             return scores
         w, t = (part[:, None].to(q.dtype) for part in (self.kind_bias, self.kind_vector))
-        alike = ((q + w) * self.scale * t).sum(-1, keepdim=True)
-        return F.pad((scores + alike)[..., 1:, 1:], (1, 0, 1, 0))
+        same_kind = ((q + w) * self.scale * t).sum(-1, keepdim=True)
+        return F.pad((scores + same_kind)[..., 1:, 1:], (1, 0, 1, 0))
 
 
 def by_distance(site: Site) -> bool:
-    """Tell whether scores depend on sinusoids of distances: with positions=transformer_xl."""
+    """Return whether scores depend on sinusoids of distances (positions=transformer_xl)."""
     return site.positions == Positions.transformer_xl
 
 
@@ -101,8 +101,8 @@ class Funnel(MultiHead):
     def __init__(self, site: Site, *, position_dropout: Share = 0.0, bias: bool = True) -> None:
         if site.causal:
             raise Unsupported(
-                "Funnel-Transformer pools each token with the next, and has no causal form: choose "
-                "a task whose model reads the whole sequence, or model=transformer_xl"
+                "Funnel-Transformer pools each token with the next one, so it has no causal form: "
+                "choose a task whose model reads the whole sequence, or model=transformer_xl"
             )
         relative = FunnelScores(site, dropout=position_dropout) if by_distance(site) else None
         memory = Growth(2.0 if site.positions in SCORED else 1.0)

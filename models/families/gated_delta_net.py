@@ -40,7 +40,7 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 @options
 class GatedDeltaNet(DeltaRule):
-    """DeltaNet with a decay of each head's own."""
+    """DeltaNet with a separate decay for each head."""
 
     value_expansion: Count = 2
     convolution: int | None = 4
@@ -57,18 +57,19 @@ class GatedDeltaNet(DeltaRule):
     undecayed = ("log_rate", "step_bias", "level_scale")
 
     def build(self, site: Site) -> None:
-        """Add what heads are made of. ValueError for tokens with `log_linear` that write twice."""
+        """Make projections and gates; ValueError for `log_linear` with several `householders`."""
         if self.log_linear and self.householders != 1:
             raise ValueError(
-                "log_linear=true needs one update of the state per token: got "
-                f"householders={self.householders}; set it to 1, or log_linear=false"
+                "with log_linear=true, a token can update the state only once: got "
+                f"householders={self.householders} updates per token; set it to 1, or "
+                "log_linear=false"
             )
         super().build(site)
         if self.log_linear:
             self.add_levels(site)
 
     def add_gates(self, site: Site) -> None:
-        """Add A, the map to the steps, and their bias."""
+        """Make the parameters of the decays: log A, the map to the steps, and its bias."""
         self.decay_map = projection(site.width, site.heads, bias=False)
         self.log_rate = nn.Parameter(torch.empty(site.heads))
         with torch.no_grad():
@@ -76,7 +77,7 @@ class GatedDeltaNet(DeltaRule):
         self.step_bias = nn.Parameter(step_biases(site.heads))
 
     def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l"]:
-        """Return log alpha, float32 at least."""
+        """Return log alpha of each head and token, in float32 or float64."""
         with full_precision(x):
             dtype = sum_dtype(x)
             steps = F.softplus(self.decay_map(x).to(dtype) + self.step_bias.to(dtype))

@@ -31,7 +31,7 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 @options
 class GLA(Recurrence):
-    """Heads with a vector gate, normed and gated."""
+    """Gated linear attention with a decay of each key channel."""
 
     key_expansion: float = 0.5
     """Width of a head's queries and keys, as a multiple of the head width."""
@@ -48,12 +48,12 @@ class GLA(Recurrence):
     undecayed = ("decay_up.bias",)
 
     def build(self, site: Site) -> None:
-        """Add what heads are made of. ValueError for `key_expansion` without whole channels."""
+        """Make projections and gates; ValueError if keys would not have a whole width."""
         key_width = self.key_expansion * site.head_width
         if key_width < 1 or key_width != int(key_width):
             raise ValueError(
-                "key_expansion must give heads a whole number of channels: got "
-                f"key_expansion={self.key_expansion}, head_width={site.head_width}; change "
+                "key_expansion * head_width, the width of a head's keys, must be a whole number: "
+                f"got key_expansion={self.key_expansion}, head_width={site.head_width}; change "
                 "key_expansion, heads or head_width"
             )
         key_width, value_width = int(key_width), self.value_expansion * site.head_width
@@ -67,11 +67,15 @@ class GLA(Recurrence):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and states and convolution inputs after the last one."""
+        """Return the output of each token of `x`, after the state `before`, and the next state.
+
+        A state has S of each head, and inputs of the convolutions. `borders` has padding and the
+        borders of documents.
+        """
         state, *inputs = before
         streams = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
         projected, tails = self.convolutions(streams, inputs, borders, silu=True)
-        q, k, v = (by_head(each, self.heads) for each in projected)
+        q, k, v = (by_head(stream, self.heads) for stream in projected)
         with full_precision(x):
             logits = self.decay_up(self.decay_down(x)).to(sum_dtype(x))
             g = borders.after_borders(by_head(F.logsigmoid(logits) / self.gate_divisor, self.heads))

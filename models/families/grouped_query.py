@@ -31,16 +31,20 @@ def grouped_sdpa(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend, h a multiple of g; arguments as `lra.models.ops.exact.softmax_attention`."""
-    groups, shared = k.shape[1], q.shape[1] // k.shape[1]
-    if shared == 1 or bias is not None or (causal and visible is None):
-        k, v = (x.repeat_interleave(shared, 1) if shared > 1 else x for x in (k, v))
+    """Let h heads of queries attend to g heads of keys, where g divides h; adjacent heads share.
+
+    The other arguments are those of `lra.models.ops.exact.softmax_attention`.
+    """
+    groups, group_size = k.shape[1], q.shape[1] // k.shape[1]
+    if group_size == 1 or bias is not None or (causal and visible is None):
+        k, v = (x.repeat_interleave(group_size, 1) if group_size > 1 else x for x in (k, v))
         return sdpa(q, k, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
+    # The queries of a group form one longer sequence, so that keys and values need no copies.
     batch, heads, length, width = q.shape
-    together = q.reshape(batch, groups, shared * length, width)
+    group_queries = q.reshape(batch, groups, group_size * length, width)
     if visible is not None and visible.shape[2] > 1:
-        visible = visible.repeat(1, 1, shared, 1)
-    o = sdpa(together, k, v, visible=visible, dropout=dropout)
+        visible = visible.repeat(1, 1, group_size, 1)
+    o = sdpa(group_queries, k, v, visible=visible, dropout=dropout)
     return o.reshape(batch, heads, length, -1)
 
 
@@ -51,16 +55,16 @@ class GroupedQueryAttention(MultiHead):
         key_value_heads: Number of key and value heads; must divide the number of query heads.
 
     Raises:
-        ValueError: They do not divide.
+        ValueError: `key_value_heads` does not divide the number of query heads.
     """
 
-    version = 2  # no projections are drawn but those that are used
+    version = 2  # draws only the projections that it uses
 
     def __init__(self, site: Site, *, key_value_heads: int = 1, bias: bool = True) -> None:
         if key_value_heads < 1 or site.heads % key_value_heads:
             raise ValueError(
                 "key_value_heads must divide the number of query heads: got "
-                f"key_value_heads={key_value_heads}, heads={site.heads}; 1 is multi-query "
+                f"key_value_heads={key_value_heads}, heads={site.heads}; set 1 for multi-query "
                 "attention"
             )
         heads = HeadCounts(site.heads, key_value_heads, key_value_heads, site.heads)

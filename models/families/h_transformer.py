@@ -47,8 +47,8 @@ class HTransformerCore(Roles):
         super().__init__()
         if block < 2 or block % 2:
             raise ValueError(
-                "block is the number of neighbouring clusters that attend to each other, even "
-                f"and at least 2: got {block}; use {max(2, block + block % 2)}"
+                "block, the number of clusters of a block, must be even and at least 2: got "
+                f"{block}; use {max(2, block + block % 2)}"
             )
         self.block, self.dropout = block, site.attention_dropout
         self.relative: nn.Parameter | None = None
@@ -60,7 +60,10 @@ class HTransformerCore(Roles):
         )
 
     def bias(self, dtype: torch.dtype) -> Float[Tensor, "h c s"] | None:
-        """Return the bias of each cluster of a block for itself and the neighbouring clusters."""
+        """Return the bias by distance, for c clusters of a block and the 3 c clusters around them.
+
+        It has the type `dtype`; None means that there is no relative bias.
+        """
         if self.relative is None:
             return None
         key = torch.arange(3 * self.block, device=self.relative.device)
@@ -74,7 +77,7 @@ class HTransformerCore(Roles):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend over the whole sequence."""
+        """Return the hierarchical attention of the whole sequence."""
         return hierarchical_attention(
             q,
             k,
@@ -98,24 +101,28 @@ class HTransformerCore(Roles):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Continue from `state`; ValueError for more tokens than its levels can hold."""
-        here = ClusterState(*cast(tuple[Tensor, ...], state))
-        most = 0 if here.seen.device.type == "meta" else int(here.seen.max())
-        if most + q.shape[2] > here.capacity:
+        """Continue from `state`, one token after another; all tokens at once if it is empty.
+
+        Raises ValueError for more tokens than the levels of the state can store.
+        """
+        clusters = ClusterState(*cast(tuple[Tensor, ...], state))
+        read_count = 0 if clusters.seen.device.type == "meta" else int(clusters.seen.max())
+        if read_count + q.shape[2] > clusters.capacity:
             raise ValueError(
-                f"this state was made for up to {here.capacity} tokens: it has read {most} and "
-                f"got {q.shape[2]} more; make the state with a larger memory"
+                f"this state was made for up to {clusters.capacity} tokens: it has read "
+                f"{read_count} tokens and got {q.shape[2]} more; make the state with a larger "
+                "memory"
             )
-        if not most:
+        if not read_count:
             o = self(q, k, v, layout._replace(start=None))
-            return o, tuple(hierarchy_state.state_behind(here, q, k, v))
+            return o, tuple(hierarchy_state.state_behind(clusters, q, k, v))
         bias, dropout = self.bias(sum_dtype(q)), self.dropout if self.training else 0.0
         outputs = []
         for token in range(q.shape[2]):
             parts = (x[:, :, token] for x in (q, k, v))
-            o, here = hierarchy_state.attend_next(here, *parts, bias=bias, dropout=dropout)
+            o, clusters = hierarchy_state.attend_next(clusters, *parts, bias=bias, dropout=dropout)
             outputs.append(o)
-        return torch.stack(outputs, 2), tuple(here)
+        return torch.stack(outputs, 2), tuple(clusters)
 
 
 class HTransformer(MultiHead):

@@ -32,11 +32,11 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 
 class LowerBounds(Roles):
-    """What no decay of a layer falls below, learned for all layers together.
+    """Learned lower bounds of the decays of each layer, from one table for all layers.
 
     Args:
-        depth: Layers.
-        width: Channels of the keys of all heads.
+        depth: Number of layers.
+        width: Number of channels of the keys of all heads.
     """
 
     undecayed = ("table",)
@@ -46,13 +46,13 @@ class LowerBounds(Roles):
         self.table = nn.Parameter(torch.zeros(depth, width))
 
     def forward(self, layer: int, dtype: torch.dtype) -> Float[Tensor, " e"]:
-        """Return the lower bounds of the decays of `layer`, which is not the first."""
+        """Return gamma, the lower bounds of the decays of number `layer` (1 or more)."""
         return self.table.to(dtype).softmax(0)[1 : layer + 1].sum(0)
 
 
 @options
 class HGRN2(Recurrence):
-    """Heads with tied gates and keys, normed together."""
+    """Gated linear attention whose keys are 1 minus the decays; one norm covers all heads."""
 
     lower_bounds: bool = True
     """Whether decays of later layers have a learned lower bound."""
@@ -60,7 +60,7 @@ class HGRN2(Recurrence):
     version = 2  # gradients of strong decays are precise
 
     def build(self, site: Site) -> None:
-        """Add what heads and gates are made of."""
+        """Make projections, lower bounds and the norm."""
         self.layer, width = site.layer, site.inner_width
         self.q_proj, self.forget_proj, self.input_proj = self.projections(site, width, width, width)
         self.bounds: LowerBounds | None = None
@@ -75,24 +75,31 @@ class HGRN2(Recurrence):
     def gates(
         self, x: Float[Tensor, "b l d"]
     ) -> tuple[Float[Tensor, "b l e"], Float[Tensor, "b l e"]]:
-        """Return log alpha, and 1 - alpha, in float32 at least."""
+        """Return log alpha and 1 - alpha, alpha = gamma + (1 - gamma) sigma(logits).
+
+        Both are in float32 or float64; logarithms keep decays near 0 exact.
+        """
         logits = self.forget_proj(x).to(sum_dtype(x))
         if self.bounds is None:
             return F.logsigmoid(logits), (-logits).sigmoid()
         bound = self.bounds(self.layer, logits.dtype)
-        above = torch.log1p(-bound)
-        return torch.logaddexp(bound.log(), above + F.logsigmoid(logits)), (
-            above.exp() * (-logits).sigmoid()
+        log_rest = torch.log1p(-bound)
+        return torch.logaddexp(bound.log(), log_rest + F.logsigmoid(logits)), (
+            log_rest.exp() * (-logits).sigmoid()
         )
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and the states after the last token."""
+        """Return the output of each token of `x`, after the state `before`, and the next state.
+
+        A state has S of each head. `borders` has padding and the borders of documents.
+        """
         with full_precision(x):
-            g, k = (by_head(each, self.heads) for each in self.gates(x))
+            g, k = (by_head(gate, self.heads) for gate in self.gates(x))
             g = borders.after_borders(g)
-        q, v = (by_head(each, self.heads) for each in (F.silu(self.q_proj(x)), self.input_proj(x)))
+        q = by_head(F.silu(self.q_proj(x)), self.heads)
+        v = by_head(self.input_proj(x), self.heads)
         o, after = decayed_product(
             q * q.shape[-1] ** -0.5, k, v, g, state=before[0], chunk=self.chunk, keep=borders.keep
         )

@@ -96,11 +96,11 @@ class Hyena(Family):
     needs = (BOTH_WAYS, Need("rate_of_positions", train_positions=True))
 
     def build(self, site: Site) -> None:
-        """Make projections and kernels. ValueError for decays that are none, or `order` below 2."""
+        """Make projections and kernels; ValueError for bad decays, or `order` below 2."""
         check_least(2, order=self.order)
         if not 0 < self.fast_decay <= self.slow_decay:
             raise ValueError(
-                "decays must be positive, and fast_decay at most slow_decay: got "
+                "the lags of kernel decay must be positive, and fast_decay at most slow_decay: got "
                 f"fast_decay={self.fast_decay}, slow_decay={self.slow_decay}"
             )
         width, inner = site.width, (self.order + 1) * site.width
@@ -108,8 +108,8 @@ class Hyena(Family):
         self.in_proj = projection(width, inner, bias=True)
         self.taps = nn.Parameter(torch.empty(inner, self.convolution))
         self.taps_bias = nn.Parameter(torch.empty(inner))
-        for each in (self.taps, self.taps_bias):  # as PyTorch draws those of a convolution
-            nn.init.uniform_(each, -(self.convolution**-0.5), self.convolution**-0.5)
+        for parameter in (self.taps, self.taps_bias):  # as PyTorch draws a convolution's
+            nn.init.uniform_(parameter, -(self.convolution**-0.5), self.convolution**-0.5)
         self.skip = nn.Parameter(torch.empty(self.order - 1, width))
         nn.init.normal_(self.skip)
         self.kernel = ImplicitKernel(
@@ -128,12 +128,12 @@ class Hyena(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue after the inputs in `flow.state`; with state None, start from nothing.
+        """Continue after the inputs in `flow.state`; with state None, start without inputs.
 
         Raises:
             ValueError: Without a state, the input is longer than the kernels.
         """
-        # Padding goes behind the real tokens: else distances would count what lies between.
+        # Padding is moved after the real tokens, so that distances count real tokens only.
         order = reading_order(layout.keep, backwards=False)
         u = self.in_proj(order.reorder(blanked(flow.x, layout, self.traits)))
         with full_precision(u):
@@ -144,13 +144,13 @@ class Hyena(Family):
     def _read(
         self, u: Float[Tensor, "b l e"], layout: Layout, state: State
     ) -> tuple[Float[Tensor, "b l d"], State]:
-        """Return v x_1 of every token, and the last inputs if `state` is given.
+        """Return v x_1 of every token, and the next state if one is given.
 
-        Padding is moved behind the real tokens for the convolutions.
+        `u` holds the projected tokens, with padding after the real tokens.
         """
         tokens, *inputs = (None,) if state is None else cast(tuple[Tensor, ...], state)
         u, tokens = short_convolution(u, self.taps, self.taps_bias, tokens)
-        if layout.keep is not None:  # of which biases and taps make something
+        if layout.keep is not None:  # biases and taps have made padding nonzero
             place = torch.arange(u.shape[1], device=u.device)
             u = u * (place < layout.keep.sum(1, keepdim=True))[..., None]
         *gates, v = u.mT.chunk(len(self.skip) + 2, dim=1)
@@ -162,22 +162,22 @@ class Hyena(Family):
         for number, (kernel, skip) in enumerate(zip(kernels, self.skip.to(u.dtype), strict=True)):
             v = v * gates[-1 - number]
             if state is None:
-                read = long_convolution(v, *kernel)
+                convolved = long_convolution(v, *kernel)
             else:
-                read, last = continued_convolution(v, kernel[0], inputs[number])
-                after.append(last)
-            v = read + skip[:, None] * v
+                convolved, last_inputs = continued_convolution(v, kernel[0], inputs[number])
+                after.append(last_inputs)
+            v = convolved + skip[:, None] * v
         return (v * gates[0]).mT, None if state is None else tuple(after)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return zeros for the earlier inputs that a token can read."""
+        """Return zeros for the earlier inputs of each convolution, as many as `memory` needs."""
         check_length(memory, self.traits.max_length)
         dtype, (inner, taps) = sum_dtype(self.taps), self.taps.shape
         shapes = [(taps - 1, inner), *[(self.skip.shape[1], memory - 1)] * len(self.skip)]
         return tuple(self.taps.new_zeros(batch_size, *shape, dtype=dtype) for shape in shapes)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Exclude the networks from weight decay, and lower the learning rate of their tables."""
+        """Return settings of the kernel network (no weight decay, other rates) and of taps."""
         names = dict(self.named_parameters())
         network = Tuning(learning_rate_scale=self.rate, weight_decay=0.0)
         special = {name: network for name in names if name.startswith("kernel.")}

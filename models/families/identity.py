@@ -39,7 +39,7 @@ class Identity(Family):
         return y
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue; nothing is remembered."""
+        """Return the same as `forward`, and the state unchanged."""
         return flow.with_x(self.forward(flow.x, layout))
 
     def initial_state(self, batch_size: int, memory: int) -> State:  # noqa: ARG002

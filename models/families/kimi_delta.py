@@ -36,7 +36,7 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 
 @options
 class KimiDelta(DeltaRule):
-    """A delta rule with a vector gate."""
+    """A delta rule with a decay of each key channel."""
 
     convolution: int | None = 4
     gate_rank: Count | None = None
@@ -50,14 +50,17 @@ class KimiDelta(DeltaRule):
     undecayed = ("log_rate", "step_bias")
 
     def build(self, site: Site) -> None:
-        """Add what heads are made of. ValueError for a `bound` that is none."""
+        """Make projections and gates; ValueError for a `bound` of 0 or more."""
         if self.bound is not None and not self.bound < 0:
-            raise ValueError(f"bound is a logarithm below 0, or null: got {self.bound}")
+            raise ValueError(
+                "bound, the logarithm of the strongest decay, must be below 0, or null: got "
+                f"{self.bound}"
+            )
         self.rank = site.head_width if self.gate_rank is None else self.gate_rank
         super().build(site)
 
     def add_gates(self, site: Site) -> None:
-        """Add A, the two maps to the steps, and their bias."""
+        """Make the parameters of the decays: log A, two maps of low rank, and a bias."""
         self.decay_down = projection(site.width, self.rank, bias=False)
         self.decay_up = projection(self.rank, site.inner_width, bias=False)
         self.log_rate = nn.Parameter(torch.zeros(site.heads))
@@ -67,17 +70,17 @@ class KimiDelta(DeltaRule):
         self.step_bias = nn.Parameter(step_biases(site.inner_width))
 
     def add_output_gate(self, site: Site, width: int) -> None:
-        """Add the two maps of the gate of the outputs, the second with a bias."""
+        """Make the two maps of the output gate, the second with a bias."""
         self.gate_down = projection(site.width, self.rank, bias=False)
         self.gate_up = projection(self.rank, width, bias=True)
 
     def output_gate(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l e"]:
-        """Return what gates the normed heads."""
+        """Return the logits of the gate that multiplies the normed heads."""
         gate: Tensor = self.gate_up(self.gate_down(x))
         return gate
 
     def log_decays(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
-        """Return log alpha, float32 at least."""
+        """Return log alpha of each head, token and key channel, in float32 or float64."""
         with full_precision(x):
             dtype = sum_dtype(x)
             steps = self.decay_up(self.decay_down(x)).to(dtype) + self.step_bias.to(dtype)

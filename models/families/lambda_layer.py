@@ -63,9 +63,9 @@ def content_lambda(
     v: Float[Tensor, "b u l v"],
     keep: Bool[Tensor, "b l"] | None,
 ) -> Float[Tensor, "b h l v"]:
-    """Apply the map that the whole content makes of `logits` and `v` to the queries.
+    """Apply to the queries the content part of the map: sum_u softmax(logits_u)^T v_u.
 
-    Values at padding must be 0.
+    The softmax is over the positions that `keep` allows; None: all. Values `v` at padding are 0.
     """
     if keep is not None:
         logits = logits.masked_fill(~keep[:, None, :, None], NEVER)
@@ -79,9 +79,10 @@ def local_lambda(
     offsets: Float[Tensor, "u r k"],
     left: int,
 ) -> Float[Tensor, "b h l v"]:
-    """Apply the maps of the positions around each query; `left` of them precede the query.
+    """Apply to each query the position part of its map, within a window of r values.
 
-    The l queries are those of the last l of s values.
+    `left` values of the window come before the query. The l queries belong to the last l of the s
+    values; `offsets` are the vectors E of the r distances.
     """
     past, heads = v.shape[2] - q.shape[2], q.shape[1]
     taps = F.pad(q[:, None] @ offsets[:, None].mT, (0, 0, past, 0))
@@ -97,18 +98,19 @@ def global_lambda(
     *,
     causal: bool,
 ) -> Float[Tensor, "b h l v"]:
-    """Apply the maps of all positions.
+    """Apply to each query the position part of its map, over all values.
 
     `offsets` has one vector per distance; distance 0 is the last one if causal, else the middle
     one.
     """
     length, middle = q.shape[2], offsets.shape[1] - 1 if causal else offsets.shape[1] // 2
-    near = offsets[:, middle + 1 - length : (middle + length if not causal else None)]
-    scores = q[:, None] @ F.pad(near, (0, 0, 1, 0))[:, None].mT
-    # Rows of one number more, read from the l-th on without it, stand one further to the left each.
+    used = offsets[:, middle + 1 - length : (middle + length if not causal else None)]
+    scores = q[:, None] @ F.pad(used, (0, 0, 1, 0))[:, None].mT
+    # Each row must start one entry further left than the row before: drop the first l entries of
+    # the flattened rows of w + 1 scores, and read the rest as rows of w.
     width = scores.shape[-1] - 1
-    behind = scores.flatten(-2)[..., length:]
-    scores = behind.view(*scores.shape[:-1], width)[..., :length]
+    shifted = scores.flatten(-2)[..., length:]
+    scores = shifted.view(*scores.shape[:-1], width)[..., :length]
     scores = scores.tril() if causal else scores
     return (scores @ v[:, :, None]).sum(1)
 
@@ -123,7 +125,7 @@ class LambdaNorm(StrEnum):
 
 @options
 class LambdaLayer(Family):
-    """Three projections, and the maps that the context makes of two of them for the third.
+    """A lambda layer: keys and values form a linear map, which is applied to the queries.
 
     Raises:
         ValueError: Heads do not divide the width, or a number is out of range.
@@ -141,12 +143,12 @@ class LambdaLayer(Family):
     no_matrices = ("offsets",)
 
     def build(self, site: Site) -> None:
-        """Make projections and positions."""
+        """Make projections, norms and the vectors of distances."""
         if site.width % site.heads:
             raise ValueError(
-                "the outputs of all heads together fill the width, so heads must divide width: "
-                f"got heads={site.heads}, width={site.width}; set model.backbone.width to a "
-                f"multiple of {site.heads}"
+                "in a lambda layer, the heads' outputs are concatenated to the width, so heads "
+                f"must divide width: got heads={site.heads}, width={site.width}; set "
+                f"model.backbone.width to a multiple of {site.heads}"
             )
         reach = site.max_length if site.causal else 2 * site.max_length - 1
         check_window(self.window, reach, causal=site.causal)
@@ -176,7 +178,7 @@ class LambdaLayer(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`: sums of the content so far, and values within the window."""
+        """Return outputs and the next state: sums of the content, and values within the window."""
         x, dtype = blanked(flow.x, layout, self.traits), sum_dtype(flow.x)
         q = self._split(self.q_norm(self.q_proj(x)), self.heads)
         logits = self._split(self.k_proj(x), self.depth)
@@ -190,7 +192,7 @@ class LambdaLayer(Family):
                 sums = CausalContent(*(part.to(dtype) for part in cast(CausalContent, past)))
                 y, after = causal_content(q, logits, v, layout.keep, sums)
                 v = torch.cat((before, v), dim=2)
-                if state is not None:  # cloned: a view would hold the whole segment
+                if state is not None:  # cloned, because a view would keep the whole segment
                     state = (tuple(after), v[:, :, v.shape[2] - before.shape[2] :].clone())
             else:
                 y = content_lambda(q, logits, v, layout.keep)
@@ -203,10 +205,11 @@ class LambdaLayer(Family):
         return flow._replace(x=y.transpose(1, 2).flatten(2).to(flow.x.dtype), state=state)
 
     def _split(self, x: Float[Tensor, "b l w"], parts: int) -> Float[Tensor, "b p l k"]:
+        """Split the last axis of `x` into p `parts` of k channels."""
         return torch.unflatten(x, -1, (parts, -1)).transpose(1, 2)
 
     def _empty(self, batch_size: int, like: Tensor) -> State:
-        """Return sums without content, and zeros for the values before the first token."""
+        """Return an empty state: sums of the content, and the values within the window, all 0."""
         values = self.v_proj.out_features // self.depth
         shape = (batch_size, self.depth, self.key_width)
         past = CausalContent(
@@ -219,13 +222,14 @@ class LambdaLayer(Family):
         """Return empty sums and an empty window, of one size for any `memory`.
 
         Raises:
-            Unsupported: It sees later tokens, or positions of all tokens.
+            Unsupported: The mixer is not causal, or has no window.
         """
         del memory
         if self.window is None:
             raise Unsupported(
-                "window=null uses a vector for every distance, so the state would store all "
-                "earlier values: set model.mixer.window to a number of tokens"
+                "a lambda layer with window=null uses a vector for every distance, so its state "
+                "would have to store all earlier values: set model.mixer.window to a number of "
+                "tokens"
             )
         weight = self.v_proj.weight
         return self._empty(batch_size, weight.new_zeros(0, dtype=sum_dtype(weight)))
@@ -237,11 +241,11 @@ def check_window(window: int | None, reach: int, *, causal: bool) -> None:
         return
     if window < 1 or (window > reach and window != WINDOW):
         raise ValueError(
-            f"window is a number of tokens, and inputs of this length need at most {reach}: got "
-            f"{window}; use 1 to {reach}, or null for all"
+            f"window, a number of tokens, must be 1 to {reach} for inputs of this length, or null "
+            f"for all tokens: got {window}"
         )
     if not causal and window % 2 == 0:
         raise ValueError(
-            f"window must be odd in a bidirectional model, so that it has a middle: got {window}; "
-            f"use {window - 1}"
+            "window must be odd in a bidirectional model, so that it has a middle token: got "
+            f"{window}; use {window - 1}"
         )

@@ -82,7 +82,7 @@ class LatentAttention(Family):
         bias: Whether the input and output projections have biases.
 
     Raises:
-        ValueError: A width is none.
+        ValueError: `rotary_width` is odd or below 2.
     """
 
     needs = (
@@ -109,17 +109,19 @@ class LatentAttention(Family):
         self.kv_width = 4 * width if kv_width is None else kv_width
         rotary = 2 * -(-width // 4) if rotary_width is None else rotary_width
         if rotary < 2 or rotary % 2:
-            raise ValueError(f"rotary_width must be even, at least 2, or null: got {rotary}")
+            raise ValueError(
+                f"rotary_width must be even and at least 2, or null (half a head): got {rotary}"
+            )
         self.rotary_width = rotary if site.positions == Positions.rotary else 0
-        of_queries = heads * (width + self.rotary_width)
+        queries_width = heads * (width + self.rotary_width)
         self.q_proj = projection(
-            site.width, of_queries if query_width is None else query_width, bias=with_biases.qkv
+            site.width, queries_width if query_width is None else query_width, bias=with_biases.qkv
         )
         self.q_norm: nn.RMSNorm | None = None
         self.q_up: nn.Linear | None = None
         if query_width is not None:
             self.q_norm = nn.RMSNorm(query_width, NORM_EPSILON)
-            self.q_up = projection(query_width, of_queries, bias=False)
+            self.q_up = projection(query_width, queries_width, bias=False)
         self.kv_proj = projection(
             site.width, self.kv_width + self.rotary_width, bias=with_biases.qkv
         )
@@ -136,7 +138,7 @@ class LatentAttention(Family):
         return self.traits.cross
 
     def attention_core(self) -> Core:
-        """Return the attention between the projections, to be measured by itself."""
+        """Return the attention between the projections, so that it can be measured alone."""
         return self.core
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
@@ -148,7 +150,7 @@ class LatentAttention(Family):
         return rotation(x, self.rotary_width, place) if self.rotary_width else place
 
     def queries(self, x: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
-        """Project to queries, and rotate their last channels."""
+        """Return the queries of tokens `x`; with rotary positions, their last channels rotated."""
         q = self.q_proj(x)
         if self.q_up is not None:
             q = self.q_up(norm_latents(q, cast(nn.RMSNorm, self.q_norm)))
@@ -161,7 +163,7 @@ class LatentAttention(Family):
     def latents(
         self, x: Float[Tensor, "b l d"], place: Place
     ) -> tuple[Float[Tensor, "b 1 l r"], Float[Tensor, "b 1 l c"]]:
-        """Return what a state stores for each token: the rotary part of its key, and its latent."""
+        """Return what a state stores for each token: the rotary part r_t of keys, and c_t."""
         content, rotary = torch.split(
             self.kv_proj(x)[:, None], [self.kv_width, self.rotary_width], -1
         )
@@ -171,12 +173,12 @@ class LatentAttention(Family):
     def heads_of(
         self, rotary: Float[Tensor, "b 1 s r"], latent: Float[Tensor, "b 1 s c"]
     ) -> tuple[Float[Tensor, "b h s k"], Float[Tensor, "b h s v"]]:
-        """Return the keys and values of all heads, computed from the latents."""
+        """Return k_i and v_i of all heads, computed from the rotary part r_t and c_t (`latent`)."""
         k, v = self.split(self.k_up(latent[:, 0])), self.split(self.v_up(latent[:, 0]))
         return torch.cat((k, rotary.expand(-1, self.heads, -1, -1)), -1), v
 
     def by_head(self, dtype: torch.dtype) -> tuple[Float[Tensor, "h k c"], Float[Tensor, "h v c"]]:
-        """Return the matrices of each head that map latents to keys and to values."""
+        """Return the matrices U_i and W_i of each head, which map c_t to keys and to values."""
         shape = (self.heads, self.head_width, self.kv_width)
         return self.k_up.weight.view(shape).to(dtype), self.v_up.weight.view(shape).to(dtype)
 
@@ -185,7 +187,7 @@ class LatentAttention(Family):
         return cast(Tensor, self.out_proj(o.transpose(1, 2).flatten(-2)))
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Attend over the whole sequence."""
+        """Project, attend (causally if the mixer is causal), and project back."""
         x = blanked(x, layout, self.traits)
         place = self.placed(x, layout.start)
         k, v = self.heads_of(*self.latents(x, place))
@@ -199,27 +201,27 @@ class LatentAttention(Family):
         source_layout: Layout,
         at: At | None = None,
     ) -> Float[Tensor, "b l d"]:
-        """Let every token of `x` attend to the kept tokens of `source`: cross attention.
+        """Cross attention: every token of `x` attends to the real tokens of `source`.
 
-        `at` says where both stand, if they have one order: positions inside are those.
+        `at` has the positions of both in one common order; None: they have no common order.
 
         Raises:
-            Unsupported: It is causal, or positions are inside and not said.
+            Unsupported: The mixer is causal, or it applies positions and `at` is None.
         """
         inside = self.rotary_width or self.core.slopes is not None or self.core.relative is not None
         if self.traits.causal or (inside and at is None):
             raise Unsupported(
-                "cross attention reads the whole source, without positions in the mixer: build "
-                f"{type(self).__name__} with causal=False and positions=none"
+                "cross attention reads the whole source and applies no positions inside the mixer: "
+                f"build {type(self).__name__} with causal=False and positions=none"
             )
-        of_queries, of_keys = (None, None) if at is None else at
-        q = self.queries(blanked(x, layout, self.traits), of_queries)
+        query_place, key_place = (None, None) if at is None else at
+        q = self.queries(blanked(x, layout, self.traits), query_place)
         source = blanked(source, source_layout, self.traits)
-        k, v = self.heads_of(*self.latents(source, of_keys))
+        k, v = self.heads_of(*self.latents(source, key_place))
         return self.merge(self.core(q, k, v, Layout(keep=source_layout.keep), at))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, exactly `forward`."""
+        """Continue from `flow.state`, by the absorbed form if it is cheaper; None: `forward`."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
         refuse_in_stream(layout)
@@ -228,19 +230,19 @@ class LatentAttention(Family):
         cache = kv_cache.append_keys(flow.state, *self.latents(flow.x, place))
         rotary, latent = cache.keys.to(q.dtype), cache.values.to(q.dtype)
         q, bias = self.core.remembered(q, cache)
-        facts: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "visible": cache.mask,
             "dropout": self.core.rate(),
             "bias": bias,
         }
         sizes = {"width": self.head_width, "rotary": self.rotary_width, "latent": self.kv_width}
         if not cache.begins and absorbs(q.shape[2], latent.shape[2], **sizes):
-            o = absorbed_attention(q, rotary, latent, *self.by_head(q.dtype), **facts)
+            o = absorbed_attention(q, rotary, latent, *self.by_head(q.dtype), **arguments)
         else:
-            o = padded_sdpa(q, *self.heads_of(rotary, latent), causal=True, **facts)
+            o = padded_sdpa(q, *self.heads_of(rotary, latent), causal=True, **arguments)
         return flow._replace(x=self.merge(o), state=cache.state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty memory of the last tokens; `Unsupported` where it looks ahead."""
+        """Return an empty memory of `memory` tokens; `Unsupported` if the mixer is not causal."""
         shape = (batch_size, 1, memory, self.rotary_width, self.kv_width)
         return self.core.initial_state(shape, self.q_proj.weight.new_empty(0))

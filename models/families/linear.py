@@ -67,13 +67,13 @@ class Denominator(StrEnum):
 
 
 BOUNDED = (FeatureChoice.elu1, FeatureChoice.relu_eps, FeatureChoice.sqr)
-"""Features that are kept as they are, not as ratios."""
+"""Features that are computed without a running maximum, because they cannot overflow."""
 FEATURES: Mapping[FeatureChoice, FeatureMap] = {
     FeatureChoice.elu1: GeneralisedFeatures(NONLINEARITIES["elu1"]),
     FeatureChoice.relu_eps: GeneralisedFeatures(NONLINEARITIES["relu"], epsilon=RELU_EPSILON),
     FeatureChoice.sqr: GeneralisedFeatures(NONLINEARITIES["sqr"]),
     FeatureChoice.exp: Exponential(),
-    # The division by the weights' sum makes the softmax of q; that of k comes from `log_shares`.
+    # The division by the sum of weights gives the softmax of q; `log_shares` gives that of k.
     FeatureChoice.softmax_dims: Exponential(),
 }
 
@@ -81,7 +81,7 @@ FEATURES: Mapping[FeatureChoice, FeatureMap] = {
 def log_shares(
     k: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None
 ) -> Float[Tensor, "b h s k"]:
-    """Return the logarithm of each kept key's share of its channel's softmax over the length."""
+    """Return log softmax of `k` over the length, in each channel; keys at padding get no weight."""
     k = k.to(sum_dtype(k))
     if keep is not None:
         k = k.masked_fill(~keep[:, None, :, None], torch.finfo(k.dtype).min)
@@ -89,18 +89,18 @@ def log_shares(
 
 
 def check_direction(feature_map: FeatureChoice, causal: bool) -> None:
-    """Raise `Unsupported` for features of the whole length in a causal mixer."""
+    """Raise `Unsupported` for a causal mixer with feature_map=softmax_dims."""
     if causal and feature_map == FeatureChoice.softmax_dims:
         raise Unsupported(
-            "softmax_dims takes a softmax over the whole length: it cannot be causal; choose "
-            "feature_map=exp"
+            "feature_map=softmax_dims computes a softmax over the whole length, so it cannot be "
+            "causal: choose feature_map=exp"
         )
 
 
 def linear_maps(
     feature_map: FeatureChoice, width: int, variant: Variant = Variant.faithful
 ) -> FeatureMaps:
-    """Return the feature maps of queries and keys."""
+    """Return the feature maps of queries and keys for heads of this width."""
     maps = FeatureMaps(FEATURES[feature_map], FEATURES[feature_map], width)
     if variant == Variant.lra:
         maps = maps._replace(reciprocal=lambda total: (total + LRA_EPSILON).reciprocal())
@@ -142,15 +142,15 @@ class LinearCore(FeatureCore):
         by_length = denominator == Denominator.root_length
         if causal and by_length:
             raise Unsupported(
-                "denominator=root_length divides by the length of the whole sequence, so it "
+                "denominator=root_length divides by the square root of the whole length, so it "
                 "cannot be causal: choose denominator=weights"
             )
         lra = variant == Variant.lra
         check_direction(feature_map, causal)
         if causal and lra:
             raise Unsupported(
-                "variant=lra lets every token read later tokens, so it cannot be causal: choose "
-                "variant=faithful"
+                "with variant=lra, every token attends to later tokens, so the model cannot be "
+                "causal: choose variant=faithful"
             )
         supports = Traits().supports
         super().__init__(
@@ -180,7 +180,7 @@ class LinearCore(FeatureCore):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend over the whole sequence."""
+        """Let each query attend to all keys or, if causal, to those up to itself."""
         if self.feature_map == FeatureChoice.softmax_dims:
             k = log_shares(k, layout.keep)
         o = super().forward(q, k, v, layout)
@@ -193,20 +193,19 @@ class LinearCore(FeatureCore):
 class LinearAttention(MultiHead):
     """Linear attention between the four projections.
 
-    `chunk` is the number of tokens whose causal weights are formed directly; it changes speed and
-    memory, never the result.
+    `chunk` is the number of tokens per chunk of the causal form; it affects only speed and memory.
     """
 
     needs = (
         Need("chunk", causal=True),
         Need("denominator", variant=Variant.faithful),
-        # The others are kept as ratios that only the division undoes.
+        # Other features are relative to their maximum, which only division by the weights undoes.
         Need("denominator", feature_map=BOUNDED),
     )
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes."""
+        """Return the options that `variant=lra` fixes, with their values."""
         return {"feature_map": FeatureChoice.elu1} if options.variant == Variant.lra else {}
 
     def __init__(

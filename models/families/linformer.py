@@ -48,15 +48,16 @@ class LinformerCore(nn.Module):
         super().__init__()
         self.length_map, self.dropout = length_map, site.attention_dropout
         matrix, pools = length_map.projection in MATRIX, length_map.projection in POOL
-        alone, together = length_map.window == 1, length_map.window >= site.max_length
+        single_tokens = length_map.window == 1  # each slot holds one token
+        one_slot = length_map.window >= site.max_length
         self.traits = Traits(
             supports=frozenset({"keep"} if masked else ()),
             max_length=site.max_length,
             row_stochastic=length_map.projection == Projection.mean_pool,
             weight_dropout=True,
-            cross=masked,  # a source comes with padding
+            cross=masked,  # the source of cross attention may be padded
             random_draws=length_map.projection == Projection.frozen_jl,
-            sees_order=matrix or not (alone or (pools and together)),
+            sees_order=matrix or not (single_tokens or (pools and one_slot)),
         )
 
     def forward(
@@ -66,27 +67,27 @@ class LinformerCore(nn.Module):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Map keys and values to slots, and attend to them."""
+        """Map keys and values to s slots, and let the queries attend to these."""
         keep = self.checked_keep(layout, k.shape[2])
         return self.attend(q, self.reduced(k, 0, keep), self.reduced(v, 1, keep), keep)
 
     def checked_keep(self, layout: Layout, length: int) -> Bool[Tensor, "b n"] | None:
-        """Return the mask of padding or None; ValueError for more tokens than the maps take."""
+        """Return the mask of padding, or None; ValueError for more tokens than the maps accept."""
         if length > self.length_map.max_length:
             raise ValueError(
-                f"Linformer maps at most max_length={self.length_map.max_length} tokens: got "
-                f"{length}; truncate, or build it for the longest sequence"
+                f"this Linformer accepts at most max_length={self.length_map.max_length} tokens: "
+                f"got {length} tokens; truncate, or build it with a larger max_length"
             )
         return layout.keep if "keep" in self.traits.supports else None
 
     def reduced(
         self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
     ) -> Float[Tensor, "b h s c"]:
-        """Map the tokens of every head to slots, with map `number` (keys or values)."""
+        """Map n tokens of every head to s slots, with map `number` (0: keys, 1: values)."""
         if not self.length_map.joined:
             return cast(Tensor, self.length_map(x, number, keep))
-        side_by_side = x.transpose(1, 2).flatten(-2)[:, None]
-        slots: Tensor = self.length_map(side_by_side, number, keep)
+        merged_heads = x.transpose(1, 2).flatten(-2)[:, None]
+        slots: Tensor = self.length_map(merged_heads, number, keep)
         return slots.reshape(len(x), -1, x.shape[1], x.shape[3]).transpose(1, 2)
 
     def attend(
@@ -96,7 +97,7 @@ class LinformerCore(nn.Module):
         v: Float[Tensor, "b h s v"],
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h l v"]:
-        """Let queries attend to slots; slots that pool padding alone are hidden."""
+        """Let queries attend to slots; slots that contain only padding are hidden."""
         visible = None
         if keep is not None and self.length_map.projection not in MATRIX:
             visible = self.length_map.tokens_held(keep.float())[:, None, None] > 0
@@ -106,8 +107,8 @@ class LinformerCore(nn.Module):
 class Linformer(MultiHead):
     """Attention to `projected_length` slots; one value, or one per layer.
 
-    `projected_length=None` takes 128 and `sharing=None` headwise; with variant=lra 16 and kv.
-    `redraw_every` counts optimiser steps, 0 = never, and belongs to frozen_jl.
+    `projected_length=None` means 128 and `sharing=None` headwise; with variant=lra, 16 and kv.
+    `redraw_every` is a number of optimiser steps for projection=frozen_jl; 0: never.
     """
 
     core: LinformerCore
@@ -116,18 +117,18 @@ class Linformer(MultiHead):
         Need("row_normalise", "deviation", projection=(Projection.learned, Projection.frozen_jl)),
         Need(
             "sharing",
-            words="maps of weights: projection=learned, frozen_jl or conv",
-            # pooling is one map for keys and values, whoever says so
+            words="a map with weights: projection=learned, frozen_jl or conv",
+            # Pooling always uses one map for keys and values, so sharing=kv is allowed.
             holds=lambda _, given: given.projection not in POOL or given.sharing == Sharing.kv,
         ),
     )
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` takes where nothing else is said."""
-        usual = {"projected_length": [16], "sharing": Sharing.kv}
+        """Return the values of options that `variant=lra` uses if they are None."""
+        values = {"projected_length": [16], "sharing": Sharing.kv}
         lra = options.variant == Variant.lra
-        return {k: v for k, v in usual.items() if lra and getattr(options, k) is None}
+        return {k: v for k, v in values.items() if lra and getattr(options, k) is None}
 
     def __init__(
         self,
@@ -144,8 +145,8 @@ class Linformer(MultiHead):
     ) -> None:
         if site.causal:
             raise Unsupported(
-                "Linformer mixes all positions in every slot, so no mask can hide later tokens: "
-                "got a causal model; choose a causal family"
+                "every slot of Linformer mixes all positions, so no mask can hide later tokens: "
+                "got a task that needs a causal model; choose a causal family"
             )
         lra = variant == Variant.lra
         projected_length = projected_length or [16 if lra else 128]
@@ -153,15 +154,16 @@ class Linformer(MultiHead):
         slots, shared = site.at(projected_length), sharing.by_model
         if slots < 1:
             raise ValueError(
-                f"projected_length is the number of vectors that keys are mapped to: got {slots}; "
-                "use 1 or more"
+                f"projected_length, the number of slots, must be at least 1: got {slots}"
             )
         if deviation is not None and deviation <= 0:
-            raise ValueError(f"deviation must be positive, or null: got {deviation}")
+            raise ValueError(
+                f"deviation, a standard deviation, must be positive, or null: got {deviation}"
+            )
         if shared and len(set(projected_length)) > 1:
             raise ValueError(
-                f"sharing={sharing} uses one map for all layers: got "
-                f"projected_length={projected_length}; give one value, or sharing=kv"
+                f"sharing={sharing} uses one map for all layers, so they have the same number of "
+                f"slots: got projected_length={projected_length}; set one value, or sharing=kv"
             )
 
         def make() -> LengthMap:
@@ -175,14 +177,14 @@ class Linformer(MultiHead):
         )
         super().__init__(site, LinformerCore(site, length_map, masked=not lra), bias=bias)
         linear = length_map.joined and projection != Projection.max_pool
-        # Narrower than this, the projections of all tokens cost little, and slots kept much.
+        # Mapping tokens to slots first saves time only if the model is wide enough.
         self.early = linear and not self.positions_inside and 2 * site.width >= slots
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length.
+        """Attend to slots, which are computed in the cheaper of two equal ways.
 
-        With `early`, slots are made of `x` first, and then keys and values of the slots. With more
-        slots than tokens, keys and values are projected first, which is cheaper.
+        With `early`, the tokens are mapped to slots first, and keys and values are projections of
+        the slots. If there are more slots than tokens, keys and values are projected first.
         """
         if not self.early or x.shape[1] < self.core.length_map.slots:
             return super().forward(x, layout)
@@ -192,9 +194,9 @@ class Linformer(MultiHead):
         slots = [length_map(x[:, None], number, keep)[:, 0] for number in range(length_map.maps)]
         k, v = (layer(slots[min(i, length_map.maps - 1)]) for i, layer in enumerate(layers))
         if self.k_proj.bias is not None:
-            # The layers add their bias to a slot once: it holds as many as E maps ones to.
+            # A slot must contain the bias as often as E maps ones to, not once.
             ones = torch.ones_like((x[:1] if keep is None else x)[:, None, :, :1])
-            times = [length_map(ones, i, keep)[:, 0] - 1 for i in range(2)]
-            k, v = k + times[0] * self.k_proj.bias, v + times[1] * self.v_proj.bias
+            missing = [length_map(ones, i, keep)[:, 0] - 1 for i in range(2)]
+            k, v = k + missing[0] * self.k_proj.bias, v + missing[1] * self.v_proj.bias
         q, k, v = self.split(self.q_proj(x)), self.split(k), self.split(v)
         return self.merge(self.core.attend(q, k, v, keep))

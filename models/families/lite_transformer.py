@@ -33,14 +33,14 @@ from lra.models.ops.exact import ExactCore, sdpa
 
 
 class Branch(StrEnum):
-    """Where the taps of the convolution come from: one kernel per head, or one per token too."""
+    """Kind of convolution: one kernel per head (light), or one per token and head (dynamic)."""
 
     light = auto()
     dynamic = auto()
 
 
 class LongShortRangeAttention(Family):
-    """Attention and a convolution side by side, each with channels of its own.
+    """Attention on some of the channels and a convolution on the others, with the same heads.
 
     Args:
         attention_width: Number of channels of the attention branch, which has the first ones; None:
@@ -51,7 +51,7 @@ class LongShortRangeAttention(Family):
         bias: Whether the projections of attention have biases.
 
     Raises:
-        ValueError: No channel would be left for one of both, or heads do not divide a branch.
+        ValueError: A branch would have no channels, or heads do not divide its channels.
     """
 
     attention: MultiHead
@@ -71,8 +71,8 @@ class LongShortRangeAttention(Family):
         width = site.width // 2 if attention_width is None else attention_width
         if not 0 < width < site.width or width % site.heads or (site.width - width) % site.heads:
             raise ValueError(
-                "attention_width divides the channels between two branches, and each needs a "
-                f"multiple of heads={site.heads}: got attention_width={width}, "
+                "attention has attention_width channels and the convolution has the others, and "
+                f"heads={site.heads} must divide both numbers: got attention_width={width}, "
                 f"width={site.width}; set model.backbone.width to a multiple of {2 * site.heads}, "
                 "or another attention_width"
             )
@@ -93,13 +93,13 @@ class LongShortRangeAttention(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue both branches from `flow.state`; with state None, start both from nothing."""
-        attended, convolved = torch.split(flow.x, self.widths, dim=-1)
-        before, behind = cast(tuple[State, State], flow.state or (None, None))
-        one = self.attention.extend(Flow(attended, before), layout)
-        other = self.convolution.extend(Flow(convolved, behind), layout)
-        state = None if flow.state is None else (one.state, other.state)
-        return flow._replace(x=torch.cat((one.x, other.x), dim=-1), state=state)
+        """Run both branches on their channels, each from its part of `flow.state` (or None)."""
+        x_attention, x_convolution = torch.split(flow.x, self.widths, dim=-1)
+        old_attention, old_convolution = cast(tuple[State, State], flow.state or (None, None))
+        attended = self.attention.extend(Flow(x_attention, old_attention), layout)
+        convolved = self.convolution.extend(Flow(x_convolution, old_convolution), layout)
+        state = None if flow.state is None else (attended.state, convolved.state)
+        return flow._replace(x=torch.cat((attended.x, convolved.x), dim=-1), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty states of both branches."""

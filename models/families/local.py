@@ -59,28 +59,28 @@ def local_attention(
     slopes: Float[Tensor, " h"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend within contiguous blocks.
+    """Let each token attend to its block of contiguous tokens, and to neighbouring blocks.
 
     Args:
         q: Queries.
         k: Keys.
         v: Values.
         block: Number of tokens of a block, C.
-        look_back: Blocks before its own that a token sees.
-        look_forward: Blocks behind its own that a token sees.
+        look_back: Number of earlier blocks to which a token attends.
+        look_forward: Number of later blocks to which a token attends.
         causal: Whether later tokens are hidden.
-        keep: False for keys to hide. A query left without a key returns 0.
-        slopes: How fast the scores of each head fall with distance (ALiBi).
+        keep: False for keys to hide; None: none. A query without any visible key returns 0.
+        slopes: Decrease of each head's scores per token of distance (ALiBi); None: 0.
         dropout: Probability that a weight is set to 0; the others are divided by 1 - dropout.
     """
     length = q.shape[2]
-    others = -(-length // block) - 1
+    other_blocks = -(-length // block) - 1
     blocks = Blocks(
         rows=q.shape[0] * q.shape[1],
         length=length,
         block=min(block, length),
-        look_back=min(look_back, others),
-        look_forward=min(look_forward, others),
+        look_back=min(look_back, other_blocks),
+        look_forward=min(look_forward, other_blocks),
         causal=causal,
     )
     return block_attention(q, k, v, blocks, keep=keep, slopes=slopes, dropout=dropout)
@@ -99,8 +99,8 @@ def comb_attention(
 ) -> Float[Tensor, "b h l v"]:
     """Attend within the groups of the LRA code, for sequences of up to `longest` tokens.
 
-    `keep` hides the tokens of that code, which are other ones than it says. Other arguments as
-    `local_attention`.
+    A group has every G-th token (see the module's docstring). As in that code, `keep` hides other
+    tokens than the padded ones. The remaining arguments are those of `local_attention`.
     """
     length = q.shape[2]
     groups = longest // block + 1
@@ -134,15 +134,15 @@ class LocalCore(nn.Module):
     ) -> None:
         super().__init__()
         if block < 1:
-            raise ValueError(f"block is the number of tokens of a block, at least 1: got {block}")
+            raise ValueError(f"block, a number of tokens, must be at least 1: got {block}")
         for name, value in (("look_back", look_back), ("look_forward", look_forward)):
             if value < 0:
-                raise ValueError(f"{name} counts blocks, at least 0: got {value}")
+                raise ValueError(f"{name}, a number of blocks, must be at least 0: got {value}")
         comb = variant == Variant.lra
         if site.causal and comb:
             raise Unsupported(
-                "variant=lra is bidirectional: the causal form of that code was never tested; "
-                "set variant=faithful"
+                "variant=lra has no causal form, because the causal form of that code was never "
+                "tested: choose variant=faithful"
             )
         if site.causal and look_forward:
             raise Unsupported(
@@ -156,10 +156,9 @@ class LocalCore(nn.Module):
         self.register_buffer(
             "slopes", alibi_slopes(site.heads) if alibi else None, persistent=False
         )
-        others = site.max_length // block if comb else -(-site.max_length // block) - 1
-        seen = min(look_back, look_forward)
-        everything = seen >= others and not site.causal
-        itself = block == 1 and not (look_back or look_forward)
+        other_blocks = site.max_length // block if comb else -(-site.max_length // block) - 1
+        all_tokens = min(look_back, look_forward) >= other_blocks and not site.causal
+        own_token = block == 1 and not (look_back or look_forward)
         self.traits = Traits(
             supports=frozenset({"start"} if comb else {"keep", "start"}),
             hides_others=comb,
@@ -169,7 +168,7 @@ class LocalCore(nn.Module):
             reach=None if comb else (max(look_back, look_forward) + 1) * block - 1,
             row_stochastic=not comb,
             weight_dropout=True,
-            sees_order=not (everything or itself),
+            sees_order=not (all_tokens or own_token),
         )
 
     def forward(
@@ -196,19 +195,18 @@ class LocalCore(nn.Module):
             )
         if q.shape[2] > self.longest:
             raise ValueError(
-                f"variant=lra was built for up to {self.longest} tokens: got {q.shape[2]}; "
-                "truncate, or build the model with a larger max_length"
+                f"this model (variant=lra) was built for up to {self.longest} tokens: got "
+                f"{q.shape[2]} tokens; truncate, or build the model with a larger max_length"
             )
-        facts = {"keep": layout.keep, "slopes": self.slopes}
         return comb_attention(
-            q, k, v, block=self.block, longest=self.longest, dropout=dropout, **facts
-        )
+            q, k, v, block=self.block, longest=self.longest, dropout=dropout,
+            keep=layout.keep, slopes=self.slopes,
+        )  # fmt: skip
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-        """Return an empty state: the keys and values that a later token may see, and their count.
+        """Return an empty state: keys and values of earlier tokens, and the number of tokens read.
 
-        They stand at the right, the latest last; the count is that of all tokens so far, because
-        blocks are counted from the first. Whatever memory is requested, more is never seen.
+        It stores as many tokens as a later one can attend to, whatever memory `shape` requests.
         """
         return window_cache.empty_window(shape, (1 + self.look_back) * self.block - 1, like)
 
@@ -220,13 +218,13 @@ class LocalCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Attend to the remembered tokens and to the new ones up to each query.
+        """Let each new query attend to remembered and new tokens up to itself; update the state.
 
-        Rows may be at different positions of their blocks, so pieces of the new tokens are worked
-        on with all that any position in a block could see, and a mask.
+        Rows may be at different places within their blocks. So the new tokens are processed in
+        pieces, each with all keys that some place of a block could attend to, and a mask.
         """
-        del layout  # distances and blocks follow from the count of the state
-        keys, values, seen, after = window_cache.append_window(state, k, v)
+        del layout  # distances and blocks follow from the number of tokens in the state
+        keys, values, read_count, after = window_cache.append_window(state, k, v)
         length, past = q.shape[2], after[0].shape[2]
         size = min(length, self.block)
         pieces = -(-length // size)
@@ -236,7 +234,7 @@ class LocalCore(nn.Module):
             x = F.pad(x, (0, 0, 0, pieces * size - length))
             return x.unfold(2, width, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
 
-        begin = seen[:, None, None] + torch.arange(pieces, device=q.device)[:, None] * size
+        begin = read_count[:, None, None] + torch.arange(pieces, device=q.device)[:, None] * size
         query = (begin + torch.arange(size, device=q.device))[..., None]
         key = (begin + torch.arange(-past, size, device=q.device))[..., None, :]
         visible = (key >= 0) & (key <= query)
@@ -255,7 +253,7 @@ class LocalCore(nn.Module):
             dropout_p=self.dropout if self.training else 0.0,
         )
         o = o.view(-1, pieces, *o.shape[1:]).transpose(1, 2).flatten(2, 3)
-        return o[:, :, :length], (*after, seen + length)
+        return o[:, :, :length], (*after, read_count + length)
 
 
 class LocalAttention(MultiHead):
@@ -265,7 +263,7 @@ class LocalAttention(MultiHead):
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes."""
+        """Return the options that `variant=lra` fixes, with their values."""
         return {"look_back": 0, "look_forward": 0} if options.variant == Variant.lra else {}
 
     def __init__(

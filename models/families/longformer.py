@@ -54,7 +54,7 @@ STARTS: Mapping[str, str] = {
     "key_global": "k_proj",
     "value_global": "v_proj",
 }
-"""What the projections of global tokens start from."""
+"""Projections of global tokens, each with the projection from which its weights are copied."""
 
 
 class LongformerCore(nn.Module):
@@ -75,8 +75,8 @@ class LongformerCore(nn.Module):
         dilated = site.heads if dilated_heads is None else dilated_heads
         if not 0 <= dilated <= site.heads:
             raise ValueError(
-                f"dilated_heads must lie in 0 to heads={site.heads}, or be null for all: "
-                f"got {dilated}"
+                f"dilated_heads must be 0 to {site.heads} (the number of heads), or null for all "
+                f"heads: got {dilated}"
             )
         plain = site.heads if dilation == 1 else site.heads - dilated
         self.counts = [plain, site.heads - plain] if 0 < plain < site.heads else [site.heads]
@@ -97,12 +97,12 @@ class LongformerCore(nn.Module):
         traits = [self.part(index).traits for index in range(len(self.parts))]
         self.traits = replace(
             traits[0],
-            reach=max(each.reach or 0 for each in traits),
-            sees_order=any(each.sees_order for each in traits),
+            reach=max(part.reach or 0 for part in traits),
+            sees_order=any(part.sees_order for part in traits),
         )
 
     def part(self, index: int) -> SlidingWindowCore:
-        """Return one of the parts."""
+        """Return the core of number `index`: 0 for the first heads, 1 for the dilated ones."""
         return cast(SlidingWindowCore, self.parts[index])
 
     def forward(
@@ -118,19 +118,20 @@ class LongformerCore(nn.Module):
             return cast(Tensor, self.parts[0](q, k, v, layout, beyond))
         outputs: list[Tensor] = []
         for index, pieces in enumerate(self._split(q, k, v)):
-            seen = None if beyond is None else beyond.select_heads(self.slices[index])
-            outputs.append(self.parts[index](*pieces, layout, seen))
-        return _join(outputs)
+            global_keys = None if beyond is None else beyond.select_heads(self.slices[index])
+            outputs.append(self.parts[index](*pieces, layout, global_keys))
+        return _join_heads(outputs)
 
     def _split(self, *tensors: Float[Tensor, "b h l _"]) -> Iterator[tuple[Tensor, ...]]:
+        """Yield the heads of `tensors` for each core."""
         return zip(*(torch.split(x, self.counts, 1) for x in tensors), strict=True)
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return the empty states of both cores."""
         if self.sees_cls:
             raise Unsupported(
-                "every later token would attend to a global CLS vector, which the state of fixed "
-                "size does not store: set global_cls=false"
+                "the state of Longformer cannot store a global CLS vector, to which every later "
+                "token would attend: set global_cls=false"
             )
         batch, _, memory, key, value = shape
         sizes = [(batch, count, memory, key, value) for count in self.counts]
@@ -144,20 +145,20 @@ class LongformerCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Attend to the remembered tokens and to the new ones up to each query."""
+        """Let each new query attend to remembered and new tokens up to itself; update the state."""
         if layout.is_global is not None:
             raise Unsupported(
-                "extend with a state does not support global tokens: pass is_global=None"
+                "Longformer cannot continue from a state with global tokens: pass is_global=None"
             )
         states = cast(tuple[State, ...], state)
         results = [
             self.part(index).extend(q, k, v, layout, states[index])
             for index, (q, k, v) in enumerate(self._split(q, k, v))
         ]
-        return _join([o for o, _ in results]), tuple(after for _, after in results)
+        return _join_heads([o for o, _ in results]), tuple(after for _, after in results)
 
 
-def _join(parts: list[Float[Tensor, "b _ l v"]]) -> Float[Tensor, "b h l v"]:
+def _join_heads(parts: list[Float[Tensor, "b _ l v"]]) -> Float[Tensor, "b h l v"]:
     """Concatenate heads along axis 1, stored so that merging heads later needs no copy."""
     return torch.cat([part.transpose(1, 2) for part in parts], dim=2).transpose(1, 2)
 
@@ -174,7 +175,7 @@ class Longformer(MultiHead):
     needs = (
         Need(
             "dilated_heads",
-            words="a dilation of 2 or more",
+            words="dilation=2 or more",
             holds=lambda _, chosen: max(chosen.dilation, default=1) > 1,
         ),
         Need("global_cls", cls=True),
@@ -182,7 +183,7 @@ class Longformer(MultiHead):
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes."""
+        """Return the options that `variant=lra` fixes, with their values."""
         lra = options.variant == Variant.lra
         return {"global_cls": False, "global_mask": False} if lra else {}
 
@@ -231,12 +232,12 @@ class Longformer(MultiHead):
             self.traits = replace(self.traits, supports=self.traits.supports | {"is_global"})
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
+        """Attend within windows and, if there are global tokens, through them."""
         if layout.is_global is not None:
             if not self.sees_mask:
                 raise Unsupported(
-                    "layout.is_global marks global tokens, but this Longformer has no projections "
-                    "for them: set global_mask=true"
+                    "this batch marks global tokens, but this Longformer has no projections for "
+                    "them: set global_mask=true"
                 )
             is_global = layout.is_global
             if self.sees_cls:
@@ -247,37 +248,42 @@ class Longformer(MultiHead):
         return super().forward(x, layout)
 
     def _with_cls(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b h l k"]:
-        """Let the first token attend to all tokens, and all tokens to it.
+        """Let the first token, CLS, attend to all tokens, and all tokens to it.
 
-        The other tokens attend within windows that exclude it, so no mask is needed.
+        The other tokens attend within windows that exclude it, and to its key separately.
         """
         first = x.new_zeros(x.shape[0], 1, dtype=torch.int64)
         reach = 1 if self.traits.causal else x.shape[1]
         keep = None if layout.keep is None else layout.keep[:, :reach]
-        top = self.see_all(x[:, :1], first, x[:, :reach], layout._replace(keep=keep))
+        cls_output = self.see_all(x[:, :1], first, x[:, :reach], layout._replace(keep=keep))
         if x.shape[1] == 1:
-            return top
+            return cls_output
         q, k, v = (torch.split(part, [1, x.shape[1] - 1], 2) for part in self.project(x, layout))
         keep = layout.keep
-        beyond = GlobalKeys(k[0], v[0], first - 1, None if keep is None else keep[:, :1])
+        cls_key = GlobalKeys(k[0], v[0], first - 1, None if keep is None else keep[:, :1])
         rest = layout._replace(keep=None if keep is None else keep[:, 1:])
-        o: Tensor = self.core(q[1], k[1], v[1], rest, beyond)
-        return torch.cat((top.to(o.dtype).transpose(1, 2), o.transpose(1, 2)), 1).transpose(1, 2)
+        o: Tensor = self.core(q[1], k[1], v[1], rest, cls_key)
+        cls_output = cls_output.to(o.dtype)
+        return torch.cat((cls_output.transpose(1, 2), o.transpose(1, 2)), 1).transpose(1, 2)
 
     def _with_mask(
         self, x: Float[Tensor, "b l d"], is_global: Bool[Tensor, "b l"], layout: Layout
     ) -> Float[Tensor, "b h l k"]:
-        """Let the tokens marked in `is_global` attend to all, and all to them."""
+        """Let the tokens marked in `is_global` attend to all tokens, and all tokens to them.
+
+        Rows may have different numbers of global tokens; `real` is False for a row's missing ones.
+        """
         q, k, v = self.project(x, layout)
         keep = torch.ones_like(is_global) if layout.keep is None else layout.keep
-        most = int(is_global.sum(1).max())
-        positions = is_global.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
+        largest = int(is_global.sum(1).max())
+        order = is_global.to(torch.int8).argsort(dim=1, descending=True, stable=True)
+        positions = order[:, :largest]
         real = is_global.gather(1, positions)
-        seen = real & keep.gather(1, positions)
+        visible = real & keep.gather(1, positions)
         index = positions[:, None, :, None].expand(-1, self.heads, -1, self.head_width)
-        beyond = GlobalKeys(k.gather(2, index), v.gather(2, index), positions, seen)
+        global_keys = GlobalKeys(k.gather(2, index), v.gather(2, index), positions, visible)
         others = layout._replace(keep=keep & ~is_global)
-        o: Tensor = self.core(q, k, v, others, beyond if most else None)
+        o: Tensor = self.core(q, k, v, others, global_keys if largest else None)
         tokens = x.gather(1, positions[..., None].expand(-1, -1, x.shape[2]))
         rows = self.see_all(tokens, positions, x, layout).to(o.dtype)
         rows = torch.where(real[:, None, :, None], rows, o.gather(2, index))
@@ -290,10 +296,7 @@ class Longformer(MultiHead):
         x: Float[Tensor, "b l d"],
         layout: Layout,
     ) -> Float[Tensor, "b h g k"]:
-        """Return the outputs of the global `tokens`, which attend to all of `x`.
-
-        They are at `positions`.
-        """
+        """Return the outputs of g global `tokens` at `positions`, which attend to all of `x`."""
         q = self.split(self.query_global(tokens))
         weigh = partial(
             global_weights,
@@ -317,7 +320,7 @@ class Longformer(MultiHead):
 def _start_from_ordinary(
     module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object
 ) -> None:
-    """Load weights that lack global projections: these start as copies of the others."""
+    """Before loading `state`, copy missing global projections from the ordinary ones."""
     del module
     for name, start in STARTS.items():
         for kind in ("weight", "bias"):

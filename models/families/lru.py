@@ -39,19 +39,19 @@ from lra.models.ops.state_space.layer import StateSpace, read_shared
 
 
 class GatedMap(StrEnum):
-    """The gated map behind the recurrence: of two maps, or of one that gates what it reads."""
+    """The gated map after the recurrence: from two linear maps (glu), or from one (half_glu)."""
 
     glu = auto()
     half_glu = auto()
 
 
 class RingRecurrence(Float32Parameters):
-    """lambda, gamma and B.
+    """The recurrence x_t = lambda x_{t-1} + gamma (B u_t), with eigenvalues drawn from a ring.
 
     Args:
-        width: Channels.
-        states: N.
-        radius: Smallest and largest |lambda| to start from.
+        width: Number of channels of u.
+        states: Number of states, N.
+        radius: Smallest and largest initial |lambda|.
         phase_max: Largest initial phase, in radians.
     """
 
@@ -63,21 +63,21 @@ class RingRecurrence(Float32Parameters):
         self.theta = nn.Parameter(torch.empty(states))
         self.log_gamma = nn.Parameter(torch.empty(states))
         self.entry = nn.Parameter(torch.empty(2, states, width))
-        least = torch.finfo(torch.float32).eps  # of a draw: no logarithm of 0
+        smallest = torch.finfo(torch.float32).eps  # bound of draws, to avoid the logarithm of 0
         inner, outer = radius
         with torch.no_grad():
-            share = self.nu.uniform_(0, 1).clamp(least, 1 - least).double()
-            # 1 - |lambda|^2, whose distance from 1 is lost in |lambda|^2
-            rest = (1 - outer) * (1 + outer) + (1 - share) * (outer - inner) * (outer + inner)
+            draw = self.nu.uniform_(0, 1).clamp(smallest, 1 - smallest).double()
+            # 1 - |lambda|^2, computed without |lambda|^2, which would round to 1
+            rest = (1 - outer) * (1 + outer) + (1 - draw) * (outer - inner) * (outer + inner)
             self.nu.copy_((-torch.log1p(-rest) / 2).log())
-            self.theta.copy_((self.theta.uniform_(0, 1).clamp(min=least) * phase_max).log())
+            self.theta.copy_((self.theta.uniform_(0, 1).clamp(min=smallest) * phase_max).log())
             self.log_gamma.copy_(rest.log() / 2)
         nn.init.normal_(self.entry, std=(2 * width) ** -0.5)
 
     def forward(
         self, u: Float[Tensor, "b l d"], before: Complex[Tensor, "b n"] | None
     ) -> Complex[Tensor, "b l n"]:
-        """Return the state at every token."""
+        """Return the n states at every token of `u`; `before` is the state before (None: 0)."""
         nu, theta, gamma, entry = (
             part.to(u.dtype) for part in (self.nu, self.theta, self.log_gamma, self.entry)
         )
@@ -107,16 +107,19 @@ class LRU(StateSpace):
     version = 2  # magnitudes are drawn to the last digit
 
     def build(self, site: Site) -> None:
-        """Draw the recurrence. ValueError for a radius or a phase that is none."""
+        """Make the recurrence and C; ValueError for a bad radius or phase."""
         width = site.width
         number = width if self.states is None else self.states
         if not 0 <= self.radius_min < self.radius_max <= 1:
             raise ValueError(
-                "a recurrence is stable within the unit circle: wanted 0 <= radius_min < "
-                f"radius_max <= 1, got radius_min={self.radius_min}, radius_max={self.radius_max}"
+                "eigenvalues must lie within the unit circle, so set 0 <= radius_min < radius_max "
+                f"<= 1: got radius_min={self.radius_min}, radius_max={self.radius_max}"
             )
         if not 0 < self.phase_max <= 2 * pi:
-            raise ValueError(f"phase_max must lie in (0, 2 pi]: got {self.phase_max}")
+            raise ValueError(
+                "phase_max, the largest initial phase in radians, must be above 0 and at most "
+                f"2 pi: got {self.phase_max}"
+            )
         sides = directions(site, bidirectional=self.bidirectional)
         radius = self.radius_min, self.radius_max
         self.recurrence = RingRecurrence(width, number, radius, self.phase_max)
@@ -131,17 +134,20 @@ class LRU(StateSpace):
         before: Complex[Tensor, "b n"] | None,
         keep: Bool[Tensor, "b l"] | None,
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b n"] | None]:
-        """Return what tokens read from each end, and the states after the last one."""
+        """Return y of each token of `u` in each direction, and the state after the last token.
+
+        `before` is the state before `u`, None for zeros; `keep` is False for padding.
+        """
         return read_shared(self.recurrence, self.readout.to(u.dtype), u, before, keep)
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Return what the gated map makes of each token."""
+        """Return the output of the gated map for each token."""
         g = self.dropped(F.gelu(y))
         gates = self.out_proj(g)
         return F.glu(gates, dim=-1) if self.mixing == GatedMap.glu else g * gates.sigmoid()
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Let lambda, gamma and B learn slowly and without decay."""
+        """Return the settings of lambda, gamma and B: a lower learning rate, no weight decay."""
         names = ("nu", "theta", "log_gamma", "entry")
         special = Tuning(learning_rate_scale=self.rate, weight_decay=0.0, matrix=False)
         return {f"recurrence.{name}": special for name in names}

@@ -45,8 +45,8 @@ class LSTMCells(nn.Module):
     """`torch.nn.LSTM` of one layer, with DropConnect on the recurrent weights.
 
     Args:
-        width: Of what it reads.
-        hidden: Of its state.
+        width: Width of its inputs.
+        hidden: Width of h and of c.
         weight_drop: Share of the recurrent weights that are 0 in a training pass.
     """
 
@@ -58,33 +58,34 @@ class LSTMCells(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l d"], state: State
     ) -> tuple[Float[Tensor, "b l h"], State]:
-        """Return h of every token, and (h, c) after the last."""
+        """Return h of every token, and the state (h, c) after the last; a state of None is 0."""
         weights: dict[str, Tensor] = dict(self.lstm.named_parameters())
         if self.weight_drop and self.training:
             dropped = nn.functional.dropout(weights["weight_hh_l0"], self.weight_drop)
             weights["weight_hh_l0"] = dropped
-        given = None if state is None else tuple(part[None] for part in cast(Pair, state))
+        start = None if state is None else tuple(part[None] for part in cast(Pair, state))
         if x.device.type != "cpu":
-            with _cudnn_for(self.training):
-                y, (h, c) = self._read(weights, x, given)
+            with _configure_cudnn(self.training):
+                y, (h, c) = self._call_lstm(weights, x, start)
             return y, (h[0], c[0])
-        # oneDNN has no layer in half precision on most CPUs
-        dtype, kind = sum_dtype(x), x.dtype
+        # On most CPUs, oneDNN has no LSTM in half precision.
+        dtype, input_dtype = sum_dtype(x), x.dtype
         weights = {name: weight.to(dtype) for name, weight in weights.items()}
-        if given is not None:
-            given = tuple(part.to(dtype) for part in given)
+        if start is not None:
+            start = tuple(part.to(dtype) for part in start)
         with full_precision(x):
-            y, after = self._read(weights, x.to(dtype), given)
-        h, c = (part[0].to(kind) for part in after)
-        return y.to(kind), (h, c)
+            y, after = self._call_lstm(weights, x.to(dtype), start)
+        h, c = (part[0].to(input_dtype) for part in after)
+        return y.to(input_dtype), (h, c)
 
-    def _read(
+    def _call_lstm(
         self,
         weights: dict[str, Tensor],
         x: Float[Tensor, "b l d"],
-        given: tuple[Tensor, ...] | None,
+        state: tuple[Tensor, ...] | None,
     ) -> tuple[Tensor, Pair]:
-        output: tuple[Tensor, Pair] = functional_call(self.lstm, weights, (x, given))
+        """Run `torch.nn.LSTM` on `x` and `state` with these weights."""
+        output: tuple[Tensor, Pair] = functional_call(self.lstm, weights, (x, state))
         return output
 
     def empty(self, batch_size: int) -> State:
@@ -95,10 +96,10 @@ class LSTMCells(nn.Module):
 
 
 @contextmanager
-def _cudnn_for(training: bool) -> Iterator[None]:
-    """Let cuDNN run but where gradients are taken in evaluation, which it refuses.
+def _configure_cudnn(training: bool) -> Iterator[None]:
+    """Use cuDNN in this context, except for gradients in evaluation mode, which it refuses.
 
-    It warns of weights that do not lie one after the other, as after weight_drop.
+    Also hide its warning about weights that are not contiguous, as they are after `weight_drop`.
     """
     cudnn: Any = torch.backends.cudnn
     settings = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32")}
@@ -116,5 +117,5 @@ class LSTM(RecurrentMixer):
     noise = "weight_drop"
 
     def cell(self, site: Site, hidden: int) -> LSTMCells:
-        """Make an LSTM."""
+        """Return an LSTM with states of width `hidden`."""
         return LSTMCells(site.width, hidden, weight_drop=self.weight_drop)

@@ -86,25 +86,25 @@ def causal_luna(
     dropout: float = 0.0,
     state: LunaState | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], LunaState]:
-    """Pack and unpack the tokens so far: `packing` is A of the module's docstring, `q` is scaled.
+    """Return the causal outputs o = f(B, A, V), and the state after the last token.
 
-    Return the outputs, and the state after the last token.
+    `packing` is A of the module's docstring, with s slots; `q` is already divided by sqrt(d).
     """
     if state is None:
         zeros, slots = packing.new_zeros, packing.shape[-1]
-        shape, seen = q.shape[:2], torch.zeros(q.shape[0], dtype=torch.long, device=q.device)
+        shape, tokens = q.shape[:2], torch.zeros(q.shape[0], dtype=torch.long, device=q.device)
         state = LunaState(
-            zeros(*shape, k.shape[-1], slots), zeros(*shape, slots, v.shape[-1]), seen
+            zeros(*shape, k.shape[-1], slots), zeros(*shape, slots, v.shape[-1]), tokens
         )
     if keep is None:
         count = state.seen[:, None] + torch.arange(1, q.shape[2] + 1, device=q.device)
     else:
         packing = packing * keep[:, None, :, None]
         count = state.seen[:, None] + keep.cumsum(1)
-    share = count.clamp(min=1).to(packing.dtype).reciprocal()[:, None, :, None]
+    per_token = count.clamp(min=1).to(packing.dtype).reciprocal()[:, None, :, None]  # 1 / t
     scores, packed = running_product(q, k, packing, chunk, state.packed)
-    weights = F.dropout((scores * share).softmax(-1), dropout)
-    o, values = running_product(weights * share, packing, v, chunk, state.values)
+    weights = F.dropout((scores * per_token).softmax(-1), dropout)
+    o, values = running_product(weights * per_token, packing, v, chunk, state.values)
     return o, LunaState(packed, values, count[:, -1].clone())
 
 
@@ -121,9 +121,9 @@ class Slots(Roles):
 class Luna(Family):
     """Nested attention through slots.
 
-    `pack_heads=None` packs with as many heads as it unpacks. `activation` and `chunk` belong to the
-    causal form; `chunk` is the number of tokens whose weights are formed directly, which changes
-    speed and memory, never the result.
+    `pack_heads=None` means as many heads for packing as for unpacking. `activation` and `chunk` are
+    options of the causal form; `chunk`, the number of tokens per chunk, affects only speed and
+    memory.
     """
 
     out_proj: nn.Linear
@@ -151,12 +151,12 @@ class Luna(Family):
         if site.width % self.pack_heads:
             raise ValueError(
                 f"pack_heads must divide width: got pack_heads={pack_heads}, width={site.width}; "
-                "use null for as many as heads"
+                "set null for as many heads as model.backbone.heads"
             )
         if site.causal and self.pack_heads != site.heads:
             raise Unsupported(
-                "the causal form packs and unpacks with the same heads: got "
-                f"pack_heads={pack_heads}, heads={site.heads}; use pack_heads=null"
+                "the causal form of Luna packs and unpacks with the same number of heads: got "
+                f"pack_heads={pack_heads}, heads={site.heads}; set pack_heads=null"
             )
         self.tied, self.dynamic, self.activation = tie_kv, dynamic_projection, activation
         self.chunk, self.dropout = chunk, site.attention_dropout
@@ -174,13 +174,13 @@ class Luna(Family):
         self.slots = site.share("luna.slots", lambda: Slots(slots, site.width))
         if len(self.slots.weight) != slots:
             raise ValueError(
-                f"all layers read and write the same slots: got slots={slots} after "
-                f"slots={len(self.slots.weight)} in an earlier layer; use one number for all "
+                f"all layers of Luna share their slots: got slots={slots} in layer {site.layer}, "
+                f"but slots={len(self.slots.weight)} in an earlier layer; set one number for all "
                 "layers"
             )
         self.slot_norm = None if site.causal else nn.LayerNorm(site.width)
         self.traits = Traits(
-            options=APPLIED - {"head_width"},  # slots are packed without a projection back
+            options=APPLIED - {"head_width"},  # heads of packed slots must fill the width
             causal=site.causal,
             weight_dropout=True,
             reversible=site.causal,
@@ -205,7 +205,10 @@ class Luna(Family):
         return self.dropout if self.training else 0.0
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Read the slots from `flow.stream` and pass them on; if causal, continue from a state."""
+        """Pack into the slots of `flow.stream`, unpack, and pass the new slots to the next layer.
+
+        The causal form passes no slots on, and continues from `flow.state`.
+        """
         flow = flow.with_x(blanked(flow.x, layout, self.traits))
         if self.traits.causal:
             return self.continued(flow, layout)
@@ -225,7 +228,7 @@ class Luna(Family):
         x: Float[Tensor, "b l d"],
         keep: Bool[Tensor, "b l"] | None,
     ) -> Float[Tensor, "b s d"]:
-        """Let every slot of `p`, already normed, attend to the real tokens."""
+        """Return the packed slots: each slot of `p`, already normed, attends to real tokens."""
         q = self.project("pack_q_proj", p, self.pack_heads)
         k, v = self.content("pack_", x, self.pack_heads)
         visible = None if keep is None else keep[:, None, None]
@@ -237,9 +240,9 @@ class Luna(Family):
         packed: Float[Tensor, "b s d"],
         keep: Bool[Tensor, "b l"] | None,
     ) -> Float[Tensor, "b l d"]:
-        """Let every token attend to the packed slots.
+        """Return the output: each token of `x` attends to the `packed` slots.
 
-        With `dynamic_projection`, a row uses at most as many slots as it has real tokens.
+        With `dynamic_projection`, a row uses at most as many slots as it has real tokens (`keep`).
         """
         visible = None
         if self.dynamic and keep is not None:
@@ -254,12 +257,12 @@ class Luna(Family):
         return y
 
     def packing(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l s"]:
-        """Return A, how much each token adds to each slot in the causal form."""
-        pq = self.project("pack_q_proj", self.slots.weight[None], self.heads)
-        pk = self.project("pack_k_proj", x, self.heads)
-        precise = sum_dtype(x)
+        """Return A of the module's docstring: the weight of each token in each of s slots."""
+        slot_queries = self.project("pack_q_proj", self.slots.weight[None], self.heads)
+        keys = self.project("pack_k_proj", x, self.heads)
+        dtype = sum_dtype(x)
         with full_precision(x):
-            scores = pk.to(precise) @ (pq.to(precise) * self.head_width**-0.5).mT
+            scores = keys.to(dtype) @ (slot_queries.to(dtype) * self.head_width**-0.5).mT
             positive = (
                 F.softplus(scores, beta=math.log(2.0))
                 if self.activation == Activation.softplus
@@ -268,17 +271,17 @@ class Luna(Family):
             return F.dropout(positive, self.rate())
 
     def continued(self, flow: Flow, layout: Layout) -> Flow:
-        """Mix along the length in the causal form, after the tokens in `flow.state`."""
+        """Return the output of the causal form, after the tokens in `flow.state`."""
         x = flow.x
         packing = self.packing(x)
         q = self.project("q_proj", x, self.heads)
         k, v = self.content("", x, self.heads)
-        precise = packing.dtype
+        dtype = packing.dtype
         with full_precision(x):
             o, state = causal_luna(
-                q.to(precise) * self.head_width**-0.5,
-                k.to(precise),
-                v.to(precise),
+                q.to(dtype) * self.head_width**-0.5,
+                k.to(dtype),
+                v.to(dtype),
                 packing,
                 chunk=self.chunk,
                 keep=layout.keep,

@@ -51,7 +51,7 @@ class Mamba(Recurrence):
     undecayed = ("log_rate", "step_bias", "skip")
 
     def build(self, site: Site) -> None:
-        """Add projections, steps and rates."""
+        """Make projections, and the parameters of the steps dt and of A (`log_rate` = log -A)."""
         self.rank = rank = -(-site.width // 16) if self.step_rank is None else self.step_rank
         states, width = self.states, self.expansion * site.inner_width
         self.gate_proj, self.input_proj = self.projections(site, width, width)
@@ -68,11 +68,15 @@ class Mamba(Recurrence):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and the states and convolution inputs after the last."""
+        """Return the output of each token of `x`, after the state `before`, and the next state.
+
+        A state has h of each channel, and inputs of the convolution. `borders` has padding and the
+        borders of documents.
+        """
         state, *inputs = before
         (u,), tails = self.convolutions([self.input_proj(x)], inputs, borders, silu=True)
-        chosen = self.choice_map(u)
-        rank, write, read = chosen.split((self.rank, self.states, self.states), -1)
+        parameters = self.choice_map(u)
+        rank, write, read = parameters.split((self.rank, self.states, self.states), -1)
         logits, dtype = self.step_map(rank), sum_dtype(x)
         with full_precision(x):
             dt = F.softplus(logits.to(dtype) + self.step_bias.to(dtype))

@@ -84,22 +84,26 @@ class Mamba2(LogLinearMixer):
     )
 
     def build(self, site: Site) -> None:
-        """Add projections, steps and rates.
+        """Make projections, and the parameters of the steps dt and of A (`log_rate`).
 
         Raises:
-            ValueError: Groups, taps or steps do not fit.
-            Unsupported: `quasi_separable` for a causal model.
+            ValueError: `groups`, `convolution` or the steps do not fit.
+            Unsupported: The model is causal and `quasi_separable` is set.
         """
         if site.heads % self.groups:
             raise ValueError(
-                f"groups must divide heads: got groups={self.groups}, heads={site.heads}"
+                "groups, the number of groups of heads, must divide heads: got "
+                f"groups={self.groups}, heads={site.heads}"
             )
         if self.quasi_separable and site.causal:
-            raise Unsupported("quasi_separable is bidirectional: set it to false in a causal model")
+            raise Unsupported(
+                "quasi_separable=true is a bidirectional form, but this model must be causal: set "
+                "quasi_separable=false"
+            )
         if self.quasi_separable and self.convolution is not None and not self.convolution % 2:
             raise ValueError(
-                f"a centred convolution reads an odd number of positions: got {self.convolution}; "
-                "7 is usual"
+                "with quasi_separable=true, the convolution is centred, so it must read an odd "
+                f"number of tokens: got convolution={self.convolution}; 7 is usual"
             )
         self.sides = 2 if self.quasi_separable else 1
         width, shared = self.expansion * site.inner_width, self.sides * self.groups * self.states
@@ -128,14 +132,18 @@ class Mamba2(LogLinearMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and the states and convolution inputs after the last."""
-        held, inputs = self.held(before)
+        """Return the output of each token of `x`, after the state `before`, and the next state.
+
+        A state has S of each head, and inputs of the convolutions. `borders` has padding and the
+        borders of documents, and tells the direction.
+        """
+        states, inputs = self.held(before)
         streams = (self.input_proj(x), self.write_proj(x), self.read_proj(x))
         centred = self.sides == 2
         convolved, tails = self.convolutions(streams, inputs, borders, centred=centred, silu=True)
         v = by_head(convolved[0], self.heads)
         side = int(borders.backwards) if centred else 0
-        k, q = (self._shared(each, side) for each in convolved[1:])
+        k, q = (self._copy_to_heads(stream, side) for stream in convolved[1:])
         with full_precision(x):
             dtype = sum_dtype(x)
             steps = self.step_map(x).to(dtype).view(*x.shape[:2], self.sides, -1)[:, :, side]
@@ -143,14 +151,14 @@ class Mamba2(LogLinearMixer):
             g = borders.after_borders(-steps * self.log_rate.to(dtype).exp()[:, None])
             values = v * steps[..., None]
         if self.levels:
-            o, after = self.by_levels(q, k, values, g, x=x, held=held, borders=borders)
+            o, after = self.by_levels(q, k, values, g, x=x, held=states, borders=borders)
         else:
-            o, last = decayed_product(
-                q, k, values, g, state=held[0], chunk=self.chunk, keep=borders.keep
+            o, last_state = decayed_product(
+                q, k, values, g, state=states[0], chunk=self.chunk, keep=borders.keep
             )
-            after = (last,)
+            after = (last_state,)
         o = o.to(v.dtype)
-        if centred:
+        if centred:  # Hydra: move the output of this direction by one token
             o = borders.without_first(F.pad(o[:, :, :-1], (0, 0, 1, 0)))
         if not borders.backwards:
             skip = self.skip.to(v.dtype)
@@ -159,15 +167,15 @@ class Mamba2(LogLinearMixer):
             o = o + v * skip.expand(*x.shape[:2], -1).transpose(1, 2)[..., None]
         return o.transpose(1, 2).flatten(2), (*after, *tails)
 
-    def _shared(self, x: Float[Tensor, "b l e"], side: int) -> Float[Tensor, "b h l n"]:
-        """Copy B or C of direction `side` to all heads of each group."""
+    def _copy_to_heads(self, x: Float[Tensor, "b l e"], side: int) -> Float[Tensor, "b h l n"]:
+        """Copy `x` (B or C) of direction `side` to all heads of each group; n is the state size."""
         parts = x.view(*x.shape[:2], self.sides, self.groups, self.states)[:, :, side]
         return parts.transpose(1, 2).repeat_interleave(self.heads // self.groups, 1)
 
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Gate, norm and project the outputs; or norm before the gate."""
+        """Gate, norm and project the outputs `o`; Hydra norms them before the gate."""
         gate = F.silu(self.gate_proj(x))
         y = self.norm(o) * gate if self.sides == 2 else self.norm(o * gate)
         return cast(Tensor, self.out_proj(y))

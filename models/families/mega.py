@@ -72,7 +72,7 @@ class Weighting(StrEnum):
 
 
 class Relative(StrEnum):
-    """What is added to scores by the distance of query and key."""
+    """Relative position bias: a number added to scores, which depends on the distance."""
 
     simple = auto()
     rotary = auto()
@@ -80,7 +80,7 @@ class Relative(StrEnum):
 
 
 def laplace(scores: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """Return the probability that a normal variable is below each score: about relu(x)^2 near 1."""
+    """Return the probability that a normal variable is below each score; it is near relu(s)^2."""
     return (1 + torch.erf((scores - LAPLACE_MEAN) / (LAPLACE_DEVIATION * 2**0.5))) / 2
 
 
@@ -93,11 +93,11 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 class DistanceTable(nn.Module):
-    """A learned number for each distance, N(0, 0.02).
+    """A learned number for each distance, drawn from N(0, 0.02).
 
     Args:
-        longest: Tokens of the longest span, both ends counted.
-        causal: Whether there are no keys behind a query.
+        longest: Number of tokens of the longest span; distances are below it.
+        causal: Whether queries have no later keys, so that distances are 0 or more.
     """
 
     def __init__(self, longest: int, *, causal: bool) -> None:
@@ -113,10 +113,10 @@ class DistanceTable(nn.Module):
 
 
 class RotaryScores(nn.Module):
-    """The product of two learned vectors, N(0, 0.02), the first turned by the distance.
+    """The product of two learned vectors, of which the first is rotated by the distance.
 
     Args:
-        width: Of both, even.
+        width: Width of both vectors, an even number; they are drawn from N(0, 0.02).
     """
 
     def __init__(self, width: int) -> None:
@@ -131,7 +131,7 @@ class RotaryScores(nn.Module):
 
 
 class Mega(Family):
-    """The gated attention of Mega, without the network behind it.
+    """The gated attention of Mega, without the feed-forward network that follows it.
 
     Args:
         ema_states: Dimensions of each channel's moving average, N.
@@ -173,8 +173,8 @@ class Mega(Family):
         width, value_width = site.width, 2 * site.width if value_width is None else value_width
         if relative == Relative.rotary and key_width % 2:
             raise ValueError(
-                f"relative=rotary turns pairs of channels: got key_width={key_width}; make it "
-                "even, or set relative=simple"
+                "relative=rotary rotates pairs of channels, so key_width must be even: got "
+                f"key_width={key_width}; change it, or set relative=simple"
             )
         causal = site.causal or not bidirectional
         self.attention, self.chunk_length, self.query_block = attention, chunk_length, query_block
@@ -192,16 +192,16 @@ class Mega(Family):
             self.relative = DistanceTable(self.longest, causal=causal)
         elif relative == Relative.rotary:
             self.relative = RotaryScores(key_width)
-        whole = chunk_length is None
-        self.limited = whole and relative == Relative.simple
+        unchunked = chunk_length is None
+        self.limited = unchunked and relative == Relative.simple
         self.traits = Traits(
             supports=frozenset({"keep", "start"}),
             causal=causal,
             max_length=site.max_length if self.limited else None,
-            operations=Growth(2.0) if whole else Growth(1.0, log=True),
-            memory=Growth(2.0 if whole and query_block is None else 1.0),
+            operations=Growth(2.0) if unchunked else Growth(1.0, log=True),
+            memory=Growth(2.0 if unchunked and query_block is None else 1.0),
             weight_dropout=True,
-            summarises=causal and whole,
+            summarises=causal and unchunked,
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
@@ -215,7 +215,7 @@ class Mega(Family):
         residual: Float[Tensor, "b l d"],
         dropout: Callable[[Tensor], Tensor],
     ) -> Flow:
-        """Return u (g - residual), as in the module's docstring; mx and g pass `dropout`."""
+        """Return u (g - residual), see the module's docstring; `dropout` applies to mx and g."""
         x = blanked(flow.x, layout, self.traits)
         before, window = (
             (None, None) if flow.state is None else cast(tuple[Tensor, State], flow.state)
@@ -240,17 +240,17 @@ class Mega(Family):
         keep: Bool[Tensor, "b l"] | None,
         state: State,
     ) -> tuple[Float[Tensor, "b 1 l e"], State]:
-        """Return the weighted values of each token, and the keys and values to remember.
+        """Return the weighted values of each token, and the next state (None if none is given).
 
-        The length is cut into pieces, each with all keys that any of its queries may attend to.
+        The length is cut into pieces, each with all keys to which one of its queries may attend.
         Without a state, the pieces are the chunks.
         """
         length, chunk = q.shape[2], self.chunk_length
         if self.limited and state is None and length > self.longest:
             raise ValueError(
-                f"relative=simple has a bias for each distance in up to {self.longest} tokens: "
-                f"got {length}; truncate, build the model with a larger max_length, or set "
-                "chunk_length"
+                f"relative=simple has a bias for each distance within {self.longest} tokens: got "
+                f"a sequence of {length} tokens; truncate it, build the model with a larger "
+                "max_length, or set chunk_length"
             )
         size = length if chunk is None else min(length, chunk)
         pieces = -(-length // size)
@@ -266,9 +266,10 @@ class Mega(Family):
                 real = F.pad(keep, (0, spare)).view(-1, 1, 1, size)
                 visible = real if visible is None else real & visible
         else:
-            k, v, seen, (old_keys, old_values) = window_cache.append_window(state, k, v)
-            state, past = (old_keys, old_values, seen + length), old_keys.shape[2]
-            begin = seen[:, None, None] + size * torch.arange(pieces, device=q.device)[:, None]
+            k, v, read_count, (keys, values) = window_cache.append_window(state, k, v)
+            state, past = (keys, values, read_count + length), keys.shape[2]
+            step = size * torch.arange(pieces, device=q.device)[:, None]
+            begin = read_count[:, None, None] + step
             query = (begin + torch.arange(size, device=q.device))[..., None]
             key = (begin + torch.arange(-past, size, device=q.device))[..., None, :]
             visible = (key >= 0) & (key <= query) & (query - key <= past)
@@ -281,43 +282,43 @@ class Mega(Family):
             x = F.pad(x, (0, 0, 0, spare))
             return x.unfold(2, width, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
 
-        o = self._weighted(cut(q, size), cut(k, past + size), cut(v, past + size), visible)
+        o = self._weigh_values(cut(q, size), cut(k, past + size), cut(v, past + size), visible)
         o = o.view(len(q), 1, pieces * size, -1)
         return o[:, :, :length], state
 
-    def _weighted(
+    def _weigh_values(
         self,
         q: Float[Tensor, "b 1 l z"],
         k: Float[Tensor, "b 1 s z"],
         v: Float[Tensor, "b 1 s e"],
         visible: Bool[Tensor, "#b 1 #l s"] | None,
     ) -> Float[Tensor, "b 1 l e"]:
-        """Attend; the last key belongs to the last query.
+        """Return the weighted values for each query; the last query is at the last key's position.
 
-        With `query_block`, that many queries are computed at once, and again in backward.
+        With `query_block`, this many queries are processed at a time, and again in backward.
         """
         length, keys = q.shape[2], k.shape[2]
-        # From the first key's distance of the last query down to the last key's of the first.
+        # All distances, from that of the last query and first key down to the opposite pair's.
         bias = None if self.relative is None else self.relative(
             Spacing(keys - 1, -1), length + keys - 1
         )  # fmt: skip
         if self.query_block is None:
-            return self._of_queries(q, k, v, bias, visible)
+            return self._attend_rows(q, k, v, bias, visible)
         parts = []
         for rows in row_slices(length, self.query_block):
-            reached = (
+            row_bias = (
                 None if bias is None else bias[length - rows.stop : length + keys - 1 - rows.start]
             )
-            seen = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]
-            part = q[:, :, rows], k, v, reached, seen
+            mask = visible if visible is None or visible.shape[2] == 1 else visible[:, :, rows]
+            part = q[:, :, rows], k, v, row_bias, mask
             parts.append(
-                checkpoint(self._of_queries, *part, use_reentrant=False)
+                checkpoint(self._attend_rows, *part, use_reentrant=False)
                 if torch.is_grad_enabled()
-                else self._of_queries(*part)
+                else self._attend_rows(*part)
             )
         return torch.cat(parts, 2)
 
-    def _of_queries(
+    def _attend_rows(
         self,
         q: Float[Tensor, "b 1 r z"],
         k: Float[Tensor, "b 1 s z"],
@@ -325,10 +326,9 @@ class Mega(Family):
         distances: Float[Tensor, " t"] | None,
         visible: Bool[Tensor, "#b 1 #r s"] | None,
     ) -> Float[Tensor, "b 1 r e"]:
-        """Attend with r queries to s keys.
+        """Return the weighted values for r queries, given s keys and values.
 
-        `distances` is added to the scores: one number for each of the t = r + s - 1 distances, from
-        the largest down.
+        `distances` has the bias of each of the t = r + s - 1 distances, from the largest down.
         """
         keys = k.shape[2]
         dropout = self.attention_dropout if self.training else 0.0
@@ -342,23 +342,23 @@ class Mega(Family):
             return weighted_values(
                 scores, v, causal=False, visible=visible, dropout=dropout, bias=bias
             )
-        seen = keys if visible is None else visible.sum(-1, keepdim=True).clamp(min=1)
-        weights = laplace(scores / seen if bias is None else scores / seen + bias)
+        count = keys if visible is None else visible.sum(-1, keepdim=True).clamp(min=1)
+        weights = laplace(scores / count if bias is None else scores / count + bias)
         if visible is not None:
             weights = weights.masked_fill(~visible, 0.0)
         return F.dropout(weights, dropout).to(v.dtype) @ v
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty moving average, and empty keys and values of the open chunk.
+        """Return an empty moving average, and empty keys and values of the incomplete chunk.
 
-        Without chunks these hold the last `memory` tokens, including the newest.
+        Without chunks, the keys and values are those of the last `memory` tokens.
         """
         if memory < 1:
-            raise ValueError(f"memory is a number of tokens, at least 1: got {memory}")
+            raise ValueError(f"memory, a number of tokens, must be at least 1: got {memory}")
         if self.limited and memory > self.longest:
             raise Unsupported(
-                f"relative=simple has a bias for each distance in up to {self.longest} tokens: "
-                f"got a memory of {memory}; remember fewer, build the model with a larger "
+                f"relative=simple has a bias for each distance within {self.longest} tokens: got a "
+                f"memory of {memory} tokens; set a smaller memory, build the model with a larger "
                 "max_length, or set chunk_length"
             )
         _, key_width, value_width, _ = self.widths

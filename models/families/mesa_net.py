@@ -50,33 +50,34 @@ def least_squares(
     chunk: int = 32,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> tuple[Float[Tensor, "b h l v"], Parts]:
-    """Return o, in the dtype of `v`, and H and G after the last token, of keys by root Lambda.
+    """Return o of the module's docstring, in the type of `v`, and H and G after the last token.
+
+    H and G are computed from keys that are divided by the root of Lambda.
 
     Args:
         q: Queries.
-        k: Keys, float32 at least.
+        k: Keys, in float32 or float64.
         v: Values.
-        beta: How strongly a token enters, 0 or more.
+        beta: Weight with which each token enters, 0 or more.
         g: log gamma, at most 0.
         ridge: Lambda.
-        before: H and G before the first token.
-        steps: Of conjugate gradients.
+        before: H and G before the first token; None: 0.
+        steps: Number of steps of conjugate gradients.
         chunk: Number of tokens per chunk of the parallel form; it affects only speed and memory.
-        keep: False for padding.
+        keep: False for padding; None: there is no padding.
     """
     root = ridge.rsqrt()[:, None]
     q, k = q * root, k * root
-    solved, of_keys = decayed_solve(
-        q, k, beta, g, state=before[0], steps=steps, chunk=chunk, keep=keep
-    )
-    written = beta[..., None] * k
-    o, of_values = decayed_product(solved, written, v, g, state=before[1], chunk=chunk, keep=keep)
-    return o, (of_keys, of_values)
+    old_h, old_g = before
+    solved, new_h = decayed_solve(q, k, beta, g, state=old_h, steps=steps, chunk=chunk, keep=keep)
+    weighted_keys = beta[..., None] * k
+    o, new_g = decayed_product(solved, weighted_keys, v, g, state=old_g, chunk=chunk, keep=keep)
+    return o, (new_h, new_g)
 
 
 @options
 class MesaNet(CausalRecurrence):
-    """Least squares by head over the decaying past, normed and perhaps gated."""
+    """Least squares over the decaying past in each head, with a norm and an optional gate."""
 
     convolution: int | None = 4
     """Number of tokens that the short convolution of queries and keys reads; None: no
@@ -92,7 +93,7 @@ class MesaNet(CausalRecurrence):
     undecayed = ("ridge", "beta_map.bias", "decay_map.bias")
 
     def build(self, site: Site) -> None:
-        """Add what heads are made of."""
+        """Make projections, the maps to beta and gamma, and Lambda."""
         width = site.inner_width
         self.q_proj, self.k_proj, self.v_proj = self.projections(site, width, width, width)
         self.beta_map = projection(site.width, site.heads, bias=True)
@@ -105,23 +106,27 @@ class MesaNet(CausalRecurrence):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and H, G and convolution inputs after the last token."""
-        of_keys, of_values, *inputs = before
+        """Return the output of each token of `x`, after the state `before`, and the next state.
+
+        A state has H, G and inputs of the convolutions. `borders` has padding and the borders of
+        documents.
+        """
+        old_h, old_g, *inputs = before
         projected, tails = self.convolutions((self.q_proj(x), self.k_proj(x)), inputs, borders)
         v = by_head(self.v_proj(x), self.heads)
         with full_precision(x):
             dtype = sum_dtype(x)
             ridge = F.softplus(self.ridge.to(dtype)) + self.ridge_min
-            q, k = (unit_heads(by_head(F.silu(each), self.heads)) for each in projected)
+            q, k = (unit_heads(by_head(F.silu(stream), self.heads)) for stream in projected)
             beta = self.beta_map(x).to(dtype).sigmoid().mT
             g = borders.after_borders(F.logsigmoid(self.decay_map(x).to(dtype)).mT)
             o, after = least_squares(
-                q, k, v, beta, g, ridge=ridge, before=(of_keys, of_values),
+                q, k, v, beta, g, ridge=ridge, before=(old_h, old_g),
                 steps=self.steps, chunk=self.chunk, keep=borders.keep,
             )  # fmt: skip
         return o.transpose(1, 2).flatten(2), (*after, *tails)
 
     def empty(self, batch_size: int) -> Parts:
         """Return zeros for H, G and the inputs of the convolutions."""
-        of_keys, *tails = super().empty(batch_size)
-        return of_keys, of_keys, *tails
+        zeros, *tails = super().empty(batch_size)
+        return zeros, zeros, *tails

@@ -54,11 +54,12 @@ class MLSTM(Recurrence):
     undecayed = ("enter.bias", "forget.bias")
 
     def build(self, site: Site) -> None:
-        """Add both projections, maps and gates. ValueError for blocks that do not fit."""
+        """Make projections, block-diagonal maps and gates; ValueError for a bad `block_size`."""
         width = self.expansion * site.inner_width
         if width % self.block_size:
             raise ValueError(
-                f"block_size must divide the {width} channels of all heads: got {self.block_size}"
+                f"block_size must divide the {width} channels of all heads together: got "
+                f"block_size={self.block_size}"
             )
         self.gate_proj, self.input_proj = self.projections(site, width, width)
         self.convolutions = ShortConvolutions([width], self.convolution, bias=True)
@@ -83,14 +84,18 @@ class MLSTM(Recurrence):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return normed heads plus the skip, and the state after the last token."""
+        """Return the heads' outputs, followed by c for the skip, and the state after the sequence.
+
+        In the backward direction, zeros take the place of c, so that the skip is added once.
+        `before` is the state before `x`; `borders` has padding and the borders of documents.
+        """
         state, level, *inputs = before
         u = self.input_proj(x)
         (c,), tails = self.convolutions([u], inputs, borders, silu=True)
         mapped = (self.query_map(c), self.key_map(c), self.value_map(u))
-        together = torch.cat(mapped, -1)
-        enter, forget = self.enter(together), self.forget(together)
-        q, k, v = (by_head(each, self.heads) for each in mapped)
+        gate_inputs = torch.cat(mapped, -1)
+        enter, forget = self.enter(gate_inputs), self.forget(gate_inputs)
+        q, k, v = (by_head(stream, self.heads) for stream in mapped)
         with full_precision(x):
             dtype = sum_dtype(x)
             decays = borders.after_borders(F.logsigmoid(forget.to(dtype)).transpose(1, 2))
@@ -100,8 +105,7 @@ class MLSTM(Recurrence):
             )  # fmt: skip
         o = o.transpose(1, 2).flatten(2)
         if not borders.backwards:
-            # The skip stands behind the norm: it passes it as a part of its own.
-            o = torch.cat((o, c.to(o.dtype)), -1)
+            o = torch.cat((o, c.to(o.dtype)), -1)  # `merged` adds c after the norm
         else:
             o = F.pad(o, (0, o.shape[-1]))
         return o, (state, level, *tails)
@@ -109,7 +113,7 @@ class MLSTM(Recurrence):
     def merged(
         self, o: Float[Tensor, "b l e"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Norm by head, add the skip, gate and project."""
+        """Norm the heads in the first half of `o`, add the skip of c, gate and project."""
         o, c = o.chunk(2, -1)
         heads = normed_heads(o.view(*o.shape[:-1], self.heads, -1), EPSILON)
         normed = heads.flatten(-2).to(o.dtype) * self.norm_weight.to(o.dtype)

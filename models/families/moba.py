@@ -31,12 +31,12 @@ from lra.models.ops.sparse.chosen_blocks import chosen_attention
 
 
 class MobaCore(nn.Module):
-    """The choice of blocks, attention to the chosen blocks, and the state along time."""
+    """Attention of each query to its block and to the blocks that it chooses by their mean keys."""
 
     def __init__(self, site: Site, *, block: int, top: int) -> None:
         super().__init__()
         self.block, self.top, self.dropout = block, top, site.attention_dropout
-        chosen = top * block < site.max_length
+        sparse = top * block < site.max_length
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
             causal=site.causal,
@@ -44,7 +44,7 @@ class MobaCore(nn.Module):
             row_stochastic=True,
             weight_dropout=True,
             summarises=block > 1 and top > 1,
-            sees_order=site.causal or (chosen and block > 1),
+            sees_order=site.causal or (sparse and block > 1),
         )
 
     def forward(
@@ -54,7 +54,7 @@ class MobaCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Choose blocks for each query, and attend to them."""
+        """Choose blocks for each query, and attend to them; exact attention if all are chosen."""
         length, causal = q.shape[2], self.traits.causal
         if self.top * self.block >= length:
             visible = visibility(layout, length, causal=causal, device=q.device)
@@ -92,9 +92,9 @@ class MobaCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Let each new query attend to remembered and new blocks up to itself."""
         refuse_in_stream(layout)
-        then = block_table.append_blocks(state, k, v, self.block)
-        keys, values = then.keys.to(q.dtype), then.values.to(v.dtype)
-        return self.chosen(q, keys, values, then.table), then.state
+        blocks = block_table.append_blocks(state, k, v, self.block)
+        keys, values = blocks.keys.to(q.dtype), blocks.values.to(v.dtype)
+        return self.chosen(q, keys, values, blocks.table), blocks.state
 
 
 class Moba(MultiHead):

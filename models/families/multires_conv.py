@@ -50,9 +50,9 @@ from lra.models.ops.recurrent.layer import Reading, locked_dropout, reading_orde
 
 
 def together(layout: Layout) -> tuple[Reading, Int[Tensor, "b l"] | None]:
-    """Return an order of tokens: by document, padding last; and the documents in that order.
+    """Return an order of tokens (by document, padding last) and their documents in this order.
 
-    Without it, distances within a document would count tokens of other documents between.
+    In this order, the tokens of a document are adjacent, so distances count only its tokens.
     """
     key, keep = layout.document, layout.keep
     if key is None:
@@ -83,10 +83,10 @@ class MultiresConv(Family):
     no_matrices = ("low", "high", "weights")
 
     def build(self, site: Site) -> None:
-        """Make filters and weights. ValueError for `taps` or `levels` that do not fit."""
+        """Make filters and weights; ValueError for `taps` or `levels` out of range."""
         if self.taps < 2:
             raise ValueError(
-                "taps must be at least 2, because dilation spreads the taps of a kernel: got "
+                "taps must be at least 2, because dilation needs a distance between taps: got "
                 f"{self.taps}"
             )
         most = max(1, depth_for(site.max_length, self.taps))
@@ -115,11 +115,11 @@ class MultiresConv(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue after the inputs in `flow.state`; with state None, start from nothing."""
+        """Continue after the inputs in `flow.state`; with state None, start without inputs."""
         if flow.state is not None and layout.document is not None:
             raise ValueError(
-                "a state continues one document: begin with an empty state for each document, and "
-                "pass document=None"
+                "a state can continue only rows of one document: got a state and document numbers; "
+                "begin each document with an empty state, and pass document=None"
             )
         x = blanked(flow.x, layout, self.traits)
         order, document = together(layout)

@@ -75,7 +75,7 @@ class NativeSparseAttention(Family):
             `output_bias`).
 
     Raises:
-        ValueError: A number is too small, or heads do not divide.
+        ValueError: A number is out of range, or `key_value_heads` does not divide heads.
     """
 
     def __init__(
@@ -99,18 +99,18 @@ class NativeSparseAttention(Family):
         step = size if stride is None else stride
         if not 1 <= size <= block:
             raise ValueError(
-                f"compressed_block must be at least 1 and at most block={block}: got {size}; "
-                "change one of them, or leave it at null"
+                "compressed_block (tokens per compressed key) must be 1 to "
+                f"block={block}: got {size}; change one of them, or leave it at null"
             )
         if step < 1 or size % step or block % step:
             raise ValueError(
-                f"stride must divide compressed_block={size} and block={block}: got {step}; 1 "
-                "always works"
+                "stride (tokens from one compressed key to the next) must divide "
+                f"compressed_block={size} and block={block}: got {step}; 1 always works"
             )
         if top < first + local:
             raise ValueError(
-                f"top is the number of all chosen blocks, those of first={first} and "
-                f"local={local} included: got {top}; use {first + local} or more"
+                "top (blocks that a query selects) must be at least the sum of the always selected "
+                f"first={first} and local={local}: got {top}; use {first + local} or more"
             )
         if key_value_heads < 1 or site.heads % key_value_heads:
             raise ValueError(
@@ -138,9 +138,9 @@ class NativeSparseAttention(Family):
         self.compress_keys, self.compress_values = (
             BlockNetwork(key_value_heads, size, width) if network else BlockMean() for _ in range(2)
         )
-        near = window < site.max_length
-        chosen = top * block < site.max_length
-        within = size > 1 and (network or step < site.max_length)
+        windowed = window < site.max_length
+        selected = top * block < site.max_length
+        compressed = size > 1 and (network or step < site.max_length)
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document"}),
             positions=frozenset({Positions.rotary.value}),
@@ -149,7 +149,7 @@ class NativeSparseAttention(Family):
             operations=Growth(2.0),
             weight_dropout=True,
             summarises=block > 1,
-            sees_order=site.causal or self.rotary or near or chosen or within,
+            sees_order=site.causal or self.rotary or windowed or selected or compressed,
         )
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
@@ -159,7 +159,10 @@ class NativeSparseAttention(Family):
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b g l k"]]:
-        """Return queries, and keys and values with the branches concatenated along the heads."""
+        """Return queries, keys and values of `x`.
+
+        The heads of keys and values of all branches are concatenated, g in all.
+        """
         q, (k, v) = self.split(self.q_proj(x)), self.split(self.key_value_proj(x)).chunk(2, dim=1)
         if self.rotary:
             q, k = rotate(q, layout.start), rotate(k, layout.start)
@@ -168,7 +171,7 @@ class NativeSparseAttention(Family):
     def compressed(
         self, keys: Float[Tensor, "b g s k"], values: Float[Tensor, "b g s k"], table: BlockTable
     ) -> tuple[Float[Tensor, "b c m k"], Float[Tensor, "b c m k"]]:
-        """Return one key and one value every `stride` slots, by the first branch."""
+        """Return m compressed keys and values, one every `stride` slots, for the first branch."""
         size, step = self.compressed_block, self.stride
         filled = table.filled_windows(size, step, causal=self.traits.causal)
         keys, values = (
@@ -184,35 +187,40 @@ class NativeSparseAttention(Family):
         compressed: tuple[Float[Tensor, "b c m k"], Float[Tensor, "b c m k"]],
         table: BlockTable,
     ) -> list[Float[Tensor, "b h l k"]]:
-        """Return the output of each branch; keys and values of all branches are in slots."""
+        """Return the outputs of the branches: compressed blocks, selected blocks, window.
+
+        `keys` and `values` of all branches are concatenated along the heads and arranged in the
+        slots of `table`.
+        """
         causal, rate = self.traits.causal, self.dropout if self.training else 0.0
         choice = Choice(table, causal, *self.numbers, self.compressed_block, self.stride)
-        by_block, chosen = compressed_attention(q, *compressed, choice, dropout=rate)
-        near = neighbours(table, self.window, causal=causal)
-        near = near.expand(len(q), self.groups, -1, -1)
-        given = [
-            (keys[:, here : here + self.groups], values[:, here : here + self.groups])
-            for here in (self.groups, 2 * self.groups) if self.branches == 3
+        compressed_output, selected = compressed_attention(q, *compressed, choice, dropout=rate)
+        near_blocks = neighbours(table, self.window, causal=causal)
+        near_blocks = near_blocks.expand(len(q), self.groups, -1, -1)
+        selected_content, window_content = [
+            (keys[:, head : head + self.groups], values[:, head : head + self.groups])
+            for head in (self.groups, 2 * self.groups) if self.branches == 3
         ] or [(keys, values)] * 2  # fmt: skip
         return [
-            by_block,
-            chosen_attention(q, *given[0], chosen, table, causal=causal, dropout=rate),
+            compressed_output,
+            chosen_attention(q, *selected_content, selected, table, causal=causal, dropout=rate),
             chosen_attention(
-                q, *given[1], near, table, causal=causal, reach=self.window, dropout=rate
+                q, *window_content, near_blocks, table,
+                causal=causal, reach=self.window, dropout=rate,
             ),
-        ]
+        ]  # fmt: skip
 
     def merge(
         self, x: Float[Tensor, "b l d"], outputs: list[Float[Tensor, "b h l k"]]
     ) -> Float[Tensor, "b l d"]:
         """Gate the branches by the tokens `x`, add them up, and project the sum."""
         gates = self.gates(x).sigmoid().view(*x.shape[:2], 3, self.heads).permute(2, 0, 3, 1)
-        o = sum(gate[..., None] * each for gate, each in zip(gates, outputs, strict=True))
+        o = sum(gate[..., None] * output for gate, output in zip(gates, outputs, strict=True))
         mixed: Tensor = self.out_proj(cast(Tensor, o).transpose(1, 2).flatten(-2))
         return mixed
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
+        """Attend by all three branches, and return their gated, projected sum."""
         x = blanked(x, layout, self.traits)
         q, k, v = self.project(x, layout)
         table = laid_out(layout, x.shape[1], self.block, causal=self.traits.causal, like=x)
@@ -221,7 +229,7 @@ class NativeSparseAttention(Family):
         return self.merge(x, self.outputs(q, keys, values, compressed, table))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty memory: last blocks, number of tokens, compressed blocks."""
+        """Return an empty memory: the last blocks, and their compressed keys and values."""
         like, heads = self.q_proj.weight.new_empty(0), self.branches * self.groups
         shape = (batch_size, heads, memory, self.width, self.width)
         count = block_table.blocks_in_memory(memory, self.block) * (self.block // self.stride)
@@ -229,27 +237,29 @@ class NativeSparseAttention(Family):
         return (block_table.empty_table(shape, self.block, like), *compressed.unbind())
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; with state None, exactly `forward`."""
+        """Continue from `flow.state`; if it is None, call `forward`."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
         refuse_in_stream(layout)
         memory, *before = cast(tuple[State, Tensor, Tensor], flow.state)
         q, k, v = self.project(flow.x, layout)
-        then = block_table.append_blocks(memory, k, v, self.block)
-        each = self.block // self.stride
-        # What no new token enters: what is compressed up to the last of the blocks.
-        whole = before[0].shape[2] - each - self.compressed_block // self.stride + 1
-        whole = max(whole, 0)
-        behind = whole * self.stride
-        keys, values = then.keys.to(k.dtype), then.values.to(v.dtype)
-        fresh = self.compressed(keys[:, :, behind:], values[:, :, behind:], then.table)
-        by_key, by_value = (
-            torch.cat((old[:, :, :whole].to(new.dtype), new), dim=2)
+        blocks = block_table.append_blocks(memory, k, v, self.block)
+        per_block = self.block // self.stride
+        # The first compressed keys contain no new token, so they are reused.
+        old_keys, _ = before
+        reused = old_keys.shape[2] - per_block - self.compressed_block // self.stride + 1
+        reused = max(reused, 0)
+        first_slot = reused * self.stride
+        keys, values = blocks.keys.to(k.dtype), blocks.values.to(v.dtype)
+        fresh = self.compressed(keys[:, :, first_slot:], values[:, :, first_slot:], blocks.table)
+        compressed_keys, compressed_values = (
+            torch.cat((old[:, :, :reused].to(new.dtype), new), dim=2)
             for old, new in zip(before, fresh, strict=True)
         )
-        y = self.merge(flow.x, self.outputs(q, keys, values, (by_key, by_value), then.table))
+        compressed = compressed_keys, compressed_values
+        y = self.merge(flow.x, self.outputs(q, keys, values, compressed, blocks.table))
         after = (
-            then.last(new, each).to(old.dtype)
-            for new, old in zip((by_key, by_value), before, strict=True)
+            blocks.last(new, per_block).to(old.dtype)
+            for new, old in zip(compressed, before, strict=True)
         )
-        return flow._replace(x=y, state=(then.state, *after))
+        return flow._replace(x=y, state=(blocks.state, *after))

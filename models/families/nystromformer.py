@@ -37,9 +37,10 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 def segment_means(
     x: Float[Tensor, "b h l k"], landmarks: int, membership: Float[Tensor, "b m l"] | None
 ) -> Float[Tensor, "b h m k"]:
-    """Average stretches of the sequence: those of `membership`, or `landmarks` of equal length.
+    """Return the mean of each of m segments of the sequence.
 
-    Where the length does not divide, the first stretches are longer by one token.
+    The segments are those of `membership`; if it is None, there are `landmarks` segments of equal
+    length, except that the first ones may be longer by one token.
     """
     if membership is not None:
         batch, heads, _, width = x.shape
@@ -58,7 +59,11 @@ def segment_means(
 def memberships(
     keep: Bool[Tensor, "b l"], landmarks: int, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "b m l"], Bool[Tensor, "b m"]]:
-    """Return each kept token's share in its landmark's mean, and which landmarks have a token."""
+    """Return weights with which each token enters each landmark's mean, in the type `dtype`.
+
+    Also return which landmarks have a real token. `keep` is True for real tokens, which are divided
+    into `landmarks` segments.
+    """
     total = keep.sum(1, keepdim=True)
     size, longer = total // landmarks, total % landmarks
     border = longer * (size + 1)
@@ -82,16 +87,17 @@ def nystrom_attention(
     keep: Bool[Tensor, "b l"] | None = None,
     padding: PaddingRule = PaddingRule.exact,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend through landmarks; in and out of float32, or of float64 where the values are.
+    """Return F1 Z (F3 v) of the module's docstring, in float32, or float64 if the values are.
 
-    With `padding=exact`, a row without a kept token is 0.
+    With `padding=exact`, the outputs of a row without real tokens are 0.
     """
     dtype, landmarks = sum_dtype(v), min(landmarks, q.shape[2])
     membership = visible = filled = None
     with full_precision(q):
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
         if keep is not None:
-            # A row of padding alone may look anywhere: its Z is 0, and no kernel sees an empty row.
+            # A row of padding only may attend to all keys, because a softmax over none is NaN; its
+            # Z is 0.
             visible = (keep | ~keep.any(1, keepdim=True))[:, None, None]
         if keep is not None and padding == PaddingRule.original:
             q, k = (x.masked_fill(~keep[:, None, :, None], 0.0) for x in (q, k))
@@ -127,15 +133,15 @@ class NystromCore(nn.Module):
         super().__init__()
         if site.causal:
             raise Unsupported(
-                "landmarks are means over parts of the whole sequence, so Nyströmformer cannot be "
+                "Nyströmformer averages parts of the whole sequence as landmarks, so it cannot be "
                 "causal: choose a causal family"
             )
         self.landmarks, self.inverse, self.padding = landmarks, inverse, padding
         self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
-        # Landmarks of all tokens, or one of each token.
-        alike = landmarks == 1 or landmarks >= site.max_length
+        # One landmark for all tokens, or one for each, does not depend on their order.
+        order_free = landmarks == 1 or landmarks >= site.max_length
         self.traits = Traits(
-            sees_order=self.conv is not None or not alike,
+            sees_order=self.conv is not None or not order_free,
             by_batch=inverse.by_batch,
             **padding.traits,
         )
@@ -161,7 +167,7 @@ class NystromCore(nn.Module):
 class Nystromformer(MultiHead):
     """Attention through landmarks between the four projections.
 
-    `conv_kernel` is the number of taps of the convolution of values, odd, 0 for none.
+    `conv_kernel` is the odd number of taps of the convolution of values; 0: no convolution.
     """
 
     needs = (

@@ -84,11 +84,11 @@ class Stabiliser(StrEnum):
 
 
 KeyMax = StrEnum("KeyMax", ["running", "global"])
-"""Over which keys the maximum goes when causal: those so far, or all (which leaks)."""
+"""Keys over which a causal model takes the maximum: those so far, or all (which leaks)."""
 
 
 EVEN = frozenset({Kernel.hyperbolic, Kernel.trigonometric, Kernel.abs, Kernel.cos})
-"""Kernels whose products of features are the same for W and -W."""
+"""Kernels for which W and -W give the same products of features."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,56 +128,63 @@ class PerformerOptions:
         return epsilons.get(self.stabiliser, 0.0)
 
     def check(self, causal: bool) -> None:
-        """Raise for options that contradict each other."""
+        """Raise ValueError for values out of range and options that contradict each other."""
         if self.redraw_every < 0:
-            raise ValueError(f"redraw_every counts steps: got {self.redraw_every}; use 0 for never")
+            raise ValueError(
+                f"redraw_every, a number of optimiser steps, must be 0 (never) or more: got "
+                f"{self.redraw_every}"
+            )
         if self.epsilon < 0:
             raise ValueError(
-                f"features must not be negative: got feature_epsilon={self.feature_epsilon}"
+                "feature_epsilon, which is added to every feature, must be 0 or more: got "
+                f"{self.feature_epsilon}"
             )
         if not (self.projected or self.kernel.generalised):
             raise ValueError(
-                f"projected=False needs a generalised kernel such as relu: got kernel={self.kernel}"
+                "projected=false is only for generalised kernels, such as kernel=relu: got "
+                f"kernel={self.kernel}"
             )
-        reference = self.by_projection
-        if reference and self.kernel != Kernel.softmax:
+        subtracts_projection = self.by_projection
+        if subtracts_projection and self.kernel != Kernel.softmax:
             raise ValueError(
-                f"stabiliser={self.stabiliser} belongs to kernel=softmax: got "
+                f"stabiliser={self.stabiliser} is only for kernel=softmax: got "
                 f"kernel={self.kernel}; choose stabiliser=full"
             )
-        if reference and causal and self.key_max == KeyMax["running"]:
+        if subtracts_projection and causal and self.key_max == KeyMax["running"]:
             raise ValueError(
-                f"stabiliser={self.stabiliser} adds an epsilon that cannot follow a running "
-                "maximum: choose key_max=global, by which later keys move earlier outputs, or "
-                "stabiliser=full"
+                f"a causal model with stabiliser={self.stabiliser} cannot use a running maximum, "
+                "because the epsilon of earlier features cannot be adjusted to it: choose "
+                "key_max=global, with which later keys change earlier outputs, or stabiliser=full"
             )
-        if self.kernel.generalised or reference:
+        if self.kernel.generalised or subtracts_projection:
             return
+        # Features are stored relative to their maximum; the division by their sum cancels it.
         if not self.renormalise:
             raise ValueError(
-                "renormalise=False needs kernel=relu or another f, or stabiliser=reference: "
-                f"features of kernel={self.kernel} are stored as ratios to their maximum, which "
-                "only the division undoes"
+                f"kernel={self.kernel} is computed relative to a maximum, which only the division "
+                "by the weights cancels: got renormalise=false; set it to true, or choose a "
+                "generalised kernel such as kernel=relu, or stabiliser=reference"
             )
         if self.epsilon:
             raise ValueError(
-                f"feature_epsilon={self.feature_epsilon} would change kernel={self.kernel} with "
-                "every maximum: leave it null, or choose stabiliser=reference"
+                f"kernel={self.kernel} is computed relative to a maximum, so an epsilon would have "
+                f"another weight for every maximum: got feature_epsilon={self.feature_epsilon}; "
+                "leave it null, or choose stabiliser=reference"
             )
 
     def traits(self, causal: bool) -> Traits:
         """Return the traits of a core with these options."""
-        standard = Traits().supports
+        supported = Traits().supports
         if self.kernel.generalised:
             positive = NONLINEARITIES[self.kernel].lowest + self.epsilon > 0
             leak = False
         else:
-            # The reference's guard of small denominators is a step away from a mean.
+            # With an epsilon in the denominator, outputs are no exact means of the values.
             positive = self.kernel != Kernel.trigonometric and self.epsilon == 0
             leak = causal and self.key_max == KeyMax["global"]
         original = self.padding == PaddingRule.original
         return Traits(
-            supports=standard - {"keep"} if self.variant == Variant.lra or original else standard,
+            supports=supported - {"keep"} if self.variant == Variant.lra or original else supported,
             hides_others=original,
             causal=causal,
             selection_leak=leak,
@@ -209,7 +216,7 @@ class PerformerCore(FeatureCore):
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:
-        """Return the feature maps for these queries and keys, in the dtype of the sums."""
+        """Return the feature maps for queries `q` and keys `k`, by the options of the core."""
         options = self.options
         scale = q.shape[-1] ** (-0.5 if options.scaled_twice else -0.25)
         if self.projection is None:
@@ -240,7 +247,7 @@ class PerformerCore(FeatureCore):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend over the whole sequence."""
+        """Let each query attend to all keys or, if causal, to those up to itself."""
         if self.traits.hides_others and layout.keep is not None:
             k, v = (x.masked_fill(~layout.keep[:, None, :, None], 0.0) for x in (k, v))
         return super().forward(q, k, v, layout)
@@ -249,11 +256,10 @@ class PerformerCore(FeatureCore):
 class Performer(MultiHead):
     """FAVOR+ attention between the four projections.
 
-    `features=None` takes k ln k features for heads of width k. `feature_epsilon=None` is the
-    kernel's own: 0.001 for f(W x), 1e-6 for `stabiliser=reference`, 1e-4 for `stabiliser=port`,
-    else 0. The projection is drawn again every `redraw_every` optimiser steps, 0 = never. `chunk`
-    is the number of tokens whose causal weights are formed directly; it changes speed and memory,
-    never the result.
+    `features=None` means k ln k features for heads of width k. `feature_epsilon=None` means 0.001
+    for f(W x), 1e-6 for `stabiliser=reference`, 1e-4 for `stabiliser=port`, else 0. The projection
+    is drawn again every `redraw_every` optimiser steps; 0: never. `chunk` is the number of tokens
+    per chunk of the causal form; it affects only speed and memory.
     """
 
     needs = (
@@ -285,7 +291,7 @@ class Performer(MultiHead):
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, Any]:
-        """Return what `variant=lra` fixes."""
+        """Return the options that `variant=lra` fixes, with their values."""
         if options.variant != Variant.lra:
             return {}
         if options.kernel.generalised:
@@ -330,18 +336,18 @@ class Performer(MultiHead):
             draw_projection, features, width,
             orthogonal=orthogonal, norms=norms, qr_sign_fix=options.qr_sign_fix,
         )  # fmt: skip
-        # Drawn on the CPU, then where and how the module's parameters are: also the meta device.
+        # Drawn on the CPU, then moved to the device and type of parameters, which may be meta.
         projection = draw(site.generator).to(torch.empty(())) if options.projected else None
         super().__init__(site, PerformerCore(projection, options, chunk=chunk, causal=site.causal))
         self.draw, self.redraw_every = draw, options.redraw_every
 
     def attention_core(self) -> Core:
-        """Return the core; raise `Unsupported` for a kernel that does not estimate softmax."""
+        """Return the core; raise `Unsupported` if its kernel does not estimate softmax."""
         kernel = cast(PerformerCore, self.core).options.kernel
         if kernel.generalised:
             raise Unsupported(
-                f"kernel={kernel} is another kernel than softmax: choose "
-                "kernel=softmax, hyperbolic or trigonometric"
+                f"kernel={kernel} does not estimate softmax attention: choose kernel=softmax, "
+                "hyperbolic or trigonometric"
             )
         return super().attention_core()
 

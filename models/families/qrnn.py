@@ -48,7 +48,7 @@ def gated_pooling(
     i: Float[Tensor, "b l h"],
     start: Float[Tensor, "b h"],
 ) -> Float[Tensor, "b l h"]:
-    """Return every c_t = f_t c_{t-1} + i_t z_t, at least in float32."""
+    """Return c_t = f_t c_{t-1} + i_t z_t of every token, from c = `start`, at least in float32."""
     dtype = sum_dtype(z)
     return linear_recurrence(f.to(dtype), (i * z).to(dtype), start.to(dtype))
 
@@ -56,21 +56,24 @@ def gated_pooling(
 def last_tokens(
     x: Float[Tensor, "b l d"], before: Float[Tensor, "b m d"]
 ) -> Float[Tensor, "b l kd"]:
-    """Return each token with the m tokens before it, concatenated along the width, oldest first."""
-    whole = torch.cat((before, x), dim=1)
+    """Return each token with the m tokens before it, concatenated along the width, oldest first.
+
+    `before` has the m tokens before the first token of `x`.
+    """
+    context = torch.cat((before, x), dim=1)
     kernel, length = before.shape[1] + 1, x.shape[1]
-    return torch.cat([whole[:, shift : shift + length] for shift in range(kernel)], dim=-1)
+    return torch.cat([context[:, shift : shift + length] for shift in range(kernel)], dim=-1)
 
 
 class QRNNCells(nn.Module):
-    """One layer from the first token to the last.
+    """One layer that reads from the first token to the last.
 
     Args:
-        width: Of what it reads.
-        hidden: Of its state.
-        kernel: Tokens that a gate sees, its own included.
+        width: Width of its inputs.
+        hidden: Width of c and h.
+        kernel: Number of tokens that a gate reads, including the current one.
         pooling: Gates of the recurrence.
-        zoneout: Share of the cells that stay as they were, in a training pass.
+        zoneout: Share of the cells that stay unchanged in a training pass.
     """
 
     def __init__(
@@ -85,18 +88,18 @@ class QRNNCells(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l d"], state: State
     ) -> tuple[Float[Tensor, "b l h"], State]:
-        """Return h of every token; then the last c and the last tokens, which later gates read."""
+        """Return h of every token, and the state: the last c, and tokens that later gates read."""
         c, before = cast(tuple[Tensor, Tensor], self.empty(len(x)) if state is None else state)
         before = before.to(x.dtype)
         inputs = x if self.kernel == 1 else last_tokens(x, before)
         z, f, *others = self.gates(inputs).chunk(self.maps, dim=-1)
         z, f = z.tanh(), f.sigmoid()
         if self.pooling == PoolingGates.ifo:
-            taken = others[1].sigmoid()
+            input_gate = others[1].sigmoid()
         else:
-            taken = self._zoned_out(1 - f)
-            f = 1 - taken
-        cells = gated_pooling(z, f, taken, c)
+            input_gate = self._apply_zoneout(1 - f)
+            f = 1 - input_gate
+        cells = gated_pooling(z, f, input_gate, c)
         h = cells.to(z.dtype)
         if others:
             h = others[0].sigmoid() * h
@@ -104,16 +107,16 @@ class QRNNCells(nn.Module):
         tail = torch.cat((before, x[:, -past:]), dim=1)[:, -past:] if past else before
         return h, (cells[:, -1], tail)
 
-    def _zoned_out(self, taken: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
-        """Return the input weights `taken`, 0 where zoneout leaves a cell unchanged.
+    def _apply_zoneout(self, gate: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
+        """Return the input gate 1 - f, set to 0 where zoneout leaves a cell unchanged.
 
-        In evaluation, return their mean over such draws.
+        In evaluation, return the mean over such draws.
         """
         if not self.zoneout:
-            return taken
+            return gate
         if not self.training:
-            return taken * (1 - self.zoneout)
-        return taken * (torch.rand_like(taken) >= self.zoneout)
+            return gate * (1 - self.zoneout)
+        return gate * (torch.rand_like(gate) >= self.zoneout)
 
     def empty(self, batch_size: int) -> State:
         """Return zeros for c and for the tokens before the first."""
@@ -133,5 +136,5 @@ class QRNN(RecurrentMixer):
     needs = (BOTH_WAYS, Need("zoneout", pooling=(PoolingGates.f, PoolingGates.fo)))
 
     def cell(self, site: Site, hidden: int) -> QRNNCells:
-        """Make gates over several tokens."""
+        """Return cells with states of width `hidden` and this layer's kernel size."""
         return QRNNCells(site.width, hidden, site.at(self.kernel), self.pooling, self.zoneout)

@@ -82,7 +82,11 @@ class Wrap(StrEnum):
 
 
 def bucket_factors(length: int, chunk: int) -> list[int]:
-    """Return the factors of 2 l / C buckets: one, or as few as are 64 at most and near equal."""
+    """Return factors of the number of buckets, about 2 length / chunk.
+
+    There is one factor up to 64 buckets; above, the fewest powers of 2 that are at most 64 and
+    nearly equal.
+    """
     buckets = 2 * math.ceil(length / chunk)
     if buckets <= LARGEST_FACTOR:
         return [buckets]
@@ -94,13 +98,13 @@ def bucket_factors(length: int, chunk: int) -> list[int]:
 def draw_rotations(
     rounds: int, heads: int, width: int, columns: int, generator: torch.Generator
 ) -> Float[Tensor, "r h k f"]:
-    """Draw N(0, 1) on the CPU, in float64 and from `generator` alone: the same everywhere."""
+    """Draw N(0, 1) on the CPU in float64, so that `generator` gives equal numbers everywhere."""
     shape = (rounds, heads, width, columns)
     return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
 
 class ReformerCore(nn.Module):
-    """Attention by hashing. Queries are also the keys: `k` is ignored."""
+    """Attention within buckets of a hash. Queries are also keys, so `k` is ignored."""
 
     def __init__(
         self, rules: Rules, factors: list[int], rotations: Float[Tensor, "r #h k f"], traits: Traits
@@ -125,10 +129,10 @@ class ReformerCore(nn.Module):
 class Reformer(Family):
     """Multi-head attention with shared queries and keys, found by hashing.
 
-    `buckets` lists the factors of their number, each even; null derives it from the longest input.
-    `allow_duplicates=False` divides the weight of a key by how often it is met. The rotations are
-    drawn again every `redraw_every` optimiser steps, 0 = never. A model may be loaded into one with
-    more or fewer `rounds`: the rotations that both have are taken over.
+    `buckets` lists even factors of the number of buckets; null derives it from the longest input.
+    `allow_duplicates=False` divides the weight of a key by the number of rounds in which a query
+    attends to it. The rotations are drawn again every `redraw_every` optimiser steps; 0: never. You
+    can load weights of a model with more or fewer `rounds`: common rounds get its rotations.
     """
 
     qk_proj: nn.Linear
@@ -143,14 +147,14 @@ class Reformer(Family):
             holds=lambda _, chosen: chosen.rounds > 1,
         ),
         Need(
-            "wrap", words="neighbouring chunks (before or after above 0)",
+            "wrap", words="neighbouring chunks (before=1 or more, or after=1 or more)",
             holds=lambda _, chosen: chosen.before + chosen.after > 0,
         ),
     )  # fmt: skip
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes."""
+        """Return the options that `variant=lra` fixes, with their values."""
         if options.variant != Variant.lra:
             return {}
         return {
@@ -180,13 +184,14 @@ class Reformer(Family):
         width = site.head_width
         if site.positions == Positions.rotary and width % 2:
             raise ValueError(
-                f"rotary positions need an even head width: got {width}; change heads, or positions"
+                f"rotary positions need an even head width: got {width}; change heads, head_width, "
+                "or positions"
             )
         factors = bucket_factors(site.max_length, chunk) if buckets is None else list(buckets)
         if not factors or any(f < 2 or f % 2 for f in factors):
             raise ValueError(
-                "buckets is a list of even numbers, whose product is the number of hash buckets: "
-                f"got buckets={factors}; write [64], or [16, 32] for 512"
+                "buckets must be a list of even numbers, whose product is the number of hash "
+                f"buckets: got buckets={factors}; write [64] for 64, or [16, 32] for 512"
             )
         self.heads, self.positions, self.dropout = (
             site.heads,
@@ -213,18 +218,18 @@ class Reformer(Family):
             weight_dropout=True,
             shared_query_key=True,
             random_draws=True,
-            operations=Growth(1.0, log=buckets is None),  # their number grows, in factors
+            operations=Growth(1.0, log=buckets is None),  # the sum of the factors grows as log n
             sees_order=self._sees_order(site, rounds),
         )
-        generator, draws = site.generator, site.heads
+        generator, hash_heads = site.generator, site.heads
         if self.lra:
-            self._become_lra(site)
-            rounds, factors, draws = 1, [LRA_CHUNKS], 1
+            self._set_lra_rules(site)
+            rounds, factors, hash_heads = 1, [LRA_CHUNKS], 1
             generator = torch.Generator("cpu").manual_seed(0)
         self.factors = factors
-        drawn = draw_rotations(rounds, draws, width, sum(factors) // 2, generator)
-        # Drawn on the CPU, then where and how the module's parameters are: also the meta device.
-        self.register_buffer("rotations", drawn.to(torch.empty(())))
+        rotations = draw_rotations(rounds, hash_heads, width, sum(factors) // 2, generator)
+        # Drawn on the CPU, then moved to the device and type of parameters, which may be meta.
+        self.register_buffer("rotations", rotations.to(torch.empty(())))
         sloped = site.positions == Positions.alibi
         self.register_buffer(
             "slopes", alibi_slopes(site.heads) if sloped else None, persistent=False
@@ -237,18 +242,25 @@ class Reformer(Family):
             self.add_module(name, projection(*ends, bias=has_bias))
 
     def _sees_order(self, site: Site, rounds: int) -> bool:
-        """Tell whether outputs depend on the order of tokens, for example through chunks."""
+        """Return whether outputs depend on the order of tokens, for example through chunks.
+
+        They do not if every token attends to all others, however the tokens are sorted.
+        """
         chunks = -(-site.max_length // self.rules.chunk)
-        ring = chunks * (rounds if self.rules.joint else 1)
-        behind = self.rules.before + 1
-        everything = chunks == 1 or behind + self.rules.after >= ring
-        # What the last round shows at the edges of a round counts once.
-        everything |= not self.rules.duplicates and behind >= chunks
+        all_chunks = chunks * (rounds if self.rules.joint else 1)
+        up_to_own = self.rules.before + 1
+        everything = chunks == 1 or up_to_own + self.rules.after >= all_chunks
+        # Without duplicates, keys that wrap around from the previous round count once.
+        everything |= not self.rules.duplicates and up_to_own >= chunks
         return site.causal or site.positions != Positions.none or not everything
 
-    def _become_lra(self, site: Site) -> None:
+    def _set_lra_rules(self, site: Site) -> None:
+        """Set rules and traits of `variant=lra`; `Unsupported` for a causal model."""
         if site.causal:
-            raise Unsupported("variant=lra has no causal mask: choose variant=faithful")
+            raise Unsupported(
+                "variant=lra of Reformer has no causal mask, and this model must be causal: choose "
+                "variant=faithful"
+            )
         scale = math.sqrt(site.head_width)
         self.rules = Rules(1, scale=scale, unit_keys=False, exclude_self=False)
         self.traits = Traits(
@@ -259,8 +271,8 @@ class Reformer(Family):
         """Return the attention between the projections; raise `Unsupported` for variant=lra."""
         if self.lra:
             raise Unsupported(
-                "variant=lra of Reformer computes another function at every length: choose "
-                "variant=faithful"
+                "variant=lra of Reformer has no attention core that could be measured, because it "
+                "computes another function at every length: choose variant=faithful"
             )
         return ReformerCore(self.rules, self.factors, self.rotations, self.traits)
 
@@ -269,7 +281,7 @@ class Reformer(Family):
         return x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
+        """Attend within buckets, and project the outputs (not with `variant=lra`)."""
         x = blanked(x, layout, self.traits)
         length, rules = x.shape[1], self.rules
         if self.lra:
@@ -294,13 +306,13 @@ class Reformer(Family):
         return mixed
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Return the same as `forward`; a state is refused."""
+        """Return the same as `forward`; raise `Unsupported` for a state."""
         if flow.state is not None:
             self.initial_state(flow.x.shape[0], 0)
         return flow.with_x(self.forward(flow.x, layout))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Raise `Unsupported`, because hashing has no state along time."""
+        """Raise `Unsupported`, because a hash cannot continue from token to token."""
         del batch_size, memory
         raise Unsupported(
             "Reformer has no state that continues from token to token, because a new token can "
@@ -315,10 +327,11 @@ class Reformer(Family):
         self.rotations.copy_(draw_rotations(rounds, heads, width, columns, generator))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Load weights; allow another number of rounds than the stored model has."""
         stored = state_dict.get(f"{prefix}rotations")
         rotations = self.rotations
         if stored is not None and stored.shape[1:] == rotations.shape[1:]:
-            # As many rounds as both have; further ones keep their own draw.
+            # Common rounds get the stored rotations; additional rounds keep those drawn here.
             rotations = rotations.to(stored)
             joined = torch.cat((stored, rotations[len(stored) :]))[: len(rotations)]
             state_dict[f"{prefix}rotations"] = joined

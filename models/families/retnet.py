@@ -54,7 +54,7 @@ from lra.models.positions import rotate, rotation
 
 EPSILON = 1e-6
 SLOWEST = 1e-5
-"""Part of ALiBi's slopes that the last layer keeps, about."""
+"""Factor of ALiBi's slopes in the last layer, approximately (r of the module's docstring)."""
 
 
 class HeadDecay(StrEnum):
@@ -83,11 +83,13 @@ def layer_factor(site: Site) -> float:
 
 
 def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Float[Tensor, " h"]:
-    """Return log gamma of each head, computed in each call, because casting a model rounds buffers.
+    """Return log gamma of each head.
+
+    It is computed in each call, because a buffer would be rounded if the model is cast.
 
     Args:
-        q: Of which the shape is read.
-        factor: Of ALiBi's slopes; None: decays are those of retention.
+        q: A tensor with the number of heads, device and type.
+        factor: Factor of ALiBi's slopes; None: the decays of RetNet.
     """
     heads = q.shape[1]
     head = torch.arange(1, heads + 1, device=q.device, dtype=sum_dtype(q))
@@ -97,7 +99,10 @@ def log_decays(q: Float[Tensor, "b h l k"], factor: float | None = None) -> Floa
 
 
 def real_positions(layout: Layout) -> Int[Tensor, "b l"] | Int[Tensor, " b"] | None:
-    """Return where tokens stand among the real ones alone: a state does not decay over padding."""
+    """Return positions that count only real tokens, because a state does not decay over padding.
+
+    Without padding, return `layout.start`.
+    """
     if layout.keep is None:
         return layout.start
     real = layout.keep.long()
@@ -130,11 +135,11 @@ class RetNet(Family):
     needs = (BOTH_WAYS,)
 
     def build(self, site: Site) -> None:
-        """Make projections and norm. ValueError for rotated heads of an odd width."""
+        """Make projections and the norm; ValueError for rotated heads of an odd width."""
         if self.rotary and site.head_width % 2:
             raise ValueError(
-                f"rotary=true turns pairs of channels: got heads of {site.head_width}; change "
-                "heads or head_width, or set rotary=false"
+                "rotary=true rotates pairs of channels, so the width of a head must be even: got "
+                f"{site.head_width}; change heads or head_width, or set rotary=false"
             )
         self.heads, self.head_width = site.heads, site.head_width
         self.scale = site.head_width**-0.5
@@ -162,8 +167,8 @@ class RetNet(Family):
         act = ACTIVATIONS.get(self.activation, nn.Identity())
         q, k, v = (self.split(act(f(x))) for f in (self.q_proj, self.k_proj, self.v_proj))
         if self.rotary:
-            turn = rotation(x, self.head_width, place)
-            q, k = rotate(q, turn), rotate(k, turn)
+            angles = rotation(x, self.head_width, place)
+            q, k = rotate(q, angles), rotate(k, angles)
         return q, k, v
 
     def merge(
@@ -178,7 +183,7 @@ class RetNet(Family):
         return cast(Tensor, self.out_proj(apply_gate(normed, gate, self.gate)))
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
+        """Return the retention over all tokens or, if causal, over those up to each token."""
         x = blanked(x, layout, self.traits)
         q, k, v = self.project(x, real_positions(layout) if self.rotary else None)
         causal, keep = self.traits.causal, layout.keep
@@ -188,7 +193,7 @@ class RetNet(Family):
         k = k * self.scale
         o = self._retain(q, k, v, keep)
         if not causal:
-            # Read before a token, a state has decayed once less than by the distance.
+            # The state before a token has decayed one step less than the distance says.
             gamma = log_decays(q, self.factor)[:, None, None].exp().to(o.dtype)
             o = o + gamma * self._retain(q, k, v, keep, backwards=True)
         return self.merge(o, x)

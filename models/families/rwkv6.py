@@ -33,10 +33,10 @@ from lra.models.ops.gated.token_shift import LowRankMap, ShiftedMixer, of_own_to
 from lra.models.ops.numerics import full_precision, sum_dtype
 
 MIXED = 5
-"""What is made of mixed tokens: w, k, v, r and g."""
+"""Number of mixtures of tokens, from which w, k, v, r and g are computed."""
 EPSILON = 64e-5
 SMALL = 0.01
-"""Bound of what the second factors of low ranks are drawn from."""
+"""Largest initial weight of the second factors of low-rank maps."""
 
 
 def bonus_product(
@@ -50,21 +50,21 @@ def bonus_product(
     state: Float[Tensor, "b h k v"] | None = None,
     chunk: int = 32,
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h k v"]]:
-    """Return what queries read of the state before them and of their own token, float32 at least.
+    """Return o_t = (S_(t-1) + Diag(bonus) k_t v_t^T)^T q_t, at least in float32, and the last S.
 
     Args:
         q: Queries.
         k: Keys.
         v: Values.
         g: Logarithms of decays, at most 0.
-        bonus: What a token's own key is multiplied by, for itself, in all heads.
+        bonus: Weight u of the current token in each of e channels of all heads.
         borders: Padding and documents.
         state: The state after earlier tokens; None: there are none.
         chunk: Tokens per chunk of the parallel form; affects speed and memory, not results.
     """
     dtype = sum_dtype(q)
     with full_precision(q):
-        q, k, v = (each.to(dtype) for each in (q, k, v))
+        q, k, v = (x.to(dtype) for x in (q, k, v))
         o, after = decayed_product(
             q, k, v, borders.after_borders(g), state=state, chunk=chunk, keep=borders.keep,
             reads=Reads.before,
@@ -74,7 +74,7 @@ def bonus_product(
 
 @options
 class RWKV6(ShiftedMixer):
-    """A vector gate over tokens that are shifted by what they say."""
+    """Linear attention with data-dependent decays and data-dependent token shift."""
 
     mix_rank: Count = 32
     """Rank of the maps that predict the mixtures of two tokens."""
@@ -84,7 +84,7 @@ class RWKV6(ShiftedMixer):
     version = 2  # gradients of strong decays are precise
 
     def build(self, site: Site) -> None:
-        """Add projections, mixes and what decays."""
+        """Make projections, mixtures and decays, with the initial values of the released code."""
         super().build(site)
         width, inner = site.width, site.inner_width
         self.r_proj, self.k_proj, self.v_proj, self.gate_proj = self.projections(
@@ -95,11 +95,12 @@ class RWKV6(ShiftedMixer):
             (self.r_proj, 1.0), (self.k_proj, 0.1), (self.v_proj, 1.0), (self.gate_proj, 0.1)
         ):  # fmt: skip
             nn.init.orthogonal_(layer.weight, gain=gain)
-        depth, left = site.layer / max(1, site.depth - 1), 1 - site.layer / site.depth
+        # `depth` goes from 0 in the first layer to 1 in the last, `power` from 1 to nearly 0.
+        depth, power = site.layer / max(1, site.depth - 1), 1 - site.layer / site.depth
         place, linear = torch.arange(width) / width, torch.arange(inner) / max(1, inner - 1)
-        far, near = place**left, place ** (0.5 * left)
-        self.first_mix = nn.Parameter(1 - far)
-        self.mixes = nn.Parameter(1 - torch.stack([far, far, far + 0.3 * depth, near, near]))
+        full, half = place**power, place ** (0.5 * power)
+        self.first_mix = nn.Parameter(1 - full)
+        self.mixes = nn.Parameter(1 - torch.stack([full, full, full + 0.3 * depth, half, half]))
         self.mix_down = nn.Linear(width, MIXED * self.mix_rank, bias=False)
         nn.init.zeros_(self.mix_down.weight)
         self.mix_up = nn.Parameter(torch.empty(MIXED, self.mix_rank, width).uniform_(-SMALL, SMALL))
@@ -115,17 +116,21 @@ class RWKV6(ShiftedMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return gated heads, and the states and the last real token after the sequence."""
+        """Return the gated heads for `x`, after the state `before`, and the next state.
+
+        A state has S of each head and the last real token. `borders` has padding and the borders
+        of documents.
+        """
         state, token = before
         previous, token = previous_tokens(x, token, borders)
         change = previous - x
         low = self.mix_down(x + change * self.first_mix.to(x.dtype)).tanh()
         low = low.unflatten(-1, (MIXED, -1))
-        moves = torch.einsum("b l i r, i r d -> i b l d", low, self.mix_up.to(low.dtype))
-        mixes = self.mixes[:, None, None].to(x.dtype) + moves
+        shifts = torch.einsum("b l i r, i r d -> i b l d", low, self.mix_up.to(low.dtype))
+        mixes = self.mixes[:, None, None].to(x.dtype) + shifts
         w, k, v, r, g = (x + change * mix for mix in mixes.unbind(0))
         streams = self.r_proj(r), self.k_proj(k), self.v_proj(v), -self.decay(w, nn.Tanh()).exp()
-        q, k, v, decays = (by_head(each, self.heads) for each in streams)
+        q, k, v, decays = (by_head(stream, self.heads) for stream in streams)
         o, after = bonus_product(
             q, k, v, decays, self.bonus, borders=borders, state=state, chunk=self.chunk
         )

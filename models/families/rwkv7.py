@@ -42,9 +42,9 @@ from lra.models.ops.numerics import full_precision, sum_dtype
 STRONGEST = -math.exp(-0.5)
 """Logarithm of the strongest decay."""
 MIXING = (0.2, 0.9, 0.7, 0.7, 0.9, 0.2)
-"""Exponents of what r, w, k, v, a and g take of the token before, initially."""
+"""Exponents of the initial mixtures mu of r, w, k, v, a and g with the previous token."""
 RANK_FACTORS = (2.5, 2.5, 1.7, 5.0)
-"""Ranks of w, a, v and g, in roots of the width."""
+"""Default ranks of w, a, v and g, as multiples of the square root of the width."""
 EPSILON = 1e-5
 
 
@@ -61,13 +61,19 @@ class RWKV7(ShiftedMixer):
     version = 2  # maps and the norm begin as the code's initialiser leaves them
 
     def build(self, site: Site) -> None:
-        """Add projections, mixes and low ranks. ValueError for ranks that are none."""
+        """Make projections, mixtures and low-rank maps, with the released initial values.
+
+        Raises ValueError unless `ranks` has four positive numbers.
+        """
         super().build(site)
         width, inner, ranks = site.width, site.inner_width, self.ranks
         if ranks is None:
             ranks = [32 * max(1, round(c * width**0.5 / 32)) for c in RANK_FACTORS]
         if len(ranks) != len(RANK_FACTORS) or min(ranks) < 1:
-            raise ValueError(f"ranks must be four numbers, each at least 1, or null: got {ranks}")
+            raise ValueError(
+                "ranks must be four numbers (for w, a, v and g), each at least 1, or null: got "
+                f"{ranks}"
+            )
         self.r_proj, self.k_proj, self.v_proj = self.projections(site, inner, inner, inner)
         for layer, gain in ((self.r_proj, 1.0), (self.k_proj, 0.1), (self.v_proj, 1.0)):
             nn.init.orthogonal_(layer.weight, gain=gain)
@@ -100,14 +106,14 @@ class RWKV7(ShiftedMixer):
         state = site.heads, site.head_width, site.head_width
         self.complete(site, state=state, bidirectional=self.bidirectional)
         self.sides = 1 if self.traits.causal else 2
-        self.hands_on = self.value_residual and site.layer < site.depth - 1
+        self.passes_values = self.value_residual and site.layer < site.depth - 1
         self.value_residual = self.value_residual and site.depth > 1
         self.traits = replace(self.traits, reversible=not self.value_residual)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`; the values of the first layer are in `flow.stream`.
+        """Continue from `flow.state`; `flow.stream` has the values of the first layer.
 
-        They pass through the frame behind the channels of the tokens: those of each direction.
+        For `read` and `merged`, these values are concatenated to the channels of the tokens.
         """
         if not self.value_residual:
             return super().extend(flow, layout)
@@ -120,34 +126,38 @@ class RWKV7(ShiftedMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the gated heads, and the states and the last real token.
+        """Return the gated heads for `x`, after the state `before`, and the next state.
 
-        Behind the heads stand their values, where later layers mix theirs with them.
+        A state has S of each head and the last real token; `borders` has padding and the borders of
+        documents. In the first layer, the values follow the heads' channels, if later layers mix
+        them in.
         """
         x, first = x[..., : self.width], x[..., self.width :]
         state, token = before
         previous, token = previous_tokens(x, token, borders)
         r, w, k, v, a, g = (
             x + mix * (previous - x) for mix in self.mixes.to(x.dtype).unbind(0)
-        )  # each as its maps see the token
-        values = kept = self.v_proj(v)
-        side, hands_on = int(borders.backwards), self.hands_on and not first.shape[-1]
+        )  # the mixture of two tokens from which each of them is computed
+        values = first_values = self.v_proj(v)
+        side, passes_values = int(borders.backwards), self.passes_values and not first.shape[-1]
         if self.residual is not None:
             if first.shape[-1]:
-                kept = first.chunk(self.sides, -1)[side]
-            values = values + (kept - values) * self.residual(v).sigmoid().to(values.dtype)
+                first_values = first.chunk(self.sides, -1)[side]
+            share = self.residual(v).sigmoid().to(values.dtype)
+            values = values + (first_values - values) * share
         r, key, gate = self.r_proj(r), self.k_proj(k), self.gate(g, nn.Sigmoid())
         logits, rate = self.decay(w, nn.Tanh()), self.rate(a).sigmoid()
         with full_precision(x):
             dtype = sum_dtype(x)
-            r, key, v = (each.to(dtype) for each in (r, key, values))
+            r, key, v = (stream.to(dtype) for stream in (r, key, values))
             decays = by_head(STRONGEST * logits.sigmoid(), self.heads)
             removal = F.normalize(
                 by_head(key * self.removal_scale.to(dtype), self.heads), dim=-1, eps=1e-12
             )
             key = key * (1 + (rate - 1) * self.addition_scale.to(dtype))
-            q, u, v = (by_head(each, self.heads) for each in (r, key, v))
-            # It reads the state before this token's decay, which `delta_product` has applied.
+            q, u, v = (by_head(stream, self.heads) for stream in (r, key, v))
+            # What is removed is read before the decay, which `delta_product` applies first, so
+            # the key is divided by the decay.
             o, after = delta_product(
                 q, removal * (-decays).exp(), removal * by_head(rate, self.heads), v,
                 borders.after_borders(decays), u=u, state=state, chunk=self.chunk,
@@ -156,10 +166,10 @@ class RWKV7(ShiftedMixer):
             direct = of_own_token(q, u, v, self.skip).transpose(1, 2).flatten(2)
             heads = self.normed(o, EPSILON * o.shape[-1]) + direct
         y = heads.to(values.dtype) * gate
-        if hands_on:
-            of_sides = [torch.zeros_like(kept)] * self.sides
-            of_sides[side] = kept
-            y = torch.cat((y, *of_sides), -1)
+        if passes_values:  # each direction fills its part; both outputs are added later
+            by_side = [torch.zeros_like(first_values)] * self.sides
+            by_side[side] = first_values
+            y = torch.cat((y, *by_side), -1)
         return y, (after, token)
 
     def merged(

@@ -50,7 +50,7 @@ from lra.models.ops.state_space.layer import StateSpace
 
 
 class Matrices(StrEnum):
-    """What a kernel is made of: S4D's matrices, S4's, or those of DSS."""
+    """Kind of state matrix: that of S4D (diagonal), S4 (dplr) or DSS (dss_exp)."""
 
     diagonal = auto()
     dplr = auto()
@@ -59,7 +59,7 @@ class Matrices(StrEnum):
 
 @options
 class S4(StateSpace):
-    """State spaces of each channel."""
+    """A state space for each channel, computed as a long convolution."""
 
     kernel: Matrices = Matrices.diagonal
     """Kind of state matrix: S4D (diagonal), S4 (dplr) or DSS (dss_exp)."""
@@ -95,7 +95,7 @@ class S4(StateSpace):
         BOTH_WAYS,
         Need("discretisation", kernel=Matrices.diagonal),
         Need("init", kernel=(Matrices.diagonal, Matrices.dss_exp)),
-        Need("init", words="kernel=diagonal for legs_ones, as DSS has no separate B",
+        Need("init", words="kernel=diagonal (init=legs_ones sets B, which DSS fixes at 1)",
              holds=lambda _, o: (o.init, o.kernel) != (Initial.legs_ones, Matrices.dss_exp)),
         Need("input_limit", kernel=(Matrices.diagonal, Matrices.dplr)),
         Need("input_limit", init=Initial.legs),
@@ -103,7 +103,7 @@ class S4(StateSpace):
     )  # fmt: skip
 
     def build(self, site: Site) -> None:
-        """Draw dynamics and C. ValueError for states or steps that do not fit."""
+        """Draw A, B, dt and C; ValueError for states or steps that do not fit."""
         width = site.width
         number = width if self.independent is None else self.independent
         if self.states < 2 or self.states % 2:
@@ -113,8 +113,8 @@ class S4(StateSpace):
             )
         if number < 1 or width % number:
             raise ValueError(
-                "state spaces are assigned to channels cyclically, so independent must divide "
-                f"width: got independent={number}, width={width}"
+                "independent (the number of different A and B, which channels use in turn) must "
+                f"divide width: got independent={number}, width={width}"
             )
         check_steps(self.step_min, self.step_max)
         limit = inf if self.input_limit is None else self.input_limit
@@ -146,20 +146,23 @@ class S4(StateSpace):
         before: Complex[Tensor, "b d p"] | None,
         keep: Bool[Tensor, "b l"] | None,
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b d p"] | None]:
-        """Return the output of each token, both directions added, and the states after the last."""
-        # Padding goes behind the real tokens: else distances would count what lies between.
+        """Return y of each token of `u` (both directions added), and the state after the last.
+
+        `before` is the state before `u`, None for zeros; `keep` is False for padding.
+        """
+        # Padding is moved after the real tokens, so that distances count real tokens only.
         order = reading_order(keep, backwards=False)
         readout = torch.view_as_complex(self.readout.to(u.dtype))
         y, after = self.dynamics(order.reorder(u).mT, readout, before)
         return [order.back(y.mT)], after
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
-        """Apply the map over channels to each token."""
+        """Apply GELU and the map over channels to each token."""
         y = F.gelu(F.dropout(y, self.convolution_dropout, self.training))
         return apply_channel_gate(self.out_proj(self.dropped(y)), self.mixing)
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Lower the learning rates of A, B and dt, without weight decay; C has its own rate."""
+        """Return settings of A, B and dt (lower rates, no weight decay) and of C (its rate)."""
         rates = self.dynamics.learning_rates(self.rate, self.rate_of_step)
         return {
             "readout": Tuning(learning_rate_scale=self.rate_of_readout),

@@ -46,7 +46,7 @@ from lra.models.ops.state_space.hippo import legs_vectors
 from lra.models.ops.state_space.layer import StateSpace, read_shared
 
 HIGHEST_REAL = -1e-4
-"""Of an eigenvalue under `clip_eigenvalues`."""
+"""Largest real part of an eigenvalue with `clip_eigenvalues`."""
 
 
 class Output(StrEnum):
@@ -58,7 +58,7 @@ class Output(StrEnum):
 
 
 class GatedMixing(StrEnum):
-    """The map over channels behind the state space."""
+    """The map over channels after the state space."""
 
     half_glu1 = auto()
     half_glu2 = auto()
@@ -67,23 +67,26 @@ class GatedMixing(StrEnum):
 
 
 def truncated_normal(*shape: int, variance: float) -> Tensor:
-    """Return numbers of a variance, normal ones but for a cut at two of their deviations."""
-    within = torch.empty(shape).uniform_(-1, 1) * erf(2**0.5)
+    """Return normal numbers truncated at two standard deviations, with this variance.
+
+    Truncation reduces the variance, so the standard deviation before it is larger.
+    """
+    uniform = torch.empty(shape).uniform_(-1, 1) * erf(2**0.5)
     deviation = (variance / (1 - 4 * exp(-2) / (erf(2**0.5) * (2 * pi) ** 0.5))) ** 0.5
-    numbers: Tensor = within.erfinv() * 2**0.5 * deviation
+    numbers: Tensor = uniform.erfinv() * 2**0.5 * deviation
     return numbers
 
 
 class SharedDynamics(Float32Parameters):
-    """A, B and dt.
+    """The recurrence x_t = lambda x_{t-1} + B_ u_t, with the parameters A, B and dt.
 
     Args:
-        width: Channels.
-        states: P.
-        blocks: J.
-        steps: Shortest and longest dt to start from.
+        width: Number of channels of u.
+        states: Number of real states, P.
+        blocks: Number of HiPPO-N blocks, J.
+        steps: Smallest and largest initial dt.
         rule: Discretisation rule of A and dt.
-        clip: Whether real parts are kept below `HIGHEST_REAL`.
+        clip: Whether real parts of A are clipped to at most `HIGHEST_REAL`.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class SharedDynamics(Float32Parameters):
     def forward(
         self, u: Float[Tensor, "b l d"], before: Complex[Tensor, "b p"] | None
     ) -> Complex[Tensor, "b l p"]:
-        """Return the states at every token, from the inputs `u` and the states `before` them."""
+        """Return the p states at every token of `u`; `before` is the state before (None: 0)."""
         real, frequency, entry, log_step = (
             part.to(u.dtype) for part in (self.real, self.frequency, self.entry, self.log_step)
         )
@@ -140,7 +143,7 @@ def readout(output: Output, sides: int, width: int, states: int, blocks: int) ->
 
 @options
 class S5(StateSpace):
-    """A state space of many inputs and outputs, and the gated map behind it."""
+    """A state space with many inputs and outputs, and a gated map after it."""
 
     states: int = 256
     """State size of a layer in real numbers, P."""
@@ -172,7 +175,7 @@ class S5(StateSpace):
     needs = (BOTH_WAYS, Need("decay_input", fast_input=False))
 
     def build(self, site: Site) -> None:
-        """Draw dynamics and C. ValueError for states, blocks or steps that do not fit."""
+        """Draw A, B, dt and C; ValueError for states, blocks or steps that do not fit."""
         if self.states < 2 or self.states % 2:
             raise ValueError(
                 "states must be even, because complex states come in conjugate pairs: got "
@@ -180,8 +183,9 @@ class S5(StateSpace):
             )
         if self.blocks < 1 or self.states % (2 * self.blocks):
             raise ValueError(
-                f"blocks must divide states into parts of even size: got blocks={self.blocks}, "
-                f"states={self.states}; use blocks=1, or states that are a multiple of 2 * blocks"
+                "states / blocks, the size of a HiPPO-N block, must be an even number: got "
+                f"states={self.states}, blocks={self.blocks}; use blocks=1, or a multiple of "
+                "2 * blocks for states"
             )
         check_steps(self.step_min, self.step_max)
         self.dynamics = SharedDynamics(
@@ -199,7 +203,10 @@ class S5(StateSpace):
         before: Complex[Tensor, "b p"] | None,
         keep: Bool[Tensor, "b l"] | None,
     ) -> tuple[list[Float[Tensor, "b l d"]], Complex[Tensor, "b p"] | None]:
-        """Return the output of each token from each end, and the states after the last token."""
+        """Return y of each token of `u` in each direction, and the state after the last token.
+
+        `before` is the state before `u`, None for zeros; `keep` is False for padding.
+        """
         return read_shared(self.dynamics, 2 * self.readout.to(u.dtype), u, before, keep)
 
     def mixed(self, y: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
@@ -213,7 +220,7 @@ class S5(StateSpace):
         return (y if self.mixing == GatedMixing.half_glu2 else g) * gates.sigmoid()
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Lower the learning rates of A, dt and B, without weight decay, unless options differ."""
+        """Return settings of A, dt and B: a lower rate, no weight decay, unless options differ."""
         slow = Tuning(learning_rate_scale=self.rate, weight_decay=0.0, matrix=False)
         tunings = {"real": slow, "frequency": slow}
         if not self.fast_step:

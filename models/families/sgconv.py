@@ -66,22 +66,22 @@ from lra.models.ops.recurrent.layer import BOTH_WAYS, directions, reading_order
 
 
 class KernelForm(StrEnum):
-    """What a kernel is made of: pieces that are interpolated, or a parameter for each lag."""
+    """Parametrisation of a kernel: interpolated pieces, or a parameter for each lag (free)."""
 
     pieces = auto()
     free = auto()
 
 
 def decays(site: Site, chosen: Any) -> bool:
-    """Tell whether the option `decay` has something to weight: lags, or a second piece."""
+    """Return whether `decay_min` and `decay_max` have an effect: on lags, or on several pieces."""
     if chosen.kernel == KernelForm.free:
         return False
-    several: bool = chosen.smallest * chosen.stretch < site.max_length
-    return chosen.decay == Decay.lag or several
+    several_pieces: bool = chosen.smallest * chosen.stretch < site.max_length
+    return chosen.decay == Decay.lag or several_pieces
 
 
 class SGConv(Family):
-    """A long convolution and the map behind it.
+    """A long convolution, followed by a map over channels.
 
     Args:
         kernel: Parametrisation of the kernel.
@@ -129,10 +129,13 @@ class SGConv(Family):
     ) -> None:
         super().__init__()
         if stretch < 1 or stretch & (stretch - 1):
-            raise ValueError(f"stretch must be a power of two: got {stretch}; use 1, 2, 4 or 8")
+            raise ValueError(
+                "stretch, the growth of the kernel's pieces, must be a power of two: got "
+                f"{stretch}; use 1, 2, 4 or 8"
+            )
         if not 0 < decay_min <= decay_max:
             raise ValueError(
-                "decays must be positive, and decay_min at most decay_max: got "
+                "the kernel's decays must be positive, and decay_min at most decay_max: got "
                 f"decay_min={decay_min}, decay_max={decay_max}"
             )
         self.kernels, self.mixing, self.dropout, self.rate = kernels, mixing, dropout, rate
@@ -158,13 +161,13 @@ class SGConv(Family):
         )
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue after the inputs in `flow.state`; with state None, start from nothing.
+        """Continue after the inputs in `flow.state`; with state None, start without inputs.
 
         Raises:
             ValueError: Without a state, the input is longer than the kernel.
         """
         x = blanked(flow.x, layout, self.traits)
-        # Padding goes behind the real tokens: else distances would count what lies between.
+        # Padding is moved after the real tokens, so that distances count real tokens only.
         order = reading_order(layout.keep, backwards=False)
         u = order.reorder(x).mT.to(sum_dtype(x))
         with full_precision(x):
@@ -176,28 +179,28 @@ class SGConv(Family):
     def _read(
         self, u: Float[Tensor, "b d l"], state: State
     ) -> tuple[Float[Tensor, "b cd l"], State]:
-        """Return y of every token, and the last inputs if `state` is given."""
-        skipped = (self.skip.to(u.dtype)[..., None] * u[:, None]).flatten(1, 2)
-        read = list[Tensor]()
+        """Return y of every token for each of c kernels, and the next state if one is given."""
+        skip = (self.skip.to(u.dtype)[..., None] * u[:, None]).flatten(1, 2)
+        convolved = list[Tensor]()
         if state is None:
             check_length(u.shape[-1], self.traits.max_length)
             sides = self.kernel(u.shape[-1]).to(u.dtype).split(self.kernels)
-            read = [long_convolution(u, *pair) for pair in zip(*sides, strict=True)]
+            convolved = [long_convolution(u, *pair) for pair in zip(*sides, strict=True)]
         else:
             before = cast(Tensor, state)
             for kernel in self.kernel(before.shape[-1] + 1).to(u.dtype):
                 y, state = continued_convolution(u, kernel, before)
-                read.append(y)
-        return skipped + torch.cat(read, dim=1), state
+                convolved.append(y)
+        return skip + torch.cat(convolved, dim=1), state
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return zeros for the earlier inputs that a token reads."""
+        """Return zeros for the `memory` - 1 earlier inputs that a token reads."""
         check_length(memory, self.traits.max_length)
         width = self.skip.shape[1]
         return self.skip.new_zeros(batch_size, width, memory - 1, dtype=sum_dtype(self.skip))
 
     def tuning(self) -> Mapping[str, Tuning]:
-        """Lower the learning rate of the kernels, which are no matrices for the optimiser."""
+        """Return settings of the kernels: a lower learning rate; no weight decay for LongConv."""
         free = isinstance(self.kernel, FreeKernel)
         return {
             name: Tuning(

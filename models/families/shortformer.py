@@ -29,8 +29,8 @@ class Shortformer(SegmentRecurrence):
     """Multi-head attention to a segment and to cached inputs without positions.
 
     Args:
-        site: Where it is built; with other positions than position_infused inside it is segment
-            recurrence by itself.
+        site: Where it is built. With any positions but position_infused, this is plain segment
+            recurrence, without added positions.
     """
 
     def __init__(self, site: Site, *, bias: bool = True) -> None:

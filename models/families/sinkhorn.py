@@ -93,7 +93,7 @@ class Sort(StrEnum):
 
 
 SORTING = ("sort_net", "sort", "iterations", "temperature", "gumbel", "top_blocks", "sortcut")
-"""Options of the heads that sort."""
+"""Options of the heads that sort blocks."""
 
 
 class SinkhornOptions(NamedTuple):
@@ -112,21 +112,25 @@ class SinkhornOptions(NamedTuple):
     variant: Variant
 
     def check(self, site: Site) -> None:
-        """Raise ValueError for too many `local_heads`, `Unsupported` for what cannot be causal."""
+        """Raise ValueError for a bad `local_heads`, `Unsupported` if these cannot be causal."""
         if not 0 <= self.local_heads <= site.heads:
             raise ValueError(
-                f"local_heads must lie in 0 to heads={site.heads}: got {self.local_heads}"
+                f"local_heads must be 0 to {site.heads} (the number of heads): got "
+                f"{self.local_heads}"
             )
         lra = self.variant == Variant.lra
         if site.causal and (self.sortcut or lra):
             raise Unsupported(
-                f"{('variant=lra' if lra else 'sortcut')} reads the whole sequence, and this "
-                "model is causal: choose sortcut=null, variant=faithful"
+                f"{('variant=lra' if lra else 'sortcut')} of Sinkhorn attends to the whole "
+                "sequence, but this model must be causal: set sortcut=null and variant=faithful"
             )
 
 
 def balanced_block(length: int) -> int:
-    """Return the multiple of 16 nearest to sqrt(length / 2): sorting costs what attention does."""
+    """Return the block size, a multiple of 16 near sqrt(length / 2).
+
+    With it, sorting takes about as many operations as attention.
+    """
     return max(1, round(math.sqrt(length / 2) / 16)) * 16
 
 
@@ -155,16 +159,16 @@ class SinkhornCore(nn.Module):
             max_length=site.max_length if fixed else None,
             operations=self.growth(),
             memory=self.memory(),
-            row_stochastic=plain and not site.causal,  # the null block has a value of its own
+            row_stochastic=plain and not site.causal,  # the null block has a learned value
             weight_dropout=True,
             training_noise=self.sorted_heads > 0 and options.gumbel,
             sees_order=site.causal or not self.sees_alike(site.max_length),
         )
 
     def sees_alike(self, length: int) -> bool:
-        """Tell whether the order of tokens is lost when looking both ways.
+        """Return whether a bidirectional model ignores the order of `length` tokens.
 
-        This is so if one block holds them all, or if blocks of one token are sorted by content.
+        It does if one block contains all tokens, or if blocks of one token are sorted by content.
         """
         options, block = self.options, self.block
         if self.lra:
@@ -175,14 +179,14 @@ class SinkhornCore(nn.Module):
         return block >= length or (block == 1 and by_content and not options.local_heads)
 
     def growth(self) -> Growth:
-        """Return the growth of operations: (n / C)^2 for sorting and n C for attention."""
+        """Return the growth of operations with n: (n / C)^2 for sorting, n C for attention."""
         balanced = self.options.block is None  # C grows with the square root
         if self.options.mixture or (self.sorted_heads and not balanced):
             return Growth(2.0)
         return Growth(1.5 if balanced else 1.0)
 
     def memory(self) -> Growth:
-        """Return the growth of saved numbers: (n / C)^2 for sorting and n C for weights."""
+        """Return the growth of activations with n: (n / C)^2 for sorting, n C for weights."""
         if self.options.block is None:
             return Growth(1.5 if self.options.local_heads else 1.0)
         return Growth(2.0 if self.sorted_heads else 1.0)
@@ -195,9 +199,10 @@ class SinkhornCore(nn.Module):
         layout: Layout,
         scores: Float[Tensor, "b g n j"] | None = None,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend; `scores`, [b h m m], rank blocks for the heads that sort.
+        """Attend by local heads and by heads that sort blocks (g of them).
 
-        With None, they are products of mean queries and mean keys.
+        `scores` has a score for each of n query blocks and j source blocks; with None, scores are
+        products of mean queries and mean keys.
         """
         dropout = self.dropout if self.training else 0.0
         if self.lra:
@@ -205,16 +210,16 @@ class SinkhornCore(nn.Module):
         local, keep, causal = self.options.local_heads, layout.keep, self.causal
         parts = []
         if local:
-            near = [x[:, :local] for x in (q, k, v)]
+            local_parts = [x[:, :local] for x in (q, k, v)]
             size = self.block
             parts.append(
                 window_attention(
-                    *near, window=size, block=size, causal=causal, keep=keep, dropout=dropout
+                    *local_parts, window=size, block=size, causal=causal, keep=keep, dropout=dropout
                 )
             )
         if self.sorted_heads:
-            far = [x[:, local:] for x in (q, k, v)]
-            parts.append(self.sorted_attention(*far, keep=keep, scores=scores, dropout=dropout))
+            others = [x[:, local:] for x in (q, k, v)]
+            parts.append(self.sorted_attention(*others, keep=keep, scores=scores, dropout=dropout))
         o = torch.cat(parts, 1) if len(parts) > 1 else parts[0]
         if self.options.mixture:
             visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
@@ -231,9 +236,12 @@ class SinkhornCore(nn.Module):
         scores: Float[Tensor, "b g n j"] | None,
         dropout: float,
     ) -> Float[Tensor, "b g l v"]:
-        """Sort keys and values by `scores`, and attend to the block itself and the sorted one."""
+        """Let each block attend to itself and to the sorted block (with SortCut, the first ones).
+
+        `keep` is False for padding, and `scores` is as in `forward`.
+        """
         length, real = q.shape[2], None
-        if keep is not None or not self.causal:  # causal: nothing looks behind the last token
+        if keep is not None or not self.causal:  # causal queries never reach the filled-up end
             real = sorting.real_tokens(keep, length, self.block, q.device)
         q, k, v = (sorting.split_blocks(x, self.block) for x in (q, k, v))
         if keep is not None and real is not None:
@@ -242,8 +250,8 @@ class SinkhornCore(nn.Module):
             scores = sorting.mean_scores(q, k, real, causal=self.causal)
         arranged = self.arrange(k, v, real, scores)
         if self.options.sortcut:
-            keys, values, seen = arranged
-            visible = None if seen is None else seen.flatten(2, 3)[:, :, None]
+            keys, values, present = arranged
+            visible = None if present is None else present.flatten(2, 3)[:, :, None]
             q, keys, values = (x.flatten(2, 3) for x in (q, keys, values))
             o = F.scaled_dot_product_attention(
                 q, keys, values, attn_mask=visible, dropout_p=dropout
@@ -261,9 +269,13 @@ class SinkhornCore(nn.Module):
         real: Bool[Tensor, "#b n c"] | None,
         scores: Float[Tensor, "b g n j"],
     ) -> sorting.Sorted:
-        """Return sorted keys and values for each block; with SortCut, those of the first blocks."""
+        """Return sorted keys and values for each block; with SortCut, for the first blocks only.
+
+        `k` and `v` have n blocks of c tokens, `real` is False for padding (None: there is none),
+        and `scores` is as in `forward`.
+        """
         options, causal = self.options, self.causal
-        free = sorting.choices(real, k.shape[2], causal=causal, device=k.device)
+        allowed = sorting.choices(real, k.shape[2], causal=causal, device=k.device)
         if self.training and options.gumbel:
             scores = scores + sorting.gumbel_like(scores)
         scores = scores / options.temperature
@@ -274,23 +286,25 @@ class SinkhornCore(nn.Module):
             real = None if real is None else F.pad(real, (0, 0, 1, 0), value=True)
         rows = slice(options.sortcut)
         if options.sort == Sort.topk:
-            scores, free = scores[:, :, rows], None if free is None else free[:, :, rows]
+            scores, allowed = scores[:, :, rows], None if allowed is None else allowed[:, :, rows]
             return sorting.take_best(
-                k, v, real, scores=scores, free=free, count=options.top_blocks, causal=causal
+                k, v, real, scores=scores, free=allowed, count=options.top_blocks, causal=causal
             )
         if options.sort == Sort.sinkhorn:
-            weights = sorting.sinkhorn(scores, free, iterations=options.iterations, causal=causal)
+            weights = sorting.sinkhorn(
+                scores, allowed, iterations=options.iterations, causal=causal
+            )
         else:
-            weights = sorting.softmax(scores, free)
+            weights = sorting.softmax(scores, allowed)
         return sorting.mix(weights[:, :, rows], k, v, real)
 
 
 @options
 class Sinkhorn(MultiHead):
-    """Sinkhorn attention between the four projections, with the sort net beside them.
+    """Sinkhorn attention between the four projections, with a sort net.
 
-    `block` counts the tokens of a block, null = `balanced_block` of the longest input. `gumbel` is
-    the noise in training.
+    `block` is the number of tokens of a block; null: `balanced_block` of the longest input.
+    `gumbel` adds Gumbel noise to scores in training.
     """
 
     block: Count | None = None
@@ -311,14 +325,14 @@ class Sinkhorn(MultiHead):
         Need("top_blocks", sort=Sort.topk),
         Need(
             *SORTING,
-            words="heads that sort: local_heads below heads",
+            words="heads that sort blocks (local_heads below model.backbone.heads)",
             holds=lambda site, chosen: chosen.local_heads < site.heads,
         ),
     )
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes: nothing is sorted."""
+        """Return the options that `variant=lra` fixes; it sorts nothing."""
         if options.variant != Variant.lra:
             return {}
         return {**dict.fromkeys(SORTING), "local_heads": 0, "mixture": False}
@@ -340,15 +354,15 @@ class Sinkhorn(MultiHead):
             nn.init.zeros_(self.sort_in.bias)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length."""
+        """Project the tokens, score blocks, attend, and project back."""
         x = blanked(x, layout, self.traits)
         q, k, v = self.project(x, layout)
         return self.merge(self.core(q, k, v, layout, self.block_scores(x)))
 
     def block_scores(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b g n j"] | None:
-        """Return the scores of the sort net, or None if queries and keys give them.
+        """Return the sort net's scores of n query blocks and j source blocks, for g heads.
 
-        Padding in `x` must be zeros.
+        Return None if queries and keys give the scores. Padding in `x` must be zeros.
 
         Raises:
             ValueError: The sequence has more blocks than the sort net has outputs.
@@ -357,8 +371,9 @@ class Sinkhorn(MultiHead):
             return None
         if x.shape[1] > self.max_length:
             raise ValueError(
-                f"the sort network has outputs for at most {self.max_length} tokens: got "
-                f"{x.shape[1]}; build it with a larger max_length, or choose sort_net=attention"
+                f"the sort network of this model accepts at most {self.max_length} tokens: got "
+                f"{x.shape[1]} tokens; build the model with a larger max_length, or choose "
+                "sort_net=attention"
             )
         with full_precision(x):
             pooled = sorting.pool(sorting.split_blocks(x, self.cut), causal=self.causal) / self.cut

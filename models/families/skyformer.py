@@ -66,22 +66,25 @@ def draw(landmarks: int, generator: torch.Generator) -> Int[Tensor, "2 m"]:
 def choose(
     draws: Int[Tensor, "2 m"], total: Int[Tensor, "b 1"], sampling: LandmarkSampling
 ) -> tuple[Int[Tensor, "2 b m"], Bool[Tensor, "b m"]]:
-    """Return which real tokens of each row are landmarks, and which landmarks exist."""
+    """Return which tokens of each row are landmarks (for queries, for keys), and which exist.
+
+    A draw u selects token floor(u N) of `total` N real tokens, or of the tokens of its segment.
+    """
     slot = torch.arange(draws.shape[1], device=total.device)
     if sampling == LandmarkSampling.independent:
         chosen = draws[:, None] * total >> DRAW_BITS
         return chosen, (total > 0).expand(-1, len(slot))
     used = total.clamp(max=len(slot))
-    some = used.clamp(min=1)
-    start, behind = slot * total // some, (slot + 1) * total // some
-    chosen = start + (draws[:, None] * (behind - start) >> DRAW_BITS)
+    segments = used.clamp(min=1)
+    start, end = slot * total // segments, (slot + 1) * total // segments
+    chosen = start + (draws[:, None] * (end - start) >> DRAW_BITS)
     return chosen, slot < used
 
 
 def take_tokens(
     x: Float[Tensor, "b h l k"], chosen: Int[Tensor, "b m"], keep: Bool[Tensor, "b l"] | None
 ) -> Float[Tensor, "b h m k"]:
-    """Return the `chosen` tokens of `x`, numbered among those that `keep` allows."""
+    """Return the `chosen` tokens of `x`; their numbers count only tokens that `keep` allows."""
     chosen = chosen.clamp(max=x.shape[2] - 1)
     if keep is not None:
         index = torch.searchsorted(keep.cumsum(1), chosen + 1)
@@ -102,7 +105,10 @@ def skyformer_attention(
     keep: Bool[Tensor, "b l"] | None = None,
     padding: PaddingRule = PaddingRule.exact,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend through landmarks; the result is float32, or float64 where the values are."""
+    """Return Skyformer's attention (see the module's docstring), at least in float32.
+
+    `draws` selects the landmarks X among queries and keys, see `choose`.
+    """
     dtype = sum_dtype(v)
     with full_precision(q):
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
@@ -110,20 +116,20 @@ def skyformer_attention(
             total = draws.new_full((q.shape[0], 1), q.shape[2])
         else:
             total = keep.sum(1, keepdim=True)
-        among = keep
+        candidates = keep
         if keep is not None and padding == PaddingRule.original:
             q, k = (x.masked_fill(~keep[:, None, :, None], 0.0) for x in (q, k))
-            among = None
-        chosen, filled = choose(draws, total, sampling)
-        x = torch.cat((take_tokens(q, chosen[0], among), take_tokens(k, chosen[1], among)), dim=2)
-        filled = torch.cat((filled, filled), dim=1)[:, None, :, None]
+            candidates = None
+        (queries, keys), exists = choose(draws, total, sampling)
+        x = torch.cat((take_tokens(q, queries, candidates), take_tokens(k, keys, candidates)), 2)
+        exists = torch.cat((exists, exists), dim=1)[:, None, :, None]
         y = x * x.shape[-1] ** -0.25
         norm = y.square().sum(-1, keepdim=True)
         small = (y @ y.mT - 0.5 * (norm + norm.mT)).clamp(max=0).exp()
         small = small + gamma * torch.eye(y.shape[2], dtype=dtype, device=y.device)
-        small = small * (filled & filled.mT)
-        # Rows and columns of landmarks that do not exist are empty, and stay so in the inverse.
-        root = torch.where(filled, small.sum(-1, keepdim=True), 1).rsqrt()
+        small = small * (exists & exists.mT)
+        # Rows and columns of landmarks that do not exist are 0, also in the inverse.
+        root = torch.where(exists, small.sum(-1, keepdim=True), 1).rsqrt()
         z = inverse(root * small * root.mT)
         gathered = gaussian_product(x, k, v, keep)
         return gaussian_product(q, x, root * (z @ (root * gathered)))
@@ -146,7 +152,7 @@ class GaussianCore(nn.Module):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend over all pairs of tokens."""
+        """Return the kernel-weighted sum of all values for each query."""
         if self.training and self.dropout:
             return dropped_product(q, k, v, layout.keep, self.dropout).to(v.dtype)
         return gaussian_product(q, k, v, layout.keep).to(v.dtype)
@@ -185,7 +191,7 @@ class SkyformerCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend through landmarks."""
+        """Return Skyformer's attention, through the drawn landmarks."""
         return skyformer_attention(
             q, k, v, self.draws,
             inverse=self.inverse, gamma=self.gamma, sampling=self.sampling,
@@ -196,7 +202,8 @@ class SkyformerCore(nn.Module):
 class Skyformer(MultiHead):
     """Gaussian attention between the four projections, exact or through landmarks.
 
-    `landmarks` counts queries and keys together, `redraw_every` optimiser steps, 0 = never.
+    `landmarks` is the number of queries and keys together. They are drawn again every
+    `redraw_every` optimiser steps; 0: never.
     """
 
     version = 2  # initialisation=original scales by sums of columns alone
@@ -224,8 +231,8 @@ class Skyformer(MultiHead):
     ) -> None:
         if site.causal:
             raise Unsupported(
-                f"{form} attention has no causal form: choose a causal family, or a task that "
-                "reads the whole sequence"
+                f"Skyformer (form={form}) has no causal form: choose a causal family, or a task "
+                "that reads the whole sequence"
             )
         if landmarks < 2 or landmarks % 2:
             raise ValueError(
@@ -233,15 +240,19 @@ class Skyformer(MultiHead):
                 f"even and above 0: got {landmarks}; use {max(2, landmarks + landmarks % 2)}"
             )
         if gamma < 0:
-            raise ValueError(f"gamma must not be negative: got {gamma}; the authors use 0.1")
+            raise ValueError(
+                "gamma, which is added to the diagonal of the landmarks' kernel, must be 0 or "
+                f"more: got {gamma}; the authors use 0.1"
+            )
         if inverse == Inverse.ridge:
             raise ValueError(
-                "Skyformer sets the ridge by gamma: got inverse=ridge; choose another inverse"
+                "Skyformer already adds gamma to the diagonal, which is a ridge: got "
+                "inverse=ridge; choose inverse=iterative or exact"
             )
         rule = InverseRule(inverse=inverse, iterations=iterations, initialisation=initialisation)
         core: GaussianCore | SkyformerCore = GaussianCore(site.attention_dropout)
         if form == SkyformerForm.skyformer:
-            # Drawn on the CPU, then where the module's parameters are: also the meta device.
+            # Drawn on the CPU, then moved to the device of parameters, which may be meta.
             draws = draw(landmarks, site.generator).to(torch.empty(()).device)
             core = SkyformerCore(
                 draws, inverse=rule, gamma=gamma, sampling=sampling, padding=padding,

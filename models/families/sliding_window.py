@@ -23,7 +23,7 @@ from lra.models.ops.banded.sliding_window import SlidingWindowCore
 
 
 class SlidingWindow(MultiHead):
-    """Multi-head attention within a window of its own in every layer."""
+    """Multi-head attention within a window, whose size and dilation may differ between layers."""
 
     def __init__(
         self,

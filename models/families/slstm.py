@@ -36,7 +36,7 @@ EPSILON = 1e-5
 
 
 class ForgetBias(StrEnum):
-    """From where to where the biases of a head's forget gates go, initially."""
+    """Initial biases of the forget gates of a head, from its first channel to its last."""
 
     powerlaw = auto()
     """From 5 to -7 by a power law, whose exponent rises from 0.3 in the first layer to 1.6 in the
@@ -46,7 +46,7 @@ class ForgetBias(StrEnum):
 
 
 class RecurrentDraw(StrEnum):
-    """What the maps of the last outputs are initially."""
+    """Initial recurrent weights R, which map the last outputs to the gates."""
 
     zeros = auto()
     uniform = auto()
@@ -96,13 +96,17 @@ class SLSTM(GatedMixer):
             self.bias[1] = biases
         self.norm_weight = nn.Parameter(torch.ones(width))
         self.complete(site, state=(4, self.heads, head), bidirectional=bidirectional)
-        # Heads together are as wide as the model, since no map stands behind them.
+        # All heads together are as wide as the model, because no projection follows them.
         self.traits = replace(self.traits, options=frozenset())
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l d"], Parts]:
-        """Return the heads, and what is remembered after the last token."""
+        """Return h of each token of `x`, after the state `before`, and the next state.
+
+        A state has h, C, n and m, and inputs of the convolution. `borders` has padding and the
+        borders of documents.
+        """
         state, *inputs = before
         (c,), tails = self.convolutions([x], inputs, borders, silu=True)
         mapped = (self.input_map(c), self.forget_map(c), self.cell_map(x), self.output_map(x))
@@ -118,7 +122,7 @@ class SLSTM(GatedMixer):
     def merged(
         self, o: Float[Tensor, "b l d"], x: Float[Tensor, "b l d"]
     ) -> Float[Tensor, "b l d"]:
-        """Norm by head."""
+        """Norm each head of `o`."""
         heads = normed_heads(o.view(*o.shape[:-1], self.heads, -1), EPSILON)
         return heads.flatten(-2).to(x.dtype) * self.norm_weight.to(x.dtype)
 

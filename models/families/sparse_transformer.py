@@ -86,13 +86,13 @@ class SparseCore(nn.Module):
         self.summary = (10 if lra else 8) if chosen.summary is None else chosen.summary
         if lra and site.causal and site.cls:
             raise Unsupported(
-                "in variant=lra, all tokens and the CLS vector attend to each other, which a "
-                "causal model forbids: choose another pooling, or variant=faithful"
+                "with variant=lra, the CLS vector attends to all tokens and they to it, but this "
+                "model must be causal: choose another pooling, or variant=faithful"
             )
         if self.head_use == HeadUse.heads and site.heads < 2:
             raise ValueError(
-                f"head_use=heads gives each pattern half of the heads: got heads={site.heads}; "
-                "set at least 2, or head_use=merged"
+                "head_use=heads uses each of two patterns in half of the heads: got "
+                f"heads={site.heads}; set heads to at least 2, or head_use=merged"
             )
         if lra and self.stride is None:
             self.stride = 50
@@ -103,8 +103,9 @@ class SparseCore(nn.Module):
         stride = self.sparsity.stride
         if self.pattern == SparsePattern.fixed and self.summary >= stride:
             raise ValueError(
-                "summary must be less than the stride, or every token would attend to all: got "
-                f"summary={self.summary}, stride={stride}; choose a smaller summary"
+                "summary (summary tokens per block) must be less than stride (the block size), or "
+                "every token would attend to all earlier ones: got "
+                f"summary={self.summary}, stride={stride}; set a smaller summary"
             )
         alibi = site.positions == Positions.alibi
         self.register_buffer(
@@ -120,25 +121,28 @@ class SparseCore(nn.Module):
         )
 
     def sees_alike(self, length: int) -> bool:
-        """Return whether, looking both ways, every head sees all tokens, or its own alone."""
+        """Return whether a bidirectional layer ignores the order of `length` tokens.
+
+        It does if each head attends to all tokens, or each token only to itself.
+        """
         stride, strided = self.sparsity.stride, self.pattern == SparsePattern.strided
-        near, far = stride >= length - strided, strided and stride == 1
+        near_is_all, far_is_all = stride >= length - strided, strided and stride == 1
         if self.head_use == HeadUse.merged:
-            return near or far
-        far = far or (strided and stride >= length)
+            return near_is_all or far_is_all
+        far_ignores_order = far_is_all or (strided and stride >= length)
         if self.head_use == HeadUse.heads:
-            return near and far
-        return far if self.layer % 2 else near
+            return near_is_all and far_ignores_order
+        return far_ignores_order if self.layer % 2 else near_is_all
 
     def growth(self) -> Growth:
-        """Return how operations grow: near keys as the stride, far ones as the length over it."""
-        near_alone = self.head_use == HeadUse.interleave and self.layer % 2 == 0
-        if self.stride is None:  # it grows with the square root
+        """Return the growth of operations: per token, `stride` near and n / `stride` far keys."""
+        near_only = self.head_use == HeadUse.interleave and self.layer % 2 == 0
+        if self.stride is None:  # it then grows with the square root of the length
             return Growth(1.5)
-        return Growth(1.0 if near_alone else 2.0)
+        return Growth(1.0 if near_only else 2.0)
 
     def for_length(self, longest: int) -> Sparsity:
-        """Return the patterns of a model for so many tokens."""
+        """Return the patterns of a model for up to `longest` tokens."""
         stride = self.stride or max(2 * self.summary, math.isqrt(max(longest, 1) - 1) + 1)
         return Sparsity(
             pattern=self.pattern, stride=stride, summary=self.summary, causal=self.causal
@@ -147,14 +151,14 @@ class SparseCore(nn.Module):
     def shares(
         self, sparsity: Sparsity, batch: int, length: int
     ) -> Iterator[tuple[slice, tuple[KeySet, ...]]]:
-        """Yield ranges of heads with the sets of keys that they see."""
+        """Yield ranges of heads, each with the sets of keys to which these heads attend."""
         heads, half, first = self.heads, self.heads // 2, self.outside
         if self.head_use == HeadUse.merged:
             yield slice(0, heads), sparsity.union(batch * heads, length, first=first)
         elif self.head_use == HeadUse.interleave:
-            sees_near, rows = self.layer % 2 == 0, batch * heads
+            use_near, rows = self.layer % 2 == 0, batch * heads
             keys = (
-                sparsity.near(rows, length) if sees_near else sparsity.far(rows, length, alone=True)
+                sparsity.near(rows, length) if use_near else sparsity.far(rows, length, alone=True)
             )
             yield slice(0, heads), (keys,)
         else:
@@ -168,7 +172,7 @@ class SparseCore(nn.Module):
                 yield slice(head, head + 1), (sparsity.far(batch, length, alone=True, part=part),)
 
     def part(self, sparsity: Sparsity, head: int) -> int:
-        """Return which columns of a block are the summary of a far head."""
+        """Return the number of the columns of a block that `head`, a far head, uses as summary."""
         return (head - self.heads // 2) % max(1, sparsity.stride // sparsity.summary)
 
     def forward(
@@ -178,7 +182,10 @@ class SparseCore(nn.Module):
         v: Float[Tensor, "b h l v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend to what each head sees."""
+        """Let each head attend to the keys of its pattern.
+
+        With `variant=lra`, the first token may be outside the pattern and attend to all tokens.
+        """
         (batch, heads, length), first = q.shape[:3], self.outside
         facts: dict[str, Any] = {"keep": layout.keep, "dropout": self.rate()}
         o = []
@@ -188,14 +195,14 @@ class SparseCore(nn.Module):
         if length > first:
             parts = [
                 union_attention(
-                    q[:, some, first:],
-                    k[:, some],
-                    v[:, some],
-                    *sets,
-                    slopes=None if self.slopes is None else self.slopes[some],
+                    q[:, head_range, first:],
+                    k[:, head_range],
+                    v[:, head_range],
+                    *key_sets,
+                    slopes=None if self.slopes is None else self.slopes[head_range],
                     **facts,
                 )
-                for some, sets in self.shares(self.sparsity, batch, length - first)
+                for head_range, key_sets in self.shares(self.sparsity, batch, length - first)
             ]
             o.append(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
         return o[0] if len(o) == 1 else torch.cat(o, dim=2)
@@ -216,24 +223,24 @@ class SparseCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Attend to the remembered tokens and to the new ones that each query sees.
+        """Let each new query attend to the keys of its pattern among the last `memory` tokens.
 
-        Only the last `memory` tokens are in sight. All scores of the new tokens with them are
-        worked out, but for tokens that begin: exact, but not sparse.
+        The first tokens use the sparse form. Later ones compute all scores and mask them, which is
+        exact but saves no time.
         """
-        seen = kv_cache.append_keys(state, k, v)
-        if seen.begins:
-            return self.forward(q, k, v, layout), seen.state
-        visible = seen.visible & self.sees(seen.query, seen.query - seen.distance)
-        mask = sloped_mask(visible, seen.distance, self.slopes, q.dtype)
-        keys, values = seen.keys.to(q.dtype), seen.values.to(v.dtype)
+        cache = kv_cache.append_keys(state, k, v)
+        if cache.begins:
+            return self.forward(q, k, v, layout), cache.state
+        visible = cache.visible & self.sees(cache.query, cache.query - cache.distance)
+        mask = sloped_mask(visible, cache.distance, self.slopes, q.dtype)
+        keys, values = cache.keys.to(q.dtype), cache.values.to(v.dtype)
         o = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, dropout_p=self.rate())
-        return o, seen.state
+        return o, cache.state
 
     def sees(
         self, i: Int[Tensor, "b 1 l 1"], j: Int[Tensor, "b 1 l s"]
     ) -> Bool[Tensor, "b #h l s"]:
-        """Return which keys the patterns let each head see."""
+        """Return whether the query at position `i` attends to the key at `j`, for each head."""
         sparsity, near = self.sparsity, self.sparsity.sees_near(i, j)
         if self.head_use == HeadUse.merged:
             return near | sparsity.sees_far(i, j, 0)
@@ -263,22 +270,22 @@ class SparseTransformer(MultiHead):
         Need("open_first", variant=Variant.lra),
         Need("open_first", causal=False),
         Need(
-            "open_first", words="a model without CLS vector, which is open anyway",
+            "open_first", words="a model without CLS vector (which always attends to all tokens)",
             holds=lambda site, _: not site.cls,
         ),
     )  # fmt: skip
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
-        """Return what `variant=lra` fixes, and what it takes where nothing else is said."""
+        """Return the options that `variant=lra` fixes, and its values of options that are None."""
         if options.variant != Variant.lra:
             return {}
-        usual = {"stride": 50, "summary": 10}
-        unsaid = {name: value for name, value in usual.items() if getattr(options, name) is None}
-        return {"pattern": SparsePattern.fixed, "head_use": HeadUse.merged, **unsaid}
+        values = {"stride": 50, "summary": 10}
+        unset = {name: value for name, value in values.items() if getattr(options, name) is None}
+        return {"pattern": SparsePattern.fixed, "head_use": HeadUse.merged, **unset}
 
     def build(self, site: Site) -> None:
-        """Make the core. ValueError for heads or a summary that do not fit."""
+        """Make the core and the projections; ValueError for heads or a summary that do not fit."""
         averages = self.variant == Variant.lra and not site.causal
         core = SparseCore(site, self)
         super().__init__(site, core, bias=self.bias, mean_at_padding=averages)

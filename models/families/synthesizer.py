@@ -84,7 +84,7 @@ class Component(StrEnum):
 
 
 def factors(length: int) -> tuple[int, int]:
-    """Return two numbers near sqrt(length) whose product is the length, or not much more."""
+    """Return two numbers near sqrt(length) with a product of `length`, or slightly more."""
     root = math.isqrt(length)
     inner = next(n for n in range(root, 0, -1) if length % n == 0)
     if 2 * inner < root:
@@ -93,7 +93,7 @@ def factors(length: int) -> tuple[int, int]:
 
 
 def xavier_matrices(*shape: int) -> nn.Parameter:
-    """Return matrices drawn by Xavier, one by one."""
+    """Return a parameter of this shape, whose matrices are each drawn Xavier-uniform."""
     matrices = nn.Parameter(torch.empty(shape))
     for matrix in matrices:
         nn.init.xavier_uniform_(matrix)
@@ -101,7 +101,7 @@ def xavier_matrices(*shape: int) -> nn.Parameter:
 
 
 class Synthesizer(Family):
-    """Synthetic attention between a value and an output projection, its `components` mixed."""
+    """Attention with predicted or learned weights, from one or several mixed `components`."""
 
     no_matrices = ("alpha", "dense_bias")
     table: Float[Tensor, "h n n"]
@@ -132,13 +132,14 @@ class Synthesizer(Family):
             or {Component.random, Component.fixed_random} <= chosen
         ):
             raise ValueError(
-                "components must name one or several, each once, random or fixed_random but not "
-                f"both: got {[*map(str, components)]}; choose among {[*map(str, Component)]}"
+                "components must be a list of one or more different components, and random and "
+                f"fixed_random exclude each other: got {[*map(str, components)]}; choose among "
+                f"{[*map(str, Component)]}"
             )
         if self.lra and site.causal and Component.dense in chosen:
             raise Unsupported(
-                "variant=lra with dense mixes positions, and this model is causal: choose "
-                "variant=faithful, or components without dense"
+                "with variant=lra, the dense component mixes positions, but this model must be "
+                "causal: choose variant=faithful, or components without dense"
             )
         self.components, self.causal, self.heads = components, site.causal, site.heads
         self.head_width, self.max_length = site.head_width, site.max_length
@@ -149,15 +150,15 @@ class Synthesizer(Family):
         self.v_proj = projection(site.width, site.inner_width, bias=has_bias.qkv)
         self.out_proj = projection(site.inner_width, site.width, bias=has_bias.output)
         for component in components:
-            self._add(component, site, rank, has_bias.qkv)
+            self._add_component(component, site, rank, has_bias.qkv)
         self.alpha = None
         if len(components) > 1 and not self.lra:
             self.alpha = nn.Parameter(torch.zeros(len(components), site.heads, 1, 1))
-        # inner products with keys of each example or of all: a fused kernel takes them
+        # A fused kernel can compute components that are inner products of queries and keys.
         products = {Component.dot, Component.dense, Component.factorised_random}
         self.fused = chosen <= products and chosen != {Component.factorised_random} and not alibi
         exact = not self.lra or (Component.dot in chosen and Component.dense not in chosen)
-        supports = {"keep": exact, "start": site.causal}  # a start comes with a state alone
+        supports = {"keep": exact, "start": site.causal}  # a start comes only with a state
         self.traits = Traits(
             supports=frozenset(fact for fact, is_supported in supports.items() if is_supported),
             options=APPLIED,
@@ -165,7 +166,7 @@ class Synthesizer(Family):
             causal=site.causal,
             max_length=site.max_length,
             operations=Growth(2.0),
-            # a factorised row keeps a + b logits for a token, and a b is the length
+            # factorised_dense stores |a| + |b| logits per token, and |a| |b| is the length.
             memory=Growth(1.5 if Component.factorised_dense in chosen else 1.0),
             row_stochastic=True,
             weight_dropout=True,
@@ -173,7 +174,8 @@ class Synthesizer(Family):
             sees_order=site.causal or site.positions != Positions.none or chosen != {Component.dot},
         )
 
-    def _add(self, component: Component, site: Site, rank: int, bias: bool) -> None:
+    def _add_component(self, component: Component, site: Site, rank: int, bias: bool) -> None:
+        """Make the parameters of one component; `bias` tells whether projections have biases."""
         width, heads, longest = site.width, site.heads, site.max_length
         match component:
             case Component.dot:
@@ -187,7 +189,7 @@ class Synthesizer(Family):
             case Component.random:
                 self.table = xavier_matrices(heads, longest, longest)
                 if self.lra:
-                    with torch.no_grad():  # there the fans of all heads together
+                    with torch.no_grad():  # that code's fans count all heads together
                         self.table.mul_(heads**-0.5)
             case Component.fixed_random:
                 meta = torch.get_default_device().type == "meta"
@@ -207,12 +209,15 @@ class Synthesizer(Family):
         return x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def shares(self) -> list[tuple[Component, Any]]:
-        """Return every component with its alpha; 1 where components are not weighed."""
+        """Return every component with its alpha, which is 1 if components have no weights."""
         alpha = None if self.alpha is None else self.alpha.softmax(0)
         return [(c, 1.0 if alpha is None else alpha[i]) for i, c in enumerate(self.components)]
 
     def logits(self, x: Float[Tensor, "b l d"]) -> Logits:
-        """Return what the logits are made of, each component weighed by its alpha."""
+        """Return the factors of the logits A of tokens `x`, with alpha in one factor of each.
+
+        Inner products of all components are concatenated to one pair of queries and keys.
+        """
         batch, length = x.shape[:2]
         parts: list[tuple[Tensor, Tensor]] = []
         arguments: dict[str, Any] = {"slopes": self.slopes}
@@ -226,7 +231,7 @@ class Synthesizer(Family):
                 case Component.dense:
                     hidden = self.dense_in(x).relu()
                     shape = (batch, self.heads, length, self.head_width)
-                    # that code reads one head's rows across all heads
+                    # The LRA code reshapes without a transpose, which mixes positions and heads.
                     hidden = hidden.view(shape) if self.lra else self.split(hidden)
                     ones = hidden.new_ones(*shape[:3], 1)
                     parts += [(hidden * share, self.dense_out[None, :, :length])]
@@ -251,16 +256,16 @@ class Synthesizer(Family):
         return Logits(**arguments)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Mix along the length; ValueError for a longer input than the logits have columns."""
+        """Attend with the predicted weights; ValueError for more than `max_length` tokens."""
         if layout.start is not None:
             raise Unsupported(
-                "tokens that begin after position 0 need the state of the tokens before them: "
-                "call extend with that state"
+                "Synthesizer needs the state of earlier tokens for tokens that begin after "
+                "position 0: call extend with that state"
             )
         if x.shape[1] > self.max_length:
             raise ValueError(
-                f"the logits have {self.max_length} columns: got {x.shape[1]} tokens; truncate, "
-                "or build it with a larger max_length"
+                f"this Synthesizer predicts weights for at most {self.max_length} tokens: got "
+                f"{x.shape[1]} tokens; truncate, or build it with a larger max_length"
             )
         real = blanked(x, layout, self.traits)
         logits, v = self.logits(real), self.split(self.v_proj(real))
@@ -274,36 +279,36 @@ class Synthesizer(Family):
         return mixed.where(layout.keep[..., None], mean)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty memory of values, and of keys where there is dot."""
+        """Return an empty memory of values, and of keys if `dot` is a component."""
         key_width = self.head_width if Component.dot in self.components else 0
         slots = min(memory, self.max_length)
         shape = (batch_size, self.heads, slots, key_width, self.head_width)
         return kv_cache.empty_cache(shape, self.v_proj.weight.new_empty(0))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Continue from `flow.state`, whose count says where the tokens stand."""
+        """Continue from `flow.state`, whose number of tokens gives the position of the new ones."""
         if flow.state is None:
             return flow.with_x(self.forward(flow.x, layout))
-        x, seen = flow.x, cast(tuple[Tensor, ...], flow.state)[2]
+        _, stored_values, read_count = cast(tuple[Tensor, ...], flow.state)
+        x = flow.x
         v = self.split(self.v_proj(x))
         q = k = v[..., :0]
         if Component.dot in self.components:
             q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x))
             if self.rotary:
-                q, k = rotate(q, seen), rotate(k, seen)
+                q, k = rotate(q, read_count), rotate(k, read_count)
         if not kv_cache.fits(flow.state, x.shape[1]):
-            memory = cast(tuple[Tensor, ...], flow.state)[1].shape[2]
             raise ValueError(
-                f"the memory is full: it has {int(seen.max())} of {memory} tokens and got "
-                f"{x.shape[1]} more. Logits belong to absolute positions, so the oldest tokens "
-                "cannot be dropped: make the state with a larger memory, up to max_length, or "
-                "begin with an empty state"
+                "the memory of Synthesizer is full, and it cannot drop the oldest tokens, because "
+                f"weights belong to absolute positions: it has {int(read_count.max())} of "
+                f"{stored_values.shape[2]} tokens and got {x.shape[1]} more; make the state with a "
+                "larger memory, up to max_length, or begin with an empty state"
             )
         cached = kv_cache.append_keys(flow.state, k, v)
         if cached.begins:
             y = self.forward(x, layout._replace(start=None))
             return flow._replace(x=y, state=cached.state)
-        logits = self.rows(x, q @ cached.keys.to(q.dtype).mT, seen)
+        logits = self.rows(x, q @ cached.keys.to(q.dtype).mT, read_count)
         weights = logits.masked_fill(~cached.visible, NEVER).softmax(-1)
         weights = F.dropout(weights, self.dropout if self.training else 0.0)
         o = weights.to(v.dtype) @ cached.values.to(v.dtype)
@@ -312,7 +317,10 @@ class Synthesizer(Family):
     def rows(
         self, x: Float[Tensor, "b l d"], dots: Float[Tensor, "b h l s"], seen: Int[Tensor, " b"]
     ) -> Float[Tensor, "b h l s"]:
-        """Return the logits of tokens behind `seen` others for the first s columns, written out."""
+        """Return the logits of tokens `x` after `seen` earlier ones, for the first s positions.
+
+        `dots` has the products of queries and keys, for the component dot.
+        """
         slots, position = dots.shape[-1], seen[:, None] + torch.arange(x.shape[1], device=x.device)
         total = torch.zeros_like(dots, dtype=sum_dtype(dots))
         for component, share in self.shares():

@@ -48,7 +48,11 @@ def talking_attention(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b c l v"]:
-    """Attend with scores and weights that heads share; other arguments as `softmax_attention`."""
+    """Return talking-heads attention of a heads of queries and c heads of values.
+
+    `logits_map` is P, `weights_map` R of the module's docstring; h is the number of heads of the
+    softmax. The other arguments are those of `softmax_attention`.
+    """
     if causal and visible is None:
         length, keys = q.shape[2], k.shape[2]
         visible = torch.ones(length, keys, dtype=torch.bool, device=q.device).tril_()[None, None]
@@ -67,13 +71,13 @@ def talking_attention(
 def across_heads(
     weight: Float[Tensor, "o h"], x: Float[Tensor, "b h l s"]
 ) -> Float[Tensor, "b o l s"]:
-    """Return the sums over heads."""
+    """Return o mixtures of h heads: sums over heads, weighted by the rows of `weight`."""
     mixed = weight.to(x.dtype) @ x.flatten(2)
     return mixed.view(len(x), len(weight), *x.shape[2:])
 
 
 class TalkingCore(ExactCore):
-    """The maps across heads, and what positions add behind the first."""
+    """Talking-heads attention with its two maps across heads."""
 
     def __init__(self, site: Site, key_heads: int, value_heads: int, mixing: Mixing) -> None:
         super().__init__(site, self.talk, memory=Growth(2.0), value_heads=value_heads)
@@ -89,19 +93,19 @@ class TalkingCore(ExactCore):
         v: Float[Tensor, "b c s v"],
         **facts: Any,
     ) -> Float[Tensor, "b c l v"]:
-        """Attend with these maps; facts as `talking_attention`."""
+        """Attend with these maps; `facts` are the other arguments of `talking_attention`."""
         maps: dict[str, Any] = {"logits_map": self.logits_map, "weights_map": self.weights_map}
         return talking_attention(q, k, v, **maps, **facts)
 
 
 def mixing_map(rows: int, columns: int, mixing: Mixing) -> nn.Parameter:
-    """Return a map across heads as it begins. ValueError for an identity that is not square."""
+    """Return an initial map across heads; ValueError for an identity that is not square."""
     if mixing == Mixing.normal:
         return nn.Parameter(nn.init.normal_(torch.empty(rows, columns), std=columns**-0.5))
     if rows != columns:
         raise ValueError(
-            f"mixing=identity needs equal numbers of heads on both sides: got {columns} and "
-            f"{rows}; set mixing=normal, or leave key_heads and value_heads at null"
+            "mixing=identity needs equal numbers of heads before and after a map: got "
+            f"{columns} and {rows}; set mixing=normal, or leave key_heads and value_heads at null"
         )
     return nn.Parameter(torch.eye(rows))
 
@@ -116,7 +120,7 @@ class TalkingHeads(MultiHead):
         mixing: Initial maps across heads.
     """
 
-    version = 2  # no projections are drawn but those that are used
+    version = 2  # draws only the projections that it uses
 
     def __init__(
         self,
@@ -127,9 +131,9 @@ class TalkingHeads(MultiHead):
         mixing: Mixing = Mixing.identity,
         bias: bool = True,
     ) -> None:
-        of_keys, of_values = (
-            site.heads if given is None else given for given in (key_heads, value_heads)
+        key_count, value_count = (
+            site.heads if heads is None else heads for heads in (key_heads, value_heads)
         )
-        core = TalkingCore(site, of_keys, of_values, mixing)
-        heads = HeadCounts(of_keys, of_keys, of_values, of_values)
+        core = TalkingCore(site, key_count, value_count, mixing)
+        heads = HeadCounts(key_count, key_count, value_count, value_count)
         super().__init__(site, core, bias=bias, heads=heads)

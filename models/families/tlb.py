@@ -69,9 +69,9 @@ class CrossBlock(nn.Module):
 
     def __init__(self, site: Site, config: BackboneConfig) -> None:
         super().__init__()
-        self.norm, self.source_norm = _norm(site, config), _norm(site, config)
-        self.attention = _exact_attention(site)
-        self.network_norm = _norm(site, config)
+        self.norm, self.source_norm = _make_norm(site, config), _make_norm(site, config)
+        self.attention = _make_attention(site)
+        self.network_norm = _make_norm(site, config)
         self.network = network_of(
             site.width, config.feed_forward_width, config.dropout, kind=config.feed_forward
         )
@@ -83,13 +83,13 @@ class CrossBlock(nn.Module):
         source: Float[Tensor, "b s d"],
         keep: Bool[Tensor, "b s"] | None,
     ) -> Float[Tensor, "b l d"]:
-        """Let `x` attend to the kept tokens of `source`."""
-        seen = self.attention.attend(
+        """Let `x` attend to the real tokens of `source` (`keep`), then apply the network."""
+        attended = self.attention.attend(
             self.norm(x), Layout(), self.source_norm(source), Layout(keep=keep)
         )
-        x = x + self.dropout(seen)
-        changed: Tensor = x + self.dropout(self.network(self.network_norm(x)))
-        return changed
+        x = x + self.dropout(attended)
+        output: Tensor = x + self.dropout(self.network(self.network_norm(x)))
+        return output
 
 
 class TemporalLatentBottleneck(ByName, nn.Module):
@@ -108,12 +108,12 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         padding: Effect of a chunk of padding on the state.
 
     Raises:
-        Unsupported: Asked for a causal model, for pooling but by a mean, for layers without a
-            network, or for positions inside mixers.
+        Unsupported: The model is causal, its pooling is no mean, its layers have no feed-forward
+            network, or mixers apply positions themselves.
     """
 
     reads: ClassVar[Collection[str]] = ("feed_forward", "norm_epsilon")
-    """Options of blocks that it has as well."""
+    """Options of blocks that also apply to this stack."""
     places: nn.Parameter | None
 
     def __init__(
@@ -131,16 +131,16 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         padding: PaddingRule = PaddingRule.exact,
     ) -> None:
         super().__init__()
-        _refuse(site, config)
+        _check_options(site, config)
         self.state_tokens, self.chunk, self.detach_every = state_tokens, chunk, detach_every
         self.padding = padding
         self.groups = nn.ModuleList(
-            nn.ModuleList(_self_block(site, config) for _ in range(self_layers))
+            nn.ModuleList(_make_self_block(site, config) for _ in range(self_layers))
             for _ in range(groups)
         )
         self.looks = nn.ModuleList(CrossBlock(site, config) for _ in range(groups))
         self.updates = nn.ModuleList(CrossBlock(site, config) for _ in range(state_layers))
-        self.norm = _norm(site, config)
+        self.norm = _make_norm(site, config)
         self.placed = config.positions == Positions.none
         learned = chunk_positions == ChunkPositions.learned
         table = nn.Parameter(0.02 * torch.randn(chunk, site.width)) if learned else None
@@ -151,72 +151,78 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         )  # fmt: skip
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
-        """Read the sequence chunk by chunk and return the state after the last one."""
+        """Read the sequence chunk by chunk; return the normed state after the last chunk."""
         x, keep = blanked(flow.x, layout, self.traits), layout.keep
         batch, length, width = x.shape
-        room = -length % self.chunk
-        if room:
-            x = F.pad(x, (0, 0, 0, room))
+        missing = -length % self.chunk
+        if missing:
+            x = F.pad(x, (0, 0, 0, missing))
             real = torch.ones_like(x[:, :length, 0], dtype=torch.bool) if keep is None else keep
-            keep = F.pad(real, (0, room))
-        cut = (batch, x.shape[1] // self.chunk, self.chunk)
-        chunks = x.view(*cut, width)
-        keep_chunks = None if keep is None else keep.view(cut)
+            keep = F.pad(real, (0, missing))
+        chunk_shape = (batch, x.shape[1] // self.chunk, self.chunk)
+        chunks = x.view(*chunk_shape, width)
+        keep_chunks = None if keep is None else keep.view(chunk_shape)
         if self.placed:
             chunks = chunks + (
                 self._positions(self.chunk, x) if self.places is None else self.places
             )
-        # Without a state in them, the first layers of all chunks are one batch.
+        # The first layers do not depend on the state, so they run for all chunks as one batch.
         flat = None if keep_chunks is None else keep_chunks.flatten(0, 1)
-        chunks = self._alone(0, chunks.flatten(0, 1), flat).view(chunks.shape)
+        chunks = self._apply_group(0, chunks.flatten(0, 1), flat).view(chunks.shape)
         state = x.new_zeros(batch, self.state_tokens, width)
         for number in range(chunks.shape[1]):
             if self.detach_every and number and number % self.detach_every == 0:
                 state = state.detach()
-            part = None if keep_chunks is None else keep_chunks[:, number]
-            state = self._step(state, chunks[:, number], part)
+            keep_chunk = None if keep_chunks is None else keep_chunks[:, number]
+            state = self._read_chunk(state, chunks[:, number], keep_chunk)
         return flow.with_x(self.norm(state))
 
-    def _step(
+    def _read_chunk(
         self, state: Float[Tensor, "b s d"], x: Float[Tensor, "b c d"], keep: Tensor | None
     ) -> Float[Tensor, "b s d"]:
-        """Read one chunk, whose first layers are done."""
+        """Return the state after chunk `x`, to which the first self-attention layers were applied.
+
+        A row whose chunk has no real token keeps its state.
+        """
         new = state + self._positions(self.state_tokens, state)
-        unread = new if self.padding == PaddingRule.original else state
+        unchanged = new if self.padding == PaddingRule.original else state
         for group, look in enumerate(self.looks):
             if group:
-                x = self._alone(group, x, keep)
+                x = self._apply_group(group, x, keep)
             x = look(x, new, None)
         for update in self.updates:
             new = update(new, x, keep)
         if keep is None:
             return new
-        return torch.where(keep.any(1)[:, None, None], new, unread)
+        return torch.where(keep.any(1)[:, None, None], new, unchanged)
 
-    def _alone(
+    def _apply_group(
         self, group: int, x: Float[Tensor, "n c d"], keep: Bool[Tensor, "n c"] | None
     ) -> Float[Tensor, "n c d"]:
+        """Apply the self-attention layers of number `group` to n chunks."""
         flow = Flow(x)
         for block in cast(Any, self.groups[group]):
             flow = block(flow, Layout(keep=keep))
         return flow.x
 
     def _positions(self, length: int, like: Tensor) -> Float[Tensor, "1 l d"]:
+        """Return sinusoids of positions 0 … length-1, with the width and type of `like`."""
         ids, dtype = position_ids(length, None, like), precise(like.dtype)
         return sinusoid(ids, like.shape[-1], dtype=dtype).to(like.dtype)
 
 
-def _norm(site: Site, config: BackboneConfig) -> nn.LayerNorm:
+def _make_norm(site: Site, config: BackboneConfig) -> nn.LayerNorm:
     return nn.LayerNorm(site.width, eps=config.norm_epsilon)
 
 
-def _exact_attention(site: Site) -> MultiHead:
+def _make_attention(site: Site) -> MultiHead:
     return MultiHead(site, ExactCore(site, sdpa, memory=Growth(1.0)))
 
 
-def _self_block(site: Site, config: BackboneConfig) -> TransformerBlock:
+def _make_self_block(site: Site, config: BackboneConfig) -> TransformerBlock:
+    """Return a pre-norm block of exact self-attention and a feed-forward network."""
     return TransformerBlock(
-        _exact_attention(site),
+        _make_attention(site),
         width=site.width,
         feed_forward=config.feed_forward,
         feed_forward_width=config.feed_forward_width,
@@ -225,29 +231,31 @@ def _self_block(site: Site, config: BackboneConfig) -> TransformerBlock:
     )
 
 
-def _refuse(site: Site, config: BackboneConfig) -> None:
+def _check_options(site: Site, config: BackboneConfig) -> None:
+    """Raise `Unsupported` for options of the backbone that this stack cannot apply."""
     if site.causal:
         raise Unsupported(
-            "TemporalLatentBottleneck attends to both directions within a chunk and gives one "
-            "output per sequence: so it cannot be a language model: choose a task with one answer "
+            "TemporalLatentBottleneck attends in both directions within a chunk and gives one "
+            "output per sequence, so it cannot be a language model: choose a task with one answer "
             "per sequence"
         )
     means = (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
     answers_tokens = config.pooling in WITH_CLS and not site.cls
     if not answers_tokens and config.pooling not in means:
         raise Idle(
-            "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
-            f"set model.backbone.pooling=mean in place of {config.pooling}",
+            "TemporalLatentBottleneck returns the tokens of its state, which must be averaged: got "
+            f"model.backbone.pooling={config.pooling}; set it to mean",
             "backbone.pooling",
         )
     if config.feed_forward == FeedForward.none:
         raise Unsupported(
-            "every layer of TemporalLatentBottleneck has a feed-forward network: set "
-            "model.backbone.feed_forward=gelu, or another activation, not none"
+            "every layer of TemporalLatentBottleneck needs a feed-forward network: got "
+            "model.backbone.feed_forward=none; set it to gelu, or another activation"
         )
     if config.positions in INSIDE:
         raise Idle(
-            f"TemporalLatentBottleneck adds positions per chunk: got {config.positions.value}; set "
-            "model.backbone.positions=none, or learned, sinusoidal or axial for the whole sequence",
+            "TemporalLatentBottleneck adds positions to the tokens of each chunk, or the model "
+            f"adds them to the whole sequence: got positions={config.positions.value}; set "
+            "model.backbone.positions=none (for chunks), or learned, sinusoidal or axial",
             "backbone.positions",
         )

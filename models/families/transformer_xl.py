@@ -32,7 +32,7 @@ from lra.models.relative import SinusoidScores
 
 
 class SameLength(StrEnum):
-    """When each token of a segment sees as many keys as the memory holds, and no more."""
+    """When each token of a segment attends to exactly as many keys as the memory stores."""
 
     never = auto()
     evaluation = auto()
@@ -40,7 +40,7 @@ class SameLength(StrEnum):
 
 
 def by_distance(site: Site) -> bool:
-    """Tell whether distances are turned into sinusoids."""
+    """Return whether scores depend on sinusoids of distances (positions=transformer_xl)."""
     return site.positions == Positions.transformer_xl
 
 
@@ -93,6 +93,6 @@ class TransformerXL(SegmentRecurrence):
 
     @property
     def same_length(self) -> bool:
-        """Whether each token of a segment sees as many keys as memory holds, and no more."""
+        """Whether each token attends to exactly as many keys as the memory stores, now."""
         when = self.same_length_when
         return when == SameLength.always or (when == SameLength.evaluation and not self.training)

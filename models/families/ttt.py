@@ -52,7 +52,7 @@ class TTT(GatedMixer):
         gate: Whether the normalised outputs are gated.
 
     Raises:
-        ValueError: A number is none that it can be, or the width of a head is odd.
+        ValueError: A number is out of range, or the width of a head is odd.
     """
 
     version = 2  # biases of gates do not decay
@@ -74,8 +74,8 @@ class TTT(GatedMixer):
         super().__init__()
         if site.head_width % 2:
             raise ValueError(
-                f"rotary positions turn pairs of channels: got heads of {site.head_width} "
-                "channels; change heads or head_width, so that the number is even"
+                "TTT rotates pairs of channels by positions, so the width of a head must be even: "
+                f"got {site.head_width} channels per head; change heads or head_width"
             )
         with_biases = biases(site, bias, default=False)
         width, key_width = site.inner_width, site.head_width
@@ -102,25 +102,29 @@ class TTT(GatedMixer):
         self.out_proj = projection(width, site.width, bias=with_biases.output)
         state = site.heads, key_width + 1, key_width
         self.complete(site, state=state, bidirectional=bidirectional)
-        # Blocks are counted from the first token of a row, not from that of a document.
+        # Blocks are counted from the first token of a row, so documents cannot restart them.
         self.traits = replace(self.traits, supports=self.traits.supports - {"document"})
 
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and map, open sums and place after the last token."""
+        """Return the output of each token, and the state after the last token.
+
+        The state has the trained change of W and b, the sums of the incomplete block, the number of
+        its tokens, and inputs of the convolutions.
+        """
         trained, sums, place, *inputs = before
         q, v = self.q_proj(x), self.value_map(x)
         streams, tails = self.convolutions(
             [q, q if self.k_proj is None else self.k_proj(x)], inputs, borders
         )
         with full_precision(x):
-            wide = sum_dtype(x)
-            rates = self.rate_map(x).to(wide).sigmoid() * (self.rate / self.weight.shape[-1])
-            heads = [by_head(each.to(wide), self.heads) for each in (*streams, v)]
+            dtype = sum_dtype(x)
+            rates = self.rate_map(x).to(dtype).sigmoid() * (self.rate / self.weight.shape[-1])
+            heads = [by_head(stream.to(dtype), self.heads) for stream in (*streams, v)]
             blocks = _Blocks(x, place[:, 0], borders.keep, len(self.place_rate))
-            q, k, v, rates = (blocks.to_blocks(each) for each in (*heads, rates.mT[..., None]))
-            q, k = (rotate(each.flatten(0, 2)[:, None]).view_as(each) for each in (q, k))
+            q, k, v, rates = (blocks.to_blocks(part) for part in (*heads, rates.mT[..., None]))
+            q, k = (rotate(part.flatten(0, 2)[:, None]).view_as(part) for part in (q, k))
             o, trained, sums = self._train((q, k, v), rates * blocks.real, (trained, sums), blocks)
         o = blocks.back(o).to(x.dtype)
         return o.transpose(1, 2).flatten(2), (trained, sums, blocks.place[:, None], *tails)
@@ -132,6 +136,17 @@ class TTT(GatedMixer):
         state: tuple[Tensor, Tensor],
         blocks: "_Blocks",
     ) -> tuple[Float[Tensor, "b h n c k"], Tensor, Tensor]:
+        """Train W and b on n blocks of c tokens, one block after another.
+
+        Args:
+            streams: Queries, keys and values, in blocks.
+            rates: Learning rate r of each token; 0 at empty places.
+            state: Change of W and b so far, and the sums sum_j r_j k_j' G_j of the first block.
+            blocks: Places of the tokens.
+
+        Returns:
+            The outputs q_t + LN(q_t W_t + b_t), and the state after the last block.
+        """
         (q, k, v), (trained, sums) = streams, state
         dtype = q.dtype
         begin = torch.cat((self.weight, self.bias), 1).to(dtype)
@@ -139,22 +154,23 @@ class TTT(GatedMixer):
         size = q.shape[3]
         places = 1 / torch.arange(1, size + 1, device=q.device, dtype=dtype)
         tau = (places + self.place_rate.to(dtype)).clamp(min=0)[:, None]
-        ones = F.pad(q, (0, 1), value=1.0), F.pad(k, (0, 1), value=1.0)
-        eta = (tau * rates.mT).tril() * (ones[0] @ ones[1].mT)
-        # Split at once: the gradient of each slice of its own is as long as all blocks together.
-        parts = [each.unbind(2) for each in (*ones, v - k, eta, rates)]
+        # A channel of ones in queries and keys makes b a row of W.
+        queries, keys = F.pad(q, (0, 1), value=1.0), F.pad(k, (0, 1), value=1.0)
+        eta = (tau * rates.mT).tril() * (queries @ keys.mT)
+        # unbind, because the gradient of a single slice would be as large as all blocks together.
+        parts = [part.unbind(2) for part in (queries, keys, v - k, eta, rates)]
         outputs = []
-        for i, (asked, key, target, pull, rate) in enumerate(zip(*parts, strict=True)):
-            moved = begin + trained
-            z, spread = _normed(key @ moved)
+        for i, (query, key, target, step, rate) in enumerate(zip(*parts, strict=True)):
+            weight = begin + trained
+            z, deviation = _norm_channels(key @ weight)
             error = (z * scale + shift - target) * scale
             mean = error.mean(-1, keepdim=True) + z * (error * z).mean(-1, keepdim=True)
-            slope = (error - mean) / spread
-            z = asked @ moved - pull @ slope
-            if i == 0:  # earlier tokens of this block; no other begins within one
-                z = z - tau * (asked @ sums)
-            outputs.append(_normed(z)[0] * scale + shift)
-            sums = sums + (key * rate).mT @ slope
+            gradient = (error - mean) / deviation
+            z = query @ weight - step @ gradient
+            if i == 0:  # only the first block may have earlier tokens, which are in `sums`
+                z = z - tau * (query @ sums)
+            outputs.append(_norm_channels(z)[0] * scale + shift)
+            sums = sums + (key * rate).mT @ gradient
             full = blocks.full[:, i, None, None, None]
             trained, sums = trained - full * tau[-1] * sums, sums * ~full
         return q + torch.stack(outputs, 2), trained, sums
@@ -169,26 +185,28 @@ class TTT(GatedMixer):
         return cast(Tensor, self.out_proj(y))
 
     def empty(self, batch_size: int) -> Parts:
-        """Return zeros for what was learned, sums of an open block, its tokens, and inputs."""
+        """Return zeros for all parts of the state: see `read`."""
         trained, *tails = super().empty(batch_size)
         return trained, trained, trained.new_zeros(batch_size, 1), *tails
 
 
-def _normed(x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r k"], Float[Tensor, "*r 1"]]:
-    """Return x with mean 0 and variance 1, and the standard deviation before."""
+def _norm_channels(
+    x: Float[Tensor, "*r k"],
+) -> tuple[Float[Tensor, "*r k"], Float[Tensor, "*r 1"]]:
+    """Return `x` normed to mean 0 and variance 1 over its channels, and the standard deviation."""
     centred = x - x.mean(-1, keepdim=True)
-    spread = (centred.square().mean(-1, keepdim=True) + EPSILON).sqrt()
-    return centred / spread, spread
+    deviation = (centred.square().mean(-1, keepdim=True) + EPSILON).sqrt()
+    return centred / deviation, deviation
 
 
 class _Blocks:
-    """Where the tokens of each row stand in blocks, the first of which may be filled in part.
+    """The places of each row's tokens in n blocks of c; earlier tokens may fill the first in part.
 
     Args:
-        x: Tokens, the real ones first.
-        taken: How many places of the first block earlier tokens took, for each row.
-        keep: False for padding.
-        size: Places of a block.
+        x: Tokens, with padding after the real ones.
+        taken: Number of places that earlier tokens fill in the first block, for each row.
+        keep: False for padding; None: there is none.
+        size: Number of places of a block, c.
     """
 
     def __init__(
@@ -217,6 +235,6 @@ class _Blocks:
         return x.gather(2, index).view(*x.shape[:2], *self.shape, -1)
 
     def back(self, o: Float[Tensor, "b h n c k"]) -> Float[Tensor, "b h l k"]:
-        """Return the rows at the places of tokens, in their order."""
+        """Return the entries of `o` at the places of the tokens, in the order of the tokens."""
         index = self.slot[:, None, :, None].expand(-1, o.shape[1], -1, o.shape[4])
         return o.flatten(2, 3).gather(2, index)

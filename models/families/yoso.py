@@ -47,7 +47,7 @@ from lra.models.ops.hashing.collisions import (
 from lra.models.ops.numerics import full_precision, reciprocal, sum_dtype
 
 LONGEST = 24
-"""Most bits of a code: float32 holds every code exactly, and a table has 2^tau entries."""
+"""Largest tau, because float32 represents only codes of up to 24 bits exactly."""
 
 
 class YosoEstimator(StrEnum):
@@ -58,7 +58,7 @@ class YosoEstimator(StrEnum):
 
 
 class Rule(NamedTuple):
-    """What the weights are; `planes` are None for the expectation."""
+    """How weights are computed: by hashes with random `planes`; None: by their expectation."""
 
     tau: int
     planes: Float[Tensor, "h k p"] | None = None
@@ -70,35 +70,38 @@ class Rule(NamedTuple):
         return Chance(self.tau, self.gradient)
 
 
-def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x / |x|, 0 for 0, and 1 / |x|."""
+def _normalise(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x / |x| (0 if x is 0), and 1 / |x|."""
     inverse = reciprocal(torch.linalg.vector_norm(x, dim=-1, keepdim=True))
     return x * inverse, inverse
 
 
 def _unit_gradient(gradient: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
-    """Return the gradient of x from that of x / |x|."""
-    along = (gradient * unit).sum(-1, keepdim=True)
-    return (gradient - along * unit) * inverse
+    """Return the gradient of x, given that of `unit` = x / |x|, with `inverse` = 1 / |x|."""
+    projection = (gradient * unit).sum(-1, keepdim=True)
+    return (gradient - projection * unit) * inverse
 
 
 class _Yoso(torch.autograd.Function):
-    """`apply(q, k, v, keep, rule)`, in float32, or float64 where v is."""
+    """`apply(q, k, v, keep, rule)` returns y / |y|, in float32, or in float64 if v is."""
 
     @staticmethod
     def forward(  # noqa: PLR0917  autograd functions have no keywords
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, rule: Rule
     ) -> Tensor:
+        """Return y / |y|; store the inputs, the output, 1 / |y| and the hash codes."""
         with full_precision(q):
-            (q_unit, _), (k_unit, _), values = _prepared(q, k, v, keep)
+            (q_unit, _), (k_unit, _), values = _prepare(q, k, v, keep)
             codes: tuple[Tensor, ...] = ()
             if rule.planes is None:
                 sums = chance_product(q_unit, k_unit, values, rule.chance)
             else:
-                by_query, by_key = (hash_codes(x, rule.planes, rule.tau) for x in (q_unit, k_unit))
-                codes = by_query, by_key
-                sums = sum_matches(by_query, by_key, values, 2**rule.tau).div_(by_query.shape[1])
-            o, inverse = _unit(sums)
+                query_codes, key_codes = (
+                    hash_codes(x, rule.planes, rule.tau) for x in (q_unit, k_unit)
+                )
+                codes, hashes = (query_codes, key_codes), query_codes.shape[1]
+                sums = sum_matches(query_codes, key_codes, values, 2**rule.tau).div_(hashes)
+            o, inverse = _normalise(sums)
         ctx.rule = rule
         ctx.save_for_backward(q, k, v, keep, o, inverse, *codes)
         return o.view(*q.shape[:3], -1)
@@ -106,20 +109,21 @@ class _Yoso(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k and v, estimated by the same hashes as the output."""
         q, k, v, keep, o, inverse, *codes = ctx.saved_tensors
         rule: Rule = ctx.rule
         with full_precision(gradient):
-            (q_unit, q_inverse), (k_unit, k_inverse), values = _prepared(q, k, v, keep)
-            given = _unit_gradient(gradient.to(o.dtype).flatten(0, 1), o, inverse)
+            (q_unit, q_inverse), (k_unit, k_inverse), values = _prepare(q, k, v, keep)
+            dsums = _unit_gradient(gradient.to(o.dtype).flatten(0, 1), o, inverse)
             if codes:
-                by_query, by_key = codes
-                share = 1 / by_query.shape[1]
-                dv = sum_matches(by_key, by_query, given, 2**rule.tau).mul_(share)
-                sides = Sides(given, q_unit), Sides(values, k_unit)
-                dq, dk = match_sums(*sides, by_query, by_key)
-                dq, dk = (x * (share * rule.tau / 2) for x in (dq, dk))
+                query_codes, key_codes = codes
+                per_hash = 1 / query_codes.shape[1]
+                dv = sum_matches(key_codes, query_codes, dsums, 2**rule.tau).mul_(per_hash)
+                sides = Sides(dsums, q_unit), Sides(values, k_unit)
+                dq, dk = match_sums(*sides, query_codes, key_codes)
+                dq, dk = (x * (per_hash * rule.tau / 2) for x in (dq, dk))
             else:
-                dq, dk, dv = pull_chance(q_unit, k_unit, values, rule.chance, gradient=given)
+                dq, dk, dv = pull_chance(q_unit, k_unit, values, rule.chance, gradient=dsums)
             dq, dk = _unit_gradient(dq, q_unit, q_inverse), _unit_gradient(dk, k_unit, k_inverse)
             dv = dv.view_as(v)
             if keep is not None:
@@ -127,14 +131,17 @@ class _Yoso(torch.autograd.Function):
         return dq.view_as(q).to(q.dtype), dk.view_as(k).to(k.dtype), dv.to(v.dtype), None, None
 
 
-def _prepared(
+def _prepare(
     q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
-    """Fold heads into the batch; return unit vectors with 1 / their lengths, and kept values."""
+    """Return q / |q| with 1 / |q|, the same of k, and v with zeros at padding.
+
+    The heads are folded into the batch.
+    """
     if keep is not None:
         v = v * keep[:, None, :, None]
     dtype = sum_dtype(v)
-    units = (_unit(x.to(dtype).flatten(0, 1)) for x in (q, k))
+    units = (_normalise(x.to(dtype).flatten(0, 1)) for x in (q, k))
     return next(units), next(units), v.to(dtype).flatten(0, 1)
 
 
@@ -145,7 +152,7 @@ def yoso_attention(
     rule: Rule,
     keep: Bool[Tensor, "b s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend over all kept keys; the result is float32, or float64 where the values are."""
+    """Return y / |y| for each query, over the keys that `keep` allows, at least in float32."""
     o: Tensor = _Yoso.apply(q, k, v, keep, rule)  # type: ignore[no-untyped-call]
     return o
 
@@ -186,7 +193,7 @@ class YosoCore(nn.Module):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
+        """Return YOSO's attention, plus the convolution of values if there is one."""
         o = yoso_attention(q, k, v, Rule(self.tau, self.planes, self.gradient), layout.keep)
         if self.conv is not None:
             o = o + self.conv(v, layout.keep)
@@ -194,11 +201,11 @@ class YosoCore(nn.Module):
 
 
 class Yoso(MultiHead):
-    """Attention by the chance of a collision between the four projections.
+    """Attention by the probability of hash collisions, between the four projections.
 
-    `redraw_every` counts optimiser steps, 0 = never. `tau: null` is log2 of the site's longest
-    sequence. `conv_kernel` is the number of taps of the convolution of values, odd, 0 for none,
-    without which the attention also takes other sources.
+    Planes are drawn again every `redraw_every` optimiser steps; 0: never. `tau=None` means log2 of
+    the longest sequence. `conv_kernel` is the odd number of taps of the convolution of values; 0:
+    no convolution, and then cross attention is possible.
     """
 
     needs = (Need("hashes", "redraw_every", mode=YosoEstimator.hashed),)
@@ -224,12 +231,13 @@ class Yoso(MultiHead):
             tau = round(math.log2(site.max_length))
         if not 0 <= tau <= LONGEST:
             raise ValueError(
-                f"tau must lie between 0 and {LONGEST}: got {tau}; null takes log2 of the length"
+                f"tau, the number of bits of a hash code, must be 0 to {LONGEST}: got {tau}; set "
+                "null for log2 of the longest sequence"
             )
         if gradient == Gradient.true and mode == YosoEstimator.hashed:
             raise ValueError(
-                "gradient=true needs mode=expectation, because hashes estimate the weights "
-                "without their derivative: got mode=hashed"
+                "gradient=true needs mode=expectation, because hashes estimate the weights but not "
+                "their derivative: got mode=hashed; set mode=expectation, or gradient=surrogate"
             )
         self.draw = partial(draw_planes, site.heads, site.head_width, hashes * tau)
         planes = None
@@ -247,7 +255,7 @@ class Yoso(MultiHead):
         self.redraw_every = redraw_every
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Draw other planes when their time has come."""
+        """Draw new planes every `redraw_every` steps."""
         planes = cast(YosoCore, self.core).planes
         if planes is not None and self.redraw_every and step % self.redraw_every == 0:
             planes.copy_(self.draw(generator))

@@ -155,5 +155,5 @@ def test_all_layers_have_one_table() -> None:
 
 
 def test_who_has_no_scores_refuses() -> None:
-    with pytest.raises(Unsupported, match="LinearAttention does not apply t5 positions itself"):
+    with pytest.raises(Unsupported, match="LinearAttention does not support t5 positions"):
         build(LinearAttention)

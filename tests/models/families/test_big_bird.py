@@ -17,7 +17,7 @@ def test_short_sequences_run_as_exact_attention_and_say_so_once(
     causal, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr(big_bird, "BlockListAttention", None)
-    big_bird._report.cache_clear()
+    big_bird._log_exact.cache_clear()
     mixer, longest = built(causal=causal), 20 if causal else 24
     state = {name: value.clone() for name, value in mixer.state_dict().items()}
     with caplog.at_level(logging.INFO):
@@ -25,7 +25,7 @@ def test_short_sequences_run_as_exact_attention_and_say_so_once(
             qkv = heads(longest)
             agree(mixer.core(*qkv, Layout()), softmax_attention(*qkv, causal=causal), qkv)
     assert len(caplog.records) == 1
-    assert f"length {longest} has {longest // 4} blocks" in caplog.text
+    assert f"at length {longest}, BigBird has {longest // 4} blocks" in caplog.text
     assert all(torch.equal(value, state[name]) for name, value in mixer.state_dict().items())
     with pytest.raises(AttributeError):
         mixer.core(*heads(longest + 1), Layout())

@@ -43,7 +43,9 @@ def test_linear_learns_and_random_is_frozen():
 
 
 def test_padding_that_cannot_be_left_out_is_refused():
-    with pytest.raises(Unsupported, match=r"got a keep mask; choose model\.backbone\.padding"):
+    with pytest.raises(
+        Unsupported, match=r"got a mask of padding; choose model\.backbone\.padding"
+    ):
         FNet(site())(drawn(2, 8, 12), Layout(keep=torch.ones(2, 8, dtype=torch.bool)))
 
 

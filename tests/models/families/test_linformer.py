@@ -85,7 +85,9 @@ def test_longer_input_is_refused(projection: Projection) -> None:
     mixer = built(projection=projection)
     x = drawn(2, LENGTH + 1, HEADS * WIDTH)
     for run in (mixer, super(Linformer, mixer).forward):
-        with pytest.raises(ValueError, match="at most max_length=40 tokens: got 41; truncate"):
+        with pytest.raises(
+            ValueError, match="at most max_length=40 tokens: got 41 tokens; truncate"
+        ):
             run(x, Layout())
     with pytest.raises(Unsupported, match="accepts at most 40 tokens, but this model needs 41"):
         checked_mixer(mixer, positions=Positions.none, causal=False, max_length=41)

@@ -54,7 +54,9 @@ def test_the_lra_variant_has_one_draw_for_ever() -> None:
     mixer.after_step(1, torch.Generator())
     assert torch.equal(mixer.rotations, before)
     assert torch.equal(built(variant=Variant.lra, seed=6).rotations, before)
-    with pytest.raises(Unsupported, match="no causal mask: choose variant=faithful"):
+    with pytest.raises(
+        Unsupported, match="no causal mask, and this model must be causal: choose variant=faithful"
+    ):
         built(variant=Variant.lra, causal=True)
     with pytest.raises(ValueError, match="variant=lra fixes rounds at 1: got 4; leave it at 2"):
         built(variant=Variant.lra, rounds=4)

@@ -51,5 +51,5 @@ def test_two_factors_make_the_length_or_little_more():
 
 def test_later_tokens_need_a_state():
     mixer, x = built(Component.dense, causal=True), drawn(2, 3, WIDTH)
-    with pytest.raises(Unsupported, match="need the state of the tokens before them"):
+    with pytest.raises(Unsupported, match="needs the state of earlier tokens"):
         mixer(x, Layout(start=torch.tensor([4, 4])))

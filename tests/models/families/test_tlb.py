@@ -108,9 +108,9 @@ def test_it_has_the_activation_epsilon_and_projections_of_the_backbone() -> None
     assert not any("proj.bias" in name for name in names)
     assert {names[name] for name in names if "q_proj" in name} == {(wide.heads * 3, 16)}
     rms = replace(wide, norm=NormKind.rms)
-    with pytest.raises(Unsupported, match="norm must be layer, got rms"):
+    with pytest.raises(Unsupported, match="norm must be layer: got rms"):
         Backbone(rms, facts, [], stack=TemporalLatentBottleneck, seed=0)
-    with pytest.raises(Unsupported, match="feed_forward=gelu, or another activation"):
+    with pytest.raises(Unsupported, match="set it to gelu, or another activation"):
         build(replace(FRAME, feed_forward=FeedForward.none))
 
 
@@ -134,7 +134,7 @@ def test_what_it_cannot_do_is_refused_with_the_way_out() -> None:
     make = partial(TemporalLatentBottleneck, chunk=5)
     with pytest.raises(Unsupported, match="cannot be a language model"):
         Backbone(FRAME, facts, [], stack=make, seed=0)
-    with pytest.raises(Unsupported, match="pooling=mean"):
+    with pytest.raises(Unsupported, match="which must be averaged"):
         make(replace(site(), cls=True), BackboneConfig(width=16, positions=Positions.none))
     rotary = BackboneConfig(width=16, pooling=Pooling.mean, positions=Positions.rotary)
     with pytest.raises(Unsupported, match="positions=none"):
