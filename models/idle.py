@@ -123,10 +123,7 @@ def idle_in(family: Callable[..., Any], site: object, given: Mapping[str, Any]) 
 
 
 def fixed_in(family: Callable[..., Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options that the family's `variant` fixes, with their values.
-
-    See `lra.models.mixer.Family.fixed`; `given` are the options that are set.
-    """
+    """Return the options that a family's `variant` fixes, and their values: see `Family.fixed`."""
     if not hasattr(family, "fixed"):
         return {}
     return dict(family.fixed(SimpleNamespace(**{**defaults(family), **given})))

@@ -54,9 +54,8 @@ from lra.models.tuning import (
 class Growth:
     """How a cost grows with the length n: as n^exponent, times log n if `log` is set.
 
-    A family declares it from its mathematics and its options; it is never fitted to measurements.
-    It names only the fastest-growing term, so projections, landmarks and the edges of a window may
-    be missing. Instances are ordered: a slower growth is less than a faster one.
+    A family declares it from its mathematics and options, for the fastest-growing term alone; it is
+    never fitted to measurements. Instances are ordered: a slower growth is less than a faster one.
     """
 
     exponent: float
@@ -535,10 +534,7 @@ class Extends(Protocol):
     """A mixer with `extend`, which reads a prompt, a segment or one token in a single call."""
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
-        """Mix the tokens `flow.x`, continuing from `flow.state`; return outputs and the new state.
-
-        If the state is None, the outputs equal those of `forward`.
-        """
+        """Mix `flow.x` after `flow.state`; with state None, the outputs are those of `forward`."""
         ...
 
 

@@ -239,26 +239,18 @@ class MultiHead(Family):
     def split(
         self, x: Float[Tensor, "b l d"], width: int | None = None
     ) -> Float[Tensor, "b h l k"]:
-        """Split the last axis of `x` into heads.
-
-        Args:
-            x: The channels of all heads, one head after another.
-            width: Width of one head; None: `head_width`.
-        """
+        """Split the last axis of `x` into heads of this width; None: `head_width`."""
         width = self.head_width if width is None else width
         return x.reshape(*x.shape[:2], x.shape[-1] // width, width).transpose(1, 2)
 
     def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
-        """Project `placed` (tokens, with infused positions) to queries; norm and rotate these.
-
-        The norm and the rotation by `place` apply only if the options ask for them.
-        """
+        """Project `placed` (tokens, with infused positions) to queries; norm and rotate them."""
         q = self.split(self.q_proj(placed), self.key_width)
         q = q if self.q_norm is None else norm_heads(q, self.q_norm)
         return rotate(q, place) if self.rotary else q
 
     def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
-        """Project `placed` to keys as `queries` does; g is the number of key heads."""
+        """Project `placed` to g heads of keys, as `queries` does for queries."""
         k = self.split(self.k_proj(placed), self.key_width)
         k = k if self.k_norm is None else norm_heads(k, self.k_norm)
         return rotate(k, place) if self.rotary else k
@@ -266,10 +258,7 @@ class MultiHead(Family):
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l v"]]:
-        """Return queries, keys and values of `x` by head, with positions applied to q and k.
-
-        h, g and c are the numbers of heads of queries, keys and values.
-        """
+        """Return queries (h heads), keys (g) and values (c) of `x`, with positions applied."""
         if self.weighs_padding or not layout.unread:
             x = blanked(x, layout, self.traits)
         place = layout.start
@@ -310,13 +299,8 @@ class MultiHead(Family):
     ) -> Float[Tensor, "b l d"]:
         """Cross attention: every token of `x` attends to the real tokens of `source`.
 
-        Args:
-            x: The tokens that ask, l per row.
-            layout: Facts of `x`. A token attends to no source token whose `source_layout.order` is
-                above its own `layout.order`, if these are set.
-            source: The tokens that are read, s per row.
-            source_layout: Facts of `source`.
-            at: Positions of both in one common order; None: they have no common order.
+        `at` has the positions of both in one common order; None: they have no common order. If
+        `layout.order` is set, a token attends only to source tokens up to its own rank.
 
         Raises:
             Unsupported: The core is causal or has no cross attention, or the mixer applies
@@ -372,11 +356,7 @@ class MultiHead(Family):
         return flow._replace(x=self.merge(self.gated(o, flow.x, layout)), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the core's empty state for `memory` tokens.
-
-        Raises:
-            Unsupported: The core has no state.
-        """
+        """Return the core's empty state for `memory` tokens; `Unsupported` if it has none."""
         core: Any = self.core
         if not hasattr(core, "initial_state"):
             raise Unsupported(

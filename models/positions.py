@@ -75,11 +75,8 @@ def position_ids(
 ) -> Int[Tensor, "#b l"]:
     """Return the absolute positions of `length` tokens, on the device of `like`.
 
-    Args:
-        length: Number of tokens.
-        start: The position of each row's first token, [b]; or the position of each token, [b l],
-            which is then returned; or a spacing. None: positions 0 … length-1.
-        like: A tensor on the wanted device.
+    `start` is the position of each row's first token, [b], or of each token, [b l], or a spacing;
+    None means positions 0 … length-1.
     """
     if isinstance(start, Spacing):
         return start.ids(length, like.device)[None]
@@ -237,10 +234,7 @@ class LearnedPositions(Roles):
         return self.table[ids]
 
     def first(self, length: int) -> Float[Tensor, "l d"]:
-        """Return the vectors of positions 0 … length-1, as a view of the table.
-
-        Backward through a view is faster than through a look-up by index.
-        """
+        """Return the vectors of positions 0 … length-1 as a view, whose backward is faster."""
         self._check(length)
         return self.table[:length]
 

@@ -301,11 +301,9 @@ class WrappedModule(Family):
 def _sort_parameters(
     module: Callable[..., nn.Module], name: str
 ) -> tuple[dict[str, str], list[inspect.Parameter]]:
-    """Sort the constructor parameters of `module` (called `name` in messages).
+    """Return the constructor parameters that the site fills, each with its fact, and the options.
 
-    Returns:
-        The parameters that the site fills, each with its fact of `OF_SITE` or "site"; and those
-        that become options: plain numbers or texts, except for infinite defaults.
+    Plain numbers or texts become options, except for those with an infinite default.
 
     Raises:
         ValueError: There is another parameter without a default, and it is no plain number or text.
@@ -351,12 +349,8 @@ def _find_mask(
 ) -> tuple[MaskForm, str | None]:
     """Return the form of a module's padding mask, and the parameter of its forward that takes it.
 
-    Args:
-        kind: Class of the module.
-        parameters: Parameters of its forward, the hidden states first.
-        name: Name of the module in messages.
-        mask: The form that the user sets; None: derived from the parameter, then the package.
-        argument: The parameter that the user sets; None: the first of `MASK_NAMES` that exists.
+    `mask` and `argument` are what the user sets. If `argument` is None, it is the first parameter
+    in `MASK_NAMES`; if `mask` is None, it follows from that name or from the package of `kind`.
 
     Raises:
         ValueError: The form is unknown, or a form is set but no parameter can take the mask.

@@ -104,19 +104,13 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     """
     kind = BLOCKS.get(config.residual, TransformerBlock)
     return kind(
-        mixer,
-        width=config.width,
-        feed_forward=config.feed_forward,
-        feed_forward_width=config.feed_forward_width,
-        dropout=config.dropout,
-        feed_forward_bias=config.feed_forward_bias,
-        feed_forward_groups=config.feed_forward_groups,
-        chunks=config.feed_forward_chunks,
-        norm=config.norm,
-        norm_epsilon=config.norm_epsilon,
-        activation_dropout=config.activation_dropout,
+        mixer, width=config.width,
+        feed_forward=config.feed_forward, feed_forward_width=config.feed_forward_width,
+        feed_forward_bias=config.feed_forward_bias, feed_forward_groups=config.feed_forward_groups,
+        chunks=config.feed_forward_chunks, norm=config.norm, norm_epsilon=config.norm_epsilon,
+        dropout=config.dropout, activation_dropout=config.activation_dropout,
         tied_dropout=config.tied_dropout,
-    )
+    )  # fmt: skip
 
 
 def stack_of(
@@ -140,13 +134,9 @@ def stack_of(
     zeroed = config.padding == Padding.zeroed
     if config.residual == Residual.reversible:
         return ReversibleStack(
-            blocks,
-            width=config.width,
-            concat=config.reversible_output == StreamsOut.concat,
-            zeroed=zeroed,
-            norm=config.norm,
-            norm_epsilon=config.norm_epsilon,
-        )
+            blocks, width=config.width, concat=config.reversible_output == StreamsOut.concat,
+            zeroed=zeroed, norm=config.norm, norm_epsilon=config.norm_epsilon,
+        )  # fmt: skip
     post, pools = config.residual == Residual.post_norm, len(config.block_layers) > 1
     kind: Callable[..., Stack] = PostNormStack if post else Stack
     if pools:
@@ -154,13 +144,9 @@ def stack_of(
         pooled_kind = PostNormPooledStack if post else PooledStack
         kind = partial(pooled_kind, cut=cut, inside=config.positions in INSIDE)
     stack = kind(
-        blocks,
-        width=config.width,
-        checkpointing=config.activation_checkpointing,
-        zeroed=zeroed,
-        norm=config.norm,
-        norm_epsilon=config.norm_epsilon,
-    )
+        blocks, width=config.width, checkpointing=config.activation_checkpointing,
+        zeroed=zeroed, norm=config.norm, norm_epsilon=config.norm_epsilon,
+    )  # fmt: skip
     if not config.stack_norm:
         stack.norm = nn.Identity()
     return stack
@@ -227,12 +213,9 @@ def head_of(
         return TiedAdaptiveHead(embedding, config.softmax_dropout)
     if facts.head in TOKEN_HEADS and config.softmax == Softmax.adaptive:
         return AdaptiveHead(
-            config.width_out,
-            facts.vocabulary,
-            config.softmax_cutoffs,
-            config.softmax_shrink,
+            config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink,
             config.softmax_dropout,
-        )
+        )  # fmt: skip
     if facts.head in TOKEN_HEADS:
         tied = cast(nn.Parameter, embedding.weight) if config.tied_embeddings else None
         if tied is not None and config.embedding_width is not None:

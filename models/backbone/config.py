@@ -250,11 +250,8 @@ class BackboneConfig:
         """
         usual = defaults(BackboneConfig)
         conflicting = [
-            "activation_checkpointing",
-            "feed_forward_chunks",
-            "layer_groups",
-            "pool_repeats",
-        ]
+            "activation_checkpointing", "feed_forward_chunks", "layer_groups", "pool_repeats"
+        ]  # fmt: skip
         if self.residual == Residual.reversible:
             conflicting.append("residual")
         for name in conflicting:

@@ -218,26 +218,16 @@ def encoder_decoder(
         """Return the site of one layer, with a generator seeded from that of the whole stack."""
         seed = int(torch.randint(2**62, (), generator=site.generator, device="cpu"))
         return replace(
-            site,
-            layer=layer,
-            depth=depth,
-            max_length=longest,
-            causal=causal,
-            shared=shared,
+            site, layer=layer, depth=depth, max_length=longest, causal=causal, shared=shared,
             generator=torch.Generator().manual_seed(seed),
-        )
+        )  # fmt: skip
 
     def build_mixer(make: MixerFactory, at: Site, *, padded: bool) -> nn.Module:
         """Return the mixer that `make` builds for `at`; raise an error if it does not fit."""
         return checked_mixer(
-            rebind(make)(at),
-            positions=config.positions,
-            causal=at.causal,
-            max_length=at.max_length,
-            site=at,
-            padded=padded,
-            per_token=True,
-        )
+            rebind(make)(at), positions=config.positions, causal=at.causal,
+            max_length=at.max_length, site=at, padded=padded, per_token=True,
+        )  # fmt: skip
 
     # Layers share modules only within the encoder, within the decoder, or within cross attention.
     of_encoder, of_decoder, of_cross = ({}, {}, {})  # type: ignore[var-annotated]

@@ -46,13 +46,11 @@ class TokenSampling:
             )
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(
-                f"top_k, the number of tokens to draw from, must be at least 1, or null for all "
-                f"tokens: got {self.top_k}"
+                f"top_k (tokens to draw from) must be at least 1, or null for all: got {self.top_k}"
             )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(
-                f"top_p, a probability, must be above 0 and at most 1, or null for all tokens: got "
-                f"{self.top_p}"
+                f"top_p must be a probability above 0, or null for all tokens: got {self.top_p}"
             )
 
     def draw(

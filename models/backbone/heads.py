@@ -330,10 +330,8 @@ class AdaptiveHead(TokenHead):
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
         """Return the negative log-likelihood at n positions, and whether the best id is the target.
 
-        In training, the second result is None, because it would double the time.
-
-        Raises:
-            Unsupported: `smoothing` is above 0; it needs scores of all ids.
+        In training, the second result is None, because it would double the time. `Unsupported` for
+        `smoothing`, which needs scores of all ids.
         """
         no_smoothing(smoothing)
         nll: Tensor = -self.groups(x, target).output

@@ -158,11 +158,10 @@ class Backbone(nn.Module):
         """Sizes, by name, of the parameters that are equal at every `seed`: see `_build_part`."""
         with draw_on_cpu():
             self._draw_embedding(seed)
-            self.stack = (
-                self._build_custom_stack(stack, seed)
-                if stack
-                else self._build_blocks(factories, seed)
-            )
+            if stack is None:
+                self.stack: nn.Module = self._build_blocks(factories, seed)
+            else:
+                self.stack = self._build_custom_stack(stack, seed)
             self._draw_head(seed)
             if config.initial_deviation is not None:
                 redraw(self, config.initial_deviation, seed)
@@ -210,11 +209,7 @@ class Backbone(nn.Module):
     def _site(self, layer: int, seed: int, shared: dict[str, nn.Module], times: int = 0) -> Site:
         """Return the site of number `layer` among the layers with separate weights.
 
-        Args:
-            layer: The number, from 0.
-            seed: Seed of the model.
-            shared: Modules that layers share.
-            times: How many times the longest sequence that the layer reads has been pooled.
+        `shared` has the modules that layers share; the layer's input was pooled `times` times.
         """
         config = self.config
         longest = self.facts.max_length + self.has_cls
@@ -294,11 +289,10 @@ class Backbone(nn.Module):
         shared: dict[str, nn.Module],
         times: int = 0,
     ) -> tuple[nn.Module, Site]:
-        """Return the module that `make` builds, and its site.
+        """Return the module that `make` builds as `part` of the model, and its site.
 
-        A layer may set a seed itself. So if one draws with a seed other than those of this model,
-        it is built again for another `seed`, and the names of weights that stay equal are stored in
-        `seedless`. Arguments are as in `_site`; `part` is the name that decides the weights.
+        If it draws with a seed other than the model's, it is built again with another `seed`; the
+        weights that stay equal are noted in `seedless`.
         """
         torch.default_generator.manual_seed(derive(seed, part))
         site = self._site(layer, seed, shared, times)
@@ -371,14 +365,9 @@ class Backbone(nn.Module):
     ) -> Outcome:
         """Return the negative log-likelihood and correctness of each item, state and penalties.
 
-        Args:
-            tokens: Ids (or real numbers) of b examples, each of p sequences with l tokens.
-            target: The class of each example; or for a head with an answer at every position, the
-                answer at each position (for language models, the task shifts it to the next token).
-            keep: True for real tokens; None: there is no padding.
-            state: What a causal model remembers of earlier tokens; None: nothing.
-            label_smoothing: Share of each target's probability that is spread over all classes.
-            layout: The masks of the batch.
+        `target` has the class of each example, or the answer at each position: for language models
+        this is the next token, to which the task shifts the text. `label_smoothing` is the share of
+        its probability that is spread over all classes. Other arguments are as in `predict`.
         """
         flow = self.run(tokens, keep, state, layout, to_answer=True)
         hit: Tensor | None
@@ -493,10 +482,7 @@ class Backbone(nn.Module):
     ) -> Float[Tensor, "b l d"]:
         """Return `x` plus position vectors, if the model adds such vectors; else `x` itself.
 
-        Args:
-            x: Embedded tokens.
-            start: Position of each row's first token; None: 0.
-            document: Document number of each token; positions restart in each document.
+        `start` is the position of each row's first token; positions restart in each `document`.
         """
         if self.positions is None and self.config.positions != Positions.sinusoidal:
             return x
@@ -511,10 +497,7 @@ class Backbone(nn.Module):
     ) -> Float[Tensor, "b c"]:
         """Return the logits of each example: pool each sequence, join pairs, and apply the head.
 
-        Args:
-            x: Output of the stack, n = b p rows.
-            keep: True for real tokens of the input; None: there is no padding.
-            parts: Number p of sequences per example.
+        `x` is the output of the stack, with p = `parts` rows for each example.
         """
         real = None
         if self.config.pooling not in READ_FIRST:

@@ -145,10 +145,9 @@ class _Reversed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d1: Tensor, d2: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the arguments, given those of both streams, d1 and d2.
+        """Return the gradients of the arguments, from those of both outputs, d1 and d2.
 
-        The loop goes from the last block to the first. y1, y2 are a block's outputs at its start,
-        and the block's inputs at its end; d1 and d2 are their gradients.
+        In the loop, y1, y2, d1 and d2 change from those of a block's output to those of its input.
         """
         run: _Pass = ctx.run
         y1, y2, input2 = ctx.saved_tensors
@@ -176,17 +175,10 @@ def _undo_network(
     gradients: dict[nn.Parameter, Tensor],
     autocast: _Autocast,
 ) -> tuple[Tensor, Tensor]:
-    """Compute G(y1), which the network of `block` added to the second stream, and backpropagate.
+    """Return G(y1), which the network of `block` added to the second stream, and its gradient.
 
-    Args:
-        block: The block.
-        y1: The first stream after the block.
-        d2: Gradient of the second stream after the block.
-        gradients: Gradients of parameters, to which those of the network are added.
-        autocast: The state of autocast in forward.
-
-    Returns:
-        G(y1), and the part of the gradient of `y1` that comes from it.
+    This gradient is that of `y1`, given the gradient `d2` of the second stream. Gradients of the
+    network's parameters are added to `gradients`.
     """
     outputs, input_gradients = [], []
     parts = [cast(Any, block.network_norm), cast(Any, block.network)]

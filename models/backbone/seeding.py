@@ -93,10 +93,7 @@ class SeedWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return isinstance(value, Tensor) and value.untyped_storage().data_ptr() in self.drawn
 
     def equal_in(self, made: nn.Module, other: nn.Module) -> dict[str, int]:
-        """Return the parameters of `made` that were drawn with another seed and equal in `other`.
-
-        The result maps names to numbers of elements.
-        """
+        """Return sizes, by name, of parameters of `made` with another seed that equal `other`'s."""
         other_parameters = dict(other.named_parameters())
         return {
             name: parameter.numel()

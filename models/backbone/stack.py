@@ -84,24 +84,17 @@ class TransformerBlock(nn.Module):
             self.network_norm = norm_of(norm, width, norm_epsilon)
             inside = dropout if activation_dropout is None else activation_dropout
             self.network = network_of(
-                width,
-                feed_forward_width,
-                inside,
-                kind=feed_forward,
-                bias=feed_forward_bias,
-                groups=feed_forward_groups,
-            )
+                width, feed_forward_width, inside,
+                kind=feed_forward, bias=feed_forward_bias, groups=feed_forward_groups,
+            )  # fmt: skip
 
     def forward(
         self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Apply the mixer, then the network at each position, each with a residual.
 
-        Args:
-            flow: Tokens and state that enter the block.
-            layout: Facts of the tokens.
-            blank: True for tokens that the mixer reads as zeros; None: there are none.
-            source: Input of the keys and values; None: the tokens of `flow`.
+        The mixer reads tokens as zeros where `blank`; keys and values come from `source` (None:
+        from `flow`).
         """
         mixed = self.mixed(flow, layout, blank, source)
         x = flow.x + mixed.x
@@ -155,10 +148,9 @@ class TransformerBlock(nn.Module):
         return self.dropped(network(norm(x)))
 
     def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
-        """Call the mixer by the method that fits, and return its output as a flow.
+        """Return the mixer's output: from `attend` if there is a `source`, else from `extend`.
 
-        With a `source`, this is `attend`; else `extend`, which also updates state and stream; else,
-        for a mixer without `extend`, the call itself.
+        `extend` also updates state and stream; a mixer without it is called directly.
         """
         mixer: Any = self.mixer
         if source is not None:

@@ -121,17 +121,12 @@ class SpanCore(nn.Module):
         persistent = None
         if self.keys is not None and self.values is not None:
             persistent = (self.keys.to(q.dtype), self.values.to(v.dtype))
+        table = self.table.weight[first : first + columns].to(q.dtype)
         return span_attention(
-            q,
-            k,
-            v,
-            self.table.weight[first : first + columns].to(q.dtype),
-            ramps(self.reach, columns, window, self.ramp),
-            behind=window,
-            visible=layout.keep,
-            dropout=self.dropout if self.training else 0.0,
+            q, k, v, table, ramps(self.reach, columns, window, self.ramp), behind=window,
+            visible=layout.keep, dropout=self.dropout if self.training else 0.0,
             persistent=persistent,
-        )
+        )  # fmt: skip
 
 
 class AdaptiveSpan(SegmentRecurrence):

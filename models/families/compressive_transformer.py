@@ -176,8 +176,7 @@ class CompressiveTransformer(SegmentRecurrence):
     ) -> tuple[Float[Tensor, "b o d"], Float[Tensor, "b g d"], Bool[Tensor, "b g"]]:
         """Return the inputs that leave the memory, their compressed rows, and which rows are real.
 
-        Inputs leave in whole groups of `rate`: o inputs in g groups for each example, of which
-        some may not be real, because examples have read different numbers of tokens.
+        Inputs leave in g groups of `rate`, fewer in examples that have read fewer tokens.
 
         Args:
             every: Waiting inputs, then those of the memory, then those of the segment.

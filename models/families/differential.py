@@ -71,8 +71,8 @@ class TwoMaps(Roles):
         Heads 2 i and 2 i + 1 of `q` and `k` are the two maps of head i of `v`. The other arguments
         are those of `lra.models.ops.exact.softmax_attention`.
         """
-        # Fused kernels need keys as wide as values, so zeros are appended; the factor keeps the
-        # scores divided by sqrt(c), although `sdpa` divides by the square root of the new width.
+        # Fused kernels need keys as wide as values, so zeros are appended. `sdpa` then divides by
+        # the square root of the new width, which the factor turns into sqrt(c).
         added = v.shape[-1] - q.shape[-1]
         q, k = F.pad(q * (v.shape[-1] / q.shape[-1]) ** 0.5, (0, added)), F.pad(k, (0, added))
         both = sdpa(

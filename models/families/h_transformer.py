@@ -79,15 +79,9 @@ class HTransformerCore(Roles):
     ) -> Float[Tensor, "b h l v"]:
         """Return the hierarchical attention of the whole sequence."""
         return hierarchical_attention(
-            q,
-            k,
-            v,
-            block=self.block,
-            causal=self.traits.causal,
-            keep=layout.keep,
-            bias=self.bias(sum_dtype(q)),
-            dropout=self.dropout if self.training else 0.0,
-        )
+            q, k, v, block=self.block, causal=self.traits.causal, keep=layout.keep,
+            bias=self.bias(sum_dtype(q)), dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return two empty blocks for each level that `memory` tokens need."""

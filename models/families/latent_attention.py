@@ -230,16 +230,12 @@ class LatentAttention(Family):
         cache = kv_cache.append_keys(flow.state, *self.latents(flow.x, place))
         rotary, latent = cache.keys.to(q.dtype), cache.values.to(q.dtype)
         q, bias = self.core.remembered(q, cache)
-        arguments: dict[str, Any] = {
-            "visible": cache.mask,
-            "dropout": self.core.rate(),
-            "bias": bias,
-        }
+        extra: dict[str, Any] = {"visible": cache.mask, "dropout": self.core.rate(), "bias": bias}
         sizes = {"width": self.head_width, "rotary": self.rotary_width, "latent": self.kv_width}
         if not cache.begins and absorbs(q.shape[2], latent.shape[2], **sizes):
-            o = absorbed_attention(q, rotary, latent, *self.by_head(q.dtype), **arguments)
+            o = absorbed_attention(q, rotary, latent, *self.by_head(q.dtype), **extra)
         else:
-            o = padded_sdpa(q, *self.heads_of(rotary, latent), causal=True, **arguments)
+            o = padded_sdpa(q, *self.heads_of(rotary, latent), causal=True, **extra)
         return flow._replace(x=self.merge(o), state=cache.state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:

@@ -111,12 +111,8 @@ def comb_attention(
         keep = F.pad(F.pad(keep, (0, longest - length)), (0, slots - longest), value=True)
         keep = keep.view(-1, groups, block).mT.reshape(-1, slots)
     k, v = (F.pad(x, (0, 0, 0, slots - length)) for x in (k, v))
-    combs = Rectangles(
-        rows=q.shape[0] * q.shape[1],
-        length=length,
-        keys_length=slots,
-        classes=groups,
-    )
+    rows = q.shape[0] * q.shape[1]
+    combs = Rectangles(rows=rows, length=length, keys_length=slots, classes=groups)
     o = union_attention(q, k, v, combs, keep=keep, slopes=slopes, dropout=dropout)
     if keep is None:
         return o
@@ -182,17 +178,10 @@ class LocalCore(nn.Module):
         dropout = self.dropout if self.training else 0.0
         if self.longest is None:
             return local_attention(
-                q,
-                k,
-                v,
-                block=self.block,
-                look_back=self.look_back,
-                look_forward=self.look_forward,
-                causal=self.traits.causal,
-                keep=layout.keep,
-                slopes=self.slopes,
-                dropout=dropout,
-            )
+                q, k, v, block=self.block, look_back=self.look_back,
+                look_forward=self.look_forward, causal=self.traits.causal, keep=layout.keep,
+                slopes=self.slopes, dropout=dropout,
+            )  # fmt: skip
         if q.shape[2] > self.longest:
             raise ValueError(
                 f"this model (variant=lra) was built for up to {self.longest} tokens: got "
@@ -239,12 +228,8 @@ class LocalCore(nn.Module):
         key = (begin + torch.arange(-past, size, device=q.device))[..., None, :]
         visible = (key >= 0) & (key <= query)
         visible &= query // self.block - key // self.block <= self.look_back
-        mask = sloped_mask(
-            visible.flatten(0, 1)[:, None],
-            (query - key).flatten(0, 1)[:, None],
-            self.slopes,
-            q.dtype,
-        )
+        distance = (query - key).flatten(0, 1)[:, None]
+        mask = sloped_mask(visible.flatten(0, 1)[:, None], distance, self.slopes, q.dtype)
         o = F.scaled_dot_product_attention(
             cut(q, size),
             cut(keys, past + size),

@@ -203,14 +203,9 @@ class Longformer(MultiHead):
         lra = variant == Variant.lra
         sees_cls = global_cls and site.cls and not lra
         core = LongformerCore(
-            site,
-            window=site.at(window),
-            dilation=site.at(dilation),
-            dilated_heads=dilated_heads,
-            block=block,
-            uneven=lra,
-            sees_cls=sees_cls,
-        )
+            site, window=site.at(window), dilation=site.at(dilation),
+            dilated_heads=dilated_heads, block=block, uneven=lra, sees_cls=sees_cls,
+        )  # fmt: skip
         super().__init__(site, core, bias=bias, mean_at_padding=lra and not site.causal)
         self.sees_cls, self.sees_mask = sees_cls, global_mask
         self.dropout = site.attention_dropout

@@ -279,15 +279,10 @@ class Luna(Family):
         dtype = packing.dtype
         with full_precision(x):
             o, state = causal_luna(
-                q.to(dtype) * self.head_width**-0.5,
-                k.to(dtype),
-                v.to(dtype),
-                packing,
-                chunk=self.chunk,
-                keep=layout.keep,
-                dropout=self.rate(),
+                q.to(dtype) * self.head_width**-0.5, k.to(dtype), v.to(dtype), packing,
+                chunk=self.chunk, keep=layout.keep, dropout=self.rate(),
                 state=None if flow.state is None else LunaState(*flow.state),
-            )
+            )  # fmt: skip
         y: Tensor = self.out_proj(o.transpose(1, 2).flatten(2).to(v.dtype))
         return flow._replace(x=y, state=None if flow.state is None else tuple(state))
 

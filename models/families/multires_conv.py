@@ -126,13 +126,9 @@ class MultiresConv(Family):
         before = cast("tuple[Tensor, ...] | None", flow.state)
         with full_precision(x):
             z, after = dilated_tree(
-                order.reorder(x),
-                self.low,
-                self.high,
-                self.weights,
-                before=before,
-                document=document,
-            )
+                order.reorder(x), self.low, self.high, self.weights,
+                before=before, document=document,
+            )  # fmt: skip
         y = F.gelu(blanked(order.back(z.to(x.dtype)), layout, self.traits))
         y = locked_dropout(y, self.dropout, training=self.training)
         y = apply_channel_gate(self.out_proj(y), self.mixing)

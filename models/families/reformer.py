@@ -193,22 +193,15 @@ class Reformer(Family):
                 "buckets must be a list of even numbers, whose product is the number of hash "
                 f"buckets: got buckets={factors}; write [64] for 64, or [16, 32] for 512"
             )
-        self.heads, self.positions, self.dropout = (
-            site.heads,
-            site.positions,
-            site.attention_dropout,
-        )
+        self.heads, self.positions = site.heads, site.positions
+        self.dropout = site.attention_dropout
         self.lra, self.redraw_every = variant == Variant.lra, redraw_every
         self.rules = Rules(
-            chunk,
-            before,
-            after,
-            causal=site.causal,
+            chunk, before, after, causal=site.causal,
             scale=width**-0.5 if logit_scale == LogitScale.rsqrt_d else 1.0,
-            joint=wrap == Wrap.joint,
-            across_buckets=attend_across_buckets,
+            joint=wrap == Wrap.joint, across_buckets=attend_across_buckets,
             duplicates=allow_duplicates,
-        )
+        )  # fmt: skip
         self.traits = Traits(
             positions=frozenset({Positions.rotary.value, Positions.alibi.value}),
             options=APPLIED,
@@ -290,16 +283,11 @@ class Reformer(Family):
         u, v = self.split(self.qk_proj(x)), self.split(self.v_proj(x))
         if self.positions == Positions.rotary:
             u = rotate(u, layout.start)
-        rotations = self.rotations.expand(-1, self.heads, -1, -1)
+        buckets = hash_buckets(u, self.rotations.expand(-1, self.heads, -1, -1), self.factors)
         o = lsh_attention(
-            u,
-            v,
-            hash_buckets(u, rotations, self.factors),
-            rules,
-            keep=layout.keep,
-            slopes=self.slopes,
+            u, v, buckets, rules, keep=layout.keep, slopes=self.slopes,
             dropout=self.dropout if self.training and not self.lra else 0.0,
-        )
+        )  # fmt: skip
         if self.lra:
             return o.reshape(o.shape[0], o.shape[2], -1)[:, :length]
         mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))

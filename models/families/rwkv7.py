@@ -83,14 +83,8 @@ class RWKV7(ShiftedMixer):
         zigzag = (channel % site.head_width - middle) / max(middle, 0.5)
         zigzag = zigzag * zigzag.abs()
         depth = site.layer / max(1, site.depth - 1)
-        self.mixes = nn.Parameter(
-            torch.stack(
-                [
-                    1 - (torch.arange(width) / width) ** (c * (1 - site.layer / site.depth))
-                    for c in MIXING
-                ]
-            )
-        )
+        place, power = torch.arange(width) / width, 1 - site.layer / site.depth
+        self.mixes = nn.Parameter(torch.stack([1 - place ** (c * power) for c in MIXING]))
         centred = linear - 0.5
         slopes = -6 + 6 * linear ** (1 + depth**0.3) + 0.5 + 2.5 * zigzag
         self.decay = LowRankMap(width, ranks[0], inner, slopes)

@@ -48,10 +48,9 @@ def talking_attention(
     dropout: float = 0.0,
     bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b c l v"]:
-    """Return talking-heads attention of a heads of queries and c heads of values.
+    """Return talking-heads attention: `logits_map` P before the softmax, `weights_map` R after it.
 
-    `logits_map` is P, `weights_map` R of the module's docstring; h is the number of heads of the
-    softmax. The other arguments are those of `softmax_attention`.
+    Heads: a of queries, h of the softmax, c of values. For other arguments see `softmax_attention`.
     """
     if causal and visible is None:
         length, keys = q.shape[2], k.shape[2]

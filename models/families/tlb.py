@@ -222,13 +222,10 @@ def _make_attention(site: Site) -> MultiHead:
 def _make_self_block(site: Site, config: BackboneConfig) -> TransformerBlock:
     """Return a pre-norm block of exact self-attention and a feed-forward network."""
     return TransformerBlock(
-        _make_attention(site),
-        width=site.width,
-        feed_forward=config.feed_forward,
-        feed_forward_width=config.feed_forward_width,
-        dropout=config.dropout,
+        _make_attention(site), width=site.width, feed_forward=config.feed_forward,
+        feed_forward_width=config.feed_forward_width, dropout=config.dropout,
         norm_epsilon=config.norm_epsilon,
-    )
+    )  # fmt: skip
 
 
 def _check_options(site: Site, config: BackboneConfig) -> None:

@@ -79,12 +79,9 @@ class TransformerXL(SegmentRecurrence):
         relative = None
         if by_distance(site):
             relative = SinusoidScores(
-                site,
-                untied=untied,
-                dropout=position_dropout,
-                clamp=clamp,
+                site, untied=untied, dropout=position_dropout, clamp=clamp,
                 evaluation_clamp=evaluation_clamp,
-            )
+            )  # fmt: skip
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         core = ExactCore(site, attend, memory=memory, relative=relative)
         super().__init__(site, core, bias=bias, bias_default=False)

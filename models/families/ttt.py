@@ -108,10 +108,10 @@ class TTT(GatedMixer):
     def read(
         self, x: Float[Tensor, "b l d"], before: Parts, borders: Borders
     ) -> tuple[Float[Tensor, "b l e"], Parts]:
-        """Return the output of each token, and the state after the last token.
+        """Return the output of each token of `x`, after the state `before`, and the next state.
 
-        The state has the trained change of W and b, the sums of the incomplete block, the number of
-        its tokens, and inputs of the convolutions.
+        A state has the change of W and b, the sums of the incomplete block, the number of its
+        tokens, and inputs of the convolutions.
         """
         trained, sums, place, *inputs = before
         q, v = self.q_proj(x), self.value_map(x)
@@ -136,16 +136,10 @@ class TTT(GatedMixer):
         state: tuple[Tensor, Tensor],
         blocks: "_Blocks",
     ) -> tuple[Float[Tensor, "b h n c k"], Tensor, Tensor]:
-        """Train W and b on n blocks of c tokens, one block after another.
+        """Train W and b on n blocks of c tokens, one after another; return outputs and the state.
 
-        Args:
-            streams: Queries, keys and values, in blocks.
-            rates: Learning rate r of each token; 0 at empty places.
-            state: Change of W and b so far, and the sums sum_j r_j k_j' G_j of the first block.
-            blocks: Places of the tokens.
-
-        Returns:
-            The outputs q_t + LN(q_t W_t + b_t), and the state after the last block.
+        `streams` are queries, keys and values; `rates` are the learning rates r. `state` has the
+        change of W and b so far, and sum_j r_j k_j' G_j of the first, incomplete block.
         """
         (q, k, v), (trained, sums) = streams, state
         dtype = q.dtype

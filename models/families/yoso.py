@@ -244,13 +244,9 @@ class Yoso(MultiHead):
         if mode == YosoEstimator.hashed:
             planes = self.draw(site.generator).to(torch.empty(()))
         core = YosoCore(
-            site,
-            tau=tau,
-            tau_grows=tau_grows,
-            planes=planes,
-            gradient=gradient,
+            site, tau=tau, tau_grows=tau_grows, planes=planes, gradient=gradient,
             conv_kernel=conv_kernel,
-        )
+        )  # fmt: skip
         super().__init__(site, core)
         self.redraw_every = redraw_every
 

@@ -159,11 +159,11 @@ def test_equal_logits_are_ranked_by_id_and_infinite_ones_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"top_p": 0.0}, r"above 0 and at most 1, or null for all tokens: got 0.0"),
-        ({"top_p": 1.5}, "top_p, a probability, must"),
+        ({"top_p": 0.0}, r"a probability above 0, or null for all tokens: got 0.0"),
+        ({"top_p": 1.5}, "top_p must be a probability"),
         ({"temperature": -1.0}, "temperature must be 0 .* or a positive number: got -1.0"),
         ({"temperature": float("nan")}, "temperature must be"),
-        ({"top_k": 0}, "top_k, .* must be at least 1"),
+        ({"top_k": 0}, "top_k .* must be at least 1"),
     ],
 )
 def test_sampling_that_is_none(options: dict[str, Any], words: str) -> None:

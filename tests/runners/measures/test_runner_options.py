@@ -89,7 +89,7 @@ REFUSED: dict[type, list[tuple[dict[str, Any], str]]] = {
         ({"warmup_tokens": 0}, "warmup_tokens must be at least 1"),
         ({"token_limit_s": 0.0}, "token_limit_s must be positive"),
         ({"temperature": -1.0}, "temperature must be 0"),
-        ({"top_k": 0}, "top_k, .* must be at least 1"),
+        ({"top_k": 0}, "top_k .* must be at least 1"),
     ],
     DynamicEvaluation: [
         ({"learning_rate": -1.0}, "learning_rate must be at least 0: got -1"),
