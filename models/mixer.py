@@ -417,7 +417,7 @@ def _skip_empty_batches(method: Callable[..., Any]) -> Callable[..., Any]:
         if state is not None:
             _check_causal(self)
             if layout.keep is not None:
-                raise ValueError("extend with a state takes rows without padding: pass keep=None")
+                raise ValueError("a state can continue only rows without padding: pass keep=None")
         return method(self, x, layout, *rest) if tensor.numel() else x
 
     return mix

@@ -336,7 +336,7 @@ OF_TASK = (
         holds=lambda facts, _: facts.head not in TOKEN_HEADS,
     ),
     Need(
-        "pool_decoder", words="a task that answers at every position",
+        "pool_decoder", words="a task that answers at every position, such as masked modelling",
         holds=lambda facts, _: facts.head in TOKEN_HEADS,
     ),
     Need(
@@ -352,11 +352,12 @@ OF_TASK = (
         holds=lambda facts, _: facts.head == Head.pair,
     ),
     Need(
-        "word_dropout", "embedding_width", words="a task whose tokens are ids",
+        "word_dropout", "embedding_width", words="a task whose tokens are ids (not real numbers)",
         holds=lambda facts, _: not facts.scalars,
     ),
     Need(
-        "softmax", "tied_embeddings", "embedding", words="a task that answers with tokens",
+        "softmax", "tied_embeddings", "embedding",
+        words="a task that answers with tokens, such as language modelling",
         holds=lambda facts, _: facts.head in TOKEN_HEADS,
     ),
 )  # fmt: skip

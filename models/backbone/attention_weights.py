@@ -67,8 +67,8 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
     """
     if not isinstance(stack, Stack):
         raise Unsupported(
-            f"{family(stack)} arranges its layers itself, so it has no mixers whose attention "
-            "weights could be read"
+            f"{family(stack)} arranges its layers itself, so lra cannot read the attention weights "
+            "of its mixers: choose another family"
         )
     if isinstance(stack, PooledStack):
         raise Unsupported(
@@ -82,8 +82,8 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
         core = getattr(mixer, "core", None)
         if not mixer.traits.row_stochastic:
             reasons[layer] = (
-                f"the outputs of {family(mixer)} are not weighted means of values "
-                "(traits.row_stochastic=False), so it has no attention weights"
+                f"{family(mixer)} has no attention weights, because its outputs are not weighted "
+                "means of values (traits.row_stochastic=False)"
             )
         elif sum(block is other for other in stack.blocks) > 1:
             reasons[layer] = (

@@ -162,7 +162,10 @@ class BackboneConfig:
             check_least(1, **{name: getattr(self, name)})
         check_least(0, decoder_depth=self.decoder_depth)
         if self.head_hidden_layers not in (0, 1, 2):
-            raise ValueError(f"head_hidden_layers must be 0, 1 or 2: got {self.head_hidden_layers}")
+            raise ValueError(
+                "head_hidden_layers, the number of hidden layers of the classifier, must be 0, 1 "
+                f"or 2: got {self.head_hidden_layers}"
+            )
         if self.head_activation not in ACTIVATIONS:
             raise ValueError(
                 f"head_activation must be one of {', '.join(ACTIVATIONS)}: got "
@@ -190,7 +193,10 @@ class BackboneConfig:
         if min(cutoffs, default=1) < 1 or cutoffs != sorted(set(cutoffs)):
             raise ValueError(f"softmax_cutoffs must be positive and ascending: got {cutoffs}")
         if not self.softmax_shrink >= 1:
-            raise ValueError(f"softmax_shrink must be at least 1: got {self.softmax_shrink}")
+            raise ValueError(
+                "softmax_shrink, by which each group of rarer ids is narrower, must be at least 1: "
+                f"got {self.softmax_shrink}"
+            )
         check_share(**{name: getattr(self, name) for name in SHARES})
         if self.initial_deviation is not None and not self.initial_deviation > 0:
             raise ValueError(
@@ -198,7 +204,10 @@ class BackboneConfig:
                 f"{self.initial_deviation}"
             )
         if not self.norm_epsilon > 0:
-            raise ValueError(f"norm_epsilon must be positive: got {self.norm_epsilon}")
+            raise ValueError(
+                "norm_epsilon, which norms add to the variance, must be positive: got "
+                f"{self.norm_epsilon}"
+            )
 
     def _refuse_pairs(self) -> None:
         """Raise ValueError for values that contradict each other."""
@@ -380,8 +389,8 @@ class TaskFacts:
             )
         if self.masks and self.head not in TOKEN_HEADS:
             raise ValueError(
-                f"masks are for models that answer at every position: got head={self.head}, "
-                f"masks={sorted(self.masks)}"
+                "only a model that answers at every position can have masks in its batches: got "
+                f"head={self.head}, masks={sorted(self.masks)}"
             )
         if self.head == Head.permutation_modelling and "order" not in self.masks:
             raise ValueError(
@@ -395,7 +404,7 @@ class TaskFacts:
         if tokens.is_floating_point() != self.scalars:
             wanted_kind = "real numbers" if self.scalars else "token ids"
             raise ValueError(
-                f"this model takes {wanted_kind}: got {tokens.dtype}; build it with "
+                f"the tokens of this model are {wanted_kind}: got {tokens.dtype}; build it with "
                 f"scalars={not self.scalars}"
             )
         expected = 2 if self.head == Head.pair else 1
@@ -406,6 +415,6 @@ class TaskFacts:
             )
         if not 1 <= length <= self.max_length:
             raise ValueError(
-                f"this model takes 1 to {self.max_length} tokens: got {length}; truncate, "
-                "or build it with a larger max_length"
+                f"this model reads sequences of 1 to {self.max_length} tokens: got {length} "
+                "tokens; truncate, or build it with a larger max_length"
             )

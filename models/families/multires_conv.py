@@ -92,8 +92,8 @@ class MultiresConv(Family):
         most = max(1, depth_for(site.max_length, self.taps))
         if self.levels is not None and not 1 <= self.levels <= most:
             raise ValueError(
-                f"levels must be from 1 to {most}, which is enough to reach all of "
-                f"{site.max_length} tokens: got {self.levels}; null takes the largest"
+                f"levels must be 1 to {most}, with which the last token depends on all of "
+                f"{site.max_length} tokens: got {self.levels}; set null for the largest number"
             )
         width, depth = site.width, most if self.levels is None else self.levels
         self.low = nn.Parameter(torch.empty(width, self.taps))

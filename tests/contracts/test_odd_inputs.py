@@ -176,7 +176,7 @@ def test_a_state_belongs_to_full_rows_of_what_looks_back_alone(variant):
             continue
         with contextlib.suppress(Unsupported):
             flow = Flow(x, mixer.initial_state(2, 8))
-            with pytest.raises(ValueError, match="takes rows without padding: pass keep=None"):
+            with pytest.raises(ValueError, match="only rows without padding: pass keep=None"):
                 mixer.extend(flow, Layout(keep=keep))
 
 

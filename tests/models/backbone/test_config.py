@@ -28,9 +28,9 @@ def test_real_numbers_are_embedded_by_a_linear_map(averaging):
 
 def test_ids_and_real_numbers_are_not_mistaken(averaging):
     ids, numbers = torch.zeros(3, 1, 12, dtype=torch.long), torch.zeros(3, 1, 12)
-    with pytest.raises(ValueError, match=r"takes real numbers: got torch\.int64"):
+    with pytest.raises(ValueError, match=r"are real numbers: got torch\.int64"):
         build(averaging, REAL).predict(ids)
-    with pytest.raises(ValueError, match=r"takes token ids: got torch\.float32"):
+    with pytest.raises(ValueError, match=r"are token ids: got torch\.float32"):
         build(averaging, IDS).predict(numbers)
     with pytest.raises(ValueError, match="predicts token ids"):
         dataclasses.replace(REAL, head=Head.language_modelling)

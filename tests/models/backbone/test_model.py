@@ -75,7 +75,9 @@ def test_the_number_of_sequences_must_fit(averaging, head, parts, wanted):
 
 
 def test_a_sequence_beyond_the_end_is_refused(averaging):
-    with pytest.raises(ValueError, match=f"1 to {LENGTH} tokens: got {LENGTH + 1}; truncate"):
+    with pytest.raises(
+        ValueError, match=f"1 to {LENGTH} tokens: got {LENGTH + 1} tokens; truncate"
+    ):
         build(averaging).predict(tokens(length=LENGTH + 1))
 
 
