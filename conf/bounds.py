@@ -5,38 +5,39 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 
 def check_least(least: int, **numbers: float | None) -> None:
-    """Raise ValueError for a number that is there and below `least`."""
+    """Raise ValueError for the first of `numbers` below `least`; None is allowed."""
     for name, number in numbers.items():
         if number is not None and number < least:
             raise ValueError(f"{name} must be at least {least}: got {number}")
 
 
 def check_positive(**numbers: float | None) -> None:
-    """Raise ValueError for a number that is there and not above 0."""
+    """Raise ValueError for the first of `numbers` that is 0 or less, or NaN; None is allowed."""
     for name, number in numbers.items():
         if number is not None and not number > 0:
             raise ValueError(f"{name} must be positive: got {number}")
 
 
 def check_share(**shares: float | None) -> None:
-    """Raise ValueError for a share to drop that is there and outside [0, 1)."""
+    """Raise ValueError for the first dropout share outside [0, 1); None is allowed."""
     for name, share in shares.items():
         if share is not None and not 0 <= share < 1:
             raise ValueError(f"{name} must lie in [0, 1): got {share}")
 
 
 class Bound(NamedTuple):
-    """What the annotation of an option says of its number besides its type."""
+    """A limit for the number of an option, as part of its type annotation."""
 
     words: str
-    """What the number must do, as messages say it."""
+    """The limit in words; messages print it after "NAME must"."""
     holds: Callable[[float], bool]
+    """Returns whether a number is within the limit."""
 
 
 Count: TypeAlias = Annotated[int, Bound("be at least 1", lambda number: number >= 1)]
 Whole: TypeAlias = Annotated[int, Bound("be at least 0", lambda number: number >= 0)]
 Positive: TypeAlias = Annotated[float, Bound("be positive", lambda number: number > 0)]
 NonNegative: TypeAlias = Annotated[float, Bound("be 0 or positive", lambda number: number >= 0)]
-Fraction: TypeAlias = Annotated[float, Bound("lie between 0 and 1", lambda number: 0 < number < 1)]
+Fraction: TypeAlias = Annotated[float, Bound("lie in (0, 1)", lambda number: 0 < number < 1)]
 Share: TypeAlias = Annotated[float, Bound("lie in [0, 1)", lambda number: 0 <= number < 1)]
-"""Of what is dropped."""
+"""A share to drop, for example by dropout."""

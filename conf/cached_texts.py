@@ -1,4 +1,4 @@
-"""Texts that can be made again, kept in the cache of this machine."""
+"""Texts that can be computed again, stored in the cache folder of this machine."""
 
 import hashlib
 import os
@@ -9,32 +9,33 @@ from uuid import uuid4
 from lra.conf.plain_files import read_marked
 
 ANOTHER = "set the environment variable LRA_DATA to a folder that you may write"
-"""What to do where the cache folder cannot be used."""
+"""Advice for a user who cannot write to the cache folder; part of messages."""
 
 
 def data_root() -> Path:
-    """Return the cache folder: `$LRA_DATA`, or ~/.cache/lra. It need not exist yet.
+    """Return the cache folder: `$LRA_DATA`, or else ~/.cache/lra. It may be missing.
 
     Raises:
         ValueError: The user has no home folder, and LRA_DATA is not set.
     """
     try:
         return Path(os.environ.get("LRA_DATA") or "~/.cache/lra").expanduser()
-    except RuntimeError as error:  # a number without a name, as in many containers
+    except RuntimeError as error:  # in many containers the user has a number but no name
         raise ValueError(f"this user has no home folder (HOME is not set): {ANOTHER}") from error
 
 
 def holds_cache(path: object) -> bool:
-    """Tell whether a path is the cache folder or its locks, or a folder that they lie in."""
+    """Return whether `path` is the cache folder, its folder of locks, or a parent of them."""
     with suppress(ValueError):
         return isinstance(path, str) and (data_root().absolute() / "locks").is_relative_to(path)
     return False
 
 
 def read_kept(file: Path) -> str | None:
-    """Return what `keep` wrote; None where that is not there, not whole, or of another user.
+    """Return the text that `keep` wrote to `file`.
 
-    A cache may be shared, and what is kept may be code.
+    None if the file is missing or damaged. None, too, if another user owns it: a cache may be
+    shared, and the text may be code.
     """
     with suppress(OSError, ValueError):
         content, status = read_marked(file)
@@ -45,7 +46,7 @@ def read_kept(file: Path) -> str | None:
 
 
 def keep(file: Path, text: str) -> None:
-    """Write a text to a file of the cache, whole or not at all; where it cannot be, not at all."""
+    """Write `text` to `file` of the cache in one step; ignore a folder that cannot be written."""
     content = text.encode()
     temporary = file.with_name(f".{file.name}.{uuid4().hex[:8]}.tmp")
     try:

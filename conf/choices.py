@@ -1,10 +1,10 @@
-"""How options given from Python become what the annotations of a constructor say.
+"""Conversion of options given from Python into the types that a constructor's annotations name.
 
-A StrEnum invites plain strings, and a string is no member: compared with `is`, it would quietly
-choose another function. So every class that is built from options goes through here, either as a
-subclass of `ByName` or decorated with `by_name`: the name of a choice becomes the choice, and what
-is neither is refused. YAML takes the same way, behind the schema that is read from the same
-annotations.
+Users pass plain strings where an option is a StrEnum. A string is no member of the enum: a
+comparison with `is` would silently choose another function. So every class that is built from
+options is a subclass of `ByName` or decorated with `by_name`: a string becomes the member of this
+name, and any other value raises an error. Options from YAML are converted in the same way, after
+the check of the schema, which is read from the same annotations.
 """
 
 import difflib
@@ -27,7 +27,7 @@ NUMBERS: Mapping[type, tuple[type, str]] = {
 
 
 def by_name(target: C) -> C:
-    """Let a function, or the constructor of a class, convert or refuse its keyword arguments."""
+    """Decorate a function or a class: check and convert its keyword arguments by `convert`."""
     if inspect.isclass(target):
         target.__init__ = by_name(target.__init__)  # type: ignore[method-assign]
         return target
@@ -40,7 +40,7 @@ def by_name(target: C) -> C:
 
 
 class ByName:
-    """A base whose subclasses have constructors that convert or refuse their options."""
+    """A base class; constructors of its subclasses check and convert their options."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -49,7 +49,7 @@ class ByName:
 
 
 def rebind(factory: C) -> C:
-    """Return a factory whose options, where `functools.partial` holds them, are converted."""
+    """Return `factory`; if it is a `functools.partial`, its options are checked and converted."""
     if not isinstance(factory, functools.partial):
         return factory
     options = convert(factory.func, factory.keywords)
@@ -57,10 +57,10 @@ def rebind(factory: C) -> C:
 
 
 def convert(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments as the annotations of `target` want them.
+    """Return the keyword arguments `options`, converted to the annotated types of `target`.
 
     Raises:
-        ValueError: A value that its annotation does not allow; the message names what would do.
+        ValueError: The annotation forbids a value; the message names the allowed ones.
     """
     hints = _hints(target.__init__ if inspect.isclass(target) else target)
     return {
@@ -71,18 +71,24 @@ def convert(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str,
 
 @functools.cache
 def _hints(target: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the type annotations of `target` by parameter name."""
     try:
         return get_type_hints(target, include_extras=True)
-    except NameError:  # a class of somebody else's, annotated with what only type checkers import
+    except NameError:  # a user's class may name types that only type checkers import
         return {}
 
 
 def _converted(name: str, value: Any, hint: Any, or_else: str = "") -> Any:
+    """Return `value` of option `name`, converted to the annotation `hint`, or raise ValueError.
+
+    `or_else` ends a message about a bound: ", or null" if the option may be None.
+    """
     if get_origin(hint) in {Union, types.UnionType}:
         kinds = [kind for kind in get_args(hint) if kind is not type(None)]
-        if len(kinds) > 1 or (value is None and len(kinds) < len(get_args(hint))):
-            return value
-        hint, or_else = kinds[0], ", or null" if len(kinds) < len(get_args(hint)) else ""
+        optional = len(kinds) < len(get_args(hint))
+        if len(kinds) > 1 or (value is None and optional):
+            return value  # of several types, none is preferred
+        hint, or_else = kinds[0], ", or null" if optional else ""
     if get_origin(hint) is Annotated:
         kind, *notes = get_args(hint)
         value = _converted(name, value, kind)
@@ -100,7 +106,7 @@ def _converted(name: str, value: Any, hint: Any, or_else: str = "") -> Any:
         raise ValueError(f"{name}: got {short_repr(value)}; wanted True or False")
     if hint in NUMBERS:
         kind, wanted = NUMBERS[hint]
-        # True counts as a number in Python, and never was meant as one.
+        # In Python, True is an int; a user who types it means no number.
         if isinstance(value, bool) or not isinstance(value, kind):
             raise ValueError(f"{name}: got {short_repr(value)}; wanted {wanted}")
         return hint(value)
@@ -108,10 +114,11 @@ def _converted(name: str, value: Any, hint: Any, or_else: str = "") -> Any:
 
 
 def _choice(name: str, value: Any, kind: type[StrEnum]) -> StrEnum:
+    """Return the member of `kind` that `value` names; the error suggests the closest name."""
     known = [choice.value for choice in kind]
     if isinstance(value, str) and value in known:
         return kind(value)
     message = f"{name}: got {short_repr(value)}; wanted one of {', '.join(known)}"
-    if near := difflib.get_close_matches(str(value).lower(), known, n=1):
-        message += f"; did you mean {near[0]}?"
+    for suggestion in difflib.get_close_matches(str(value).lower(), known, n=1):
+        message += f"; did you mean {suggestion}?"
     raise ValueError(message)

@@ -1,21 +1,22 @@
-"""How often Python looks for unreachable cycles.
+"""How often Python's garbage collector looks for unreachable cycles.
 
-To import PyTorch makes a million objects, none of them garbage, and to look through them again and
-again takes a fifth of that time. A program that composes and plans can do so more seldom; where
-memory is measured, all is as usual.
+The import of PyTorch creates a million objects, none of them garbage; the collector takes a fifth
+of the time of the import. Programs that compose and plan call `seldom` to save this time. Before
+memory is measured, `usual` restores Python's own setting.
 """
 
 import gc
 
 USUAL = gc.get_threshold()
-"""New objects after which the youngest are looked through, and rounds for the older ones."""
+"""Python's thresholds: new objects before a collection of the youngest generation, and collections
+of each generation before one of the next."""
 
 
 def seldom() -> None:
-    """Look through the youngest objects a 64th as often."""
+    """Collect the youngest generation 64 times less often than Python does by default."""
     gc.set_threshold(64 * USUAL[0], *USUAL[1:])
 
 
 def usual() -> None:
-    """Look through objects as often as Python does by itself."""
+    """Restore Python's default frequency of collections."""
     gc.set_threshold(*USUAL)

@@ -1,8 +1,8 @@
-"""Files that one process wrote and another reads back without trust: one reader for all folders.
+"""Safe reading of files that another process wrote.
 
-What stands in such a file's place may be a pipe, which blocks whoever opens it, a device without an
-end, a file of terabytes, or JSON whose nesting or numbers end a reader in a traceback. `read_bytes`
-and `read_json` refuse each, with an `OSError` or a `ValueError` that says what is there.
+At the path of such a file may be a pipe, which blocks a process that opens it, an endless device, a
+file of terabytes, or JSON that is nested so deeply that a reader crashes. `read_bytes` and
+`read_json` refuse all of these with an `OSError` or a `ValueError`, which says what is at the path.
 """
 
 import errno
@@ -20,37 +20,38 @@ from lra.conf.short_values import short_repr
 from lra.conf.system_errors import persistent
 
 MOST_BYTES = 1 << 30
-"""Of any file that is read whole. Rows of 100,000 cells are a tenth of it."""
+"""Largest size of a file that is read as a whole; the rows of 100,000 runs take a tenth of it."""
 MOST_JSON = 1 << 26
-"""Of a file that is one object."""
+"""Largest size in bytes of a file with one JSON object."""
 DEEPEST = 60
-"""Levels of an object; a configuration has about ten, and printing it is recursive."""
+"""Most levels of nesting; a configuration has about ten. Code that prints it is recursive."""
 LARGEST = 2**64
-"""Beyond any whole number that is written; a larger one may overflow a float or a clock."""
+"""Whole numbers in JSON must be smaller; lra writes none so large, and it may overflow a float."""
 READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-"""A pipe that nobody has at its other end would block the opening; a file does not care."""
+"""Flags of `os.open`. O_NONBLOCK has no effect on files; without it, opening a pipe that no other
+process has opened would block."""
 _LONG_NUMBER = re.compile(rb"\d{18}")
 
 
 Types: TypeAlias = Mapping[str, type | GenericAlias | tuple[type, ...]]
-"""Of values that a reader uses, by their keys; `list[str]` and `dict[str, int]` look inside."""
+"""Wanted type of each value by its key; `list[str]` and `dict[str, int]` check the items, too."""
 
 
 class NoFile(OSError):
-    """What stands at a path is no plain file, or a larger one than is ever written there."""
+    """At a path is no plain file, or one larger than lra ever writes there."""
 
 
 class NoJson(ValueError):
-    """What was read is not JSON as it is written here; the message says why."""
+    """A text is not JSON as lra writes it; the message says why."""
 
 
 def read_bytes(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
-    """Return what is in a plain file of at most so many bytes.
+    """Return the content of the plain file at `path`, of at most `most` bytes.
 
     Raises:
-        NoFile: it is none, or larger.
-        OSError: it is not there, or cannot be read.
+        NoFile: `path` is no plain file, or a larger one.
+        OSError: The file is missing or cannot be read.
     """
     return read_marked(path, most)[0]
 
@@ -58,30 +59,31 @@ def read_bytes(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
 def read_marked(
     path: str | os.PathLike[str], most: int = MOST_BYTES
 ) -> tuple[bytes, os.stat_result]:
-    """Return what `read_bytes` returns, and what the system says of the file that was read."""
-    data, found = persistent(_read_marked, path, most)
+    """Return the content of a file as `read_bytes`, and its status (`os.fstat`: owner, times)."""
+    data, status = persistent(_read_marked, path, most)
     if data is None:
         reason = f"larger than {most:,} bytes, too large for a file of this kind; move it away"
         raise NoFile(errno.EINVAL, reason, os.fspath(path))
-    return data, found
+    return data, status
 
 
 def _read_marked(path: str | os.PathLike[str], most: int) -> tuple[bytes | None, os.stat_result]:
+    """Return the content of a file and its status; the content is None above `most` bytes."""
     descriptor = _open(path)
     try:
-        found = os.fstat(descriptor)
-        return _whole(descriptor, found.st_size, most), found
+        status = os.fstat(descriptor)
+        return _read_whole(descriptor, status.st_size, most), status
     except OSError as error:
-        error.filename = os.fspath(path)  # which reading from a descriptor does not tell
+        error.filename = os.fspath(path)  # errors of a descriptor lack the path
         raise
     finally:
         os.close(descriptor)
 
 
 def read_end(path: str | os.PathLike[str], count: int) -> bytes:
-    """Return the last `count` bytes of a plain file, all of a shorter one. Raises as `read_bytes`.
+    """Return the last `count` bytes of a plain file, or all bytes of a shorter file.
 
-    However large it is, no more is read.
+    Reads only these bytes, even from a huge file. Raises the errors of `read_bytes`.
     """
     return persistent(_read_end, path, count)
 
@@ -91,23 +93,30 @@ def _read_end(path: str | os.PathLike[str], count: int) -> bytes:
     try:
         return os.pread(descriptor, count, max(0, os.fstat(descriptor).st_size - count))
     except OSError as error:
-        error.filename = os.fspath(path)  # which reading from a descriptor does not tell
+        error.filename = os.fspath(path)  # errors of a descriptor lack the path
         raise
     finally:
         os.close(descriptor)
 
 
 def open_file(path: str | os.PathLike[str]) -> int:
-    """Open a plain file for reading; a pipe is not waited for. Raises `NoFile` or an OSError."""
+    """Open a plain file for reading and return its descriptor; never wait for a pipe.
+
+    Raises:
+        NoFile: `path` is no plain file.
+        OSError: The file is missing or cannot be opened.
+    """
     return persistent(_open, path)
 
 
 def _open(path: str | os.PathLike[str]) -> int:
+    """Do the work of `open_file`, without repeating after a fault."""
     try:
         descriptor = os.open(path, READING)
     except OSError as error:
-        if error.errno not in (errno.ENXIO, errno.ELOOP):  # a socket; a link to itself
+        if error.errno not in (errno.ENXIO, errno.ELOOP):
             raise
+        # ENXIO: `path` is a socket. ELOOP: it is a link to itself.
         raise NoFile(errno.EINVAL, no_file(Path(path)), os.fspath(path)) from error
     try:
         plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
@@ -121,21 +130,24 @@ def _open(path: str | os.PathLike[str]) -> int:
     return descriptor
 
 
-def _whole(descriptor: int, size: int, most: int) -> bytes | None:
-    """Return all bytes of an open file, however many it gets meanwhile; None where it has more."""
+def _read_whole(descriptor: int, size: int, most: int) -> bytes | None:
+    """Return all bytes of an open file of `size` bytes, which may grow while it is read.
+
+    Returns None if it has more than `most` bytes.
+    """
     if size > most:
         return None
-    parts, there = [], 0
-    while there <= most and (part := os.read(descriptor, max(size, 4096) + 1)):
+    parts, bytes_read = [], 0
+    while bytes_read <= most and (part := os.read(descriptor, max(size, 4096) + 1)):
         parts.append(part)
-        there += len(part)
-        if there == size:  # a byte more was asked for and did not come: its end
+        bytes_read += len(part)
+        if bytes_read == size:  # `os.read` asked for a byte more: this is the end of the file
             break
-    return b"".join(parts) if there <= most else None
+    return b"".join(parts) if bytes_read <= most else None
 
 
 def no_file(path: Path) -> str:
-    """Return what stands where a file is wanted, and the way out."""
+    """Return, for a message, what is at `path` instead of a file, and what the user can do."""
     if path.is_dir():
         return "a folder, wanted a file; move it away"
     if path.exists():
@@ -144,11 +156,11 @@ def no_file(path: Path) -> str:
 
 
 def read_json(path: str | os.PathLike[str], most: int = MOST_JSON) -> Any:
-    """Return the JSON in a file.
+    """Return the value that the JSON file `path`, of at most `most` bytes, contains.
 
     Raises:
-        NoJson: see `parse_json`; the message names the file.
-        OSError: as `read_bytes`.
+        NoJson: `parse_json` refuses the content; the message names the file.
+        OSError: `read_bytes` cannot read the file.
     """
     try:
         return parse_json(read_bytes(path, most))
@@ -157,29 +169,29 @@ def read_json(path: str | os.PathLike[str], most: int = MOST_JSON) -> Any:
 
 
 def parse_json(data: bytes) -> Any:
-    """Return what JSON in UTF-8 says.
+    """Return the value of JSON in UTF-8.
 
     Raises:
-        NoJson: it is none, or says what no file of ours can: numbers that are not finite or
-            beyond 64 bits, a key twice, halves of letters, deeper nesting than `DEEPEST`.
+        NoJson: `data` is no JSON, or contains what lra never writes: numbers that are not finite
+            or beyond 64 bits, a repeated key, halves of characters, nesting below `DEEPEST` levels.
     """
-    long = _LONG_NUMBER.search(data)  # else no need to look at each number
+    long_number = _LONG_NUMBER.search(data)  # without one, the faster decoder is safe
     try:
-        found = (_DECODER if long is None else _COUNTING).decode(data.decode())
+        parsed = (_DECODER if long_number is None else _COUNTING).decode(data.decode())
     except (ValueError, RecursionError) as error:
         raise NoJson(f"torn, not JSON ({error})") from error
-    if data.count(b"[") + data.count(b"{") > DEEPEST and _depth(found) > DEEPEST:
+    if data.count(b"[") + data.count(b"{") > DEEPEST and _depth(parsed) > DEEPEST:
         raise NoJson(f"nested deeper than {DEEPEST} levels")
     if b"\\u" in data:
         try:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(parsed, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise NoJson("contains incomplete characters, which are not valid Unicode") from error
-    return found
+    return parsed
 
 
 def _depth(value: Any) -> int:
-    """Return how many objects and lists stand inside each other."""
+    """Return the levels of nested objects and lists in `value`; 0 for a number or a string."""
     depth, level = 0, [value]
     while level := [node for node in level if isinstance(node, (dict, list))]:
         depth += 1
@@ -188,7 +200,7 @@ def _depth(value: Any) -> int:
 
 
 def refuse_constant(constant: str) -> Any:
-    """Refuse NaN and the infinities, which Python reads and JSON has not."""
+    """Raise ValueError for NaN or an infinity, which Python's decoder reads but JSON forbids."""
     raise ValueError(f"{constant} is not a number in JSON")
 
 
@@ -198,54 +210,57 @@ def _finite(text: str) -> float:
 
 
 def _whole_number(text: str) -> int:
-    number = int(text)  # itself refuses some thousand digits
+    number = int(text)  # raises ValueError for thousands of digits
     if not -LARGEST < number < LARGEST:
         raise ValueError(f"the number {text[:40]} is beyond 64 bits")
     return number
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the keys and values of a JSON object; raise ValueError for a repeated key."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice[:40]!r} occurs twice")
-    return found
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {repeated[:40]!r} occurs twice")
+    return members
 
 
 _DECODER = json.JSONDecoder(
-    parse_constant=refuse_constant, parse_float=_finite, object_pairs_hook=_once
+    parse_constant=refuse_constant, parse_float=_finite, object_pairs_hook=_refuse_repeats
 )
 _COUNTING = json.JSONDecoder(
     parse_constant=refuse_constant,
     parse_float=_finite,
     parse_int=_whole_number,
-    object_pairs_hook=_once,
+    object_pairs_hook=_refuse_repeats,
 )
 
 
 def typed_object(found: Any, wanted: Types) -> dict[str, Any]:
-    """Return an object that has these keys with values of these types; true is no number.
+    """Return `found`, a parsed JSON object, if it has all keys of `wanted` with their types.
+
+    A bool does not count as a number.
 
     Raises:
-        NoJson: it is no object, or lacks one.
+        NoJson: `found` is no object, or one of its values is missing or has another type.
     """
     if type(found) is not dict:
         raise NoJson(f"holds a {type(found).__name__}; wanted an object")
     for name, kind in wanted.items():
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        if not any(_holds(found.get(name), each) for each in kinds):
-            names = (each.__name__ if type(each) is type else str(each) for each in kinds)
+        if not any(_has_type(found.get(name), allowed) for allowed in kinds):
+            names = (k.__name__ if type(k) is type else str(k) for k in kinds)
             raise NoJson(
                 f"{name}: got {short_repr(found.get(name))}; wanted a {' or '.join(names)}"
             )
     return found
 
 
-def _holds(value: Any, kind: Any) -> bool:
-    """Tell whether a value is of a type, and what is inside it of the types inside that."""
-    inner = value.values() if type(value) is dict else value
-    of_inner = get_args(kind)[-1:]
+def _has_type(value: Any, kind: Any) -> bool:
+    """Return whether `value` has exactly the type `kind`, and its items the item type of `kind`."""
+    items = value.values() if type(value) is dict else value
+    item_kinds = get_args(kind)[-1:]  # one type, of list items or dict values; or none
     return type(value) is (get_origin(kind) or kind) and all(
-        _holds(each, one) for one in of_inner for each in inner
+        _has_type(item, item_kind) for item_kind in item_kinds for item in items
     )

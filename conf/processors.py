@@ -1,8 +1,9 @@
-"""Processors that this process may use at once: those of its affinity, and of a quota (Linux).
+"""How many processors this process may use at once: its CPU affinity and its quota (Linux).
 
-A container with `--cpus 1.5` sees every core of its machine and is held back after 1.5 seconds of
-processor time in a second. Version 2 of control groups says so in `cpu.max`, version 1 in
-`cpu.cfs_quota_us` and `cpu.cfs_period_us`, of the process's group and of each above it.
+Inside a container started with `--cpus 1.5`, all cores of the machine are visible, but Linux pauses
+the processes after 1.5 seconds of processor time in each second. The quota is in the files of the
+process's control group and of each parent group: `cpu.max` in version 2 of control groups,
+`cpu.cfs_quota_us` and `cpu.cfs_period_us` in version 1.
 """
 
 import os
@@ -12,31 +13,34 @@ from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path("/")
-"""What files of the system are read below."""
+"""Folder that contains /proc and /sys; tests use another."""
 _QUOTA = re.compile(r"([0-9]{1,18})\s+([0-9]{1,18})")
 
 
 SPIN = "GOMP_SPINCOUNT"
 _NO_SPIN = "0"
-"""Turns for which a thread of OpenMP waits awake. Beside one loop on two processors, a step of
-15 ms takes 38 ms with the default, 69 ms with 3,000 turns, and 25 ms with none."""
+"""Loop turns for which an OpenMP thread waits awake before it sleeps. While another process uses
+one of two processors, a step of 15 ms takes 38 ms with the default, 69 ms with 3,000 turns, and
+25 ms with 0."""
 _LOOKS, _LOOK_S = 4, 0.5
-"""What has just ended, such as the fork server of the command before, computes for a second."""
+"""Number of checks for other processes, and seconds between them. A process that is just ending,
+such as the fork server of the previous command, computes for up to a second."""
 _SHARE = 0.5
-"""Of a processor: asleep, threads cost a quiet machine twice the time."""
+"""Busy part of a processor that counts as another process. The value is cautious: on a quiet
+machine, sleeping threads double the time of a step."""
 
 
 def yield_processors() -> None:
-    """Let threads that wait for one another sleep at once, if others want the processors just now.
+    """Make waiting OpenMP threads sleep at once, if other processes use the processors just now.
 
-    Beside a load, threads that wait awake take the time of those that they wait for: a step of two
-    threads on two processors becomes several times as long, and so by the processors' clock. A
-    quiet machine keeps the default, and its times. Must be called before PyTorch is imported.
+    Threads that wait awake take processor time from the threads that they wait for. If another
+    process is busy, a step of two threads on two processors takes several times as long. On a quiet
+    machine, nothing changes. Must be called before PyTorch is imported.
     """
     if SPIN in os.environ or "OMP_WAIT_POLICY" in os.environ:
         return
     running = _text(ROOT, "/proc/loadavg").split()[3:4]
-    if not running or int(running[0].partition("/")[0]) <= 1:  # one is this process
+    if not running or int(running[0].partition("/")[0]) <= 1:  # only this process is running
         return
     for _ in range(_LOOKS):
         before = _computed_s() - time.process_time()
@@ -48,7 +52,7 @@ def yield_processors() -> None:
 
 
 def _computed_s() -> float:
-    """Return the seconds that the cores of this process's affinity have computed for anybody."""
+    """Return the seconds that all processes together have used on this process's cores."""
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     lines = (line.partition(" ") for line in _text(ROOT, "/proc/stat").splitlines())
     ours = [times.split() for name, _, times in lines if name in names]
@@ -63,16 +67,16 @@ def processors() -> int:
 
 
 def within_quota(cores: int) -> int:
-    """Return so many cores, or the whole part of the quota where that is less, from 1."""
+    """Return the smaller of `cores` and the quota of this process, rounded down, but at least 1."""
     quota = cpu_quota()
     return cores if quota is None else min(cores, max(1, int(quota)))
 
 
 def processor_words(cores: int | None = None) -> str:
-    """Return cores, by default those of this process, and its quota, as a person says it."""
+    """Return a text with a number of cores (None: of this process) and this process's quota."""
     cores, quota = _allowed_cores() if cores is None else cores, cpu_quota()
     words = f"{cores} core{'' if cores == 1 else 's'}"
-    return words if quota is None else f"{words} with a quota of {quota:.3g}"
+    return words if quota is None else f"{words} with a quota of {quota:.3g} cores"
 
 
 def _allowed_cores() -> int:
@@ -88,26 +92,27 @@ def cpu_quota() -> float | None:
 
 @lru_cache
 def _quota_below(root: Path) -> float | None:
+    """Return the smallest quota that the system files under `root` name; None: no quota."""
     groups, mounts = (_text(root, f"/proc/self/{name}") for name in ("cgroup", "mounts"))
-    found: list[float] = []
+    quotas: list[float] = []
     for folder in group_folders(groups, mounts):
         period = _text(root, f"{folder}/cpu.cfs_period_us")
         for words in (
             _text(root, f"{folder}/cpu.max"),
             f"{_text(root, f'{folder}/cpu.cfs_quota_us')} {period}",
         ):
-            match = _QUOTA.fullmatch(words.strip())  # without a quota it is "max" or -1
+            match = _QUOTA.fullmatch(words.strip())  # without a quota, the text is "max" or -1
             if match is not None and int(match[1]) and int(match[2]):
-                found.append(int(match[1]) / int(match[2]))
-    return min(found, default=None)
+                quotas.append(int(match[1]) / int(match[2]))  # quota over period
+    return min(quotas, default=None)
 
 
 def group_folders(groups: str, mounts: str) -> list[str]:
-    """Return the folders of a process's control groups of processors, ancestors included.
+    """Return the folders of a process's CPU control groups, and of all their parent groups.
 
     Args:
-        groups: `/proc/self/cgroup`.
-        mounts: `/proc/self/mounts`.
+        groups: Content of `/proc/self/cgroup`; a line is `number:controllers:path`.
+        mounts: Content of `/proc/self/mounts`; a line is `device folder type options ...`.
     """
     roots: dict[str, str] = {}
     for line in mounts.splitlines():
@@ -128,7 +133,7 @@ def group_folders(groups: str, mounts: str) -> list[str]:
 
 
 def _text(root: Path, path: str) -> str:
-    """Read a small file of the system; "" where there is none."""
+    """Return the text of the system file `path` under `root`; "" if it cannot be read."""
     try:
         return (root / path.lstrip("/")).read_text("ascii", "replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""Names of what is ours: the folders that are packages within `lra`, and how they are spelt.
+"""Names of the packages inside `lra`, in imports and in stored files.
 
-Sources import `lra.models.mixer`. Configurations, stores and fingerprints say `models.mixer`,
-which always means ours, whatever else is installed.
+Source code imports `lra.models.mixer`. Configurations, result files and fingerprints say
+`models.mixer`, which always means this package, even if another `models` is installed.
 """
 
 ROOMS = ("models", "tasks", "runners", "reports", "conf")
@@ -9,11 +9,11 @@ TOP = "lra"
 
 
 def imported_name(name: str) -> str:
-    """Return what Python imports for a stored name, as in lra.models.mixer for models.mixer."""
+    """Return the import name for a stored name, for example lra.models.mixer for models.mixer."""
     return f"{TOP}.{name}" if name.partition(".")[0] in ROOMS else name
 
 
 def stored_name(name: str) -> str:
-    """Return how a store spells what Python imports, as in models.mixer for lra.models.mixer."""
+    """Return the stored name for an import name, for example models.mixer for lra.models.mixer."""
     rest = name.removeprefix(f"{TOP}.")
     return rest if rest.partition(".")[0] in ROOMS else name

@@ -1,33 +1,33 @@
-"""How values stand in messages: on one line, and short, whatever they are."""
+"""Short texts of any values, on one line, for messages."""
 
 from collections.abc import Iterable
 from itertools import islice
 
 LONGEST = 60
-"""Characters of a value."""
+"""Most characters of a value in a message."""
 LONGEST_REASON = 300
-"""Characters of what a library says of an error."""
+"""Most characters of a library's error message."""
 MOST = 8
-"""Values of a list of names."""
+"""Most values that a message lists."""
 
 
 def short_repr(value: object) -> str:
-    """Return a value as Python writes it, shortened."""
+    """Return the `repr` of `value`, shortened to one line."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, lists within lists
+    except (ValueError, RecursionError):  # an integer of thousands of digits; very deep lists
         return f"a value of type {type(value).__name__}"
     return short(text)
 
 
 def short(text: object, most: int = LONGEST) -> str:
-    """Return a text on one line, its end left out where it is longer than `most`."""
+    """Return a text on one line, cut after `most` characters."""
     line = " ".join(str(text).splitlines())
     return line if len(line) <= most else f"{line[:most]} …"
 
 
 def short_list(names: Iterable[object], between: str = ", ") -> str:
-    """Return the first of some names behind one another, each shortened, and how many follow."""
+    """Return the first `MOST` of some names, each shortened, and the number of further names."""
     rest = iter(names)
     first = [short(name) for name in islice(rest, MOST)]
     more = sum(1 for _ in rest)
@@ -35,7 +35,7 @@ def short_list(names: Iterable[object], between: str = ", ") -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return what a library says of an error, or of what caused it."""
+    """Return the class and message of the exception that caused `error`, or of `error` itself."""
     cause = error.__cause__ or error
     return f"{type(cause).__name__}: {short(cause, LONGEST_REASON)}"
 

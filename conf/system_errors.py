@@ -1,9 +1,9 @@
-"""Errors of the system at paths: what says something of a file, and what says that storage fails.
+"""Errors of the operating system: does an error describe a file, or is it a fault of the storage?
 
-A shared file system fails now and then: a server restarts, a handle grows stale, a limit is met.
-Such an error says nothing of the file, which is neither damaged nor gone. This module alone decides
-which errors these are, by naming those that are not; it tries again what may succeed a moment
-later, and gives the way out. Where nothing fails it makes no call more.
+A shared file system fails now and then: a server restarts, a handle grows stale, a limit is
+reached. Such an error, a *fault*, does not mean that the file is damaged or gone. This module
+decides which errors are faults: all that `_ANSWERS` does not list. It repeats a call that may
+succeed a moment later, and tells the user what to do. Without a fault, it adds no system calls.
 """
 
 import errno
@@ -18,27 +18,27 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
-"""There is no such file."""
+"""Errors that mean: there is no such file."""
 _ANSWERS = ABSENT | {
     errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.ENXIO,
     errno.EXDEV, errno.EINVAL, errno.EBADF, errno.EILSEQ, errno.ENOEXEC, errno.E2BIG,
 }  # fmt: skip
-"""Of what stands at a path, or of how it was asked for."""
+"""Errors that describe what is at a path, or a wrong argument of the call: no faults."""
 _LASTING = frozenset({
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSYS,
     errno.EOPNOTSUPP,
 })  # fmt: skip
-"""Faults that stay until somebody does something about them."""
+"""Faults that last until a person acts, so that repeating the call is useless."""
 STORAGE_ALONE = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE,
     errno.EREMOTEIO, errno.EUCLEAN, errno.ENOLCK, errno.EHOSTDOWN,
 )  # fmt: skip
-"""What no network and no process says: it needs no path to tell, and its words do."""
+"""Errors that only storage raises (no network or process does), so they need no path as proof."""
 RIGHTS = frozenset({errno.EACCES, errno.EPERM})
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-"""How a file system refuses a lock because it has none."""
+"""Errors of a file system that has no locks."""
 NO_FOLDER_FLUSH = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
-"""How a file system refuses to flush a folder because it cannot."""
+"""Errors of a file system that cannot flush a folder."""
 
 WAYS_OUT = {
     errno.ENOSPC: "free some space there",
@@ -68,9 +68,9 @@ MEMORY_WORDS = re.compile(
 """Messages of libraries that have no exception for exhausted memory."""
 
 WAITS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 15.0, 20.0)
-"""Pauses between attempts: a minute together."""
+"""Seconds between attempts; together a minute."""
 _IN_VAIN = 2
-"""Attempts that are left where the one before took all of them: a mount that is gone."""
+"""Number of attempts if all attempts for the previous call failed, as after a lost mount."""
 
 log = logging.getLogger(__name__)
 _Given = ParamSpec("_Given")
@@ -78,28 +78,28 @@ _Result = TypeVar("_Result")
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error says that this process gets no more memory."""
+    """Return whether `error` means that this process gets no more memory."""
     if isinstance(error, RuntimeError | OSError | ImportError):
         return MEMORY_WORDS.search(str(error)) is not None
     return isinstance(error, MemoryError)
 
 
 def is_fault(error: BaseException) -> bool:
-    """Tell whether an error says that the system failed, and nothing of what stands at a path."""
+    """Return whether `error` is a fault of the system, which says nothing about the file."""
     return isinstance(error, OSError) and error.errno is not None and error.errno not in _ANSWERS
 
 
 def may_pass(error: BaseException) -> bool:
-    """Tell whether an error is a fault that may be over soon without anybody's doing."""
+    """Return whether `error` is a fault that may end by itself soon."""
     return is_fault(error) and isinstance(error, OSError) and error.errno not in _LASTING
 
 
 def way_out(error: OSError, *, reading: bool = False) -> str:
-    """Return what to do about a fault; "" for another error that needs no words.
+    """Return advice for a user about a fault; "" for an error without a known remedy.
 
     Args:
-        error: it.
-        reading: whether something was read; else it was written.
+        error: The error.
+        reading: Whether the failed call read a file; otherwise it wrote one.
     """
     if reading and error.errno in RIGHTS:
         return "give yourself the right to read it"
@@ -110,26 +110,26 @@ def way_out(error: OSError, *, reading: bool = False) -> str:
 
 
 def leads_nowhere(path: object) -> bool:
-    """Tell whether a path is a link to something that is not there."""
+    """Return whether `path` is a link whose target is missing."""
     if not isinstance(path, str | bytes | os.PathLike):
         return False
     return os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
 
 
 def room_left(folder: Path) -> str:
-    """Return what is free where a folder lies, as a person says it. Raises OSError."""
+    """Return a text with the free bytes of the file system of `folder`. Raises OSError."""
     words = f"{shutil.disk_usage(folder).free:,} bytes free"
     if not hasattr(os, "statvfs"):
         return words
-    found = os.statvfs(folder)
-    # A file system without a table of files says 0 of 0.
-    if found.f_files and not found.f_favail:
+    status = os.statvfs(folder)
+    # File systems without a table of inodes report 0 free of 0.
+    if status.f_files and not status.f_favail:
         return f"{NO_INODES}: remove some files; {words}"
     return words
 
 
 class _Patience:
-    """Whether the last attempts of this process were all in vain."""
+    """Remembers whether all attempts of the last repeated call of this process failed."""
 
     in_vain = False
 
@@ -137,9 +137,9 @@ class _Patience:
 def persistent(
     act: Callable[_Given, _Result], *given: _Given.args, **options: _Given.kwargs
 ) -> _Result:
-    """Return `act(...)`, called again for up to a minute while it fails with what may pass.
+    """Return `act(*given, **options)`; repeat the call for up to a minute after a passing fault.
 
-    Raises whatever it raises; of a fault that stays, the last error.
+    Raises any other error of `act` at once, and the last fault if it does not end.
     """
     try:
         return act(*given, **options)
@@ -148,7 +148,7 @@ def persistent(
             raise
         fault = error
     waits = WAITS_S[:_IN_VAIN] if _Patience.in_vain else WAITS_S
-    log.warning("%s; it is tried again for up to %.0f s", reason(fault), sum(waits))
+    log.warning("%s; the call is repeated for up to %.0f s", reason(fault), sum(waits))
     for wait in waits:
         time.sleep(wait)
         try:
@@ -171,6 +171,7 @@ def reason(error: OSError) -> str:
 
 
 def _status(path: str | os.PathLike[str], follow: bool) -> os.stat_result | None:
+    """Return the status of `path`, or None if it does not exist; `follow` a link to its target."""
     try:
         return os.stat(path, follow_symlinks=follow)  # noqa: PTH116 - as fast as it can be
     except OSError as error:
@@ -180,19 +181,19 @@ def _status(path: str | os.PathLike[str], follow: bool) -> os.stat_result | None
 
 
 def lexists(path: str | os.PathLike[str]) -> bool:
-    """Tell whether anything stands at a path, a link to nothing included.
+    """Return whether `path` exists; a link counts even if its target is missing.
 
-    Unlike `os.path.lexists`, a fault is no absence. Raises OSError.
+    Raises OSError for a fault, for which `os.path.lexists` would return False.
     """
     return persistent(_status, path, follow=False) is not None
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
-    """Tell whether anything stands at a path, behind links. Raises OSError at a fault."""
+    """Return whether `path`, or the target of a link, exists. Raises OSError for a fault."""
     return persistent(_status, path, follow=True) is not None
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file stands at a path, or a link to one. Raises OSError at a fault."""
+    """Return whether `path` is a file or a link to one. Raises OSError for a fault."""
     status = persistent(_status, path, follow=True)
     return status is not None and stat.S_ISREG(status.st_mode)

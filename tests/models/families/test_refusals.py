@@ -134,7 +134,7 @@ REFUSED = {
         ({"inner_layers": -1}, "inner_layers must be at least 0: got -1"),
         ({"convolution": 0}, "convolution must be at least 1: got 0"),
         ({"fast_decay": 2.0}, "fast_decay at most slow_decay: got fast_decay=2.0, slow_decay=1.5"),
-        ({"target": 1.0}, "target must lie between 0 and 1: got 1.0"),
+        ({"target": 1.0}, r"target must lie in \(0, 1\): got 1.0"),
         ({"rate": 0.0}, "rate must be positive: got 0.0"),
         ({"rate_of_positions": 0.0}, "rate_of_positions must be positive: got 0.0"),
         ({"causal": True, "bidirectional": True}, "bidirectional has no effect"),
@@ -259,8 +259,8 @@ REFUSED = {
     "mesa_net": [
         ({"steps": 0}, "steps must be at least 1: got 0"),
         ({"chunk": 0}, "chunk must be at least 1: got 0"),
-        ({"ridge_min": 0.0}, "ridge_min must lie between 0 and 1: got 0.0"),
-        ({"ridge_min": 1.0}, "ridge_min must lie between 0 and 1: got 1.0"),
+        ({"ridge_min": 0.0}, r"ridge_min must lie in \(0, 1\): got 0.0"),
+        ({"ridge_min": 1.0}, r"ridge_min must lie in \(0, 1\): got 1.0"),
         ({"convolution": 1}, "at least 2, or null for no convolution: got 1"),
     ],
     "mlstm": [
