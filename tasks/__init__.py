@@ -1,4 +1,4 @@
-"""Tasks: one file per kind of data; where it comes from and how answers are judged."""
+"""Tasks: where the data come from, how batches are made, and how answers are scored."""
 
 if __name__ != "lra.tasks":
     raise ImportError(

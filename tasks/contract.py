@@ -1,6 +1,6 @@
 """Checks that every task must pass, as plain functions for tests, `lra data verify` and new tasks.
 
-Each check takes a prepared task and returns a finding; none raises for a broken promise.
+Each check takes a prepared task and returns a `TaskFinding`. A check that fails raises no error.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ SEED = 7
 MASKS = ("document", "prefix", "order")
 """Fields of a batch that decide which tokens attend to each other."""
 SEEDS = 8
-"""Seeds besides the first, of which one has to move train."""
+"""Further seeds that are tried; at least one of them must change the order of train."""
 MANY = 64
-"""Batches to compare; a whole epoch would add nothing."""
+"""Most batches that are compared."""
 
 
 class TaskFinding(NamedTuple):
@@ -28,7 +28,7 @@ class TaskFinding(NamedTuple):
     check: str
     passed: bool
     detail: str
-    """What was found; for a failure, what is wrong."""
+    """What the check found; for a failure, what is wrong."""
 
 
 @runtime_checkable
@@ -51,10 +51,10 @@ class CountedExamples(Protocol):
 
 @runtime_checkable
 class Overlaps(Protocol):
-    """A task that finds text of one split in another, at any place."""
+    """A task that finds text of one split anywhere in the text of another split."""
 
     def overlap_sentence(self) -> str:
-        """Return which fraction of each split is in another; "" if there is none."""
+        """Return a sentence with the fraction of each split that is in another; "" for none."""
         ...
 
 
@@ -80,33 +80,35 @@ def findings(task: Task) -> Iterator[TaskFinding]:
         check_perfect,
         check_baselines,
     )
-    yield TaskFinding("spec", task.spec == before, "unchanged by prepare")
+    unchanged = task.spec == before
+    detail = f"prepare() {'leaves' if unchanged else 'changes'} the facts of the task (task.spec)"
+    yield TaskFinding("spec", unchanged, detail)
     for check in checks:
         yield check(task)
 
 
 def fingerprint(batches: Iterable[Batch]) -> str:
-    """Return a hash of everything in some batches."""
-    seen = hashlib.sha256()
+    """Return a hash of all tensors in `batches`: names, types, shapes and numbers."""
+    digest = hashlib.sha256()
     for batch in batches:
         for name, part in zip(Batch._fields, batch, strict=True):
-            seen.update(name.encode())
+            digest.update(name.encode())
             if part is not None:
                 array = part.contiguous().numpy()
-                seen.update(f"{array.dtype} {array.shape}".encode())
-                seen.update(array.tobytes())
-    return seen.hexdigest()
+                digest.update(f"{array.dtype} {array.shape}".encode())
+                digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def _example_count(task: Task, split: str, unknown: int) -> int:
-    """Return how many examples a split has, or `unknown`."""
+    """Return the number of examples of a split, or `unknown` if the task does not state it."""
     if isinstance(task, CountedExamples):
         return task.examples(split)
     return task.spec.sizes.get(split, unknown)
 
 
 def _batch_size(task: Task) -> int:
-    """Return the size of batches of which train has four at least, where it has so many rows."""
+    """Return a batch size of at most `BATCH_SIZE` that gives train four batches, or 1 row each."""
     return max(1, min(BATCH_SIZE, _example_count(task, "train", 4 * BATCH_SIZE) // 4))
 
 
@@ -115,26 +117,31 @@ def _batches(task: Task, split: str, seed: int = SEED) -> Iterator[Batch]:
 
 
 def _every(task: Task, split: str) -> Iterator[Batch]:
-    """Yield all examples of a split: in batches of such a size that train leaves none out."""
+    """Yield all examples of a split.
+
+    Train drops an incomplete last batch, so the batch size is a divisor of the split's size.
+    """
     size = _example_count(task, split, 1)
-    whole = next(rows for rows in range(min(BATCH_SIZE, size), 0, -1) if size % rows == 0)
-    return task.batches(split, batch_size=whole, seed=SEED)
+    divisor = next(rows for rows in range(min(BATCH_SIZE, size), 0, -1) if size % rows == 0)
+    return task.batches(split, batch_size=divisor, seed=SEED)
 
 
 def check_repeats(task: Task) -> TaskFinding:
-    """The same arguments give the same batches."""
+    """Check that the same arguments give the same batches."""
     differing = [
         split
         for split in SPLITS
         if fingerprint(islice(_batches(task, split), MANY))
         != fingerprint(islice(_batches(task, split), MANY))
     ]
-    detail = f"differs in {', '.join(differing)}" if differing else "same arguments, same batches"
+    detail = "the same arguments give the same batches"
+    if differing:
+        detail = f"the same arguments give other batches of {', '.join(differing)}"
     return TaskFinding("repeats", not differing, detail)
 
 
 def check_seed_matters(task: Task) -> TaskFinding:
-    """Another seed changes the training order; evaluation keeps its order."""
+    """Check that another seed changes the order of train, and of no other split."""
     moved = []
     for split in SPLITS:
         first = fingerprint(islice(_batches(task, split), MANY))
@@ -142,19 +149,22 @@ def check_seed_matters(task: Task) -> TaskFinding:
         if any(first != fingerprint(islice(_batches(task, split, s), MANY)) for s in others):
             moved.append(split)
     wanted = ["train"] if _example_count(task, "train", BATCH_SIZE) > 1 else []
-    return TaskFinding("seed", moved == wanted, f"splits whose order the seed moves: {moved}")
+    changed = " and ".join(moved) or "no split"
+    return TaskFinding("seed", moved == wanted, f"another seed changes the order of {changed}")
 
 
 def check_start(task: Task) -> TaskFinding:
-    """Starting at batch k equals skipping k batches."""
+    """Check that an epoch from batch `start=k` on equals a whole epoch without k batches."""
     wrong = []
     for split in SPLITS:
         for start in (1, 3):
             skipped = islice(_batches(task, split), start, start + 4)
-            begun = task.batches(split, batch_size=_batch_size(task), seed=SEED, start=start)
-            if fingerprint(skipped) != fingerprint(islice(begun, 4)):
+            started = task.batches(split, batch_size=_batch_size(task), seed=SEED, start=start)
+            if fingerprint(skipped) != fingerprint(islice(started, 4)):
                 wrong.append(f"{split} from {start}")
-    detail = f"differs for {', '.join(wrong)}" if wrong else "start=k equals skipping k batches"
+    detail = "an epoch with start=k equals an epoch without its first k batches"
+    if wrong:
+        detail = f"start=k gives other batches than skipping k: {', '.join(wrong)}"
     return TaskFinding("start", not wrong, detail)
 
 
@@ -163,7 +173,7 @@ def _indices(batches: Iterable[Batch]) -> list[int]:
 
 
 def check_ranks(task: Task) -> TaskFinding:
-    """The ranks together have the batches of one rank, with each row once."""
+    """Check that several ranks together read each example that one rank reads, exactly once."""
     wrong, size = [], _example_count(task, "train", BATCH_SIZE)
     for split in SPLITS:
         for ranks in (2, 3)[: size - 1]:
@@ -175,15 +185,17 @@ def check_ranks(task: Task) -> TaskFinding:
             together = sorted(index for share in shares for index in share)
             alone = sorted(_indices(task.batches(split, batch_size=rows * ranks, seed=SEED)))
             if together != alone or len(set(together)) != len(together):
-                wrong.append(f"{split} over {ranks}")
+                wrong.append(f"{ranks} ranks do not read each example of {split} once")
             if split == "train" and len({len(share) for share in shares}) > 1:
-                wrong.append(f"{split} over {ranks}: unequal numbers, which block training")
-    detail = f"wrong for {', '.join(wrong)}" if wrong else "ranks partition every epoch"
+                wrong.append(
+                    f"{ranks} ranks read different numbers of {split} examples, so training blocks"
+                )
+    detail = "; ".join(wrong) or "the ranks together read each example once"
     return TaskFinding("ranks", not wrong, detail)
 
 
 def check_whole(task: Task) -> TaskFinding:
-    """Evaluation splits are complete; train drops an incomplete batch and nothing else."""
+    """Check that evaluation reads every example, and train all but an incomplete last batch."""
     faults, rows = [], _batch_size(task)
     for split in SPLITS:
         indices = _indices(_batches(task, split))
@@ -192,33 +204,37 @@ def check_whole(task: Task) -> TaskFinding:
             if len(set(indices)) != len(indices) or len(indices) % rows:
                 faults.append("train repeats examples or has an incomplete batch")
             if size is not None and len(indices) != size - size % rows:
-                faults.append(f"train yields {len(indices)} of {size}")
+                faults.append(f"an epoch of train yields {len(indices)} of {size} examples")
         elif sorted(indices) != list(range(size if size is not None else len(indices))):
-            faults.append(f"{split} does not yield each of {size} examples once")
-    return TaskFinding("whole", not faults, "; ".join(faults) or "each example once an epoch")
+            faults.append(f"{split} does not yield each of its {size} examples once")
+    detail = "; ".join(faults) or "an epoch yields each example once"
+    return TaskFinding("whole", not faults, detail)
 
 
 def check_disjoint(task: Task) -> TaskFinding:
-    """No example is in two splits, except for known copies in public data."""
+    """Check that no example is in two splits, except for known copies in public data."""
     rows = {split: list(_row_hashes(_every(task, split))) for split in SPLITS}
     hash_sets = {split: set(hashes) for split, hashes in rows.items()}
-    faults, seen = [], []
+    faults, copies = [], []
     for number, first in enumerate(SPLITS):
         for second in SPLITS[number + 1 :]:
             share = sum(row in hash_sets[first] for row in rows[second]) / len(rows[second])
             allowed = task.copies_allowed(first, second) if isinstance(task, Copies) else 0.0
             if share > 0:
-                seen.append(f"{share:.2%} of {second} also in {first}")
+                copies.append(f"{share:.2%} of the {second} examples are in {first} as well")
             if share > allowed:
-                faults.append(f"{second} shares {share:.2%} with {first}, allowed {allowed:.2%}")
+                faults.append(
+                    f"{share:.2%} of the {second} examples are in {first} as well; the task "
+                    f"allows {allowed:.2%}"
+                )
     if isinstance(task, Overlaps) and (sentence := task.overlap_sentence()):
-        seen.append(sentence)
-    return TaskFinding(
-        "disjoint", not faults, "; ".join(faults or seen) or "no example in two splits"
-    )
+        copies.append(sentence)
+    detail = "; ".join(faults or copies) or "no example is in two splits"
+    return TaskFinding("disjoint", not faults, detail)
 
 
 def _row_hashes(batches: Iterable[Batch]) -> Iterator[bytes]:
+    """Yield a hash of the tokens of each example, without padding."""
     for batch in batches:
         for number, row in enumerate(batch.tokens):
             real = row if batch.keep is None else row[batch.keep[number]]
@@ -226,44 +242,51 @@ def _row_hashes(batches: Iterable[Batch]) -> Iterator[bytes]:
 
 
 def check_tokens(task: Task) -> TaskFinding:
-    """Tokens and targets are inside the vocabulary and the classes; lengths inside the limit."""
+    """Check that tokens, targets and lengths are within the limits of `task.spec`."""
     spec, faults = task.spec, set()
     bound = spec.vocabulary if spec.kind in TOKEN_KINDS else spec.classes
     for split in SPLITS:
         for batch in _every(task, split):
             if batch.tokens.is_floating_point() != spec.scalars:
-                faults.add(f"{split}: tokens of {batch.tokens.dtype} though scalars={spec.scalars}")
+                faults.add(
+                    f"{split}: the type of the tokens is {batch.tokens.dtype}, which contradicts "
+                    f"spec.scalars={spec.scalars}"
+                )
             elif spec.scalars:
                 if not bool(batch.tokens.isfinite().all()):
-                    faults.add(f"{split}: a number that is not finite")
+                    faults.add(f"{split}: a token is infinite or NaN")
             elif batch.tokens.min() < 0 or batch.tokens.max() >= spec.vocabulary:
-                faults.add(f"{split}: a token outside 0 … {spec.vocabulary - 1}")
+                faults.add(f"{split}: a token id is below 0 or above {spec.vocabulary - 1}")
             if batch.target.min() < 0 or batch.target.max() >= bound:
-                faults.add(f"{split}: a target outside 0 … {bound - 1}")
+                faults.add(f"{split}: a target is below 0 or above {bound - 1}")
             if batch.tokens.shape[-1] > spec.max_length:
-                faults.add(f"{split}: longer than max_length={spec.max_length}")
-    detail = "; ".join(sorted(faults)) or "tokens, targets and lengths are in range"
+                faults.add(f"{split}: a row is longer than spec.max_length={spec.max_length}")
+    detail = "; ".join(sorted(faults)) or "tokens, targets and lengths are within their limits"
     return TaskFinding("tokens", not faults, detail)
 
 
 def check_masks(task: Task) -> TaskFinding:
-    """Batches have exactly the masks that the task names; a prefix ends inside its row."""
+    """Check that batches have exactly the masks of `spec.masks`, and prefixes end in their rows."""
     faults = set()
     for split in SPLITS:
         for batch in _every(task, split):
             masks = {name for name in MASKS if getattr(batch, name) is not None}
             if masks != task.spec.masks:
-                faults.add(f"{split}: {sorted(masks)}, and spec.masks={sorted(task.spec.masks)}")
+                faults.add(
+                    f"{split}: a batch has the masks {sorted(masks)}, but "
+                    f"spec.masks={sorted(task.spec.masks)}"
+                )
             if batch.prefix is not None:
                 length = batch.tokens.shape[-1]
                 if bool(((batch.prefix < 0) | (batch.prefix >= length)).any()):
-                    faults.add(f"{split}: a prefix outside 0 … {length - 1}")
-    detail = "; ".join(sorted(faults)) or f"batches carry {sorted(task.spec.masks) or 'no masks'}"
+                    faults.add(f"{split}: the length of a prefix is outside 0 to {length - 1}")
+    names = ", ".join(sorted(task.spec.masks))
+    detail = "; ".join(sorted(faults)) or f"batches have {names or 'no'} masks, as spec.masks says"
     return TaskFinding("masks", not faults, detail)
 
 
 def check_keep(task: Task) -> TaskFinding:
-    """`keep` is False exactly at padding, which ends with the longest row."""
+    """Check that `keep` is False exactly at padding, and that the longest row has no padding."""
     faults = set()
     for split in SPLITS:
         for batch in _every(task, split):
@@ -272,20 +295,24 @@ def check_keep(task: Task) -> TaskFinding:
                 real = batch.tokens != 0
             keep = torch.ones_like(real) if batch.keep is None else batch.keep
             if batch.keep is not None and not task.spec.padded:
-                faults.add(f"{split}: keep is given though spec.padded is False")
+                faults.add(f"{split}: batches have batch.keep, although spec.padded is False")
             if not torch.equal(keep, real):
-                faults.add(f"{split}: keep disagrees with padding (id 0)")
+                faults.add(f"{split}: batch.keep is not False exactly at padding (id 0)")
             if not bool(keep.any(dim=-1).all()):
-                faults.add(f"{split}: a row without tokens")
-            behind = keep.int().cummin(dim=-1).values.bool()
-            if torch.equal(keep, behind) and not bool(keep[..., -1].any()):
-                faults.add(f"{split}: padded beyond the longest row")
-    detail = "; ".join(sorted(faults)) or "keep is False exactly at padding"
+                faults.add(f"{split}: a row has no tokens")
+            starts = keep.int().cummin(dim=-1).values.bool()  # True up to the first padding
+            padded_at_end = torch.equal(keep, starts)
+            if padded_at_end and not bool(keep[..., -1].any()):
+                faults.add(f"{split}: rows are padded beyond the longest row")
+    detail = "; ".join(sorted(faults)) or "batch.keep is False exactly at padding"
     return TaskFinding("keep", not faults, detail)
 
 
 def check_perfect(task: Task) -> TaskFinding:
-    """A correct answer scores 1, a wrong one 0, and every outcome is reported once."""
+    """Check that all-correct answers score 1, all-wrong ones 0, and each outcome is reported once.
+
+    `task.tally` gets made-up hits, all True or all False.
+    """
     faults = []
     for split in SPLITS[1:]:
         for right in (True, False):
@@ -297,14 +324,18 @@ def check_perfect(task: Task) -> TaskFinding:
                 hits, count = hits + outcome.hits, count + outcome.count
                 indices += outcome.index.tolist()
             if count == 0 or hits != count * right:
-                faults.append(f"{split}: {hits:g} of {count:g} when all are {right}")
+                answers = "correct" if right else "wrong"
+                faults.append(
+                    f"{split}: if all answers are {answers}, {hits:g} of {count:g} count as correct"
+                )
             if task.spec.kind not in TOKEN_KINDS and len(set(indices)) != len(indices):
-                faults.append(f"{split}: an outcome is reported twice")
-    return TaskFinding("perfect", not faults, "; ".join(faults) or "a perfect answer scores 1")
+                faults.append(f"{split}: the outcome of an example is reported twice")
+    detail = "; ".join(faults) or "correct answers score 1, wrong answers 0"
+    return TaskFinding("perfect", not faults, detail)
 
 
 def check_baselines(task: Task) -> TaskFinding:
-    """Baselines have one outcome for each example, whose mean is their accuracy."""
+    """Check that a baseline has one outcome for each example, and their mean as its accuracy."""
     if not isinstance(task, CertifiedTask):
         return TaskFinding("baselines", True, "the task computes no baselines")
     faults = []
@@ -314,11 +345,18 @@ def check_baselines(task: Task) -> TaskFinding:
             outcomes = baseline.outcomes
             if outcomes is None:
                 if task.spec.metric not in {"accuracy", *baseline.measures}:
-                    faults.append(f"{baseline.name}: no outcomes, and no {task.spec.metric}")
+                    faults.append(
+                        f"{baseline.name}: the baseline has neither outcomes nor a value of "
+                        f"{task.spec.metric}"
+                    )
             elif len(outcomes) != number:
-                faults.append(f"{baseline.name}: {len(outcomes)} outcomes for {number} examples")
+                faults.append(
+                    f"{baseline.name}: the baseline has {len(outcomes)} outcomes for {number} "
+                    "examples"
+                )
             elif abs(float(outcomes.double().mean()) - baseline.accuracy) > 1e-9:
-                faults.append(f"{baseline.name}: accuracy is not the mean of its outcomes")
+                faults.append(f"{baseline.name}: the accuracy is not the mean of the outcomes")
             if not baseline.sentence:
-                faults.append(f"{baseline.name}: no sentence explains it")
-    return TaskFinding("baselines", not faults, "; ".join(faults) or "one outcome for each example")
+                faults.append(f"{baseline.name}: the baseline has no sentence that explains it")
+    detail = "; ".join(faults) or "each baseline has one outcome for each example"
+    return TaskFinding("baselines", not faults, detail)

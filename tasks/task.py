@@ -53,28 +53,27 @@ class TaskSpec:
     classes: int
     max_length: int
     added_ids: int = 0
-    """Last ids of the vocabulary that the objective adds, such as a mask. Other tasks over the same
-    tokens lack them, so weights are copied without them."""
+    """Number of ids that the objective adds at the end of the vocabulary, such as a mask token.
+    Other tasks over the same tokens lack them, so their weights are not copied."""
     padded: bool
     """Whether some batches have padding."""
     scalars: bool = False
     """Whether tokens are real numbers instead of ids; `vocabulary` is then 0."""
     metric: str
-    """Name in `lra.runners.metrics`: what the tables print, e.g. accuracy."""
+    """Name of the metric that tables print, from `lra.runners.metrics`, for example accuracy."""
     source: str
     """Where the data come from, for example generated, sample, imdb; printed next to every
     number."""
     data_hash: str
-    """Hash of the data's identity (generator options or file hashes); same before and after
-    `prepare`."""
+    """Hash of the generator options or of the data files; `prepare` does not change it."""
     regime: str = ""
-    """What evaluation covers, or how it cuts a stream of tokens, if the task offers a choice; part
+    """What evaluation covers, or how it cuts a text into windows, if the task offers a choice; part
     of every stored row."""
     tokenizer: str = ""
     """Name and hash of the tokenizer of words or sub-words, for example `words 1a2b3c4d`; part of
     every stored row. Empty: bytes, characters or symbols."""
     memory: int = 0
-    """Tokens that a state along time remembers; 0: the task has no state."""
+    """Number of earlier tokens that a model remembers from window to window; 0: none."""
     masks: frozenset[str] = frozenset()
     """Masks in every batch, which decide which tokens attend to each other: prefix, order,
     document."""
@@ -83,7 +82,7 @@ class TaskSpec:
     target_length: int = 0
     """Tokens of the longest answer to a source."""
     sources_vary: bool = False
-    """Whether some sources are shorter."""
+    """Whether some sources are shorter than `source_length`."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Number of examples by split, if known."""
 
@@ -95,46 +94,54 @@ class Batch(NamedTuple):
     target: Tensor
     """[b] classes, or [b l] tokens."""
     index: Int[Tensor, " b"]  # type: ignore[assignment]  # a tuple has a method of this name
-    """Position in the split: pairs outcomes across models and ranks."""
+    """Position of each example in its split; pairs the outcomes of different models."""
     keep: Bool[Tensor, "b p l"] | None = None
-    """True = real token; None without padding."""
+    """True at real tokens, False at padding; None: there is no padding."""
     weight: Tensor | None = None
-    """Shaped like target: which positions count, and how much; None = all, once."""
+    """Weight of each target in the loss and the score, shaped like target; None: all weights are
+    1."""
     reset: Bool[Tensor, " b"] | None = None
-    """Rows of a stream that start again."""
+    """True for each row that starts a text anew, so that the model's state is reset."""
     document_position: Int[Tensor, "b l"] | None = None
-    """Number of tokens before each answer in its document; None: there are no documents, or nobody
-    needs it."""
+    """Number of tokens before each answer in its document; None: no documents, or not needed."""
     document: Int[Tensor, "b l"] | None = None
-    """Number of each token's document: tokens attend only within it; None: to the whole row."""
+    """Number of each token's document; tokens attend only to their own document. None: to the whole
+    row."""
     prefix: Int[Tensor, " b"] | None = None
-    """Length of each row's prefix, whose tokens attend to each other; later tokens attend to
-    earlier ones."""
+    """Length of each row's prefix. Tokens of the prefix attend to the whole prefix, later tokens
+    to all earlier ones. None: no prefix."""
     order: Int[Tensor, "b l"] | None = None
-    """Ranks: a token attends to those with no higher rank; None: to the whole row."""
+    """Rank of each token; a token attends to tokens of the same or a lower rank. None: to the whole
+    row."""
 
 
 class Tally(NamedTuple):
-    """Sums over one batch, and the outcome of each counted item, in the batch's order."""
+    """Sums over one batch, and the outcome of each counted item, in the batch's order.
+
+    An item is an answer that counts: one class, or one token.
+    """
 
     nll_sum: float
-    """Nats."""
+    """Weighted sum of the items' losses in nats."""
     hits: float
+    """Weighted number of correct items."""
     count: float  # type: ignore[assignment]
+    """Sum of the items' weights."""
     index: Int[Tensor, " n"]  # type: ignore[assignment]
-    """Position in the split of each outcome."""
+    """Position of each outcome's example in the split."""
     nll: Float[Tensor, " n"]
+    """Loss of each outcome in nats."""
     hit: Bool[Tensor, " n"] | Float[Tensor, " n"]
-    """Whether it is correct; for an example of many items, the fraction of correct ones."""
+    """Whether the outcome is correct; for an example of many items, the fraction that is."""
     parts: Mapping[tuple[str, str], tuple[float, float]] = {}
-    """By (kind, part), for example (position, 8-15): sum of losses in nats, and number of items."""
+    """Sum of losses in nats and number of items by (kind, part), such as (position, 8-15)."""
 
 
 @runtime_checkable
 class Task(Protocol):
-    """Constructed cheaply, with keyword-only options; reads or makes data in `prepare`.
+    """A task: its constructor takes keyword-only options and is fast; `prepare` gets the data.
 
-    A class that derives from this one, or from a base in `tasks`, has the defaults.
+    Derive a class from this one, or from a base class in `tasks`, to inherit the defaults.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset()
@@ -142,11 +149,11 @@ class Task(Protocol):
 
     @property
     def spec(self) -> TaskSpec:
-        """The facts; equal before and after `prepare`."""
+        """The facts about this task; equal before and after `prepare`."""
         ...
 
     def prepare(self) -> None:
-        """Prepare the data on this machine: can be repeated, and is safe with several processes."""
+        """Prepare the data on this machine, once; several processes may call this together."""
         ...
 
     def batches(
@@ -159,16 +166,16 @@ class Task(Protocol):
         ranks: int = 1,
         start: int = 0,
     ) -> Iterator[Batch]:
-        """Yield one epoch of `split`, from batch number `start` on (resuming is free).
+        """Yield one epoch of `split`, from batch number `start` on, without reading earlier ones.
 
-        Train is shuffled by `seed` and drops nothing but an incomplete last batch; validation and
-        test come whole, each example once over all ranks. Same arguments, same batches, on any
-        machine and under any PYTHONHASHSEED.
+        Train is shuffled by `seed` and drops only an incomplete last batch. Validation and test
+        are complete: all ranks together read each example once. The same arguments give the same
+        batches on every machine and for every PYTHONHASHSEED.
         """
         ...
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
-        """Sum the model's per-item losses and hits for this task."""
+        """Sum the losses `nll` (nats) and `hit`s of a batch, both shaped like `batch.target`."""
         ...
 
 
@@ -178,7 +185,7 @@ class RemarkedData(Protocol):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """Remarks for readers of scores, by the split concerned, or `labels`."""
+        """Remarks for readers of scores, by the name of a split, or `labels`."""
         ...
 
 
@@ -192,7 +199,7 @@ class Derives(Protocol):
     """A task whose metric follows from the mean loss."""
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
-        """Return other metrics of a whole split from its mean loss in nats per item."""
+        """Return further metrics of a split from `loss`, its mean loss in nats per item."""
         ...
 
 
@@ -211,17 +218,17 @@ class Stretches(Task, Protocol):
         ...
 
     def stretched(self, factor: float) -> dict[str, object]:
-        """Return the options that make test examples `factor` times as long as training ones.
+        """Return the task options that make test examples `factor` times as long as training ones.
 
-        None to change where they are so long already. Needs prepared data.
+        An empty dict means that they already have this length. Needs prepared data.
 
         Raises:
-            ValueError: The data hold no example of that length.
+            ValueError: The data contain no example of this length.
         """
         ...
 
     def equal_work(self, examples: int, factor: float) -> int:
-        """Return how many stretched examples are as much work as `examples` of training length."""
+        """Return how many examples, `factor` times as long, are as much work as `examples`."""
         ...
 
 
@@ -230,14 +237,14 @@ class WindowedTask(Task, Protocol):
     """A task whose training examples are windows of one stream."""
 
     def window(self, split: str) -> int:
-        """Return the tokens of a window of a split."""
+        """Return the number of tokens of a window of `split`."""
         ...
 
     def with_windows(self, length: int) -> Task:
         """Return this task with training windows of `length` tokens, otherwise unchanged.
 
         Raises:
-            ValueError: As its options stand, its examples are no windows.
+            ValueError: With its present options, the task has no windows.
         """
         ...
 
@@ -245,18 +252,18 @@ class WindowedTask(Task, Protocol):
         """Return this task with training windows whose lengths are drawn, one for each batch.
 
         Args:
-            deviation: In tokens, around the window that it has.
-            halved: Share of the batches whose lengths are drawn around half of that.
+            deviation: Standard deviation of the lengths in tokens; the mean is the present window.
+            halved: Share of the batches with half the present window as the mean.
 
         Raises:
-            ValueError: As its options stand, windows have one length.
+            ValueError: With its present options, all windows must have one length.
         """
         ...
 
     def row_tokens(self, split: str, rows: int) -> int | None:
-        """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch.
+        """Return how many tokens each of `rows` batch rows reads in an epoch of `split`, at least.
 
-        None where rows are no streams, and no state is carried.
+        None if the rows of successive batches do not continue each other.
         """
         ...
 
@@ -265,10 +272,10 @@ class Baseline(NamedTuple):
     """A score that needs no long-range model; results are compared with it."""
 
     name: str
-    """For example majority, root_operator."""
+    """For example majority or root_operator."""
     accuracy: float
     outcomes: Bool[Tensor, " n"] | None
-    """Correctness of each example of the split, by index; None for examples of many items."""
+    """Whether each example of the split is correct, by index; None if examples have many items."""
     sentence: str
     """What a score at this level means, printed next to the table."""
     measures: Mapping[str, float] = {}  # never changed

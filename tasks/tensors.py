@@ -1,6 +1,6 @@
-"""PyTorch as tasks name it: imported where something is computed first, not to name types.
+"""PyTorch for tasks, imported at its first use in a computation.
 
-A task says what it is, and prepares its data, without it; to import it takes a second.
+The import takes a second. A task can state its facts and prepare its data without PyTorch.
 """
 
 from typing import TYPE_CHECKING
@@ -15,17 +15,18 @@ else:
     from importlib import import_module
 
     class _Later:
-        """A module of this name, imported at the first use of something in it."""
+        """Stands for the module torch; the first use of an attribute imports it."""
 
         def __getattr__(self, name):
             return getattr(import_module("torch"), name)
 
     class _OfTorch(type):
         def __instancecheck__(cls, instance):
-            there = sys.modules.get("torch")
-            return there is not None and isinstance(instance, there.Tensor)
+            """Return whether `instance` is a torch.Tensor; False while torch is not imported."""
+            imported = sys.modules.get("torch")
+            return imported is not None and isinstance(instance, imported.Tensor)
 
     class Tensor(metaclass=_OfTorch):
-        """Stands for `torch.Tensor` in annotations, which shapes are compared with."""
+        """Stands for `torch.Tensor` in annotations and in checks of shapes."""
 
     torch = _Later()

@@ -1,1 +1,1 @@
-"""Scores that need no long-range model, and the certificates that keep them."""
+"""Scores that need no long-range model, and the certificate files that store them."""

@@ -1,10 +1,11 @@
-"""Certificates: the baselines of a task on its data, computed once and stored with them.
+"""Certificates: the baselines of a task, computed once and stored with its prepared data.
 
-A certificate is a file `certificate-SPLIT-HASH.json` in the folder of the prepared data: which
-task, which data, what a model sees of them, each baseline with its accuracy and its outcome on
-every example, and a hash of all that. One folder serves many lengths and encodings; the name holds
-a hash of all that decides the baselines, so that each has a file of its own. One that does not fit
-(another version, a changed byte) is computed again.
+A certificate is a file `certificate-SPLIT-HASH.json` in the folder of the prepared data. It names
+the task, the data and the options that decide what a model reads of them. It holds each baseline
+with its accuracy and its outcome on every example, and a hash of the whole content. One folder
+serves many lengths and encodings. The file name has a hash of everything that decides the
+baselines, so there is one file for each choice. A file of another version, or with a changed byte,
+is computed again.
 """
 
 import hashlib
@@ -30,11 +31,11 @@ VERSION = 4
 
 @runtime_checkable
 class Certifiable(Protocol):
-    """A task with baselines and a folder for them."""
+    """A task that has baselines and a folder to store them in."""
 
     @property
     def spec(self) -> TaskSpec:
-        """The facts."""
+        """The facts about this task."""
         ...
 
     @property
@@ -43,37 +44,40 @@ class Certifiable(Protocol):
         ...
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines."""
+        """Compute the baselines on `split`."""
         ...
 
 
 @runtime_checkable
 class Views(Protocol):
-    """A task whose options, besides its facts, decide what a model reads of the stored data."""
+    """A task with options that decide what a model reads of the data and are not in its spec."""
 
     @property
     def view(self) -> Mapping[str, object]:
-        """These options, plain JSON."""
+        """These options and their values, which JSON can represent."""
         ...
 
 
 def path_of(task: Certifiable, split: str) -> Path:
-    """Return the path of the certificate."""
+    """Return the path of the certificate of `task` for `split`; the file may be missing."""
     return task.folder / f"certificate-{split}-{identity_of(_facts(task, split))}.json"
 
 
 def certified_baselines(task: Certifiable, split: str, *, again: bool = False) -> list[Baseline]:
-    """Return the baselines of prepared data: from the certificate, or computed and stored."""
+    """Return the baselines of `task` on `split` from its certificate.
+
+    If there is none that fits, or `again` is true, compute and store them.
+    """
     path = path_of(task, split)
     if not again and (stored := _stored_baselines(path, task, split)) is not None:
         return stored
     baselines = task.baselines(split)
-    _write(path, _content(task, split, baselines))
+    _write_certificate(path, _certificate_content(task, split, baselines))
     return baselines
 
 
 def _facts(task: Certifiable, split: str) -> dict[str, Any]:
-    """Return everything that decides the baselines but the code, for which the version stands."""
+    """Return everything that decides the baselines; the two versions stand for the code."""
     spec = task.spec
     return {
         "certificate": VERSION,
@@ -95,7 +99,10 @@ def _facts(task: Certifiable, split: str) -> dict[str, Any]:
     }
 
 
-def _content(task: Certifiable, split: str, baselines: list[Baseline]) -> dict[str, Any]:
+def _certificate_content(
+    task: Certifiable, split: str, baselines: list[Baseline]
+) -> dict[str, Any]:
+    """Return the JSON object of a certificate, with a hash of the rest as `sha256`."""
     content = _facts(task, split) | {
         "baselines": [
             {
@@ -103,7 +110,7 @@ def _content(task: Certifiable, split: str, baselines: list[Baseline]) -> dict[s
                 "accuracy": baseline.accuracy,
                 "measures": dict(baseline.measures),
                 "sentence": baseline.sentence,
-                **_packed(baseline.outcomes),
+                **_pack_outcomes(baseline.outcomes),
             }
             for baseline in baselines
         ]
@@ -116,45 +123,48 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def _stored_baselines(path: Path, task: Certifiable, split: str) -> list[Baseline] | None:
+    """Return the baselines in the certificate at `path`; None if it is missing or does not fit."""
     try:
         content = typed_object(read_json(path, MOST_BYTES), {"sha256": str, "baselines": list})
     except (OSError, ValueError):
         return None
     digest = content.pop("sha256")
     if digest != _digest(content):
-        log.warning("%s was changed by hand or damaged; it is computed again", path)
+        log.warning("%s was changed by hand or damaged; lra computes this file again", path)
         return None
     if {key: content.get(key) for key in _facts(task, split)} != _facts(task, split):
         return None
     return [
         Baseline(
-            name=each["name"],
-            accuracy=each["accuracy"],
-            outcomes=_unpacked(each),
-            sentence=each["sentence"],
-            measures=each["measures"],
+            name=stored["name"],
+            accuracy=stored["accuracy"],
+            outcomes=_unpack_outcomes(stored),
+            sentence=stored["sentence"],
+            measures=stored["measures"],
         )
-        for each in content["baselines"]
+        for stored in content["baselines"]
     ]
 
 
-def _packed(outcomes: torch.Tensor | None) -> dict[str, Any]:
+def _pack_outcomes(outcomes: torch.Tensor | None) -> dict[str, Any]:
+    """Return the number of outcomes, and their bits as hexadecimal digits; {} for None."""
     if outcomes is None:
         return {}
     packed = np.packbits(outcomes.numpy()).tobytes().hex()
     return {"examples": len(outcomes), "outcomes": packed}
 
 
-def _unpacked(each: dict[str, Any]) -> torch.Tensor | None:
-    if "outcomes" not in each:
+def _unpack_outcomes(stored: dict[str, Any]) -> torch.Tensor | None:
+    """Return the outcomes [n] (bool) of a stored baseline; None if it has none."""
+    if "outcomes" not in stored:
         return None
-    bits = np.frombuffer(bytes.fromhex(each["outcomes"]), np.uint8)
-    return torch.from_numpy(np.unpackbits(bits, count=each["examples"]).astype(bool))
+    bits = np.frombuffer(bytes.fromhex(stored["outcomes"]), np.uint8)
+    return torch.from_numpy(np.unpackbits(bits, count=stored["examples"]).astype(bool))
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """Put the file in place whole; a folder that takes no files costs a warning."""
+def _write_certificate(path: Path, content: dict[str, Any]) -> None:
+    """Write the certificate in one step; only warn if the folder cannot be written."""
     try:
         write_whole(path, json.dumps(content, indent=1, sort_keys=True))
     except OSError as error:
-        log.warning("the certificate %s cannot be stored: %s", path, error)
+        log.warning("lra cannot store the baselines in %s: %s", path, error)

@@ -2,10 +2,10 @@
 
     picture [s, s]  ->  5 x 5, stride 2, 16 channels  ->  3 x 3, 64 channels  ->  mean  ->  linear
 
-Both layers are normalised over the batch. What it answers is a mean of what it finds in windows of
-9 x 9 pixels: where the windows lie, and what joins them, is lost. It is fitted by Adam for 6 epochs
-on at most 20,000 training pictures of 32 x 32, or as many pixels of others: a score that a model of
-long sequences has to beat, not the best of its kind.
+Both layers use batch normalisation. The answer depends on the mean over all windows of 9 x 9
+pixels, so the network ignores where a window lies and what connects two windows. Adam fits it for
+6 epochs on at most 20,000 training pictures of 32 x 32, or on the same number of pixels of other
+pictures. A model of long sequences has to beat this score; a larger CNN would reach a higher one.
 """
 
 import numpy as np
@@ -19,15 +19,16 @@ from lra.tasks.data.bars import tqdm
 from lra.tasks.data.batching import Draw, permutation
 
 WINDOW = 9
-"""Side in pixels of the window behind an answer."""
+"""Side in pixels of the windows: the receptive field of the second layer."""
 FIT_PIXELS = 20_000 * 32 * 32
+"""Most pixels of the training pictures together."""
 EPOCHS = 6
 BATCH = 64
 RATE = 0.01
 
 
 class WindowNetwork(nn.Sequential):
-    """The network; [b, s, s] numbers become logits [b, classes]."""
+    """The network: maps pictures [b, s, s] of numbers to logits [b, classes]."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(
@@ -44,12 +45,15 @@ class WindowNetwork(nn.Sequential):
         )
 
 
-def _numbers(pictures: Pictures, examples: Int[np.ndarray, " b"]) -> Float[torch.Tensor, "b s s"]:
+def _read_numbers(
+    pictures: Pictures, examples: Int[np.ndarray, " b"]
+) -> Float[torch.Tensor, "b s s"]:
+    """Return some pictures with levels scaled from 0 … 255 to -0.5 … 0.5."""
     return torch.from_numpy(pictures.read(examples)).float().div_(255).sub_(0.5)
 
 
 def window_answers(train: Pictures, data: Pictures, *, classes: int) -> Bool[np.ndarray, " m"]:
-    """Fit on `train`; return for each picture of `data` whether the answer is correct."""
+    """Fit the network on `train`, and return for each picture of `data` whether it is correct."""
     number = max(BATCH, FIT_PIXELS // train.read(np.arange(1)).size)
     chosen = permutation(Draw.order, 0, len(train.targets))[:number]
     with torch.random.fork_rng(devices=[]):
@@ -62,19 +66,19 @@ def window_answers(train: Pictures, data: Pictures, *, classes: int) -> Bool[np.
             for epoch in range(EPOCHS):
                 order = chosen[permutation(Draw.order, 1 + epoch, len(chosen))]
                 for first in range(0, len(order), BATCH):
-                    some = order[first : first + BATCH]
+                    batch = order[first : first + BATCH]
                     optimiser.zero_grad()
-                    logits = model(_numbers(train, some))
-                    cross_entropy(logits, torch.from_numpy(train.targets[some])).backward()  # type: ignore[no-untyped-call]
+                    logits = model(_read_numbers(train, batch))
+                    cross_entropy(logits, torch.from_numpy(train.targets[batch])).backward()  # type: ignore[no-untyped-call]
                     optimiser.step()
                     schedule.step()
                     bar.update()
         model.eval()
-        every = np.arange(len(data.targets))
+        examples = np.arange(len(data.targets))
         with torch.no_grad():
-            guesses = [
-                model(_numbers(data, some)).argmax(1).numpy()
-                for some in np.split(every, range(BATCH, len(every), BATCH))
+            answers = [
+                model(_read_numbers(data, batch)).argmax(1).numpy()
+                for batch in np.split(examples, range(BATCH, len(examples), BATCH))
             ]
-    right: Bool[np.ndarray, " m"] = np.concatenate(guesses) == data.targets
-    return right
+    correct: Bool[np.ndarray, " m"] = np.concatenate(answers) == data.targets
+    return correct

@@ -3,14 +3,14 @@
     bag of tokens   which tokens occur, and how often; their order is lost
     n-grams         which runs of 1 … 4 neighbours occur: a window of 4 tokens
 
-They read what a model sees: sequences cut where its own are cut, nothing where it has padding, and
-no run across a position that is left out.
+They read exactly what a model reads: sequences cut to the same length, without padding. A run never
+includes tokens from both sides of a masked position.
 
-A feature is a run of tokens, hashed to one of 2^16 buckets; an example is the sum of the weights of
-its features over the square root of their number (of two texts: features of each, and of both where
-they agree). Weights are fitted by Adam on at most 20,000 training examples, for 3 epochs: a score
-that a model of long sequences has to beat, not the best of its kind. What a score at this level
-means stands beside it in every table.
+A feature is a run of tokens, hashed to one of 2^16 buckets. The logits of an example are the sum of
+the weights of its features, divided by the square root of their number. An example of two texts has
+the features of each text, and further features for runs that both texts contain. Adam fits the
+weights on at most 20,000 training examples for 3 epochs. A model of long sequences has to beat this
+score; other n-gram classifiers reach higher ones. Every table prints what the score means.
 """
 
 from collections.abc import Iterator
@@ -32,10 +32,12 @@ EPOCHS = 3
 BATCH = 64
 RATE = 0.02
 CACHED_TOKENS = 4096
+"""Tokens that are counted together, so that their features fit into the processor's cache."""
 SHARED = np.uint64(0x5D1A7C0FFEE1)
-"""Distinguishes features that both texts have from those of one text."""
+"""Changes the hashes of features of a second text, and of those that both texts have, so that they
+fall into other buckets than the features of a first text."""
 DISTINCT_FEATURES = 1 << 22
-"""Features are taken for the same in both texts where they agree modulo this number."""
+"""Two features count as the same in both texts if their hashes agree modulo this number."""
 
 Bags: TypeAlias = Float32[torch.Tensor, "b f"]
 """Features of some examples: how often each occurs."""
@@ -52,28 +54,28 @@ def mix_bits(values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
 def runs(
     real: RealTokens, longest_run: int
 ) -> tuple[UInt64[np.ndarray, " f"], Int[np.ndarray, " f"]]:
-    """Return a hash of each run of 1 to `longest_run` neighbours, and the row that it lies in."""
-    running = ones = mix_bits(real.tokens.astype(np.uint64))
-    # Neighbours are 1 apart; rows lie further apart than any run is long.
+    """Return a hash of each run of 1 to `longest_run` adjacent tokens, and the row of each run."""
+    run_hashes = token_hashes = mix_bits(real.tokens.astype(np.uint64))
+    # One number for row and position: 1 apart for neighbours, but no run reaches the next row.
     stride = int(real.position.max(initial=0)) + longest_run + 1
-    where = real.row * stride + real.position
-    hashes, owners = [running], [real.row]
+    place = real.row * stride + real.position
+    hashes, rows = [run_hashes], [real.row]
     for length in range(2, longest_run + 1):
-        running = mix_bits(running[:-1] * np.uint64(3) + ones[length - 1 :])
-        adjacent = where[length - 1 :] - where[: len(running)] == length - 1
-        hashes.append(running[adjacent])
-        owners.append(real.row[: len(running)][adjacent])
-    return np.concatenate(hashes), np.concatenate(owners)
+        run_hashes = mix_bits(run_hashes[:-1] * np.uint64(3) + token_hashes[length - 1 :])
+        adjacent = place[length - 1 :] - place[: len(run_hashes)] == length - 1
+        hashes.append(run_hashes[adjacent])
+        rows.append(real.row[: len(run_hashes)][adjacent])
+    return np.concatenate(hashes), np.concatenate(rows)
 
 
 def bags(data: SeenExamples, examples: Int[np.ndarray, " b"], longest_run: int) -> Bags:
-    """Return the hashed features of some examples, over the root of their number."""
-    parts = [counts(data, some, longest_run) for some in _chunks(data, examples)]
+    """Return the features [b, BUCKETS] of some examples; see `counts`."""
+    parts = [counts(data, chunk, longest_run) for chunk in _split_examples(data, examples)]
     return torch.from_numpy(np.concatenate(parts))
 
 
-def _chunks(data: SeenExamples, examples: Int[np.ndarray, " b"]) -> list[np.ndarray]:
-    """Cut into runs of examples whose features stay in the processor's cache."""
+def _split_examples(data: SeenExamples, examples: Int[np.ndarray, " b"]) -> list[np.ndarray]:
+    """Split `examples` into groups of about `CACHED_TOKENS` tokens."""
     lengths = data.lengths[examples] * data.parts
     cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // CACHED_TOKENS)) + 1
     return np.split(examples, cuts)
@@ -82,47 +84,67 @@ def _chunks(data: SeenExamples, examples: Int[np.ndarray, " b"]) -> list[np.ndar
 def counts(
     data: SeenExamples, examples: Int[np.ndarray, " b"], longest_run: int
 ) -> Float32[np.ndarray, "b f"]:
-    """Count the features of a few examples."""
+    """Count the features of each example by bucket, and divide by the root of their total.
+
+    Returns [b, BUCKETS] with b = len(examples), all of which are in memory together.
+    """
     number = len(examples)
     with np.errstate(over="ignore"):
-        hashes, owner = runs(data.read(examples), longest_run)
+        hashes, example = runs(data.read(examples), longest_run)
         if data.parts > 1:
-            second, owner = owner % data.parts == 1, owner // data.parts
-            both, whose = _common_features(hashes, owner, second, number)
+            second, example = example % data.parts == 1, example // data.parts
+            common, common_example = _common_features(hashes, example, second, number)
             hashes = np.where(second, mix_bits(hashes ^ SHARED), hashes)
-            hashes, owner = np.concatenate([hashes, both]), np.concatenate([owner, whose])
-    slots = owner * BUCKETS + (hashes % np.uint64(BUCKETS)).astype(np.int64)
+            hashes = np.concatenate([hashes, common])
+            example = np.concatenate([example, common_example])
+    slots = example * BUCKETS + (hashes % np.uint64(BUCKETS)).astype(np.int64)
     counted = np.zeros(number * BUCKETS, np.float32)
     np.add.at(counted, slots, np.float32(1))
-    total = np.bincount(owner, minlength=number)
-    counted[slots] /= np.sqrt(total, dtype=np.float32)[owner]  # a slot named twice is set twice
+    total = np.bincount(example, minlength=number)
+    # NumPy divides a slot that occurs twice in `slots` only once.
+    counted[slots] /= np.sqrt(total, dtype=np.float32)[example]
     return counted.reshape(number, BUCKETS)
 
 
 def _common_features(
     hashes: np.ndarray, owner: np.ndarray, second: np.ndarray, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features that both texts of an example have, once each, and their examples."""
-    seen = np.zeros(DISTINCT_FEATURES, bool)
-    common, whose = [], []
+    """Return the features that occur in both texts of an example, once each, and their examples.
+
+    Args:
+        hashes: Hash of each feature [f].
+        owner: Example of each feature [f].
+        second: Whether each feature is from the second text [f].
+        number: Of examples.
+    """
+    in_first = np.zeros(DISTINCT_FEATURES, bool)
+    common, examples = [], []
     for example in range(number):
         of_example = owner == example
         first, other = (
             (hashes[of_example & part] % np.uint64(DISTINCT_FEATURES)).astype(np.int64)
             for part in (~second, second)
         )
-        seen[first] = True
-        both = np.unique(other[seen[other]])
-        seen[first] = False
+        in_first[first] = True
+        both = np.unique(other[in_first[other]])
+        in_first[first] = False  # faster than a new array for each example
         common.append(both)
-        whose.append(np.full(len(both), example))
-    return mix_bits(np.concatenate(common).astype(np.uint64) + SHARED), np.concatenate(whose)
+        examples.append(np.full(len(both), example))
+    return mix_bits(np.concatenate(common).astype(np.uint64) + SHARED), np.concatenate(examples)
 
 
 def n_gram_answers(
     train: SeenExamples, data: SeenExamples, *, classes: int, longest_run: int, name: str
 ) -> Bool[np.ndarray, " n"]:
-    """Fit on `train`; return for each example of `data` whether the answer is correct."""
+    """Fit a linear classifier on `train`; return for each example of `data` whether it is correct.
+
+    Args:
+        train: Training examples; at most `FIT_EXAMPLES` of them are drawn.
+        data: Examples to answer.
+        classes: Number of classes.
+        longest_run: Most tokens of a feature.
+        name: Of the baseline, for the progress bar.
+    """
     chosen = permutation(Draw.order, 0, len(train.targets))[:FIT_EXAMPLES]
     with torch.random.fork_rng(devices=[]):
         model = nn.Linear(BUCKETS, classes)
@@ -131,20 +153,21 @@ def n_gram_answers(
         optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
         for epoch in range(EPOCHS):
             order = chosen[permutation(Draw.order, 1 + epoch, len(chosen))]
-            for some in _pieces(order, f"{name}, epoch {epoch + 1} of {EPOCHS}"):
-                targets = torch.from_numpy(train.targets[some].astype(np.int64))
+            for batch in _split_batches(order, f"{name}: epoch {epoch + 1} of {EPOCHS}"):
+                targets = torch.from_numpy(train.targets[batch].astype(np.int64))
                 optimiser.zero_grad()
-                loss = cross_entropy(model(bags(train, some, longest_run)), targets)
+                loss = cross_entropy(model(bags(train, batch, longest_run)), targets)
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
         hits = []
         with torch.no_grad():
-            for some in _pieces(np.arange(len(data.targets)), f"{name}, answers"):
-                guess = model(bags(data, some, longest_run)).argmax(1).numpy()
-                hits.append(guess == data.targets[some])
+            for batch in _split_batches(np.arange(len(data.targets)), f"{name}: answers"):
+                answers = model(bags(data, batch, longest_run)).argmax(1).numpy()
+                hits.append(answers == data.targets[batch])
     return np.concatenate(hits)
 
 
-def _pieces(order: np.ndarray, what: str) -> Iterator[np.ndarray]:
-    for first in tqdm(range(0, len(order), BATCH), desc=what, unit="batch", disable=None):
+def _split_batches(order: np.ndarray, title: str) -> Iterator[np.ndarray]:
+    """Yield `order` in pieces of `BATCH` examples, with a progress bar of this title."""
+    for first in tqdm(range(0, len(order), BATCH), desc=title, unit="batch", disable=None):
         yield order[first : first + BATCH]

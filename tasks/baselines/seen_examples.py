@@ -1,8 +1,8 @@
 """The input of baselines: the tokens that a model reads, recovered from its batches.
 
-A baseline that read the stored rows by itself could see more than a model does, which gets them
-cut, and with some positions masked. So a task hands its baselines this view, whose rows come out of
-the very function that fills its batches.
+Models read stored rows cut to a length, and with some positions masked. A baseline that read the
+stored rows would get more than a model. So baselines read them through the classes of this module,
+which use the function that fills the batches of models.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,18 +13,19 @@ import numpy as np
 from jaxtyping import Bool, Int, Integer, UInt8
 
 AT_ONCE = 64
-"""Examples that are read together, at most."""
+"""Most examples that are read together."""
 
 
 class RealTokens(NamedTuple):
-    """Tokens without padding, of several sequences one after another."""
+    """The tokens of several sequences one after another, without padding."""
 
     tokens: Int[np.ndarray, " t"]
-    """As stored: bytes, levels or ids of the task."""
+    """Tokens as stored: bytes, gray levels or ids of the task."""
     row: Int[np.ndarray, " t"]
-    """The sequence that each one lies in, from 0; an example of p parts has p of them."""
+    """Number of each token's sequence, from 0; an example of p parts has p sequences."""
     position: Int[np.ndarray, " t"]
-    """Its position there. Positions may be left out: what stands on both sides is not adjacent."""
+    """Position of each token in its sequence. Tokens on both sides of a masked position are not
+    neighbours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +34,18 @@ class SeenExamples:
 
     targets: Integer[np.ndarray, " n"]
     lengths: Int[np.ndarray, " n"]
-    """Tokens of every example's longest sequence."""
+    """Number of tokens in the longest sequence of each example."""
     parts: int
-    """Sequences of one example."""
+    """Number of sequences in one example."""
     read: Callable[[Int[np.ndarray, " b"]], RealTokens]
-    """Return some examples, which are in memory together."""
+    """Returns the tokens of the examples with these numbers, all in memory together."""
 
     def rows(self, examples: Int[np.ndarray, " m"]) -> Iterator[Int[np.ndarray, " _"]]:
-        """Yield the tokens of each sequence of some examples."""
+        """Yield the tokens of each sequence of `examples`, one array for each sequence."""
         for first in range(0, len(examples), AT_ONCE):
-            some = examples[first : first + AT_ONCE]
-            real = self.read(some)
-            ends = np.cumsum(np.bincount(real.row, minlength=len(some) * self.parts))
+            group = examples[first : first + AT_ONCE]
+            real = self.read(group)
+            ends = np.cumsum(np.bincount(real.row, minlength=len(group) * self.parts))
             yield from np.split(real.tokens, ends[:-1])
 
 
@@ -53,13 +54,13 @@ class Pictures(NamedTuple):
 
     targets: Int[np.ndarray, " n"]
     read: Callable[[Int[np.ndarray, " b"]], UInt8[np.ndarray, "b s s"]]
-    """Return some of them, which are in memory together."""
+    """Returns the gray levels of the pictures with these numbers, all in memory together."""
 
 
 def real_tokens(
     tokens: Integer[np.ndarray, "s l"], keep: Bool[np.ndarray, "s l"] | None
 ) -> RealTokens:
-    """Return the tokens of padded sequences where `keep` says so; None: all."""
+    """Return the tokens of padded sequences at which `keep` is True; None: all tokens."""
     if keep is None:
         keep = np.ones(tokens.shape, bool)
     row, position = np.nonzero(keep)
