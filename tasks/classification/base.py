@@ -24,30 +24,36 @@ from lra.tasks.task import Baseline, Batch, Tally, TaskSpec
 from lra.tasks.tensors import Tensor, torch
 
 FIT = 20_000
-"""Training examples whose tokens are counted."""
+"""Most training examples whose tokens the baseline counts."""
 COUNTED_AT_ONCE = 64
 
 LOCAL = (
     (
         "bag_of_tokens",
         1,
-        "counts tokens and ignores their order: a model with this score has learnt nothing about "
-        "the sequence",
+        "This baseline counts tokens and ignores their order. A model with this score may have "
+        "learnt nothing about the order.",
     ),
     (
         "ngrams",
         4,
         (
-            "reads groups of at most 4 neighbouring tokens: a model with this score may use no "
-            "longer context"
+            "This baseline reads groups of at most 4 neighbouring tokens. A model with this score "
+            "may use no longer context."
         ),
     ),
 )
-"""Baselines of all classification tasks: name, window, and what a score at this level means."""
+"""Baselines of all classification tasks: name, tokens of a window, and what the score means."""
 
 
 def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Tally:
-    """Sum the losses and hits of one batch; rows with weight 0 are excluded."""
+    """Return sums and outcomes of one batch, weighted by `batch.weight`.
+
+    Args:
+        nll: Loss of each example in nats.
+        hit: Whether each answer is correct.
+        batch: The examples; those with weight 0 are excluded.
+    """
     nll, hit, index = nll.detach().float().cpu(), hit.detach().cpu(), batch.index
     weight = torch.ones_like(nll) if batch.weight is None else batch.weight.cpu().float()
     counts = weight > 0
@@ -62,9 +68,9 @@ def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Ta
 
 
 class ClassificationTask(RowsTask):
-    """One class for one or two stored sequences; a task adds its facts, and how its data are made.
+    """A task that asks for one class for one or two stored sequences; a base class.
 
-    Under another objective than classify the same inputs are to be answered token by token.
+    With an `objective` other than classify, the model predicts tokens of the same inputs.
     """
 
     objective = InputObjective.classify
@@ -79,39 +85,39 @@ class ClassificationTask(RowsTask):
         masked_share: float | None,
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
-        """Set the options of what is predicted.
+        """Set what the model predicts; a `masked_share` of None means `usual_share`.
 
         Raises:
-            ValueError: They do not fit together.
+            ValueError: The options contradict each other.
         """
         hides = objective in HIDING
         if masked_share is not None and not (hides or objective is InputObjective.permutation):
             raise ValueError(
                 f"task.masked_share={masked_share} needs objective=masked, unilm or "
-                f"permutation: got objective={objective}; set it to null"
+                f"permutation: got objective={objective}; set task.masked_share=null"
             )
         if masked_replacement is not MaskedReplacement.mask and not hides:
             raise ValueError(
                 f"task.masked_replacement={masked_replacement} needs objective=masked or unilm: "
-                f"got objective={objective}; set it to mask"
+                f"got objective={objective}; set task.masked_replacement=mask"
             )
         if self.scalars and objective is not InputObjective.classify:
             raise ValueError(
-                f"task.objective={objective} predicts tokens: got encoding=scalars; set "
-                "task.encoding=symbols, or objective=classify"
+                f"task.objective={objective} predicts token ids, which scalars lack: got "
+                "task.encoding=scalars; set task.encoding=symbols or task.objective=classify"
             )
         self.objective, self.masked_replacement = objective, masked_replacement
         self.masked_share = self.usual_share if masked_share is None else masked_share
         if not 0 < self.masked_share < 1:
-            raise ValueError(f"task.masked_share must be from 0 to 1: got {masked_share}")
+            raise ValueError(f"task.masked_share must lie in (0, 1): got {masked_share}")
 
     @property
     def per_token(self) -> bool:
-        """Whether tokens are predicted."""
+        """Whether the model predicts tokens instead of a class."""
         return self.objective is not InputObjective.classify
 
     def facts_of(self, spec: TaskSpec) -> TaskSpec:
-        """Return the facts of the classification task under the objective."""
+        """Return the facts under `self.objective`, given those for `classify`."""
         if not self.per_token:
             return spec
         return spec_of(spec, self.objective, self.masked_share, self.masked_replacement)
@@ -130,57 +136,61 @@ class ClassificationTask(RowsTask):
         epoch = super().batches(
             split, batch_size=batch_size, seed=seed, rank=rank, ranks=ranks, start=start
         )
-        # What is drawn for evaluation is drawn once and for all.
+        # Evaluation always masks the same tokens, so it uses a fixed seed.
         return self._answered(epoch, seed if split == "train" else 0) if self.per_token else epoch
 
     def _answered(self, batches: Iterable[Batch], seed: int) -> Iterator[Batch]:
+        """Yield `batches` with tokens as targets instead of classes; `seed` draws masked tokens."""
         token_ids = range(int(self.spec.padded), self.spec.vocabulary - 1)
         hiding = Hiding(seed, self.masked_share, self.masked_replacement, token_ids)
         for batch in batches:
             yield with_answers(batch, self.objective, hiding)
 
     def lengths(self, split: str) -> Int[np.ndarray, " s"]:
-        """Return the tokens of every sequence of a split; for pairs, of both."""
+        """Return the number of tokens of every sequence of `split`; a pair has two sequences."""
         return np.minimum(np.diff(self.split(split).offsets), self.max_length)
 
     def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:
-        """Return an example's sequences as stored (bytes or ids), cut to `max_length`, and class.
+        """Return an example: its stored sequences (bytes or ids), cut to `max_length`, and class.
 
         Raises:
-            IndexError: The split has no such example.
+            IndexError: The split has no example with this index.
         """
         data = self.split(split)
         if not 0 <= index < len(data.targets):
-            raise IndexError(f"{split} has examples 0 to {len(data.targets) - 1}: got {index}")
+            raise IndexError(
+                f"{split} has the examples 0 to {len(data.targets) - 1}: got example {index}"
+            )
         rows = [row[: self.max_length] for row in data.rows(np.array([index]))]
         return rows, int(data.targets[index])
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
-        """Sum the model's per-item losses and hits for this task."""
+        """Sum the model's losses and hits, of tokens or of examples."""
         return tokens.tally(nll, hit, batch, {}) if self.per_token else tally(nll, hit, batch)
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
-        """Return metrics from the mean loss in nats per token, if tokens are predicted."""
+        """Return metrics from `loss`, the mean in nats per token; {} if a class is predicted."""
         del split
         if not self.per_token:
             return {}
         return {"perplexity": math.exp(loss), "bits_per_token": loss / math.log(2)}
 
     def stored(self, batch: Batch) -> Int[np.ndarray, "b p l"]:
-        """Return the stored tokens of a batch; at padding they have no meaning."""
+        """Return the stored tokens of a batch; the numbers at padding are meaningless."""
         return batch.tokens.numpy() - self.shift
 
     def seen(self, split: str) -> SeenExamples:
-        """Return what a model reads of a split; baselines read nothing else."""
+        """Return what a model reads of a split; baselines read the same."""
         data = self.split(split)
         return SeenExamples(
             targets=data.targets,
             lengths=np.minimum(data.lengths, self.max_length),
             parts=data.parts,
-            read=partial(self._kept, split),
+            read=partial(self._read_tokens, split),
         )
 
-    def _kept(self, split: str, examples: Int[np.ndarray, " b"]) -> RealTokens:
+    def _read_tokens(self, split: str, examples: Int[np.ndarray, " b"]) -> RealTokens:
+        """Return the tokens of some examples without padding, as one batch of a model has them."""
         (batch,) = self.read(split, [examples], 0)
         keep = None if batch.keep is None else batch.keep.flatten(0, 1).numpy()
         return real_tokens(self.stored(batch).reshape(-1, batch.tokens.shape[-1]), keep)
@@ -188,14 +198,12 @@ class ClassificationTask(RowsTask):
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines on `split`, fitted on train, from what a model reads of both.
 
-        Where tokens are answered, that is their frequencies in train.
+        If the model predicts tokens, the only baseline is their frequencies in train.
         """
         if self.per_token:
-            frequencies, right = (
-                self._tokens("train", judged=False),
-                self._tokens(split, judged=True),
-            )
-            return [unigram_baseline(frequencies, right, partial(self.derived_metrics, split))]
+            frequencies = self._count_tokens("train", scored=False)
+            targets = self._count_tokens(split, scored=True)
+            return [unigram_baseline(frequencies, targets, partial(self.derived_metrics, split))]
         from lra.tasks.baselines import n_grams
 
         train, data = self.seen("train"), self.seen(split)
@@ -204,8 +212,8 @@ class ClassificationTask(RowsTask):
             baseline(
                 "majority",
                 data.targets == guess,
-                f"always answers {guess}, the most frequent training label: a model with this "
-                "score has learnt nothing about its input",
+                f"This baseline always answers {guess}, the most frequent training label. A model "
+                "with this score has learnt nothing about its input.",
             )
         ]
         for name, longest_run, sentence in LOCAL:
@@ -215,27 +223,30 @@ class ClassificationTask(RowsTask):
             results.append(baseline(name, hit, sentence))
         return results
 
-    def _tokens(self, split: str, *, judged: bool) -> Int[np.ndarray, " v"]:
-        """Count the tokens of a split's first examples, or those that are judged of all."""
+    def _count_tokens(self, split: str, *, scored: bool) -> Int[np.ndarray, " v"]:
+        """Return how often each token occurs in `split`.
+
+        If `scored`, count all targets with a weight above 0, else all tokens of `FIT` examples.
+        """
         total = torch.zeros(self.spec.vocabulary, dtype=torch.int64)
-        every = np.arange(self.examples(split) if judged else min(FIT, self.examples(split)))
-        plan = np.split(every, range(COUNTED_AT_ONCE, len(every), COUNTED_AT_ONCE))
+        examples = np.arange(self.examples(split) if scored else min(FIT, self.examples(split)))
+        plan = np.split(examples, range(COUNTED_AT_ONCE, len(examples), COUNTED_AT_ONCE))
         for batch in self._answered(self.read(split, plan, 0), 0):
-            there = torch.ones_like(batch.target, dtype=torch.bool)
+            counted = torch.ones_like(batch.target, dtype=torch.bool)
             if batch.keep is not None:
-                there = batch.keep[:, 0]
-            if judged and batch.weight is not None:
-                there = batch.weight > 0
-            total += torch.bincount(batch.target[there], minlength=len(total))
+                counted = batch.keep[:, 0]
+            if scored and batch.weight is not None:
+                counted = batch.weight > 0
+            total += torch.bincount(batch.target[counted], minlength=len(total))
         return total.numpy()
 
     def counts(self, targets: Integer[np.ndarray, " n"]) -> Int[np.ndarray, " c"]:
-        """Return how often each class occurs."""
+        """Return how often each class occurs in `targets`."""
         return np.bincount(targets, minlength=self.spec.classes)
 
 
 def baseline(name: str, hit: Bool[np.ndarray, " n"], sentence: str) -> Baseline:
-    """Return a baseline from the outcome of each example."""
+    """Return a baseline whose accuracy is the mean of `hit`, the outcome of each example."""
     return Baseline(
         name=name,
         accuracy=float(hit.mean()),

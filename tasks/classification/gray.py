@@ -1,10 +1,10 @@
-"""Pictures of gray levels as sequences: what a pixel is to the model, and to a reader.
+"""Pictures of gray levels as sequences of pixels.
 
-    symbols   ids 1 … 256 (level + 1); nothing is padded
+    symbols   ids 1 … 256 (level + 1), without padding
     scalars   real numbers (level / 255 - mean) / deviation, which a linear map embeds
 
-`black_is_padding` is a quirk of the Long Range Arena code: levels are ids without a shift, so black
-is the padding id 0, and families that mask padding do not see it.
+`black_is_padding` reproduces the Long Range Arena code: ids are levels without a shift, so black
+has the padding id 0, and families that mask padding do not attend to black pixels.
 """
 
 import math
@@ -24,20 +24,20 @@ from lra.tasks.tensors import torch
 
 LEVELS = 256
 SHADES = " .:-=+*#%@"
-"""From black to white, for a look in a terminal."""
+"""Characters from black to white, to show a picture in a terminal."""
 
 
 class Encoding(StrEnum):
-    """What a pixel is to the model."""
+    """How a model reads a pixel."""
 
     symbols = auto()
-    """One of 256 ids."""
+    """As one of 256 ids."""
     scalars = auto()
-    """A real number."""
+    """As a real number."""
 
 
 class GrayTask(ClassificationTask):
-    """A task of pictures; says `encode` in its constructor."""
+    """A task of gray pictures; a base class. The constructor of a subclass calls `encode`."""
 
     usual_share = 0.5
 
@@ -45,15 +45,22 @@ class GrayTask(ClassificationTask):
     def encode(
         self, encoding: Encoding, *, mean: float, deviation: float, black_is_padding: bool
     ) -> None:
-        """Take the options that say what a pixel is.
+        """Set how a model reads a pixel.
+
+        Args:
+            encoding: As an id or as a real number.
+            mean: Subtracted from level / 255; for scalars.
+            deviation: Divides the difference; for scalars.
+            black_is_padding: Whether level 0 counts as padding; for symbols.
 
         Raises:
-            ValueError: They do not fit together.
+            ValueError: The options contradict each other.
         """
         self.scalars = encoding is Encoding.scalars
         if self.scalars and black_is_padding:
             raise ValueError(
-                "black_is_padding needs encoding=symbols: got encoding=scalars; leave it false"
+                "task.black_is_padding=true needs task.encoding=symbols: got encoding=scalars; set "
+                "task.black_is_padding=false"
             )
         if deviation <= 0:
             raise ValueError(f"task.deviation must be above 0: got {deviation}")
@@ -66,7 +73,7 @@ class GrayTask(ClassificationTask):
         return 0 if self.scalars else LEVELS + self.shift
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
-        """Return a batch of levels as the model sees it."""
+        """Return a batch of stored levels as the model reads it."""
         del seed
         if self.scalars:
             tokens = batch.tokens.to(torch.float32)
@@ -76,7 +83,7 @@ class GrayTask(ClassificationTask):
         return batch
 
     def stored(self, batch: Batch) -> Int[np.ndarray, "b p l"]:
-        """Return the levels that a batch shows; black where it pads."""
+        """Return the gray levels (0 … 255) of a batch that a model reads; padding is black."""
         if not self.scalars:
             return super().stored(batch)
         levels = (batch.tokens.double() * self.deviation + self.mean) * 255
@@ -84,16 +91,16 @@ class GrayTask(ClassificationTask):
 
     @property
     def view(self) -> dict[str, object]:
-        """Options that decide what a model sees of the stored levels: part of a certificate."""
+        """Options that decide how a model reads the stored levels: part of a certificate."""
         return {"mean": self.mean, "deviation": self.deviation} if self.scalars else {}
 
     @property
     def shows_whole_pictures(self) -> bool:
-        """Whether a model sees every pixel of a picture, in the order of rows."""
+        """Whether a model reads every pixel of a picture, row by row."""
         return True
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines on `split`; of whole pictures, one by small windows as well."""
+        """Compute the baselines on `split`; for whole pictures, also a CNN with small windows."""
         results = super().baselines(split)
         if self.shows_whole_pictures and not self.per_token:
             from lra.tasks.baselines import image_windows
@@ -105,32 +112,36 @@ class GrayTask(ClassificationTask):
                 baseline(
                     "windows",
                     answers,
-                    f"a small CNN averages over windows of {image_windows.WINDOW} x "
-                    f"{image_windows.WINDOW} pixels: a model with this score may combine only "
-                    "pixels inside such a window",
+                    "This baseline is a small CNN, which averages over windows of "
+                    f"{image_windows.WINDOW} x {image_windows.WINDOW} pixels. A model with this "
+                    "score may combine only pixels inside such a window.",
                 )
             )
         return results
 
     def pictures(self, split: str) -> Pictures:
-        """Return what a model sees of a split, as whole pictures; black is what it does not see."""
-        return Pictures(self.split(split).targets.astype(np.int64), partial(self._levels, split))
+        """Return what a model reads of a split, as square pictures; padding is black."""
+        targets = self.split(split).targets.astype(np.int64)
+        return Pictures(targets, partial(self._read_levels, split))
 
-    def _levels(self, split: str, examples: Int[np.ndarray, " b"]) -> UInt8[np.ndarray, "b s s"]:
+    def _read_levels(
+        self, split: str, examples: Int[np.ndarray, " b"]
+    ) -> UInt8[np.ndarray, "b s s"]:
+        """Return the gray levels of some examples, as square pictures."""
         (batch,) = self.read(split, [examples], 0)
         side = math.isqrt(batch.tokens.shape[-1])
         return self.stored(batch).astype(np.uint8).reshape(-1, side, side)
 
     @abstractmethod
     def levels(self, row: UInt8[np.ndarray, " l"]) -> UInt8[np.ndarray, "s s"]:
-        """Return the picture that a stored row shows."""
+        """Return the square picture of a stored row of pixels."""
 
     @abstractmethod
     def class_name(self, target: int) -> str:
-        """Return what a class means."""
+        """Return the name of the class `target`."""
 
     def describe(self, split: str, index: int) -> str:
-        """Return one picture in characters, and its class."""
+        """Return an example as text: the picture in characters, and its class."""
         (row,), target = self.example(split, index)
         shades = self.levels(row).astype(int) * len(SHADES) // LEVELS
         lines = ["".join(SHADES[shade] * 2 for shade in line).rstrip() for line in shades]
@@ -140,7 +151,7 @@ class GrayTask(ClassificationTask):
 def rows_of(
     pictures: UInt8[np.ndarray, "n p"] | UInt8[np.ndarray, "n s s"], labels: UInt8[np.ndarray, " n"]
 ) -> RaggedRows:
-    """Return pictures of one size as stored sequences."""
+    """Return pictures of one size as stored sequences of p or s * s pixels, with their labels."""
     flat = pictures.reshape(len(pictures), -1)
     offsets = np.arange(len(flat) + 1, dtype=np.int64) * flat.shape[1]
     return RaggedRows(np.ascontiguousarray(flat).reshape(-1), offsets, labels)

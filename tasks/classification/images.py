@@ -1,11 +1,11 @@
-"""Images from their public forms: CIFAR-10 and MNIST, as 8-bit gray levels.
+"""Readers of CIFAR-10 and MNIST, which return 8-bit gray levels.
 
 Readers return (images [n, side, side] uint8, labels [n] uint8) by split, in the official order.
 
-CIFAR-10 (Krizhevsky 2009; no licence stated, free for research): the binary archive, whose rows are
-a label and 3 x 1024 bytes, is what is fetched. The archive of Python pickles is not read: a pickle
-is a program. Gray is that of TensorFlow's `rgb_to_grayscale` on bytes, which the Long Range Arena
-uses.
+CIFAR-10 (Krizhevsky 2009; no licence stated, free for research): the task fetches the binary
+archive; a row has a label and 3 x 1024 bytes. It refuses the archive of Python pickles, because
+reading a pickle can run any program. Colours become gray as by TensorFlow's `rgb_to_grayscale` on
+bytes, which the Long Range Arena uses.
 MNIST (LeCun, Cortes, Burges; no licence stated, usually CC BY-SA 3.0): the four IDX files.
 """
 
@@ -31,16 +31,18 @@ Images: TypeAlias = tuple[UInt8[np.ndarray, "n s s"], UInt8[np.ndarray, " n"]]
 CLASSES = 10
 CIFAR_SIDE, MNIST_SIDE = 32, 28
 CIFAR_BYTES, IDX_BYTES = 1 << 28, 1 << 26
-"""More than all batches, and more than any of the four files, have."""
+"""Most unpacked bytes that are read: of all CIFAR-10 batches together, and of one IDX file."""
 CIFAR_NAMES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
 LUMA = np.array([0.2989, 0.5870, 0.1140], np.float32)
+"""Weights of red, green and blue in the gray level."""
 IDX_IMAGES, IDX_LABELS = 2051, 2049
+"""First four bytes of an IDX file of images, and of labels, as a number."""
 
 
 class Remote(NamedTuple):
-    """A public file: where it lies and what it must be."""
+    """A public file: its address, and the size and hash that a download must have."""
 
     url: str
     size: int
@@ -56,17 +58,17 @@ CIFAR_ARCHIVE = Remote(
 
 
 class Hub(NamedTuple):
-    """A data set of images on the hub."""
+    """A data set of images on the Hugging Face hub."""
 
     name: str
     revision: str
     image: str
-    """Its column of images."""
+    """Name of the column of images."""
     side: int
 
     @property
     def url(self) -> str:
-        """Where a person finds the files."""
+        """Address of the files for a browser."""
         return f"https://huggingface.co/datasets/{self.name}/tree/{self.revision}"
 
 
@@ -79,6 +81,7 @@ MNIST_ADDRESSES = (
 
 
 def _mnist(name: str, size: int, sha256: str) -> Remote:
+    """Return an MNIST file with an address on each server of `MNIST_ADDRESSES`."""
     url, *mirrors = (address + name for address in MNIST_ADDRESSES)
     return Remote(url, size, sha256, tuple(mirrors))
 
@@ -108,19 +111,28 @@ MNIST_FILES = {
         ),
     )
 }
-CIFAR_LICENCE = "licence: none stated; free for research, cite Krizhevsky 2009"
-MNIST_LICENCE = "licence: none stated; usually given as CC BY-SA 3.0, cite LeCun et al. 1998"
+CIFAR_LICENCE = (
+    "the publisher of CIFAR-10 states no licence and provides it for research; please cite "
+    "Krizhevsky 2009"
+)
+MNIST_LICENCE = (
+    "the publishers of MNIST state no licence, and copies are usually under CC BY-SA 3.0; please "
+    "cite LeCun et al. 1998"
+)
 
 
 def gray(rgb: UInt8[np.ndarray, "n s t 3"]) -> UInt8[np.ndarray, "n s t"]:
-    """Return the luma of each pixel, truncated to a byte."""
+    """Return the gray level (luma) of each RGB pixel, truncated to a byte."""
     scaled: Float32[np.ndarray, "n s t 3"] = rgb.astype(np.float32) * np.float32(1 / 255)
     levels: UInt8[np.ndarray, "n s t"] = (scaled @ LUMA * np.float32(255.5)).astype(np.uint8)
     return levels
 
 
 def fetch_file(remote: Remote, instructions: str) -> Path:
-    """Return the local copy of a public file, fetched where it is missing."""
+    """Return the local copy of a public file; download it if it is missing.
+
+    `instructions` end the message about a failed download: another way to get the data.
+    """
     target = data_root() / "downloads" / remote.url.rpartition("/")[2]
     facts = f"{target.name} has {remote.size:,} bytes and SHA-256 {remote.sha256}"
     return download(
@@ -129,7 +141,10 @@ def fetch_file(remote: Remote, instructions: str) -> Path:
         size=remote.size,
         sha256=remote.sha256,
         mirrors=remote.mirrors,
-        instructions=f"download it elsewhere and put it at {target} ({facts}), or {instructions}",
+        instructions=(
+            f"download this file on another machine and put it at {target} ({facts}), or "
+            f"{instructions}"
+        ),
     )
 
 
@@ -144,13 +159,13 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
             cifar10_gray_{train,test}.npz (`images`, `labels`); None: the public archive.
 
     Raises:
-        NotPrepared: Nothing readable is there.
-        BadData: A file is damaged or holds something else.
+        NotPrepared: `path` has no such files.
+        BadData: A file is damaged or has other content.
     """
     if path is None:
         path = fetch_file(
             CIFAR_ARCHIVE,
-            "name your copy by task.path, or set task.source=sample for a trial; " + CIFAR_LICENCE,
+            "set task.path to your copy, or task.source=sample for a trial; " + CIFAR_LICENCE,
         )
     if path.is_dir() and (path / "cifar10_gray_train.npz").is_file():
         return {split: _read_npz(path / f"cifar10_gray_{split}.npz") for split in ("train", "test")}
@@ -164,20 +179,22 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
     absent = {"train", "test"} - splits.keys()
     if absent:
         raise NotPrepared(
-            f"{path} has no {' and no '.join(sorted(absent))} batches: wanted data_batch_1.bin "
-            f"to 5.bin and test_batch.bin, as in {CIFAR_ARCHIVE.url}; the Python version of the "
-            "archive, which has no .bin files, cannot be read; task.source=datasets needs no "
-            "archive"
+            f"{path} has no batches of {' and of '.join(sorted(absent))}; set task.path to the "
+            "binary version of CIFAR-10, with data_batch_1.bin to data_batch_5.bin and "
+            f"test_batch.bin ({CIFAR_ARCHIVE.url}), or set task.source=datasets, which needs no "
+            "archive; lra does not read the Python version, which has no .bin files"
         )
     return splits
 
 
 def _concatenated(parts: list[tuple[np.ndarray, np.ndarray]]) -> Images:
-    return np.concatenate([images for images, _ in parts]), np.concatenate([p[1] for p in parts])
+    """Return several batches of images and labels as one."""
+    images, labels = zip(*parts, strict=True)
+    return np.concatenate(images), np.concatenate(labels)
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the batch files of an archive or a folder, by bare name."""
+    """Yield the name, without folders, and the content of each batch file of `path`."""
     if path.is_dir():
         for file in sorted(path.rglob("*_batch*")):
             if file.is_file():
@@ -185,8 +202,8 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
         return
     if not path.is_file():
         raise NotPrepared(
-            f"{path} is missing: put {CIFAR_ARCHIVE.url} ({CIFAR_ARCHIVE.size:,} bytes) or its "
-            f"unpacked folder there; {CIFAR_LICENCE}"
+            f"{path} is missing; download {CIFAR_ARCHIVE.url} ({CIFAR_ARCHIVE.size:,} bytes) and "
+            f"put the archive, or its unpacked folder, at this path; {CIFAR_LICENCE}"
         )
     batches = tar_members(path, lambda member: "_batch" in member.name, most=CIFAR_BYTES)
     for member, content in batches:
@@ -194,20 +211,25 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _cifar_binary(content: bytes, where: str) -> Images:
-    row = 1 + 3 * CIFAR_SIDE**2
-    if not content or len(content) % row:
+    """Return the images and labels in the content of a batch file; `where` opens messages."""
+    row_bytes = 1 + 3 * CIFAR_SIDE**2
+    if not content or len(content) % row_bytes:
         raise BadData(
-            f"{where}: {len(content)} bytes are not a whole number of rows of {row}: the file "
-            "is truncated or another file; fetch it again"
+            f"{where}: the file has {len(content)} bytes, which is not a multiple of {row_bytes}, "
+            "the bytes of one image; the file is truncated or a wrong one: fetch it again"
         )
-    rows = np.frombuffer(content, np.uint8).reshape(-1, row)
+    rows = np.frombuffer(content, np.uint8).reshape(-1, row_bytes)
     images = rows[:, 1:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
     return gray(images), whole_labels(rows[:, 0], CLASSES, where)
 
 
 def _read_npz(path: Path) -> Images:
+    """Return the arrays `images` and `labels` of a .npz file."""
     if not path.is_file():
-        raise NotPrepared(f"{path} is missing: wanted images [n, 32, 32] and labels [n], uint8")
+        raise NotPrepared(
+            f"{path} is missing; the folder needs this file with the uint8 arrays images "
+            "[n, 32, 32] and labels [n]"
+        )
     with opened_zip(path, CIFAR_BYTES) as packed:
         arrays = []
         for name in ("images.npy", "labels.npy"):
@@ -216,27 +238,39 @@ def _read_npz(path: Path) -> Images:
     images, labels = arrays
     if images.dtype != np.uint8 or images.shape != (len(labels), CIFAR_SIDE, CIFAR_SIDE):
         raise BadData(
-            f"{path}: images are {images.dtype} {images.shape}, wanted uint8 ({len(labels)}, "
-            f"{CIFAR_SIDE}, {CIFAR_SIDE})"
+            f"{path}: the array images has the type {images.dtype} and the shape {images.shape}; "
+            f"wanted uint8 and ({len(labels)}, {CIFAR_SIDE}, {CIFAR_SIDE})"
         )
     return images, whole_labels(labels, CLASSES, str(path))
 
 
 def _array(content: bytes, where: str) -> np.ndarray:
-    """Return the numbers of a .npy file; nothing is made before its size is known to be right."""
+    """Return the array in the content of a .npy file; check its size before an array is made."""
     file = io.BytesIO(content)
     if np.lib.format.read_magic(file) != (1, 0):
-        raise BadData(f"{where} is not a .npy file of version 1.0: write it with numpy.savez")
+        raise BadData(f"{where} is not a .npy file of version 1.0; write it with numpy.savez")
     shape, by_columns, kind = np.lib.format.read_array_header_1_0(file)
     rest = len(content) - file.tell()
     if kind.kind not in "iufb" or rest != kind.itemsize * math.prod(shape) or not shape:
-        raise BadData(f"{where}: {rest:,} bytes of {kind} {shape}, wanted an array of numbers")
+        raise BadData(
+            f"{where}: the file has {rest:,} bytes for an array of type {kind} and shape {shape}; "
+            "wanted a complete array of numbers"
+        )
     flat = np.frombuffer(content, kind, offset=file.tell())
     return flat.reshape(shape, order="F" if by_columns else "C")
 
 
 def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
-    """Read images by `datasets`; colours become gray."""
+    """Read images by the `datasets` library, and convert colours to gray.
+
+    Args:
+        remote: The data set.
+        path: A folder with its files; None: the hub.
+
+    Raises:
+        BadData: The column of images has another type, or an image or a label is wrong.
+        NotPrepared: The data set is neither at `path` nor on the hub.
+    """
     import datasets
 
     loaded = hub.load(
@@ -246,8 +280,9 @@ def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
         columns=(remote.image, "label"),
         splits=("train", "test"),
         instructions=(
-            f"on a machine with a network connection, download {remote.url}, put its parquet "
-            "files into a folder and name that by task.path; or use task.source=files or sample"
+            f"on a machine with a network connection, download the parquet files of {remote.url}, "
+            "put them into a folder and set task.path to this folder; or set task.source=files or "
+            "task.source=sample"
         ),
     )
     splits = {}
@@ -255,32 +290,38 @@ def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
         where, rows = f"{path or remote.name}, {split}", loaded[split]
         kind = rows.features[remote.image]
         if not isinstance(kind, datasets.Image):
-            raise BadData(f"{where}: column {remote.image} is {kind}, wanted images")
+            raise BadData(f"{where}: the column {remote.image} has the type {kind}; wanted images")
         packed = rows.cast_column(remote.image, datasets.Image(decode=False))[remote.image]
-        images = [_picture(row, remote.side, f"{where}, row {n}") for n, row in enumerate(packed)]
+        images = [_unpack_png(p, remote.side, f"{where}, row {n}") for n, p in enumerate(packed)]
         labels = whole_labels(list(rows["label"]), CLASSES, where)
         splits[split] = np.stack(images), labels
     return splits
 
 
-def _picture(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
-    """Return a picture in gray; its size is looked at before anything is unpacked."""
+def _unpack_png(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
+    """Return the gray picture in `row["bytes"]`; check its size before it is decompressed."""
     content = row["bytes"] if isinstance(row, dict) else None
-    if not isinstance(content, bytes):  # a path would be a file of anybody's
-        raise BadData(f"{where}: the file contains no picture, wanted the bytes of a PNG")
+    if not isinstance(content, bytes):  # a path instead could name any file of this machine
+        raise BadData(f"{where}: the row has no picture; wanted the bytes of a PNG file")
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as opened:
             if opened.size != (side, side):
                 width, height = opened.size
-                raise BadData(f"{where}: {width} x {height} pixels, wanted {side} x {side}")
+                raise BadData(
+                    f"{where}: the picture has {width} x {height} pixels; wanted {side} x {side}"
+                )
             if opened.mode not in ("L", "RGB"):
-                raise BadData(f"{where}: a picture in mode {opened.mode}, wanted gray or RGB")
+                raise BadData(
+                    f"{where}: the picture has the mode {opened.mode}; wanted gray (L) or RGB"
+                )
             pixels = np.asarray(opened)
     except (
         UnidentifiedImageError, OSError, SyntaxError, struct.error, zlib.error,
         Image.DecompressionBombError,
     ) as error:  # fmt: skip
-        raise BadData(f"{where}: this PNG cannot be read: {error}; fetch the data again") from error
+        raise BadData(
+            f"{where}: lra cannot read this PNG file ({error}); fetch the data again"
+        ) from error
     return gray(pixels[None])[0] if pixels.ndim == 3 else pixels
 
 
@@ -288,54 +329,63 @@ def _picture(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
 
 
 def read_mnist(path: Path | None) -> dict[str, Images]:
-    """Read MNIST from its four IDX files, packed or not; `path`: their folder, None: fetch them."""
+    """Read MNIST from its four IDX files, compressed or not, in the folder `path`.
+
+    None downloads the files.
+    """
     splits = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
-        images = _idx(_mnist_file(path, f"{prefix}-images-idx3-ubyte.gz"), IDX_IMAGES)
-        where = _mnist_file(path, f"{prefix}-labels-idx1-ubyte.gz")
-        labels = _idx(where, IDX_LABELS)
+        images = _read_idx(_mnist_file(path, f"{prefix}-images-idx3-ubyte.gz"), IDX_IMAGES)
+        label_file = _mnist_file(path, f"{prefix}-labels-idx1-ubyte.gz")
+        labels = _read_idx(label_file, IDX_LABELS)
         if len(images) != len(labels):
-            raise BadData(f"{where}: {len(labels)} labels for {len(images)} images")
+            raise BadData(
+                f"{label_file}: the file has {len(labels)} labels, but there are {len(images)} "
+                "images"
+            )
         if images.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
             raise BadData(
-                f"{where}: images of {images.shape[1]} x {images.shape[2]}, wanted 28 x 28"
+                f"{label_file}: the images have {images.shape[1]} x {images.shape[2]} pixels; "
+                "wanted 28 x 28"
             )
-        splits[split] = images, whole_labels(labels, CLASSES, str(where))
+        splits[split] = images, whole_labels(labels, CLASSES, str(label_file))
     return splits
 
 
 def _mnist_file(folder: Path | None, name: str) -> Path:
+    """Return the path of a file in `folder`, compressed or not; None downloads the file."""
     if folder is None:
         return fetch_file(
             MNIST_FILES[name],
-            "name the folder of the four files by task.path, or set task.source=sample for a "
-            f"trial; {MNIST_LICENCE}",
+            "set task.path to the folder of the four files, or task.source=sample for a trial; "
+            f"{MNIST_LICENCE}",
         )
     for candidate in (folder / name, folder / name.removesuffix(".gz")):
         if candidate.is_file():
             return candidate
     remote = MNIST_FILES[name]
     raise NotPrepared(
-        f"{folder / name} is missing: put {remote.url} there ({remote.size:,} bytes, SHA-256 "
-        f"{remote.sha256}); {MNIST_LICENCE}"
+        f"{folder / name} is missing; download {remote.url} ({remote.size:,} bytes, SHA-256 "
+        f"{remote.sha256}) into this folder; {MNIST_LICENCE}"
     )
 
 
-def _idx(path: Path, magic: int) -> np.ndarray:
+def _read_idx(path: Path, magic: int) -> np.ndarray:
+    """Return the images [n, s, s] or labels [n] in an IDX file that begins with `magic`."""
     with open_packed(path, IDX_BYTES) as file:
         content = file.read()
     axes = 3 if magic == IDX_IMAGES else 1
     header = 4 * (1 + axes)
     if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:
         raise BadData(
-            f"{path} is not an IDX file of {'images' if axes == 3 else 'labels'}: it begins "
-            f"with {content[:4].hex() or 'nothing'}, wanted {magic:08x}"
+            f"{path} is not an IDX file of {'images' if axes == 3 else 'labels'}: the first bytes "
+            f"are {content[:4].hex() or 'missing'}; wanted {magic:08x}"
         )
     shape = struct.unpack(f">{axes}I", content[4:header])
     array = np.frombuffer(content, np.uint8, offset=header)
     if len(array) != math.prod(shape):
         raise BadData(
-            f"{path}: {len(array)} values, but the header says {' x '.join(map(str, shape))}: the "
-            "file is truncated; fetch it again"
+            f"{path}: the file has {len(array)} values, but its header states "
+            f"{' x '.join(map(str, shape))}; the file is truncated: fetch it again"
         )
     return array.reshape(shape)

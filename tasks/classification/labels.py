@@ -1,4 +1,4 @@
-"""Labels as they come from files: whole numbers in range, or refused; none is converted."""
+"""Check of labels from files: they must be whole numbers in range; no value is converted."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,47 +9,52 @@ from jaxtyping import UInt8
 from lra.tasks.errors import BadData
 
 LONGEST = 40
-"""Characters of a value that is shown."""
+"""Most characters of a value in a message."""
 
 
 def whole_labels(labels: Any, classes: int, where: str) -> UInt8[np.ndarray, " n"]:
-    """Return labels as bytes.
+    """Return labels as an array of bytes.
 
     Args:
         labels: An array, or a list of Python values.
-        classes: Their number, at most 256.
-        where: They come from; opens the message.
+        classes: Number of classes, at most 256.
+        where: File that the labels come from, for messages.
 
     Raises:
-        BadData: There is none, or one is no whole number (1.7, 1.0, true, "1", null) or none of
-            0 … classes - 1.
+        BadData: `labels` is empty, or a label is no whole number (1.7, 1.0, true, "1", null) or
+            outside 0 … classes - 1.
     """
-    wanted = f"wanted a whole number from 0 to {classes - 1}"
+    wanted = f"a label must be a whole number from 0 to {classes - 1}"
     if isinstance(labels, np.ndarray):
         if labels.ndim != 1 or labels.dtype.kind not in "iu":
-            raise BadData(f"{where}: labels are {labels.dtype} {labels.shape}; {wanted} each")
+            raise BadData(
+                f"{where}: the labels are an array of type {labels.dtype} and shape "
+                f"{labels.shape}, but {wanted}"
+            )
         values = labels
         outside = np.flatnonzero((labels < 0) | (labels >= classes))
     else:
         values = labels
-        outside = np.array([i for i, label in enumerate(labels) if not _suits(label, classes)], int)
+        wrong = [i for i, label in enumerate(labels) if not _is_class(label, classes)]
+        outside = np.array(wrong, int)
     if not len(values):
         raise BadData(f"{where} contains no example")
     if len(outside):
         first = int(outside[0])
         raise BadData(
-            f"{where}: example {first} has the label {typed_value(values[first])}, {wanted}: "
-            "correct it, or remove the example"
+            f"{where}: example {first} has the label {typed_value(values[first])}, but {wanted}; "
+            "correct the label, or remove the example"
         )
     return np.asarray(values).astype(np.uint8)
 
 
-def _suits(label: object, classes: int) -> bool:
+def _is_class(label: object, classes: int) -> bool:
+    """Return whether `label` is an int from 0 to `classes` - 1; a bool is none."""
     return type(label) is int and 0 <= label < classes
 
 
 def typed_value(value: Sequence[Any] | Any) -> str:
-    """Return a value with its type, shortened."""
+    """Return a text with a value, shortened, and its type."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, int | float | str | bytes | None):

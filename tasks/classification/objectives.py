@@ -1,30 +1,33 @@
 """What a model predicts about the inputs of a classification task: a class, or the tokens.
 
     classify   tokens  a b c d e       target  the class
-    masked     tokens  a _ c d _       target  . b . . e     those that were masked
+    masked     tokens  a _ c d _       target  . b . . e     the masked tokens
     causal     tokens  _ a b c d       target  a b c d e
-    prefix     tokens  a b _ c d       target  . . c d e     the rest behind a beginning
-    unilm      as masked, and what a token sees differs from example to example
-    permutation  tokens a b c d e      target  . b . . e     without seeing themselves
+    prefix     tokens  a b _ c d       target  . . c d e     the tokens after a prefix
+    unilm      as masked, and a mask of attention differs from example to example
+    permutation  tokens a b c d e      target  . b . . e     each without reading itself
 
-`_` is one id more, behind those of the task: the mask, and what a causal model reads first. Masked
-are all positions with one probability, drawn by (seed, example) and so again in every epoch, and
-once and for all in evaluation; one token of a sequence at least. Only they count in the loss, and
-padding never does. Where a beginning ends is drawn likewise, all places being equally likely: its
-tokens see each other, and the others all that stands before them. Both texts of a pair are
-sequences of their own. Splits, their order and what is cut stay those of the classification task.
+`_` is an additional id after the ids of the task. It is the mask, and the first token that a causal
+model reads. All positions are masked with the same probability, but at least one token of each
+sequence. The draw depends on (seed, example), so it is the same in every epoch; evaluation uses one
+fixed draw. Only masked tokens count in the loss; padding never counts. The end of a prefix is drawn
+in the same way, with equal probability for all positions. Tokens of the prefix attend to each
+other, and later tokens to all earlier ones. The two texts of a pair become two separate sequences.
+Splits, their order and the cut of long texts are those of the classification task.
 
-Self-pretraining (arXiv:2310.02980) trains with `masked` or `causal` on the task's own inputs first.
-There 50 % of pixels, 15 % of the bytes of texts and 10 % of ListOps' tokens are masked, which are
-the defaults; a masked token always becomes the mask, the default here. Pixels are answered as
-symbols, there too but on CIFAR-10, where they are real numbers.
+Self-pretraining (arXiv:2310.02980) first trains with `masked` or `causal` on the inputs of the same
+task. The paper masks 50 % of pixels, 15 % of the bytes of texts and 10 % of ListOps' tokens, which
+are the defaults here. It always replaces a masked token by the mask, which is the default, too. The
+paper predicts pixels as symbols, as lra does, except for CIFAR-10, where they are real numbers.
 
-BERT (arXiv:1810.04805) leaves 10 % of the chosen tokens as they are and puts a random one in place
-of 10 %: `masked_replacement=bert`. UniLM (arXiv:1905.03197, section 2.3) draws for each example who
-sees whom: a third all of all, a third a source that sees itself and a target that sees the source
-and what stands before, a sixth each what stands before, or behind. XLNet (arXiv:1906.08237) answers
-the chosen tokens one after the other in a random order, each from all others that were not chosen
-and from those before it in that order; tokens that were not chosen see each other, as in its code.
+`masked_replacement=bert`: BERT (arXiv:1810.04805) leaves 10 % of the chosen tokens unchanged and
+replaces 10 % by a random token. UniLM (arXiv:1905.03197, section 2.3) draws one of four masks of
+attention for each example. With probability 1/3, all tokens attend to all. With probability 1/3,
+tokens of a source attend to the source, and tokens of a target to the source and to earlier tokens.
+With probability 1/6 each, tokens attend to earlier tokens, or to later ones. XLNet
+(arXiv:1906.08237) predicts the chosen tokens in a random order, each from all tokens that were not
+chosen and from the chosen ones earlier in this order. Tokens that were not chosen attend to each
+other, as in XLNet's code.
 """
 
 from dataclasses import replace
@@ -46,24 +49,25 @@ class InputObjective(StrEnum):
     classify = auto()
     """A class for each example."""
     masked = auto()
-    """Masked tokens, from all others."""
+    """Masked tokens, from all other tokens."""
     causal = auto()
     """Each token, from those before it."""
     prefix = auto()
     """Each later token, from a prefix whose tokens attend to each other, and the tokens before
     it."""
     unilm = auto()
-    """Masked tokens, from the others that one of UniLM's four masks leaves visible."""
+    """Masked tokens, from the tokens that one of UniLM's four masks of attention allows."""
     permutation = auto()
-    """Some tokens in a random order, from the rest and those before them in that order."""
+    """Some tokens in a random order, from all other tokens and those earlier in this order."""
 
 
 class MaskedReplacement(StrEnum):
-    """What replaces a token that is to be predicted."""
+    """What replaces a masked token."""
 
     mask = auto()
+    """Always the mask id."""
     bert = auto()
-    """The mask at 80 %, a random id of the task at 10 %, the token itself at 10 %."""
+    """The mask id for 80 %, a random id of the task for 10 %, the token itself for 10 %."""
 
 
 REGIMES = {
@@ -87,18 +91,18 @@ MASKS = {
     InputObjective.unilm: frozenset({"order"}),
     InputObjective.permutation: frozenset({"order"}),
 }
-"""Masks in the batches of an objective, which decide which tokens attend to each other."""
+"""Fields of `Batch` that an objective fills, and that decide which tokens attend to each other."""
 
 
 class Hiding(NamedTuple):
-    """How tokens are hidden."""
+    """Which tokens are masked, and what replaces them."""
 
     seed: int
     share: float
-    """Fraction of the tokens that are hidden."""
+    """Probability of each token to be masked."""
     replacement: MaskedReplacement
     token_ids: range
-    """Ids of the task; the next one is the mask."""
+    """Ids of the task without padding; the next id is the mask."""
 
 
 def spec_of(
@@ -107,7 +111,14 @@ def spec_of(
     share: float,
     replacement: MaskedReplacement = MaskedReplacement.mask,
 ) -> TaskSpec:
-    """Return the facts of a classification task under another objective."""
+    """Return the facts of a classification task under another objective than classify.
+
+    Args:
+        spec: Facts of the task with `classify`.
+        objective: What the model predicts.
+        share: Probability of each token to be masked.
+        replacement: What replaces a masked token.
+    """
     sources = max(1, spec.max_length - 1) if objective is InputObjective.prefix else 0
     as_bert = ", as BERT's" if replacement is MaskedReplacement.bert else ""
     return replace(
@@ -126,12 +137,13 @@ def spec_of(
 
 
 def with_answers(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
-    """Return a batch of a classification task in which tokens are predicted.
+    """Return a batch of a classification task with its tokens as targets.
 
     Args:
-        batch: As a classifier sees it.
-        objective: Another one than classify.
-        hiding: Seed of what is drawn for each row, and how tokens are hidden.
+        batch: The batch for a classifier, with tokens [b, p, l]. The p texts of an example become
+            p rows of the result, so its tokens are [b * p, 1, l].
+        objective: What the model predicts; not classify.
+        hiding: The seed of the draws for each row, and how tokens are masked.
     """
     parts = batch.tokens.shape[1]
     target = batch.tokens.flatten(0, 1)
@@ -139,10 +151,10 @@ def with_answers(batch: Batch, objective: InputObjective, hiding: Hiding) -> Bat
     index = batch.index
     if parts > 1:
         index = (parts * index[:, None] + torch.arange(parts)).flatten()
-    there: Bool[Tensor, "b l"] = torch.ones_like(target, dtype=torch.bool)
+    real: Bool[Tensor, "b l"] = torch.ones_like(target, dtype=torch.bool)
     if keep is not None:
-        there = keep
-    place = torch.arange(target.shape[1])
+        real = keep
+    position = torch.arange(target.shape[1])
     result = Batch(
         tokens=target[:, None],
         target=target,
@@ -150,27 +162,27 @@ def with_answers(batch: Batch, objective: InputObjective, hiding: Hiding) -> Bat
         keep=None if keep is None else keep[:, None],
     )
     if objective is InputObjective.permutation:
-        drawn = _answered_tokens(there, index, hiding)
-        result = result._replace(
-            weight=drawn.float(), order=random_ranks(drawn, index, hiding.seed)
-        )
-        return result
+        chosen = _draw_tokens(real, index, hiding)
+        order = random_ranks(chosen, index, hiding.seed)
+        return result._replace(weight=chosen.float(), order=order)
     if objective in HIDING:
-        tokens, drawn = hide_tokens(target, there, index, hiding)
-        result = result._replace(tokens=tokens[:, None], weight=drawn.float())
+        tokens, chosen = hide_tokens(target, real, index, hiding)
+        result = result._replace(tokens=tokens[:, None], weight=chosen.float())
         if objective is InputObjective.unilm:
-            result = result._replace(order=unilm_ranks(there.sum(1), index, place, hiding.seed))
+            result = result._replace(order=unilm_ranks(real.sum(1), index, position, hiding.seed))
         return result
-    cut = torch.zeros_like(index)
+    # Causal and prefix: from the end of the prefix on, a token is read one position later.
+    prefix = torch.zeros_like(index)
     if objective is InputObjective.prefix:
         (words,) = words_of(index.numpy(), 1, seed=hiding.seed, draw=Draw.sight).T
-        cut = _below(words, there.sum(1))
-        result = result._replace(prefix=cut, weight=((place >= cut[:, None]) & there).float())
+        prefix = _draw_below(words, real.sum(1))
+        answered = (position >= prefix[:, None]) & real
+        result = result._replace(prefix=prefix, weight=answered.float())
     elif keep is not None:
         result = result._replace(weight=keep.float())
-    tokens = target.where(place < cut[:, None], target.roll(1, dims=1))
-    tokens[place == cut[:, None]] = hiding.token_ids.stop
-    return result._replace(tokens=tokens.masked_fill(~there, 0)[:, None])
+    tokens = target.where(position < prefix[:, None], target.roll(1, dims=1))
+    tokens[position == prefix[:, None]] = hiding.token_ids.stop
+    return result._replace(tokens=tokens.masked_fill(~real, 0)[:, None])
 
 
 def hide_tokens(
@@ -179,32 +191,44 @@ def hide_tokens(
     index: Int[Tensor, " b"],
     hiding: Hiding,
 ) -> tuple[Int[Tensor, "b l"], Bool[Tensor, "b l"]]:
-    """Return the tokens with some of them hidden, and which ones."""
+    """Mask some tokens; return the new tokens, and True at those that were masked.
+
+    Args:
+        target: The tokens.
+        there: True at real tokens, False at padding.
+        index: Number of each row, which decides its draw.
+        hiding: How many tokens are masked, and what replaces them.
+    """
     rows, length = index.numpy(), target.shape[1]
-    drawn = _answered_tokens(there, index, hiding)
-    instead: Tensor = torch.full_like(target, hiding.token_ids.stop)
+    masked = _draw_tokens(there, index, hiding)
+    replacement: Tensor = torch.full_like(target, hiding.token_ids.stop)
     if hiding.replacement is MaskedReplacement.bert:
+        # The high half of each random word chooses among mask, random id and token; the low half
+        # chooses the random id.
         words = words_of(rows, length, seed=hiding.seed, draw=Draw.replaced)
-        share = torch.from_numpy((words >> np.uint64(32)).astype(np.int64)) / 2**32
+        uniform = torch.from_numpy((words >> np.uint64(32)).astype(np.int64)) / 2**32
         low = words & np.uint64(2**32 - 1)
         random = hiding.token_ids.start + (low % np.uint64(len(hiding.token_ids))).astype(np.int64)
-        instead = instead.where(share >= 0.1, torch.from_numpy(random))
-        instead = instead.where((share < 0.1) | (share >= 0.2), target)
-    return target.where(~drawn, instead), drawn
+        replacement = replacement.where(uniform >= 0.1, torch.from_numpy(random))
+        replacement = replacement.where((uniform < 0.1) | (uniform >= 0.2), target)
+    return target.where(~masked, replacement), masked
 
 
-def _answered_tokens(
-    there: Bool[Tensor, "b l"], index: Int[Tensor, " b"], hiding: Hiding
+def _draw_tokens(
+    real: Bool[Tensor, "b l"], index: Int[Tensor, " b"], hiding: Hiding
 ) -> Bool[Tensor, "b l"]:
-    """Return which tokens are to be answered."""
-    drawn = draw_tokens(there.numpy(), index.numpy(), seed=hiding.seed, share=hiding.share)
-    return torch.from_numpy(drawn).logical_and_(there)
+    """Return True at the real tokens that the model must predict; `index` decides a row's draw."""
+    drawn = draw_tokens(real.numpy(), index.numpy(), seed=hiding.seed, share=hiding.share)
+    return torch.from_numpy(drawn).logical_and_(real)
 
 
 def random_ranks(
     drawn: Bool[Tensor, "b l"], index: Int[Tensor, " b"], seed: int
 ) -> Int[Tensor, "b l"]:
-    """Return 0 for the tokens that were not drawn, and a random order from 1 on for the others."""
+    """Return ranks for `Batch.order`: 1, 2, … in random order for drawn tokens, 0 for the others.
+
+    `index` is the number of each row; it decides the draw together with `seed`.
+    """
     words = words_of(index.numpy(), drawn.shape[1], seed=seed, draw=Draw.sight)
     words[~drawn.numpy()] = np.iinfo(np.uint64).max
     ranks = torch.from_numpy(words.argsort(1, kind="stable").argsort(1)) + 1
@@ -214,25 +238,26 @@ def random_ranks(
 def unilm_ranks(
     lengths: Int[Tensor, " b"], index: Int[Tensor, " b"], place: Int[Tensor, " l"], seed: int
 ) -> Int[Tensor, "b l"]:
-    """Return ranks for the tokens of each row, from one of UniLM's four masks.
+    """Return ranks for `Batch.order`, for each row from one of UniLM's four masks of attention.
 
     Args:
-        lengths: Tokens of each row.
-        index: What tells rows apart.
-        place: Positions.
-        seed: Of the draws.
+        lengths: Number of tokens of each row.
+        index: Number of each row, which decides its draw.
+        place: The positions 0 … l - 1.
+        seed: Seed of the draws.
     """
     first, second = words_of(index.numpy(), 2, seed=seed, draw=Draw.sight).T
+    # 0, 1: all attend to all. 2, 3: source and target. 4: to earlier tokens. 5: to later ones.
     kind = torch.from_numpy((first % np.uint64(6)).astype(np.int64))[:, None]
-    # source and target have a token each, where there are two
-    source = 1 + _below(second, (lengths - 1).clamp(min=1))[:, None]
-    every = torch.zeros_like(kind) * place
-    behind = (place - source + 1).clamp(min=0)
-    order = every.where(kind < 2, behind)
+    # Source and target get at least one token each, if the row has two.
+    source_length = 1 + _draw_below(second, (lengths - 1).clamp(min=1))[:, None]
+    equal = torch.zeros_like(kind) * place
+    source_then_target = (place - source_length + 1).clamp(min=0)
+    order = equal.where(kind < 2, source_then_target)
     order = order.where(kind != 4, place)
     return order.where(kind != 5, -place)
 
 
-def _below(words: UInt64[np.ndarray, " b"], numbers: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
-    """Return a number below each of `numbers`."""
+def _draw_below(words: UInt64[np.ndarray, " b"], numbers: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
+    """Return, from random 64-bit `words`, a number from 0 to n - 1 for each n of `numbers`."""
     return torch.from_numpy((words % numbers.numpy().astype(np.uint64)).astype(np.int64))

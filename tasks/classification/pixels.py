@@ -3,12 +3,13 @@
     image [32, 32]  ->  1,024 gray levels, row by row, as symbols or scalars (`GrayTask`)
     target          0 … 9
 
-CIFAR-10 has 10 classes of 5,000 + 1,000 images of 32 x 32 (Krizhevsky 2009), MNIST 10 digits in
-60,000 + 10,000 of 28 x 28 (LeCun et al. 1998). Fewer are refused, unless `partial` says that they
-are a part. Colours become gray as in the Long Range Arena: luma, truncated to a byte. The
-validation split is the last tenth of train in the official order, as there.
+CIFAR-10 has 10 classes with 5,000 training and 1,000 test images of 32 x 32 pixels each (Krizhevsky
+2009). MNIST has 60,000 training and 10,000 test images of 28 x 28 pixels of 10 digits (LeCun et al.
+1998). The task refuses incomplete data unless `partial` is set. As in the Long Range Arena, colours
+become gray by their luma, truncated to a byte, and the validation split is the last tenth of train
+in the official order.
 
-`encoding=scalars` is what the S4 and Mega papers train on: another, easier task than symbols.
+The S4 and Mega papers train with `encoding=scalars`, which is easier than with symbols.
 `permuted` applies one fixed permutation to the pixels of every image (permuted MNIST).
 """
 
@@ -38,7 +39,7 @@ SAMPLE_SIZES = {"train": 400, "test": 200}
 
 
 class Dataset(StrEnum):
-    """Which images."""
+    """The data set."""
 
     cifar10 = auto()
     mnist = auto()
@@ -53,21 +54,23 @@ class PixelSource(StrEnum):
 
 
 class _DatasetFacts(NamedTuple):
-    """What is known of a data set."""
+    """Facts about a data set."""
 
     task: str
+    """Name of the task."""
     side: int
     sizes: dict[str, int]
     read: Callable[[Path | None], dict[str, Images]]
     hub: Hub
     content: str
-    """Identity of the public files."""
+    """Hash of the public files."""
     mean: float
     deviation: float
     licence: str
 
 
 def _digest(*hashes: str) -> str:
+    """Return one hash for several."""
     return hashlib.sha256(" ".join(hashes).encode()).hexdigest()
 
 
@@ -98,30 +101,32 @@ DATASETS = {
 
 
 class Pixels(GrayTask):
-    """The task; see the module's text.
+    """Classification of the images of CIFAR-10 or MNIST, read pixel by pixel.
 
     Args:
         dataset: cifar10 or mnist.
         source: files, datasets or sample (a few hundred synthetic images for trials).
-        path: files: an archive or a folder, see `lra.tasks.classification.images`; datasets: a
-            folder that `datasets.load_dataset` reads. Not given: the public data.
-        partial: Whether `path` holds a part of the images, or others; every row then says so.
+        path: With source=files, an archive or a folder, see `lra.tasks.classification.images`; with
+            source=datasets, a folder that `datasets.load_dataset` reads. Null: the public data.
+        partial: Whether `path` has only a part of the images, or others; every row then says so.
         encoding: symbols or scalars.
-        mean: Of the levels over 255, for scalars; null: the data set's own.
-        deviation: Of the levels over 255, for scalars; null: the data set's own.
-        black_is_padding: Levels without a shift, 0 being padding; for symbols.
-        permuted: Whether the pixels of every image change positions, always the same way.
-        permutation_seed: Which permutation.
-        max_length: Pixels kept of each image, from the first on; null: all.
-        validation_fraction: Share of train, from its end, that is held out.
-        objective: What a model answers: classify; or masked, causal, prefix, unilm or
+        mean: Subtracted from level / 255, for scalars; null: the mean of the data set.
+        deviation: Divides level / 255 - mean, for scalars; null: that of the data set.
+        black_is_padding: Whether black pixels have the padding id 0, as in the Long Range Arena
+            code; for symbols.
+        permuted: Whether one fixed permutation is applied to the pixels of every image.
+        permutation_seed: Seed of this permutation.
+        max_length: Number of pixels that a model reads of each image, from the first; null: all.
+        validation_fraction: Share of the training images, from the end, for validation.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
-        masked_share: Of the tokens, where some are asked for; null: 50 %.
-        masked_replacement: What stands in their place: mask, or bert (80/10/10).
+        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 50 %.
+        masked_replacement: What replaces a masked token: mask, or bert (80 % mask, 10 % a random
+            token, 10 % unchanged).
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
-    """Options that change no number: the content, and that it is a part, are in the data hash."""
+    """Options that are no part of a result's identity; the data hash stands for both."""
 
     def __init__(
         self,
@@ -146,15 +151,15 @@ class Pixels(GrayTask):
         pixels = self.facts.side**2
         if max_length is not None and not 1 <= max_length <= pixels:
             raise ValueError(
-                f"task.max_length: got {max_length}; an image has {pixels} pixels, so wanted 1 to "
-                f"{pixels}, or null for all"
+                f"task.max_length: got {max_length}; wanted 1 to {pixels}, the pixels of an image, "
+                "or null for all of them"
             )
         if not 0 < validation_fraction < 1:
             raise ValueError(
-                f"task.validation_fraction must be from 0 to 1: got {validation_fraction}"
+                f"task.validation_fraction must lie in (0, 1): got {validation_fraction}"
             )
         if permutation_seed < 0:
-            raise ValueError(f"task.permutation_seed must be 0 or more: got {permutation_seed}")
+            raise ValueError(f"task.permutation_seed must be at least 0: got {permutation_seed}")
         self.path, self.partial = given_path(path, source), partial
         check_partial(partial, path is not None)
         self.encode(
@@ -170,7 +175,7 @@ class Pixels(GrayTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. With a `path` the data must be there: their content is the identity."""
+        """The facts about this task; with a `path`, the data hash is a hash of its files."""
         spec = TaskSpec(
             name=f"permuted_{self.facts.task}" if self.permuted else self.facts.task,
             version=VERSION,
@@ -193,6 +198,7 @@ class Pixels(GrayTask):
         return source_name(self.source, self.path, partial=self.partial, public=public)
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         facts: dict[str, object] = {
             "version": VERSION,
             "task": self.facts.task,
@@ -205,7 +211,7 @@ class Pixels(GrayTask):
             facts["partial"] = True
         if self.path is not None:
             facts["content"] = path_identity(
-                self.path, f"name an archive or a folder there; {self.facts.licence}"
+                self.path, f"set task.path to an archive or a folder; {self.facts.licence}"
             )
         elif self.source is PixelSource.files:
             facts["content"] = self.facts.content
@@ -214,65 +220,74 @@ class Pixels(GrayTask):
         return identity_of(facts)
 
     def _sizes(self) -> dict[str, int]:
+        """Return the number of examples by split; {} for the user's files."""
         if self.path is not None:
             return {}
         sizes = SAMPLE_SIZES if self.source is PixelSource.sample else self.facts.sizes
-        held = self._held(sizes["train"])
-        return {"train": sizes["train"] - held, "validation": held, "test": sizes["test"]}
+        validation = self._validation_size(sizes["train"])
+        return {
+            "train": sizes["train"] - validation,
+            "validation": validation,
+            "test": sizes["test"],
+        }
 
-    def _held(self, number: int) -> int:
-        """Return how many of the training images are for validation."""
+    def _validation_size(self, number: int) -> int:
+        """Return how many of `number` training images the validation split takes."""
         return min(number - 1, max(1, round(number * self.validation_fraction)))
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; one store serves every encoding and `max_length`."""
+        """Folder of the prepared data; every encoding and `max_length` uses the same one."""
         return data_root() / f"{self.spec.name}-{self.source}-{self.spec.data_hash}"
 
     @property
     def shows_whole_pictures(self) -> bool:
-        """Whether a model sees every pixel of a picture, in the order of rows."""
+        """Whether a model reads every pixel of a picture, row by row."""
         return not self.permuted and self.max_length == self.facts.side**2
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of images in both splits: CIFAR-10 has a few copies as published."""
+        """Return the share of images that two splits may have in common; CIFAR-10 repeats a few."""
         del first, second
         return 0.01
 
     def make(self) -> None:
-        """Read the images and store their levels."""
-        images = self._read()
+        """Read the images, split them, and store their gray levels."""
+        images = self._read_images()
         if self.source is not PixelSource.sample:
-            self._check(images)
-        (pictures, labels), held = images["train"], self._held(len(images["train"][1]))
+            self._check_sizes(images)
+        pictures, labels = images["train"]
+        validation = self._validation_size(len(labels))
         splits = {
-            "train": self._rows(pictures[:-held], labels[:-held]),
-            "validation": self._rows(pictures[-held:], labels[-held:]),
+            "train": self._rows(pictures[:-validation], labels[:-validation]),
+            "validation": self._rows(pictures[-validation:], labels[-validation:]),
             "test": self._rows(*images["test"]),
         }
         self.write(splits, vocabulary=GRAY_LEVELS, licence=self.facts.licence)
 
-    def _check(self, images: dict[str, Images]) -> None:
-        """Raise `BadData` where images are lacking that are published."""
-        where, sizes = (
-            self.spec.source,
-            {split: len(images[split][1]) for split in self.facts.sizes},
-        )
+    def _check_sizes(self, images: dict[str, Images]) -> None:
+        """Raise `BadData` if published images are missing, or train is too small to split."""
+        where = self.spec.source
+        sizes = {split: len(images[split][1]) for split in self.facts.sizes}
         check_whole(sizes, self.facts.sizes, where=where, of="images", partial=self.partial)
         if sizes["train"] < 2:
-            raise BadData(f"{where}: train holds 1 image, wanted 2 at least: one is held out")
+            raise BadData(
+                f"{where}: train has 1 image; wanted at least 2, because one of them is for "
+                "validation"
+            )
 
     def _rows(self, pictures: np.ndarray, labels: np.ndarray) -> RaggedRows:
+        """Return pictures [n, s, s] as stored sequences of pixels, permuted if the task says so."""
         rows = pictures.reshape(len(pictures), -1)
         if self.permuted:
             rows = rows[:, self.permutation()]
         return rows_of(rows, labels)
 
     def permutation(self) -> np.ndarray:
-        """Return which pixel stands at each position."""
+        """Return the number of the pixel at each position."""
         return permutation(Draw.split, self.permutation_seed, self.facts.side**2)
 
-    def _read(self) -> dict[str, Images]:
+    def _read_images(self) -> dict[str, Images]:
+        """Return the images of train and test from the source."""
         if self.source is PixelSource.sample:
             return sample_images(self.facts.side)
         if self.source is PixelSource.datasets:
@@ -280,19 +295,19 @@ class Pixels(GrayTask):
         return self.facts.read(self.path)
 
     def levels(self, row: np.ndarray) -> np.ndarray:
-        """Return the picture that a stored row shows, unpermuted."""
+        """Return the picture of a stored row, with the permutation undone."""
         picture = np.zeros(self.facts.side**2, np.uint8)
         order = self.permutation() if self.permuted else np.arange(len(picture))
         picture[order[: len(row)]] = row
         return picture.reshape(self.facts.side, -1)
 
     def class_name(self, target: int) -> str:
-        """Return what a class means."""
+        """Return the name of the class `target`."""
         return images.CIFAR_NAMES[target] if self.facts.task == "image" else f"digit {target}"
 
 
 def sample_images(side: int) -> dict[str, Images]:
-    """Draw noisy bars, one position for each class. They are neither photographs nor digits."""
+    """Return synthetic images of noise with a bright bar, at a position that shows the class."""
     splits = {}
     for seed, (split, number) in enumerate(SAMPLE_SIZES.items()):
         words = random_words(Draw.sample, seed, number * side * side // 8).view(np.uint8)

@@ -7,9 +7,9 @@
 Both texts go through the same encoder, without attention between them; the head joins the two
 vectors (`model.backbone.interaction`: `concat` as in the released code, `nli` as in the paper).
 Data: `new_aan_pairs.{train,eval,test}.tsv`, 147,086 / 18,090 / 17,437 pairs of papers of the ACL
-Anthology Network, in the archive of the Long Range Arena; `path` names their folder. Fewer or other
-pairs are refused, unless `partial` says that they are a part. Papers recur across the splits, pairs
-do not. `source=sample` is a small synthetic set for trials.
+Anthology Network, from the archive of the Long Range Arena; `path` names their folder. The task
+refuses another number of pairs unless `partial` is set. A paper may be in several splits, a pair is
+in one. `source=sample` is a small synthetic set for trials.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,8 +35,9 @@ from lra.tasks.task import SPLITS, Kind, TaskSpec
 
 VERSION = 1
 STORED_BYTES = 10_000
-"""Of each text, as in the original code; `max_length` cuts further."""
+"""Most stored bytes of a text, as in the original code; `max_length` cuts further."""
 BLOCK = 2000
+"""Pairs that are stored together."""
 
 
 class RetrievalSource(StrEnum):
@@ -47,28 +48,30 @@ class RetrievalSource(StrEnum):
 
 
 class Retrieval(ClassificationTask):
-    """The task; see the module's text.
+    """Does one of two papers cite the other? The model reads the bytes of both texts.
 
     Args:
         source: files or sample.
-        path: Folder of the three TSV files, packed or not, or the archive's that holds it.
-        partial: Whether they hold a part of the pairs, or others; every row then says so.
-        max_length: Bytes kept of each text, at most 10,000.
-        cut: Which bytes are kept of longer texts: first, random_in_training (a random piece, anew
-            in each epoch; evaluation keeps the first) or random (in evaluation too, drawn once).
-        padded_length: Tokens of every row, padding included, for models that padding reaches; None
-            pads to the longest row of each batch.
-        bucket_batches: Training batches that are formed together by length; None groups nothing:
-            batches are cut from the shuffled split, and evaluation keeps the split's order.
-        objective: What a model answers: classify; or masked, causal, prefix, unilm or
+        path: Folder of the three TSV files, compressed or not, or the unpacked archive.
+        partial: Whether the files have only a part of the pairs, or others; every row then says so.
+        max_length: Number of bytes that a model reads of each text, at most 10,000.
+        cut: Which bytes of longer texts a model reads: first, random_in_training (a new random
+            piece in each epoch; the first bytes in evaluation) or random (a random piece in
+            evaluation, too, drawn once).
+        padded_length: Number of tokens to which every row is padded, for models that attend to
+            padding; null: the longest row of each batch.
+        bucket_batches: Number of training batches whose examples are sorted by length together, so
+            that batches need less padding; null: no sorting.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
-        masked_share: Of the tokens, where some are asked for; null: 15 %.
-        masked_replacement: What stands in their place: mask, or bert (80/10/10).
+        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 15 %.
+        masked_replacement: What replaces a masked token: mask, or bert (80 % mask, 10 % a random
+            token, 10 % unchanged).
     """
 
     shift = 1
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
-    """Options that change no number: the content, and that it is a part, are in the data hash."""
+    """Options that are no part of a result's identity; the data hash stands for both."""
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class Retrieval(ClassificationTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. With `source=files` the files must be there: their hashes are the identity."""
+        """The facts about this task; with source=files, the data hash is a hash of the files."""
         sample = self.source is RetrievalSource.sample
         spec = TaskSpec(
             name="retrieval",
@@ -118,10 +121,12 @@ class Retrieval(ClassificationTask):
         return self.facts_of(spec)
 
     def _folder(self) -> Path:
+        """Return the folder of the TSV files."""
         path = data_root() / "downloads" / pairs.FOLDER if self.path is None else self.path
         return arena.find_task_folder(path, pairs.FOLDER, pairs.present)
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         facts: dict[str, object] = {"version": VERSION, "source": self.source.value}
         if self.partial:
             facts["partial"] = True
@@ -131,11 +136,11 @@ class Retrieval(ClassificationTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; one store serves every `max_length`."""
+        """Folder of the prepared data; every `max_length` uses the same one."""
         return data_root() / f"retrieval-{self.source}-{self.spec.data_hash}"
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of pairs in both splits."""
+        """Return the share of pairs that two splits may have in common."""
         del first, second
         return 0.01
 
@@ -148,8 +153,9 @@ class Retrieval(ClassificationTask):
         )
 
     def _blocks(self, split: str) -> Iterator[RaggedRows]:
-        every, number = iter(self._read(split)), 0
-        while block := list(islice(every, BLOCK)):
+        """Yield the rows of `split`, `BLOCK` pairs at a time; then check the number of pairs."""
+        remaining, number = iter(self._pairs(split)), 0
+        while block := list(islice(remaining, BLOCK)):
             number += len(block)
             texts = [text for pair in block for text in (pair.first, pair.second)]
             rows = [np.frombuffer(text, np.uint8) for text in texts]
@@ -158,13 +164,14 @@ class Retrieval(ClassificationTask):
             numbers, wanted = {split: number}, {split: pairs.PUBLIC_SIZES[split]}
             check_whole(numbers, wanted, where=self.spec.source, of="pairs", partial=self.partial)
 
-    def _read(self, split: str) -> Iterable[CitationPair]:
+    def _pairs(self, split: str) -> Iterable[CitationPair]:
+        """Return the pairs of `split` from the source."""
         if self.source is RetrievalSource.sample:
             return pairs.sample_pairs(split)
         return pairs.read_pairs(pairs.find_split(self._folder(), split), longest=STORED_BYTES)
 
     def describe(self, split: str, index: int) -> str:
-        """Return one pair and its label."""
+        """Return an example as text: both papers and the label."""
         (first, second), target = self.example(split, index)
         texts = (row.tobytes().decode(errors="replace") for row in (first, second))
         meaning = "one cites the other" if target else "neither cites the other"

@@ -1,8 +1,7 @@
-"""Labelled texts from their public forms: IMDb's folder or archive, and `datasets`.
+"""Readers of IMDb's reviews: from its folder or archive, or by the `datasets` library.
 
-Every reader returns (bytes, label) by split, in an order that depends on the data alone: sorted
-names in a folder or archive, row order in a data set. Bytes are kept as
-they are, valid UTF-8 or not.
+Every reader returns a list of (bytes, label) by split. The order is that of the sorted file names,
+or of the rows of a data set. Bytes are returned unchanged, valid UTF-8 or not.
 """
 
 import os
@@ -32,42 +31,22 @@ PUBLIC_SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658f
 HUB_NAME = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"
 LICENCE = (
-    "licence: none stated; distributed for research, cite Maas et al., ACL 2011; the texts belong "
-    "to their authors"
+    "the publishers of IMDb's reviews state no licence and provide them for research; please cite "
+    "Maas et al., ACL 2011; the texts belong to their authors"
 )
 
 MOST_BYTES = 1 << 28
-"""Of all labelled reviews; they have 65,483,508."""
+"""Most bytes of all labelled reviews that are read; the published ones have 65,483,508."""
 SAMPLE_WORDS = {
     0: [
-        "awful",
-        "boring",
-        "clumsy",
-        "dreadful",
-        "dull",
-        "flat",
-        "hollow",
-        "lifeless",
-        "messy",
-        "painful",
-        "tedious",
-        "weak",
+        "awful", "boring", "clumsy", "dreadful", "dull", "flat", "hollow", "lifeless", "messy",
+        "painful", "tedious", "weak",
     ],
     1: [
-        "brilliant",
-        "charming",
-        "clever",
-        "delightful",
-        "gripping",
-        "joyful",
-        "lovely",
-        "moving",
-        "rich",
-        "superb",
-        "warm",
-        "witty",
+        "brilliant", "charming", "clever", "delightful", "gripping", "joyful", "lovely", "moving",
+        "rich", "superb", "warm", "witty",
     ],
-}
+}  # fmt: skip
 SAMPLE_FRAMES = (
     "The {noun} was {word}.",
     "I found the {noun} {word} from start to end.",
@@ -83,27 +62,27 @@ def read_folder(folder: Path) -> dict[str, Labelled]:
 
     Raises:
         NotPrepared: A folder is missing.
-        BadData: A folder has no review, or holds a text file of another name, or an empty one.
+        BadData: A folder has no review, or a text file with another name, or an empty one.
     """
     root = folder / "aclImdb" if (folder / "aclImdb").is_dir() else folder
     contents: dict[str, bytes] = {}
     for part in FOLDERS:
         if not (root / part).is_dir():
             archives = sorted(file.name for file in folder.glob("aclImdb*.tar*"))
-            hint = f"; {folder} contains {archives[0]}: name that file itself" if archives else ""
+            hint = f", or to the archive {folder / archives[0]}" if archives else ""
             raise NotPrepared(
-                f"{root / part} is missing: wanted {', '.join(FOLDERS)} below {root}, as in the "
-                f"unpacked {PUBLIC_URL}{hint}"
+                f"{root / part} is missing; set task.path to the unpacked {PUBLIC_URL}, a folder "
+                f"with the subfolders {', '.join(FOLDERS)}{hint}"
             )
         with os.scandir(root / part) as entries:
             names = sorted(entry.name for entry in entries if entry.name.endswith(".txt"))
         for name in tqdm(names, desc=part, unit="file", disable=None):
             contents[f"{part}/{name}"] = (root / part / name).read_bytes()
-    return _label(contents, root)
+    return _label_by_folder(contents, root)
 
 
 def read_archive(archive: Path) -> dict[str, Labelled]:
-    """Read the same files from aclImdb_v1.tar.gz or any tar of that form, without unpacking it.
+    """Read the files of `read_folder` from aclImdb_v1.tar.gz or a similar tar, without unpacking.
 
     Raises:
         BadData: The archive is truncated or damaged, or lacks reviews.
@@ -118,18 +97,24 @@ def read_archive(archive: Path) -> dict[str, Labelled]:
     )
     for path, content in tqdm(members, desc=archive.name, unit="file", disable=None):
         contents[f"{part(path)}/{path.name}"] = content
-    return _label(contents, archive)
+    return _label_by_folder(contents, archive)
 
 
-def _label(contents: Mapping[str, bytes], origin: Path) -> dict[str, Labelled]:
-    """Sort by name and give every review the label of its folder."""
+def _label_by_folder(contents: Mapping[str, bytes], origin: Path) -> dict[str, Labelled]:
+    """Return the reviews of train and test, sorted by name, with the labels of their folders.
+
+    Args:
+        contents: Bytes of each file by its name, for example train/pos/0_9.txt.
+        origin: Folder or archive of the files, for messages.
+    """
     labelled: dict[str, Labelled] = {part: [] for part in PARTS}
     present = set()
     for name in sorted(contents):
         part, sentiment, file = name.split("/")
         if not REVIEW.fullmatch(file):
             raise BadData(
-                f"{origin}: {name} is not named ID_RATING.txt, e.g. 0_9.txt; move it elsewhere"
+                f"{origin}: the file {name} is no review, whose name is ID_RATING.txt, for example "
+                "0_9.txt; move the file elsewhere"
             )
         if not contents[name]:
             raise empty_text(f"{origin}: {name}")
@@ -138,15 +123,15 @@ def _label(contents: Mapping[str, bytes], origin: Path) -> dict[str, Labelled]:
     absent = [folder for folder in FOLDERS if folder not in present]
     if absent:
         raise BadData(
-            f"{origin}: no review in {', '.join(absent)}; wanted {', '.join(FOLDERS)}: fetch "
-            f"{PUBLIC_URL} again"
+            f"{origin}: there is no review in {', '.join(absent)}; fetch {PUBLIC_URL} again, which "
+            f"has reviews in {', '.join(FOLDERS)}"
         )
     return labelled
 
 
 def empty_text(where: str) -> BadData:
-    """Return the error for a text of 0 bytes, which has nothing to classify."""
-    return BadData(f"{where} is empty (0 bytes); delete it or restore its text")
+    """Return the error for the text at `where`, which has 0 bytes."""
+    return BadData(f"{where} is an empty text (0 bytes); delete it, or restore its content")
 
 
 def read_datasets(path: Path | None) -> dict[str, Labelled]:
@@ -168,17 +153,18 @@ def read_datasets(path: Path | None) -> dict[str, Labelled]:
 
 
 def hub_instructions() -> str:
-    """Say which files to put where when the hub cannot be reached."""
+    """Return advice for a user without a connection to the hub: which files to put where."""
     folder = data_root() / "imdb-datasets"
     return (
         "on a machine with a network connection, download "
         f"https://huggingface.co/datasets/{HUB_NAME}/tree/{HUB_REVISION}/plain_text, put "
         f"train-00000-of-00001.parquet and test-00000-of-00001.parquet into {folder} and set "
-        f"task.path={folder}; or use task.source=files or sample; {LICENCE}"
+        f"task.path={folder}; or set task.source=files or task.source=sample; {LICENCE}"
     )
 
 
 def _labelled_rows(loaded: Any, part: str, origin: str) -> Labelled:
+    """Return the rows of the split `part` of a loaded data set; `origin` opens messages."""
     table = loaded[part].with_format("arrow")[:]
     rows: Labelled = []
     labels = whole_labels(table.column("label").to_pylist(), len(LABELS), f"{origin}, {part}")
@@ -187,7 +173,8 @@ def _labelled_rows(loaded: Any, part: str, origin: str) -> Labelled:
         where = f"{origin}, {part}, row {number}"
         if not isinstance(text, str):
             raise BadData(
-                f"{where}: text is {short_repr(text)}, wanted a string; correct or drop the row"
+                f"{where}: the text is {short_repr(text)}; wanted a string; correct or remove this "
+                "row"
             )
         if not text:
             raise empty_text(where)
@@ -196,14 +183,15 @@ def _labelled_rows(loaded: Any, part: str, origin: str) -> Labelled:
 
 
 def sample_reviews() -> dict[str, Labelled]:
-    """Write short synthetic reviews whose sentiment words tell the label. They are not IMDb."""
+    """Return short synthetic reviews, not from IMDb; words of sentiment show the label."""
     return {
-        part: list(_compose(seed, number))
+        part: list(_compose_reviews(seed, number))
         for seed, (part, number) in enumerate(SAMPLE_SIZES.items())
     }
 
 
-def _compose(seed: int, number: int) -> Iterator[tuple[bytes, int]]:
+def _compose_reviews(seed: int, number: int) -> Iterator[tuple[bytes, int]]:
+    """Yield `number` reviews of 3 to 8 sentences, with the labels 0 and 1 alternately."""
     words = iter(random_words(Draw.sample, seed, 64 * number).tolist())
 
     def pick(options: Sequence[str]) -> str:
@@ -214,7 +202,7 @@ def _compose(seed: int, number: int) -> Iterator[tuple[bytes, int]]:
         label = index % 2
         sentences = []
         for _ in range(3 + next(words) % 6):
-            # One word in eight speaks for the other side: no single word decides.
+            # One word in eight has the opposite sentiment, so that no single word decides.
             side = 1 - label if next(words) % 8 == 0 else label
             frame, noun, word = pick(SAMPLE_FRAMES), pick(SAMPLE_NOUNS), pick(SAMPLE_WORDS[side])
             sentences.append(frame.format(noun=noun, word=word))

@@ -1,4 +1,4 @@
-"""The files of a user's own data: some splits have one, the others are held out of train."""
+"""The files of a user's data: a split has a file, or it is taken from the rows of train."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,75 +19,80 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class SplitFiles:
-    """Files by split, and the shares of train that stand for splits without one.
+    """Files by split, and shares of train for the splits without a file.
 
     Raises:
-        ValueError: A share is out of range, or a file of no known kind.
+        ValueError: A share is out of range, or the name of a file has an unknown ending.
     """
 
     paths: Mapping[str, Path]
     shares: Mapping[str, float]
-    """Of `validation` and of `test`."""
+    """Share of train for `validation`, and for `test`."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be read or held out."""
+        """Check the shares and the endings of the file names."""
         for name, share in self.shares.items():
             if not 0 < share < 0.5:
-                raise ValueError(f"task.{name}_fraction must be from 0 to 0.5: got {share}")
+                raise ValueError(f"task.{name}_fraction must lie in (0, 0.5): got {share}")
         for split, path in self.paths.items():
             if not is_table(path):
                 raise ValueError(
-                    f"task.{split}={short(path)}: wanted a file that ends in {', '.join(READERS)}; "
-                    f"texts, not parquet, may be packed as {', '.join(PACKINGS)}"
+                    f"task.{split}: got {short(path)}; wanted a file name that ends in "
+                    f"{', '.join(READERS)}; files other than parquet may be compressed as "
+                    f"{', '.join(PACKINGS)}"
                 )
 
     @classmethod
     def resolve(cls, given: Mapping[str, str | None], shares: Mapping[str, float]) -> "SplitFiles":
-        """Return the files that are named, with `~` in their names resolved."""
+        """Return the files of `given` that are not None, with `~` replaced by the home folder."""
         return cls({k: Path(v).expanduser() for k, v in given.items() if v is not None}, shares)
 
     def hashes(self, kind: str) -> dict[str, str]:
         """Return the hash of each file's content, by split.
 
         Args:
-            kind: What a message calls such a file.
+            kind: Name of such a file in messages, for example table.
 
         Raises:
-            NotPrepared: One is missing.
+            NotPrepared: A file is missing.
         """
         by_split = {}
         for split, path in self.paths.items():
             if not path.is_file():
-                raise NotPrepared(f"task.{split}={path} is missing: name a {kind} that exists")
+                raise NotPrepared(
+                    f"task.{split}={path} is missing; set task.{split} to an existing {kind}"
+                )
             by_split[split] = remembered_sha256(path)
         return by_split
 
     def hold_out(self, rows: dict[str, list[Row]], key: Callable[[Row], tuple[bytes, int]]) -> None:
-        """Move rows of train to the splits that have none.
+        """Move rows of train to the splits without a file.
 
         Args:
-            rows: By split; changed.
-            key: What copies of a row have in common, and its label.
+            rows: Rows by split; changed in place.
+            key: Returns the bytes by which copies of a row are recognised, and the row's label.
 
         Raises:
             BadData: A label has too few rows for all splits.
         """
         for split in ("test", "validation"):
             if split not in rows:
-                whole = rows["train"]
-                keys = [key(row) for row in whole]
-                taken = held_out(keys, self._share(split), f"task.{split}_fraction")
-                rows[split] = [whole[index] for index in np.flatnonzero(taken)]
-                rows["train"] = [whole[index] for index in np.flatnonzero(~taken)]
+                train = rows["train"]
+                keys = [key(row) for row in train]
+                moved = held_out(keys, self._share(split), f"task.{split}_fraction")
+                rows[split] = [train[index] for index in np.flatnonzero(moved)]
+                rows["train"] = [train[index] for index in np.flatnonzero(~moved)]
 
     def repeated(
         self, rows: Mapping[str, Sequence[Row]], key: Callable[[Row], bytes]
     ) -> dict[str, str]:
-        """Say which splits hold what train holds as well: copies stay together, but files may not.
+        """Return a sentence for each evaluation split that has examples of train.
+
+        Rows that `hold_out` moves are never in train as well, but the rows of two files can be.
 
         Args:
-            rows: Of every split.
-            key: What copies of a row have in common.
+            rows: Rows of every split.
+            key: Returns the bytes by which copies of a row are recognised.
         """
         train_keys = set(map(key, rows["train"]))
         sentences = {}
@@ -95,12 +100,15 @@ class SplitFiles:
             if number := sum(key(row) in train_keys for row in rows[split]):
                 total = len(rows[split])
                 sentences[split] = (
-                    f"{number:,} of {total:,} examples of {split} ({number / total:.2%}) are in "
-                    "train as well: their scores do not measure new texts"
+                    f"{number:,} of {total:,} {split} examples ({number / total:.2%}) are in "
+                    "train as well, so their scores do not measure new texts"
                 )
         return sentences
 
     def _share(self, split: str) -> float:
-        """Return the part of what is left of train that a split takes."""
-        taken = self.shares["test"] if split == "validation" and "test" not in self.paths else 0.0
-        return self.shares[split] / (1 - taken)
+        """Return the share of the remaining rows of train that moves to `split`.
+
+        The test split takes its rows first; shares are parts of the original train.
+        """
+        moved = self.shares["test"] if split == "validation" and "test" not in self.paths else 0.0
+        return self.shares[split] / (1 - moved)

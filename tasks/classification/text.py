@@ -5,18 +5,18 @@
     target  1                              (0 negative, 1 positive)
 
 Data: the Large Movie Review Dataset v1.0 (Maas et al., ACL 2011; no licence stated, for research),
-25,000 training and 25,000 test reviews, half of them positive; its 50,000 unlabelled ones are not
-read. Fewer or others are refused, unless `partial` says that they are a part. `source=files` reads
-the public archive (fetched once and checked when `path` is not given) or the folder or archive that
-`path` names; `source=datasets` goes through `datasets`; `source=sample` is a few hundred synthetic
-sentences for trials, labelled so.
-Bytes are kept as they are and cut to the first `max_length`.
+25,000 training and 25,000 test reviews, half of them positive. The task ignores the 50,000
+unlabelled reviews, and refuses another number of reviews unless `partial` is set. `source=files`
+reads the folder or archive `path`; without a `path`, it downloads the public archive once and
+checks its hash. `source=datasets` uses the `datasets` library. `source=sample` is a few hundred
+synthetic reviews for trials.
+A model reads the first `max_length` bytes of a review, unchanged.
 
-The validation split is held out from train, stratified by label, chosen by the hash of the text:
-it is the same on every machine and for both real sources, and copies of one text stay together
-(train repeats 96 of its texts; 123 texts of test also stand in train).
-`validation=test` is the habit of the original benchmark, to validate on the test split: numbers
-selected that way are selected on test.
+The validation split is taken from train, stratified by label. The hash of a text decides, so the
+split is the same on every machine and for both real sources, and copies of a text stay together
+(train repeats 96 of its texts; 123 texts of test are in train as well).
+`validation=test` validates on the test split, as the original benchmark did. Scores of models
+chosen in this way are too good, because the test split chose them.
 """
 
 from collections import Counter
@@ -55,7 +55,7 @@ from lra.tasks.task import Kind, TaskSpec
 
 VERSION = 1
 PUBLIC_SIZES = {"train": 25000, "test": 25000}
-"""Maas et al., ACL 2011, and the archive's README; half of each is positive."""
+"""Number of reviews (Maas et al., ACL 2011, and the archive's README); half are positive."""
 
 
 class TextSource(StrEnum):
@@ -67,41 +67,44 @@ class TextSource(StrEnum):
 
 
 class Validation(StrEnum):
-    """What the validation split is."""
+    """Which texts the validation split has."""
 
     split = auto()  # type: ignore[assignment]  # shadows str.split, unused here
-    """Held out from train."""
+    """A part of the training reviews, which train then lacks."""
     test = auto()
     """The test split itself."""
 
 
 class Text(ClassificationTask):
-    """The task; see the module's text.
+    """Is a film review positive or negative? The model reads its bytes.
 
     Args:
         source: files, datasets or sample.
-        path: files: an archive, or the folder that holds train/ and test/ (or aclImdb/);
-            datasets: a folder that `datasets.load_dataset` reads. Not given: the public data.
-        partial: Whether `path` holds a part of the reviews, or others; every row then says so.
-        max_length: Bytes kept of each review (1000 in the original configuration; often 4000).
-        cut: Which bytes are kept of longer reviews: first, random_in_training (a random piece, anew
-            in each epoch; evaluation keeps the first) or random (in evaluation too, drawn once).
-        validation: split or test.
-        validation_fraction: Share of train that is held out with `validation=split`.
-        padded_length: Tokens of every row, padding included, for models that padding reaches; None
-            pads to the longest row of each batch.
-        bucket_batches: Training batches that are formed together by length; None groups nothing:
-            batches are cut from the shuffled split, and evaluation keeps the split's order.
-        objective: What a model answers: classify; or masked, causal, prefix, unilm or
+        path: With source=files, an archive, or the folder with train/ and test/ (or aclImdb/); with
+            source=datasets, a folder that `datasets.load_dataset` reads. Null: the public data.
+        partial: Whether `path` has only a part of the reviews, or others; every row then says so.
+        max_length: Number of bytes that a model reads of each review (1000 in the original
+            configuration; often 4000).
+        cut: Which bytes of longer reviews a model reads: first, random_in_training (a new random
+            piece in each epoch; the first bytes in evaluation) or random (a random piece in
+            evaluation, too, drawn once).
+        validation: split (a part of the training reviews) or test (the test reviews).
+        validation_fraction: Share of the training reviews for validation, with validation=split.
+        padded_length: Number of tokens to which every row is padded, for models that attend to
+            padding; null: the longest row of each batch.
+        bucket_batches: Number of training batches whose examples are sorted by length together, so
+            that batches need less padding; null: no sorting.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
-        masked_share: Of the tokens, where some are asked for; null: 15 %.
-        masked_replacement: What stands in their place: mask, or bert (80/10/10).
+        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 15 %.
+        masked_replacement: What replaces a masked token: mask, or bert (80 % mask, 10 % a random
+            token, 10 % unchanged).
     """
 
     shift = 1
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
-    """Options that change no number: the content, and that it is a part, are in the data hash."""
+    """Options that are no part of a result's identity; the data hash stands for both."""
 
     def __init__(
         self,
@@ -120,7 +123,8 @@ class Text(ClassificationTask):
         masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
         self.source, self.validation = source, validation
-        self.holds_text = source is not TextSource.sample  # whose sentences come from few words
+        # Synthetic reviews repeat a few words, so a search for common text would be useless.
+        self.holds_text = source is not TextSource.sample
         check_lengths(
             "Text",
             max_length=max_length,
@@ -129,7 +133,7 @@ class Text(ClassificationTask):
         )
         if not 0 < validation_fraction < 1:
             raise ValueError(
-                f"task.validation_fraction must be from 0 to 1: got {validation_fraction}; to "
+                f"task.validation_fraction must lie in (0, 1): got {validation_fraction}; to "
                 "validate on the test split, set task.validation=test"
             )
         self.path, self.partial = given_path(path, source), partial
@@ -141,7 +145,7 @@ class Text(ClassificationTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. With a `path` the data must be there: their content is the identity."""
+        """The facts about this task; with a `path`, the data hash is a hash of its files."""
         spec = TaskSpec(
             name="text",
             version=VERSION,
@@ -162,6 +166,7 @@ class Text(ClassificationTask):
         return source_name(self.source, self.path, partial=self.partial, public=public)
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         facts: dict[str, object] = {
             "version": VERSION,
             "source": self.source.value,
@@ -174,8 +179,9 @@ class Text(ClassificationTask):
         if self.path is not None:
             facts["content"] = path_identity(
                 self.path,
-                f"put {PUBLIC_URL} ({PUBLIC_BYTES:,} bytes) or its unpacked folder aclImdb there, "
-                f"or set task.source=sample for a trial; {LICENCE}",
+                f"download {PUBLIC_URL} ({PUBLIC_BYTES:,} bytes) and put the archive, or its "
+                "unpacked folder aclImdb, at this path; or set task.source=sample for a trial; "
+                f"{LICENCE}",
             )
         elif self.source is TextSource.files:
             facts["content"] = PUBLIC_SHA256
@@ -184,35 +190,43 @@ class Text(ClassificationTask):
         return identity_of(facts)
 
     def _sizes(self) -> dict[str, int]:
+        """Return the number of examples by split; {} for the user's files."""
         if self.path is not None:
             return {}
         sizes = SAMPLE_SIZES if self.source is TextSource.sample else PUBLIC_SIZES
         if self.validation is Validation.test:
             return {"train": sizes["train"], "validation": sizes["test"], "test": sizes["test"]}
-        # Both data sets are balanced.
-        held = 2 * round(sizes["train"] / 2 * self.validation_fraction)
-        return {"train": sizes["train"] - held, "validation": held, "test": sizes["test"]}
+        # Each label has half of the reviews, and is split by itself.
+        validation = 2 * round(sizes["train"] / 2 * self.validation_fraction)
+        return {
+            "train": sizes["train"] - validation,
+            "validation": validation,
+            "test": sizes["test"],
+        }
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; one store serves every `max_length`."""
+        """Folder of the prepared data; every `max_length` uses the same one."""
         return data_root() / f"text-{self.source}-{self.spec.data_hash}"
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of texts in both splits: 0.5 % of test stands in train as published."""
+        """Return the share of texts that two splits may have in common.
+
+        In the published data, 0.5 % of the test texts are in train as well.
+        """
         if self.validation is Validation.test and "train" not in (first, second):
             return 1.0
         return 0.0 if self.source is TextSource.sample else 0.01
 
     def describe(self, split: str, index: int) -> str:
-        """Return one review and its label."""
+        """Return an example as text: the review and its label."""
         (row,), target = self.example(split, index)
         sentiment = "positive" if target else "negative"
         return f"{row.tobytes().decode(errors='replace')}\n-> {target} ({sentiment})"
 
     def make(self) -> None:
-        """Read the reviews and store their bytes."""
-        reviews = self._read()
+        """Read the reviews, split them, and store their bytes."""
+        reviews = self._read_reviews()
         if self.source is not TextSource.sample:
             counted = {part: Counter(label for _, label in reviews[part]) for part in PARTS}
             check_whole(
@@ -226,11 +240,10 @@ class Text(ClassificationTask):
         if self.validation is Validation.test:
             splits["validation"] = splits["test"]
         else:
-            held = held_out(reviews["train"], self.validation_fraction)
-            everything = np.arange(len(reviews["train"]))
+            for_validation = held_out(reviews["train"], self.validation_fraction)
             train = splits["train"]
-            splits["validation"] = train.take(everything[held])
-            splits["train"] = train.take(everything[~held])
+            splits["validation"] = train.take(np.flatnonzero(for_validation))
+            splits["train"] = train.take(np.flatnonzero(~for_validation))
         self.write(
             splits,
             vocabulary=BYTES,
@@ -238,7 +251,8 @@ class Text(ClassificationTask):
             licence=GENERATED if self.source is TextSource.sample else LICENCE,
         )
 
-    def _read(self) -> dict[str, Labelled]:
+    def _read_reviews(self) -> dict[str, Labelled]:
+        """Return the reviews of train and test from the source; download them if necessary."""
         if self.source is TextSource.sample:
             return sample_reviews()
         if self.source is TextSource.datasets:
@@ -246,8 +260,8 @@ class Text(ClassificationTask):
         if self.path is None:
             target = data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]
             instructions = (
-                f"download it elsewhere and put it at {target}, or name your copy by task.path, "
-                f"or set task.source=sample for a synthetic trial; {LICENCE}"
+                f"download this file on another machine and put it at {target}, or set task.path "
+                f"to your copy, or task.source=sample for a trial; {LICENCE}"
             )
             return read_archive(
                 download(
@@ -262,5 +276,6 @@ class Text(ClassificationTask):
 
 
 def _ragged(reviews: Labelled) -> RaggedRows:
+    """Return reviews as rows of bytes of different lengths, with their labels."""
     rows = [np.frombuffer(text, np.uint8) for text, _ in reviews]
     return from_rows(rows, np.array([label for _, label in reviews], np.uint8))

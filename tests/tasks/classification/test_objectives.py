@@ -153,7 +153,7 @@ def test_the_baseline_is_the_frequency_of_tokens(name, objective):
         ("mnist", ["objective=masked", "encoding=scalars"], "set task.encoding=symbols"),
         ("text", ["masked_share=0.2"], "needs objective=masked, unilm"),
         ("text", ["objective=causal", "masked_share=0.2"], "got objective=causal"),
-        ("text", ["objective=masked", "masked_share=1"], "must be from 0 to 1"),
+        ("text", ["objective=masked", "masked_share=1"], "must lie in \\(0, 1\\)"),
         ("text", ["objective=prefix", "masked_replacement=bert"], "needs objective=masked or"),
     ],
 )

@@ -61,11 +61,11 @@ def test_packed_files_are_read(tmp_path, packer, ending):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"1.0\ta\tb\ttext", "line 2: 4 columns, wanted 5"),
-        (b"1.0\ta\tb\ttext\twith\ttab", "line 2: 6 columns"),
-        (b"2\ta\tb\tx\ty", "line 2: label b'2'"),
+        (b"1.0\ta\tb\ttext", "line 2: the line has 4 columns; wanted 5"),
+        (b"1.0\ta\tb\ttext\twith\ttab", "line 2: the line has 6 columns"),
+        (b"2\ta\tb\tx\ty", "line 2: the label is b'2'"),
         (b"1.0\ta\tb\t\ty", "line 2: text1 is empty"),
-        (b"", "line 2: 1 columns"),
+        (b"", "line 2: the line has 1 columns"),
     ],
 )
 def test_malformed_lines(tmp_path, line, message):

@@ -104,7 +104,7 @@ def test_bad_tables(tmp_path, rows, header, message):
         ({"train": "a.csv", "labels": ["x"]}, "two at least"),
         ({"train": "a.csv", "labels": ["x", "x"]}, "each label once"),
         ({"train": "a.docx"}, r"ends in \.csv"),
-        ({"train": "a.csv", "test_fraction": 0.5}, "must be from 0 to 0.5"),
+        ({"train": "a.csv", "test_fraction": 0.5}, "must lie in \\(0, 0.5\\)"),
         ({"train": "a.csv", "max_length": 0}, "max_length=0"),
         ({"train": "a.csv", "second_text": "text"}, "name each once"),
         ({"train": "a.csv", "text": "label"}, "name each once"),

@@ -194,10 +194,10 @@ def test_archive_of_something_else(tmp_path):
 
 
 def test_missing_path_and_missing_folder(tmp_path, folder):
-    with pytest.raises(NotPrepared, match=r"nothing is missing: put https://.*source=sample"):
+    with pytest.raises(NotPrepared, match=r"nothing is missing: download https://.*source=sample"):
         Text(path=str(tmp_path / "nothing")).prepare()
     (folder / "test" / "neg").rename(tmp_path / "away")
-    with pytest.raises(NotPrepared, match=r"test/neg is missing: wanted train/neg, train/pos"):
+    with pytest.raises(NotPrepared, match=r"test/neg is missing; .* subfolders train/neg, train/pos"):
         Text(path=str(folder), partial=True).prepare()
     (folder / "aclImdb_v1.tar.gz").touch()
     with pytest.raises(NotPrepared, match=r"contains aclImdb_v1\.tar\.gz: name that file itself"):
@@ -207,10 +207,10 @@ def test_missing_path_and_missing_folder(tmp_path, folder):
 def test_empty_review_and_strange_name_are_named(folder):
     path = folder / "train" / "pos" / "7_9.txt"
     path.write_bytes(b"")
-    with pytest.raises(BadData, match=r"train/pos/7_9.txt is empty \(0 bytes\); delete it"):
+    with pytest.raises(BadData, match=r"train/pos/7_9.txt is an empty text \(0 bytes\); delete it"):
         read_folder(folder)
     path.rename(path.with_name("notes.txt"))
-    with pytest.raises(BadData, match=r"notes.txt is not named ID_RATING.txt"):
+    with pytest.raises(BadData, match=r"notes.txt is no review, .* ID_RATING.txt"):
         read_folder(folder)
 
 
@@ -268,12 +268,12 @@ def test_both_real_sources_hold_out_the_same_texts(tmp_path, folder):
     [
         ({"train": TABLE["train"]}, r"splits \['train'\], wanted train, test"),
         ({"train": TABLE["train"], "test": {"text": ["x"], "mark": [1]}}, r"test: columns .*mark"),
-        ({**TABLE, "test": {"text": ["x", ""], "label": [1, 0]}}, r"test, row 1 is empty"),
+        ({**TABLE, "test": {"text": ["x", ""], "label": [1, 0]}}, r"test, row 1 is an empty text"),
         (
             {**TABLE, "test": {"text": ["x"], "label": [-1]}},
             r"example 0 has the label -1 \(int\)",
         ),
-        ({**TABLE, "test": {"text": [None, "x"], "label": [0, 1]}}, r"row 0: text is None"),
+        ({**TABLE, "test": {"text": [None, "x"], "label": [0, 1]}}, r"row 0: the text is None"),
     ],
 )
 def test_datasets_of_another_form(tmp_path, tables, wanted):
@@ -312,7 +312,7 @@ def test_hub_without_network_says_which_file_to_put_where():
     )
     last = done.stderr.strip().splitlines()[-1]
     assert "NotPrepared: stanfordnlp/imdb cannot be reached" in last
-    for wanted in ("train-00000-of-00001.parquet", "imdb-datasets", "task.path=", "licence: none"):
+    for wanted in ("train-00000-of-00001.parquet", "imdb-datasets", "task.path=", "no licence"):
         assert wanted in last
 
 

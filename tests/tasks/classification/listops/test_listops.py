@@ -188,7 +188,7 @@ def test_unknown_split_and_unprepared_task():
     task.prepare()
     with pytest.raises(ValueError, match="unknown split 'dev': wanted one of train, validation"):
         task.batches("dev", batch_size=4, seed=0)
-    with pytest.raises(IndexError, match=r"examples 0 to 99: got 100"):
+    with pytest.raises(IndexError, match=r"examples 0 to 99: got example 100"):
         task.describe("test", 100)
     assert task.describe("test", 0).startswith("[")
 
