@@ -197,10 +197,10 @@ def test_missing_path_and_missing_folder(tmp_path, folder):
     with pytest.raises(NotPrepared, match=r"nothing is missing: download https://.*source=sample"):
         Text(path=str(tmp_path / "nothing")).prepare()
     (folder / "test" / "neg").rename(tmp_path / "away")
-    with pytest.raises(NotPrepared, match=r"test/neg is missing; .* subfolders train/neg, train/pos"):
+    with pytest.raises(NotPrepared, match=r"test/neg is missing; .* subfolders train/neg"):
         Text(path=str(folder), partial=True).prepare()
     (folder / "aclImdb_v1.tar.gz").touch()
-    with pytest.raises(NotPrepared, match=r"contains aclImdb_v1\.tar\.gz: name that file itself"):
+    with pytest.raises(NotPrepared, match=r"or to the archive .*aclImdb_v1\.tar\.gz"):
         Text(path=str(folder), partial=True).prepare()
 
 
