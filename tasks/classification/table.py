@@ -3,14 +3,13 @@
     lra run task=table task.train=mine.csv task.labels=[ham,spam] task.text=message task.label=kind
 
 A table is a CSV, TSV, JSON Lines or parquet file with a column of texts and one of labels, or a
-data set on the hub (`dataset`). A second column of texts (`second_text`) makes it a task of pairs.
-Texts become UTF-8 bytes, id = byte + 1, cut to `max_length`. Where no validation or test table is
-given, a share of train is held out, stratified by label and chosen by the hash of the text: the
-same on every machine, and copies of a text stay together.
+data set on the Hugging Face hub (`dataset`). With a second column of texts (`second_text`), an
+example is a pair. Texts become UTF-8 bytes, id = byte + 1, cut to `max_length`. Without a
+validation or test table, a share of train becomes this split, stratified by label. The hash of the
+text decides, so the split is the same on every machine, and copies of a text stay together.
 
-Values are read as they stand in a file: see `lra.tasks.classification.table_files`.
-Labels are compared as text, so 1 and "1" are one label, and 1 and 01 are two. A data set on the hub
-is read by the `datasets` library.
+Values are read unchanged: see `lra.tasks.classification.table_files`. Labels are compared as text,
+so 1 and "1" are one label, and 1 and 01 are two. The `datasets` library reads data sets of the hub.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,39 +49,40 @@ class TableExample(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """What copies have in common."""
+        """The bytes of all texts, by which copies of an example are recognised."""
         return b"\0".join(self.texts)
 
 
 class TableTask(ClassificationTask):
-    """The task; see the module's text.
+    """Classification of your texts, or of pairs of them. The model reads their bytes.
 
     Args:
         labels: Every label, in the order of the classes.
-        train: Table of the training examples; or name a `dataset`.
-        validation: Table to validate on; null: `validation_fraction` of train is held out.
-        test: Table to test on; null: `test_fraction` of train is held out.
-        dataset: A data set on the hub, instead of tables; its splits are train and, where it has
-            them, validation and test.
-        revision: Of that data set: a commit, a branch or a tag.
+        train: Table of the training examples; null if you set `dataset`.
+        validation: Table to validate on; null: `validation_fraction` of train.
+        test: Table to test on; null: `test_fraction` of train.
+        dataset: Name of a data set on the Hugging Face hub, instead of tables; its split train is
+            needed, validation and test are used if they exist.
+        revision: Version of this data set: a commit, a branch or a tag.
         text: Name of the column of texts.
-        second_text: Name of a second column of texts; null: the task is about one text.
+        second_text: Name of a second column of texts, for pairs; null: one text.
         label: Name of the column of labels.
-        max_length: Bytes kept of each text.
-        validation_fraction: Share of train.
-        test_fraction: Share of train.
-        bucket_batches: Training batches that are formed together by length; None groups nothing:
-            batches are cut from the shuffled split, and evaluation keeps the split's order.
-        objective: What a model answers: classify; or masked, causal, prefix, unilm or
+        max_length: Number of bytes that a model reads of each text.
+        validation_fraction: Share of train that becomes the validation split.
+        test_fraction: Share of train that becomes the test split.
+        bucket_batches: Number of training batches whose examples are sorted by length together, so
+            that batches need less padding; null: no sorting.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
-        masked_share: Of the tokens, where some are asked for; null: 15 %.
-        masked_replacement: What stands in their place: mask, or bert (80/10/10).
+        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 15 %.
+        masked_replacement: What replaces a masked token: mask, or bert (80 % mask, 10 % a random
+            token, 10 % unchanged).
     """
 
     shift = 1
     holds_text = True
     incidental: ClassVar[frozenset[str]] = frozenset({"train", "validation", "test"})
-    """Options that change no number: not part of a result's identity (their content is)."""
+    """Options that are no part of a result's identity; the content of the files is."""
 
     def __init__(
         self,
@@ -106,17 +106,18 @@ class TableTask(ClassificationTask):
     ) -> None:
         if (train is None) == (dataset is None):
             raise ValueError(
-                "name a table by task.train, or a data set on the hub by task.dataset: got "
-                f"train={short_repr(train)}, dataset={short_repr(dataset)}"
+                "set either task.train, a table, or task.dataset, a data set on the Hugging Face "
+                f"hub: got train={short_repr(train)}, dataset={short_repr(dataset)}"
             )
         if dataset is not None and (validation or test):
             raise ValueError(
-                f"task.dataset={short(dataset)} has splits already: got "
-                f"validation={short_repr(validation)}, test={short_repr(test)}; leave them null"
+                "task.validation and task.test must be null, because the splits come from "
+                f"task.dataset={short(dataset)}: got validation={short_repr(validation)}, "
+                f"test={short_repr(test)}"
             )
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ValueError(
-                "task.labels must list each label once, two at least: got "
+                "task.labels must list at least two labels, each once: got "
                 f"{short_repr(labels)}; type for example task.labels=[neg,pos]"
             )
         check_lengths("Table", max_length=max_length, bucket_batches=bucket_batches)
@@ -129,14 +130,14 @@ class TableTask(ClassificationTask):
         if len({*self.texts, label}) <= len(self.texts):
             raise ValueError(
                 f"task.text={short(text)}, task.second_text={short(second_text)} and "
-                f"task.label={short(label)} must be different columns: name each once"
+                f"task.label={short(label)} must be different columns; change one of these names"
             )
         self.label, self.max_length, self.bucket_batches = label, max_length, bucket_batches
         self.answer(objective, masked_share, masked_replacement)
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. Tables must be there: their hashes are the identity."""
+        """The facts about this task; the data hash is a hash of the tables."""
         name = (
             self.files.paths["train"].name
             if self.files.paths
@@ -157,6 +158,7 @@ class TableTask(ClassificationTask):
         return self.facts_of(spec)
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         facts: dict[str, object] = {
             "version": VERSION,
             "columns": [*self.texts, self.label],
@@ -168,29 +170,30 @@ class TableTask(ClassificationTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; one store serves every `max_length`."""
+        """Folder of the prepared data; every `max_length` uses the same one."""
         return data_root() / f"table-{self.spec.data_hash}"
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of texts in both splits: it is your data."""
+        """Return 1: your splits may have any number of texts in common."""
         del first, second
         return 1.0
 
     def make(self) -> None:
-        """Read the tables and store the bytes of their texts."""
-        rows = self._read()
+        """Read the tables, make missing splits, and store the bytes of the texts."""
+        rows = self._read_tables()
         self.files.hold_out(rows, lambda row: (row.key, row.label))
         splits = {split: _ragged(rows[split]) for split in SPLITS}
         remarks = self.files.repeated(rows, lambda row: row.key)
-        trained = {row.label for row in rows["train"]}
-        if absent := [label for n, label in enumerate(self.labels) if n not in trained]:
+        train_labels = {row.label for row in rows["train"]}
+        if absent := [label for n, label in enumerate(self.labels) if n not in train_labels]:
             remarks["labels"] = (
-                f"no row of train has the label {short_list(map(short_repr, absent))}, so it "
-                "cannot be learnt: is it spelt correctly in task.labels?"
+                f"no row of train has the label {short_list(map(short_repr, absent))}, so a model "
+                "cannot learn this label; check the spelling in task.labels"
             )
         self.write(splits, vocabulary=BYTES, labels=self.labels, remarks=remarks)
 
-    def _read(self) -> dict[str, list[TableExample]]:
+    def _read_tables(self) -> dict[str, list[TableExample]]:
+        """Return the examples of every split that has a table."""
         columns, files = [*self.texts, self.label], self.files.paths
         records: dict[str, Iterable[TableRecord]] = (
             _hub_records(self.dataset, self.revision, columns)
@@ -198,25 +201,26 @@ class TableTask(ClassificationTask):
             else {split: table_records(path, columns) for split, path in files.items()}
         )
         examples = {}
-        for split, some in records.items():
+        for split, split_records in records.items():
             origin = f"{self.files.paths.get(split, self.dataset)}"
             examples[split] = list(
-                self._rows(some, origin if self.files.paths else f"{origin}, {split}")
+                self._examples(split_records, origin if self.files.paths else f"{origin}, {split}")
             )
             if not examples[split]:
-                raise BadData(f"{origin}: {split} contains no row")
+                raise BadData(f"{origin}: the {split} table has no rows")
         return examples
 
-    def _rows(self, records: Iterable[TableRecord], origin: str) -> Iterator[TableExample]:
+    def _examples(self, records: Iterable[TableRecord], origin: str) -> Iterator[TableExample]:
+        """Yield an example for each record; `origin` names the table in messages."""
         numbers = {label: number for number, label in enumerate(self.labels)}
-        for number, (*texts, label) in records:
-            where = f"{origin}, {number}"
+        for place, (*texts, label) in records:
+            where = f"{origin}, {place}"
             given = isinstance(label, str | int) or (isinstance(label, float) and not isnan(label))
             if not given or str(label) not in numbers:
                 raise BadData(
-                    f"{where}: label {short_repr(label)}, wanted one of "
-                    f"{short_list(map(short_repr, self.labels))}; list every label in "
-                    "task.labels, in quotes if it is a number such as '01'"
+                    f"{where}: the label is {short_repr(label)}; wanted one of "
+                    f"{short_list(map(short_repr, self.labels))}; add missing labels to "
+                    "task.labels, in quotes if a label is a number such as '01'"
                 )
             columns = zip(texts, self.texts, strict=True)
             yield TableExample(
@@ -225,7 +229,7 @@ class TableTask(ClassificationTask):
             )
 
     def describe(self, split: str, index: int) -> str:
-        """Return one example's texts and its label."""
+        """Return an example as text: its one or two texts and its label."""
         rows, target = self.example(split, index)
         texts = [row.tobytes().decode(errors="replace") for row in rows]
         return "\n---\n".join([*texts, f"-> {target} ({self.labels[target]})"])
@@ -234,11 +238,11 @@ class TableTask(ClassificationTask):
 def _hub_records(
     name: str, revision: str, columns: Sequence[str]
 ) -> dict[str, Iterable[TableRecord]]:
-    """Return the rows of a data set on the hub, by split.
+    """Return the rows of a data set on the Hugging Face hub, by split.
 
     Raises:
-        NotPrepared: Neither network nor cache has it.
-        BadData: It cannot be read, or a column or the train split is missing.
+        NotPrepared: Neither the network nor the cache has the data set.
+        BadData: The data set cannot be read, or lacks a column or the train split.
     """
     import datasets
     import pyarrow
@@ -248,25 +252,29 @@ def _hub_records(
         loaded = datasets.load_dataset(name, revision=revision, cache_dir=cache)
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
-            f"{name} cannot be reached and is not in the cache ({reason(error)}); download its "
-            "files elsewhere and name them by task.train, task.validation and task.test"
+            f"lra cannot reach the data set {name} on the hub, and the cache does not have it "
+            f"({reason(error)}); download its files on another machine and set task.train, "
+            "task.validation and task.test to these files"
         ) from error
     except (
         datasets.exceptions.DatasetGenerationError,
         pyarrow.ArrowException,
         ValueError,
     ) as error:
-        raise BadData(f"{name} cannot be read: {reason(error)}") from error
+        raise BadData(f"lra cannot read the data set {name}: {reason(error)}") from error
     if "train" not in loaded:
-        raise BadData(f"{name}: splits {short_repr(sorted(loaded))}, wanted train at least")
+        raise BadData(
+            f"{name}: the data set has the splits {short_repr(sorted(loaded))}, but not train"
+        )
     return {
-        split: _records(loaded[split], f"{name}, {split}", columns)
+        split: _split_records(loaded[split], f"{name}, {split}", columns)
         for split in SPLITS
         if split in loaded
     }
 
 
-def _records(table: Any, where: str, columns: Sequence[str]) -> Iterator[TableRecord]:
+def _split_records(table: Any, where: str, columns: Sequence[str]) -> Iterator[TableRecord]:
+    """Yield the rows of one split of a loaded data set; `where` names the split in messages."""
     positions(table.column_names, columns, where)
     values = [class_names(table[name], table.features[name]) for name in columns]
     for number, row in enumerate(zip(*values, strict=True)):
@@ -274,5 +282,6 @@ def _records(table: Any, where: str, columns: Sequence[str]) -> Iterator[TableRe
 
 
 def _ragged(rows: Sequence[TableExample]) -> RaggedRows:
+    """Return the texts of examples as rows of bytes, one after another, with the labels."""
     texts = [np.frombuffer(text, np.uint8) for row in rows for text in row.texts]
     return from_rows(texts, np.array([row.label for row in rows], np.int64))

@@ -1,15 +1,15 @@
-"""Tables in files, read so that every value is what stands there.
+"""Readers of tables in files, which return every value unchanged.
 
-    .csv      fields between commas; a quoted one may hold commas, line ends and doubled quotes
-    .tsv      fields between tabs, one row a line; a quote is a character like any other
-    .jsonl    an object a line
-    .json     an array of objects, or an object a line
+    .csv      fields between commas; a quoted field may contain commas, line ends, doubled quotes
+    .tsv      fields between tabs, one row on each line; quotes are ordinary characters
+    .jsonl    one object on each line
+    .json     an array of objects, or one object on each line
     .parquet  columns
 
-Endings may be in upper case, and texts packed (.csv.gz, .xz, .bz2). Nothing is guessed: `01`,
-`1e3`, `NA` and `null` are texts in CSV and TSV, and numbers of JSON are
-spelled as in the file. Every row has a field for every column, or its line is named: none is merged
-or left out. Blank lines at the end of a file are no rows.
+Endings may be in upper case, and texts compressed (.csv.gz, .xz, .bz2). Readers convert no value:
+`01`, `1e3`, `NA` and `null` are texts in CSV and TSV, and numbers of JSON stay as they are spelled.
+If a row has fewer or more fields than the header, a reader raises an error that names its line; it
+never skips or joins rows. Blank lines at the end of a file are ignored.
 """
 
 import csv
@@ -29,54 +29,58 @@ from lra.tasks.errors import BadData
 
 
 class TableRecord(NamedTuple):
-    """One row."""
+    """One row of a table."""
 
     where: str
-    """Line or number, for messages."""
+    """Place of the row for messages, for example `line 7` or `row 6`."""
     values: tuple[Any, ...]
-    """Of the requested columns."""
+    """Values of the requested columns, in their order."""
 
 
 def table_records(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
-    """Yield the rows of a table, in order.
+    """Yield the rows of the table at `path`, with the values of `columns`.
 
     Raises:
-        BadData: A column is missing or comes twice, or a row is malformed; names its line.
+        BadData: A column is missing or occurs twice, or a row is malformed.
     """
     return READERS[file_ending(path)](path, columns)
 
 
 def file_ending(path: Path) -> str:
-    """Return what a file's name says of its form: its ending, without that of a packing."""
+    """Return the ending of a file's name in lower case, without .gz, .xz or .bz2."""
     name = path.with_suffix("") if path.suffix.lower() in PACKINGS else path
     return name.suffix.lower()
 
 
 def is_table(path: Path) -> bool:
-    """Tell whether a file's name has an ending that is read; parquet is packed by itself."""
+    """Return whether a reader exists for the file's ending; parquet must not be compressed."""
     packed = path.suffix.lower() in PACKINGS
     return file_ending(path) in READERS and not (packed and file_ending(path) == PARQUET)
 
 
 def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) -> list[int]:
-    """Return where the columns stand in a header."""
+    """Return the position of each of `columns` in a header; `where` names the file in messages.
+
+    Raises:
+        BadData: A column is missing or occurs twice.
+    """
     times = Counter(header)
     if missing := [name for name in columns if not times[name]]:
         raise BadData(
-            f"{where}: columns {short_list(header)}, wanted {short_list(missing)}; name your "
-            "columns by task.text, task.second_text and task.label, or, for pairs, by "
-            "task.source_text and task.target_text"
+            f"{where}: the columns are {short_list(header)}, without {short_list(missing)}; set "
+            "task.text, task.second_text and task.label to your columns, or, for pairs of source "
+            "and target, task.source_text and task.target_text"
         )
-    if twice := [name for name in columns if times[name] > 1]:
+    if repeated := [name for name in columns if times[name] > 1]:
         raise BadData(
-            f"{where}: {times[twice[0]]} columns are called {short_repr(twice[0])}: rename all "
-            "but one"
+            f"{where}: {times[repeated[0]]} columns have the name {short_repr(repeated[0])}; "
+            "rename all but one"
         )
     return [list(header).index(name) for name in columns]
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line, with its end, but no blank lines at the end."""
+    """Yield the number and the text of each line, with its end; skip blank lines at the end."""
     blank: list[tuple[int, str]] = []
     with open_packed(path) as file:
         for number, line in enumerate(plain_text(file, str(path)), start=1):
@@ -84,8 +88,8 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 text = line.decode()
             except UnicodeDecodeError as error:
                 raise BadData(
-                    f"{path}, line {number}: byte {error.start + 1} is not UTF-8; save the "
-                    "table as UTF-8"
+                    f"{path}, line {number}: byte {error.start + 1} of this line is not UTF-8; "
+                    "save the table as UTF-8"
                 ) from None
             if text.strip("\r\n"):
                 yield from blank
@@ -95,36 +99,41 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 blank.append((number, text))
 
 
-def _check_separator(header: str, own: str, columns: Sequence[str], path: Path) -> None:
-    """Raise `BadData` where another sign than that of the format separates the wanted columns."""
+def _check_separator(header: str, separator: str, columns: Sequence[str], path: Path) -> None:
+    """Raise `BadData` if not `separator`, but another sign separates `columns` in the header."""
     for sign, name in SEPARATORS.items():
         with suppress(csv.Error):
-            (found,) = csv.reader([header], delimiter=sign)
-            if own not in header and len(found) > 1 and {*columns} <= {*found}:
+            (names,) = csv.reader([header], delimiter=sign)
+            if separator not in header and len(names) > 1 and {*columns} <= {*names}:
                 raise BadData(
-                    f"{path}: {name} separate its columns; save it as .csv with commas, or as .tsv "
-                    "with tabs"
+                    f"{path}: the columns are separated by {name}; save the table as .csv with "
+                    "commas, or as .tsv with tabs"
                 )
 
 
 def _fields(
     rows: Iterator[tuple[int, list[str]]], path: Path, columns: Sequence[str]
 ) -> Iterator[TableRecord]:
-    """Yield what stands below a header, where every row has as many fields as that."""
+    """Yield the values of `columns` in the rows below the header, which must be equally long.
+
+    `rows` are pairs of a line number and fields.
+    """
     _, header = next(rows, (0, []))
     if not header:
-        raise BadData(f"{path} is empty: wanted a line of column names and rows below it")
+        raise BadData(f"{path} is empty; a table needs a line of column names, and rows below it")
     chosen = positions(header, columns, path)
     for line, row in rows:
         if len(row) != len(header):
             raise BadData(
-                f"{path}, line {line}: the number of fields is {len(row)}, and the header has "
-                f"{len(header)}; correct or drop the row"
+                f"{path}, line {line}: this row has {len(row)} fields, but the header has "
+                f"{len(header)}; correct or remove the row"
             )
         yield TableRecord(f"line {line}", tuple(row[position] for position in chosen))
 
 
-def _tsv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
+def _read_tsv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
+    """Yield the rows of a TSV file. All lines have the same end; a last line may lack it."""
+
     def rows() -> Iterator[tuple[int, list[str]]]:
         end = None
         for number, line in _numbered_lines(path):
@@ -136,44 +145,46 @@ def _tsv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     return _fields(rows(), path, columns)
 
 
-def _csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
+def _read_csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
+    """Yield the rows of a CSV file; a row may have several lines."""
+
     def rows() -> Iterator[tuple[int, list[str]]]:
-        begun = last = 0
+        previous_end = last_read = 0  # line numbers
 
         def lines() -> Iterator[str]:
-            nonlocal last
+            nonlocal last_read
             for number, line in _numbered_lines(path):
-                if not last:
+                if not last_read:
                     _check_separator(line, ",", columns, path)
-                last = number
+                last_read = number
                 yield line
 
         reader = csv.reader(lines(), strict=True)
-        before = csv.field_size_limit(sys.maxsize)
+        usual_limit = csv.field_size_limit(sys.maxsize)
         try:
             for row in reader:
-                yield begun + 1, row
-                begun = last
+                yield previous_end + 1, row
+                previous_end = last_read
         except csv.Error as error:
+            where = f"{path}, the row that begins in line {previous_end + 1}"
             if "new-line" in str(error):
                 raise BadData(
-                    f"{path}, the row that begins in line {begun + 1}: a carriage return alone "
-                    "outside quotes, but other lines end in line feeds: save the table with one "
-                    "kind of line end"
+                    f"{where}: outside quotes, there is a carriage return without a line feed, but "
+                    "other lines end in line feeds; save the table with one kind of line end"
                 ) from None
             raise BadData(
-                f"{path}, the row that begins in line {begun + 1}: {error}; a quote opens or "
-                'ends a field and is written "" inside one: close or double it, or '
-                "save the table as .tsv, where quotes are ordinary characters"
+                f"{where}: {error}; a quote opens or closes a field, and a quote inside a field is "
+                'written as ""; correct the quotes, or save the table as .tsv, where quotes are '
+                "ordinary characters"
             ) from None
         finally:
-            csv.field_size_limit(before)
+            csv.field_size_limit(usual_limit)
 
     return _fields(rows(), path, columns)
 
 
-def _parsed(text: str, where: str) -> Any:
-    """Return parsed JSON, its objects as lists of pairs and its numbers as they are spelled."""
+def _parse_json(text: str, where: str) -> Any:
+    """Return parsed JSON with objects as `_Pairs`, and numbers as strings, spelled as in `text`."""
     try:
         return json.loads(
             text,
@@ -183,11 +194,14 @@ def _parsed(text: str, where: str) -> Any:
             parse_constant=_NoNumber,
         )
     except (ValueError, RecursionError) as error:
-        raise BadData(f"{where}: this is not JSON: {error}; correct or remove the row") from None
+        raise BadData(f"{where}: the row is not JSON ({error}); correct or remove it") from None
 
 
 class _NoNumber:
-    """NaN or Infinity: no JSON, and what Python writes for an empty cell; no text and no label."""
+    """NaN or Infinity, which JSON forbids but Python writes for a missing value.
+
+    It is neither a text nor a label, so a row with it is refused.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -197,52 +211,58 @@ class _NoNumber:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The keys and values of an object, in order; a key may come twice."""
+    """The keys and values of an object, in order; a key may occur twice."""
 
 
-def _json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
+def _read_json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
+    """Yield the rows of a JSON file: one object on each line, or an array of objects."""
     lines = _numbered_lines(path)
     first = next(lines, None)
     if first is None:
-        raise BadData(f"{path} is empty: wanted one object per line")
-    if file_ending(path) == ".json" and first[1].lstrip().startswith("["):
-        whole = _parsed("".join([first[1], *(text for _, text in lines)]), str(path))
+        raise BadData(f"{path} is empty; a table needs one JSON object on each line")
+    _, first_text = first
+    if file_ending(path) == ".json" and first_text.lstrip().startswith("["):
+        whole = _parse_json("".join([first_text, *(text for _, text in lines)]), str(path))
         numbered = ((f"row {number}", value) for number, value in enumerate(whole))
     else:
         numbered = (
-            (f"line {number}", _parsed(text, f"{path}, line {number}"))
+            (f"line {number}", _parse_json(text, f"{path}, line {number}"))
             for number, text in chain([first], lines)
         )
     for where, value in numbered:
         if not isinstance(value, _Pairs):
-            raise BadData(f'{path}, {where}: wanted an object such as {{"text": …, "label": …}}')
-        if _by_number(value):
-            raise _no_row(f"{path}, {where}")
+            raise BadData(
+                f"{path}, {where}: the row is no JSON object; wanted for example "
+                '{"text": …, "label": …}'
+            )
+        if _has_row_numbers(value):
+            raise _row_number_error(f"{path}, {where}")
         chosen = positions([key for key, _ in value], columns, f"{path}, {where}")
-        row = [value[position][1] for position in chosen]
-        if any(map(_by_number, row)):
-            raise _no_row(f"{path}, {where}")
+        row = [item for _, item in map(value.__getitem__, chosen)]
+        if any(map(_has_row_numbers, row)):
+            raise _row_number_error(f"{path}, {where}")
         yield TableRecord(where, tuple(map(_json_text, row)))
 
 
-def _by_number(value: Any) -> bool:
-    """Tell whether a value is an object whose keys are numbers of rows."""
+def _has_row_numbers(value: Any) -> bool:
+    """Return whether `value` is an object with numbers as keys, as pandas writes columns."""
     return isinstance(value, _Pairs) and bool(value) and all(key.isdigit() for key, _ in value[:2])
 
 
-def _no_row(where: str) -> BadData:
+def _row_number_error(where: str) -> BadData:
     return BadData(
-        f"{where}: got an object by row number, as pandas writes a whole table or column, "
-        'wanted a row: write it with to_json(orient="records"), with or without lines=True'
+        f"{where}: an object has row numbers as keys, as pandas writes a whole table or column; "
+        'write the table with to_json(orient="records"), with or without lines=True'
     )
 
 
 def _json_text(value: Any) -> Any:
-    """Return a truth value as JSON spells it; the rest as it is."""
+    """Return True and False as JSON spells them, and any other value unchanged."""
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else value
 
 
-def _parquet(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
+def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
+    """Yield the rows of a parquet file; class numbers become class names."""
     import datasets
     import pyarrow
     import pyarrow.parquet
@@ -253,16 +273,18 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
         features = datasets.Features.from_arrow_schema(table.schema_arrow)
         read = table.read([table.schema_arrow.names[position] for position in chosen])
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
-        raise BadData(f"{path} cannot be read: {reason(error)}") from None
+        raise BadData(f"lra cannot read {path}: {reason(error)}") from None
     column_values = [class_names(read.column(name).to_pylist(), features[name]) for name in columns]
     if any(len(values) != table.metadata.num_rows for values in column_values):
-        raise BadData(f"{path}: it contains fewer rows than it declares, {table.metadata.num_rows}")
+        raise BadData(
+            f"{path}: the file declares {table.metadata.num_rows} rows, but a column has fewer"
+        )
     for number, values in enumerate(zip(*column_values, strict=True)):
         yield TableRecord(f"row {number}", values)
 
 
 def class_names(values: Sequence[Any], feature: Any) -> list[Any]:
-    """Return the values of a column; numbers of classes as their names, where it has them."""
+    """Return the values of a column; class numbers as class names if `feature` names classes."""
     names = getattr(feature, "names", None)
     if names is None:
         return list(values)
@@ -273,25 +295,31 @@ def class_names(values: Sequence[Any], feature: Any) -> list[Any]:
 
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
-"""Semicolons are what spreadsheets write where a comma stands in numbers."""
+"""Signs that may separate columns, with their names. Some spreadsheets write semicolons."""
 PARQUET = ".parquet"
 READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[TableRecord]]] = {
-    ".csv": _csv,
-    ".tsv": _tsv,
-    ".jsonl": _json,
-    ".json": _json,
-    PARQUET: _parquet,
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".jsonl": _read_json,
+    ".json": _read_json,
+    PARQUET: _read_parquet,
 }
-"""By ending."""
+"""Reader for each file ending."""
 
 
 def text_bytes(value: Any, where: str) -> bytes:
-    """Return the bytes of a text. BadData for what is no text, and for an empty one."""
+    """Return the bytes of a text in UTF-8; `where` names the row and the column in messages.
+
+    Raises:
+        BadData: `value` is no text, or an empty one, or has characters that UTF-8 lacks.
+    """
     if not isinstance(value, str):
-        raise BadData(f"{where}: got {short_repr(value)}, wanted a text; correct or drop the row")
+        raise BadData(
+            f"{where}: got {short_repr(value)}; wanted a text; correct or remove this row"
+        )
     if not value:
-        raise BadData(f"{where} is empty; drop the row or restore its text")
+        raise BadData(f"{where}: the text is empty; restore it, or remove this row")
     try:
         return value.encode()
     except UnicodeEncodeError as error:
-        raise BadData(f"{where}: {error}; correct or drop the row") from None
+        raise BadData(f"{where}: {error}; correct or remove this row") from None

@@ -1,8 +1,8 @@
-"""ListOps by an oracle that evaluates the tree to a depth only: how much does the rest matter?
+"""Baselines of ListOps that evaluate only the first levels of a tree.
 
-The first k levels of operators are evaluated. For a deeper one stands the value that is most
-frequent in training for such an operator at such a depth. For k = 0 this is what the root operator
-tells; when k reaches the depth of the trees, the oracle is right always.
+The oracle of depth k evaluates the first k levels of operators. For an operator below them, it
+takes the value that is most frequent in training for this operator at this depth. With k = 0 it
+uses only the root operator; if k is the depth of a tree, its answer is always correct.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ DEPTHS = (1, 2, 3)
 
 
 class Node(NamedTuple):
-    """An operator of a tree."""
+    """An operator of a tree, its depth (0 for the root), and the value of its subtree."""
 
     depth: int
     operator: int
@@ -38,7 +38,7 @@ def habits(train: SeenExamples) -> dict[tuple[int, int], int]:
     for row in train.rows(np.arange(min(FIT_TREES, len(train.targets)))):
         for node in nodes(row.tolist()):
             counts.setdefault((node.depth, node.operator), Counter())[node.value] += 1
-    # Of equally frequent values the smallest: the same on every machine.
+    # Take the smallest of equally frequent values, so that all machines agree.
     return {
         key: min(frequencies, key=lambda value: (-frequencies[value], value))
         for key, frequencies in counts.items()
@@ -46,7 +46,7 @@ def habits(train: SeenExamples) -> dict[tuple[int, int], int]:
 
 
 def nodes(tokens: Sequence[int]) -> list[Node]:
-    """Return every operator of the first tree with its depth (the root's is 0) and its value."""
+    """Return the operators of the first tree in `tokens`, ordered by their closing brackets."""
     result, operators, arguments = [], [], [[]]  # type: list[Node], list[int], list[list[int]]
     for token in tokens:
         if token < FIRST_OPERATOR:
@@ -65,10 +65,13 @@ def nodes(tokens: Sequence[int]) -> list[Node]:
 
 
 def guess(tokens: Sequence[int], levels: int, most_frequent: dict[tuple[int, int], int]) -> int:
-    """Evaluate the first tree down to so many levels of operators."""
+    """Return the value of the first tree in `tokens`, of which `levels` levels are evaluated.
+
+    `most_frequent` is the value by (depth, operator) for operators below these levels.
+    """
     operators: list[int] = []
     arguments: list[list[int]] = [[]]
-    hidden = 0
+    hidden = 0  # number of open operators that are not evaluated
     for token in tokens:
         if token >= CLOSE:
             if hidden > 1:
@@ -99,8 +102,8 @@ def guess(tokens: Sequence[int], levels: int, most_frequent: dict[tuple[int, int
 def oracle_answers(
     data: SeenExamples, levels: int, most_frequent: dict[tuple[int, int], int]
 ) -> Bool[np.ndarray, " n"]:
-    """Return for each tree whether the oracle of that depth is right."""
+    """Return for each tree whether the oracle of depth `levels` answers correctly."""
     rows = data.rows(np.arange(len(data.targets)))
-    guesses = np.array([guess(row.tolist(), levels, most_frequent) for row in rows])
-    right: Bool[np.ndarray, " n"] = guesses == data.targets
-    return right
+    answers = np.array([guess(row.tolist(), levels, most_frequent) for row in rows])
+    correct: Bool[np.ndarray, " n"] = answers == data.targets
+    return correct

@@ -4,15 +4,14 @@
     id        12   3  10    11   5   8  15   1  15
     target    9
 
-Operators are MIN, MAX, MED (of an even count the mean of the middle two, truncated) and SM (sum
-modulo 10); a digit 0-9 answers. Tokens are operators, digits and closing brackets; id 0 pads.
+Operators are MIN, MAX, MED (for an even count, the mean of the middle two, truncated) and SM (sum
+modulo 10); the answer is a digit 0-9. Tokens are operators, digits and closing brackets; id 0 pads.
 
-Data: generated here with the official distribution (`source=generated`), or read from the official
-`basic_{train,val,test}.tsv` (`source=tsv`, `path` = their folder; other numbers of trees than
-96,000 / 2,000 / 2,000 need `partial`). The official generator sets no
-seed; here the data are a function of the options alone. `source=sample` is a small generated set
-for trials, with limits and numbers of its own, of which the options can only lower each; numbers on
-it say `sample`. No licence is needed for generated data; the official files belong to
+`source=generated` generates trees with the official distribution. The data depend on the options
+alone, whereas the official generator sets no seed. `source=tsv` reads the official files
+`basic_{train,val,test}.tsv` in the folder `path`; another number of trees than 96,000 / 2,000 /
+2,000 needs `partial`. `source=sample` is a small generated set for trials; options can make it
+smaller, and its results say `sample`. Generated data need no licence; the official files belong to
 google-research/long-range-arena (Apache-2.0).
 """
 
@@ -49,13 +48,14 @@ from lra.tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
 VERSION = 1
 FILLER_TREE = 40
+"""A tree of the filler has fewer tokens than this."""
 FILLER_TREES = 5003
-"""A prime: rows do not meet the same run of trees again."""
+"""Number of different trees of the filler: a prime, so that rows do not repeat each other."""
 SAMPLE_LIMITS = {"min_length": 20, "max_length": 150, "max_depth": 4, "max_args": 10}
 SAMPLE_SIZES = (2000, 400, 400)
 """Most that options can ask for with `source=sample`."""
 OFFICIAL = {"train": 96_000, "validation": 2000, "test": 2000}
-"""Lines of the official files."""
+"""Number of trees in each official file."""
 
 
 class ListOpsSource(StrEnum):
@@ -67,33 +67,34 @@ class ListOpsSource(StrEnum):
 
 
 class ListOps(ClassificationTask):
-    """The task; see the module's text.
+    """Evaluate nested lists of operations; the answer is a digit.
 
     Args:
         source: generated, tsv or sample.
-        path: Folder of the official TSV files, or the archive's that holds it; for `source=tsv`
-            only.
-        partial: Whether the files hold a part of those trees, or others; every row then says so.
+        path: Folder of the official TSV files, or the unpacked archive; only for source=tsv.
+        partial: Whether the files have only a part of the trees, or others; every row then says so.
         min_length: Generated trees have more tokens than this.
-        max_length: Generated trees have fewer tokens than this; a TSV row at most this many.
-        max_depth: Levels of a generated tree, the digits' level included.
+        max_length: Generated trees have fewer tokens than this; trees of files have at most this.
+        max_depth: Levels of a generated tree, including the level of digits.
         max_args: Most arguments of an operator.
-        train_examples: Generated training trees.
-        validation_examples: Generated validation trees.
-        test_examples: Generated test trees.
-        filler: Tokens of other, small trees behind a generated tree, at most: length without
-            difficulty, since the answer stays the first tree's.
-        data_seed: Seed of the generated trees (of the data, not of a run).
-        processes: Processes that generate; 0 = every core. Cannot change the data.
-        check_answers: Evaluate every TSV tree and refuse a wrong target.
-        padded_length: Tokens of every row, padding included, for models that padding reaches; None
-            pads to the longest row of each batch.
-        bucket_batches: Training batches that are formed together by length; None groups nothing:
-            batches are cut from the shuffled split, and evaluation keeps the split's order.
-        objective: What a model answers: classify; or masked, causal, prefix, unilm or
+        train_examples: Number of generated training trees.
+        validation_examples: Number of generated validation trees.
+        test_examples: Number of generated test trees.
+        filler: Most tokens of further small trees after a generated tree. They add length, but no
+            difficulty: the answer is the value of the first tree.
+        data_seed: Seed of the generated trees; the seed of a run does not change them.
+        processes: Number of processes that generate trees, without effect on the trees; 0: one for
+            each core.
+        check_answers: Whether to evaluate every tree of a file and refuse a wrong answer.
+        padded_length: Number of tokens to which every row is padded, for models that attend to
+            padding; null: the longest row of each batch.
+        bucket_batches: Number of training batches whose examples are sorted by length together, so
+            that batches need less padding; null: no sorting.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
-        masked_share: Of the tokens, where some are asked for; null: 10 %.
-        masked_replacement: What stands in their place: mask, or bert (80/10/10).
+        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 10 %.
+        masked_replacement: What replaces a masked token: mask, or bert (80 % mask, 10 % a random
+            token, 10 % unchanged).
     """
 
     usual_share: ClassVar[float] = 0.1
@@ -130,12 +131,12 @@ class ListOps(ClassificationTask):
         self.source = source
         if (self.source is ListOpsSource.tsv) != (path is not None):
             raise ValueError(
-                "task.path is the folder of the TSV files, for source=tsv: got "
-                f"source={source}, path={path!r}; set both or neither"
+                "task.path, the folder of the TSV files, needs task.source=tsv, and the other way "
+                f"round: got source={source}, path={path!r}; set both or neither"
             )
         check_partial(partial, path is not None)
         wrong = [
-            f"{name}={value} (wanted at least {least})"
+            f"{name} must be at least {least}: got {value}"
             for name, value, least in (
                 ("train_examples", train_examples, 1),
                 ("validation_examples", validation_examples, 1),
@@ -148,9 +149,9 @@ class ListOps(ClassificationTask):
             if value < least
         ]
         if wrong:
-            raise ValueError(f"ListOps: got {', '.join(wrong)}")
+            raise ValueError(f"ListOps: {'; '.join(wrong)}")
         if filler and self.source is not ListOpsSource.generated:
-            raise ValueError(f"task.filler={filler} needs generated trees: got source={source}")
+            raise ValueError(f"task.filler={filler} needs task.source=generated: got {source}")
         self.numbers: tuple[int, ...] = (train_examples, validation_examples, test_examples)
         limits = {
             "min_length": min_length,
@@ -179,7 +180,7 @@ class ListOps(ClassificationTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. With `source=tsv` the files must be there: their hashes are the identity."""
+        """The facts about this task; with source=tsv, the data hash is a hash of the files."""
         spec = TaskSpec(
             name="listops",
             version=VERSION,
@@ -196,6 +197,7 @@ class ListOps(ClassificationTask):
         return self.facts_of(spec)
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         facts: dict[str, object] = {"version": VERSION, "vocabulary": VOCABULARY_VERSION}
         if self.path is not None:
             facts |= {split: remembered_sha256(self._file(split)) for split in SPLITS}
@@ -208,44 +210,45 @@ class ListOps(ClassificationTask):
         return identity_of(facts)
 
     def _file(self, split: str) -> Path:
+        """Return the path of the TSV file of `split`; raise `NotPrepared` if it is missing."""
         path = arena.find_task_folder(self.path or Path(), FOLDER, holds_trees) / FILES[split]
         if not path.is_file():
             raise NotPrepared(
-                f"{path} is missing: task.path must name a folder with {', '.join(FILES.values())} "
-                f"(folder {FOLDER} of {arena.ABOUT}), or the unpacked archive; or set "
+                f"{path} is missing; set task.path to a folder with {', '.join(FILES.values())} "
+                f"(the folder {FOLDER} of {arena.ABOUT}), or to the unpacked archive; or set "
                 "task.source=generated"
             )
         return path
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie."""
+        """Folder of the prepared data."""
         return data_root() / f"listops-{self.source}-{self.spec.data_hash}"
 
     @property
     def trained_length(self) -> int:
-        """Tokens of a training tree are fewer than this."""
+        """Limit of the tokens of a training tree."""
         return self.max_length
 
     @property
     def tested_length(self) -> int:
-        """Tokens of a test tree are fewer than this."""
+        """Limit of the tokens of a test tree."""
         return self.max_length
 
     def stretched(self, factor: float) -> dict[str, object]:
-        """Return the options that make trees `factor` times as long, of the same depth and width.
+        """Return the options that make trees `factor` times as long, with the same depth and width.
 
-        They are drawn from another seed: none of them is a training tree but by chance.
+        The seed changes, too, so that training trees do not occur again, except by chance.
 
         Raises:
-            ValueError: The trees are not generated to measure.
+            ValueError: The source of the trees is not `generated`.
         """
         if factor == 1:
             return {}
         if self.source is not ListOpsSource.generated:
             raise ValueError(
-                f"only generated trees can have another length: got source={self.source}; set "
-                "task.source=generated"
+                "trees of another length need task.source=generated: got "
+                f"source={self.source}; set task.source=generated"
             )
         limits = self.limits
         return {
@@ -259,18 +262,18 @@ class ListOps(ClassificationTask):
         }
 
     def equal_work(self, examples: int, factor: float) -> int:
-        """Return `examples`: a tree asks for one answer at every length."""
+        """Return `examples`, because a tree of any length has one answer."""
         del factor
         return examples
 
     def describe(self, split: str, index: int) -> str:
-        """Return one tree in plain form and its answer."""
+        """Return an example as text: the tree and its value."""
         (row,), target = self.example(split, index)
         return f"{decode(row)}\n-> {target}"
 
     def make(self) -> None:
         """Generate or read the trees and store them."""
-        splits = self._read(self.path) if self.path is not None else self._generate()
+        splits = self._read_files(self.path) if self.path is not None else self._generate()
         generated = {} if self.path else {"seed": self.data_seed, "limits": asdict(self.limits)}
         self.write(
             splits,
@@ -280,28 +283,29 @@ class ListOps(ClassificationTask):
         )
 
     def store(self) -> PreparedStore:
-        """Return the opened data; BadData where a prepared tree is longer than `max_length`."""
+        """Return the opened data; raise BadData if a prepared tree is longer than `max_length`."""
         opened = super().store()
         if self._longest is None:
             self._longest = max(int(data.lengths.max()) for data in opened.splits.values())
         if self._longest > self.max_length:
             raise BadData(
                 f"{self.folder} contains a tree of {self._longest} tokens, more than "
-                f"max_length={self.max_length}; set task.max_length to at least that, because a "
-                "truncated tree has no answer"
+                f"task.max_length={self.max_length}; set task.max_length={self._longest} or more, "
+                "because a truncated tree has no answer"
             )
         return opened
 
     def _generate(self) -> dict[str, RaggedRows]:
+        """Generate all trees, shuffle them, and return them by split."""
         number = sum(self.numbers)
         parts = distinct_trees(
             self.limits, seed=self.data_seed, number=number, processes=self.processes
         )
         rows = [row for part in parts for row in part.rows(np.arange(len(part.targets)))]
         if self.filler:
-            rows = self._filled(rows)
+            rows = self._append_filler(rows)
         targets = np.concatenate([part.targets for part in parts])
-        # Rare trees come late, so that the splits are alike only after a shuffle.
+        # Trees of rare kinds come late, so only a shuffle gives all splits the same distribution.
         order = permutation(Draw.split, self.data_seed, number)
         splits, first = {}, 0
         for split, size in zip(SPLITS, self.numbers, strict=True):
@@ -310,8 +314,8 @@ class ListOps(ClassificationTask):
             first += size
         return splits
 
-    def _filled(self, rows: list[np.ndarray]) -> list[np.ndarray]:
-        """Append small trees to each row while they fit."""
+    def _append_filler(self, rows: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the rows with small trees appended, of at most `self.filler` tokens together."""
         small = Limits(min_length=2, max_length=FILLER_TREE, max_depth=4, max_args=5)
         parts = distinct_trees(small, seed=self.data_seed, number=FILLER_TREES, processes=1)
         pool = [row for part in parts for row in part.rows(np.arange(len(part.targets)))]
@@ -325,7 +329,8 @@ class ListOps(ClassificationTask):
             filled.append(np.concatenate(pieces))
         return filled
 
-    def _read(self, folder: Path) -> dict[str, RaggedRows]:
+    def _read_files(self, folder: Path) -> dict[str, RaggedRows]:
+        """Return the trees of the TSV files by split; check their numbers."""
         read = partial(read_split, max_length=self.max_length, check_answers=self.check_answers)
         splits = {split: read(self._file(split)) for split in SPLITS}
         numbers = {split: len(data.targets) for split, data in splits.items()}
@@ -333,7 +338,7 @@ class ListOps(ClassificationTask):
         return splits
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines, fitted on train: of all tasks, and the root operator alone."""
+        """Compute the baselines of every task, of the root operator, and of `DEPTHS` oracles."""
         if self.per_token:
             return super().baselines(split)
         train, data = self.seen("train"), self.seen(split)
@@ -348,15 +353,16 @@ class ListOps(ClassificationTask):
             baseline(
                 "root_operator",
                 guesses == data.targets,
-                "reads only the first token, and answers the label that is most frequent in "
-                "training for it: a model with this score may use only the outermost operator",
+                "This baseline reads only the first token, the outermost operator, and gives its "
+                "most frequent answer in training. A model with this score may use nothing else.",
             ),
             *(
                 baseline(
                     f"oracle_depth_{depth}",
                     listops_oracle.oracle_answers(data, depth, most_frequent),
-                    f"evaluates the operators down to depth {depth} and guesses the deeper ones: "
-                    "a model that reads so many levels perfectly would reach this score",
+                    f"This baseline evaluates the operators of the first {depth} levels and "
+                    "guesses the deeper ones. A model that evaluates these levels perfectly would "
+                    "reach this score.",
                 )
                 for depth in listops_oracle.DEPTHS
             ),

@@ -1,13 +1,13 @@
-"""Random ListOps trees, a whole block at once, level by level.
+"""Random ListOps trees, generated in blocks of many trees, level by level.
 
-The official recursion draws one node at a time. Drawing all nodes of one level of many trees as
-one array gives the same distribution: below the root, each node is a digit with probability 3/4
-(always at `max_depth`), else an operator with 2 … `max_args` arguments. Trees outside the strict
-length bounds are dropped, those that must overflow as soon as that is certain.
+The official recursion draws one node at a time. This module draws all nodes of one level of many
+trees as one array, which gives the same distribution. Each node is a digit with probability 3/4
+(always at `max_depth`), or else an operator with 2 … `max_args` arguments. Trees outside the strict
+length bounds are dropped; a tree that is certain to become too long is dropped early.
 
-Block b of seed s depends on (s, b) alone, and blocks are used in order: the number of processes
-cannot change the data. Only raw 64-bit words are drawn, whose stream NumPy guarantees on every
-platform and version.
+Block b of seed s depends on (s, b) alone, and blocks are used in order, so the number of processes
+cannot change the data. The generator draws only raw 64-bit words, for which NumPy guarantees the
+same stream on every platform and in every version.
 """
 
 import hashlib
@@ -36,20 +36,21 @@ from lra.tasks.data.workers import in_order
 
 BLOCK_TREES = 16384
 OPERATOR_BELOW = np.uint32(1 << 30)
-"""A 32-bit word below this is an operator: exactly 1/4. Its next two bits say which."""
+"""A node with a 32-bit word below this is an operator (probability 1/4); bits 28, 29 choose it."""
 FRACTION_BITS = 28
 FRACTION = np.uint32((1 << FRACTION_BITS) - 1)
-"""The rest of a word is a fraction: the digit, or the number of arguments."""
+"""Mask of the low 28 bits: a fraction that decides the digit, or the number of arguments."""
 STALLED_BLOCKS = 64
-"""Blocks in a row without a new tree after which the request counts as impossible."""
+"""Successive blocks without a new tree, after which the generator gives up."""
 SERIAL_S = 2.0
-"""Work of fewer seconds is done before other processes would have started."""
+"""Seconds of work up to which one process is faster than starting others."""
 DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Which trees are wanted: min_length < tokens < max_length, operators nest < max_depth."""
+    """Limits of trees: min_length < tokens < max_length; operators are on fewer than max_depth
+    levels."""
 
     min_length: int
     max_length: int
@@ -57,7 +58,7 @@ class Limits:
     max_args: int
 
     def __post_init__(self) -> None:
-        """Refuse limits that no tree meets."""
+        """Raise ValueError for limits that no tree satisfies."""
         if self.max_depth < 1 or self.max_args < 2:
             raise ValueError(
                 f"ListOps needs max_depth >= 1 and max_args >= 2: got max_depth={self.max_depth}, "
@@ -65,25 +66,27 @@ class Limits:
             )
         if self.min_length < 0 or self.max_length < self.min_length + 2:
             raise ValueError(
-                "ListOps needs trees with min_length < tokens < max_length: got "
-                f"min_length={self.min_length}, max_length={self.max_length}, which excludes "
-                "all; raise max_length"
+                "ListOps generates trees with more than min_length and fewer than max_length "
+                f"tokens: got min_length={self.min_length}, max_length={self.max_length}, which "
+                "exclude all trees; raise max_length"
             )
         longest = self.longest(1)
         if longest <= self.min_length:
             raise ValueError(
-                f"the longest tree of max_depth={self.max_depth}, max_args={self.max_args} has "
-                f"{longest} tokens, wanted more than min_length={self.min_length}; lower "
+                f"the longest tree with max_depth={self.max_depth}, max_args={self.max_args} has "
+                f"{longest} tokens, which is not more than min_length={self.min_length}; lower "
                 "min_length or raise max_depth"
             )
 
     def longest(self, depth: int) -> int:
-        """Return the most tokens of a subtree whose root stands at `depth`; 0 below the leaves."""
+        """Return the most tokens of a subtree with its root at `depth`; 0 below the leaves.
+
+        Numbers above `max_length` are cut to it.
+        """
         if depth > self.max_depth:
             return 0
         tokens = 1
         for _ in range(self.max_depth - depth):
-            # Beyond max_length the exact number makes no difference.
             tokens = min(2 + self.max_args * tokens, self.max_length)
         return tokens
 
@@ -96,21 +99,23 @@ class TreeBlock(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """The nodes of one depth, in the order of their parents."""
+    """The nodes of one depth of all trees, in the order of their parents."""
 
     tree: Int[np.ndarray, " n"]
+    """Number of each node's tree."""
     symbol: UInt8[np.ndarray, " n"]
+    """Token id of each node: a digit or an operator."""
     operators: Int[np.ndarray, " m"]
-    """Which nodes are operators."""
+    """Numbers of the nodes that are operators."""
     arity: Int[np.ndarray, " m"]
-    """Arguments of each operator."""
+    """Number of arguments of each operator."""
 
 
 def grow(limits: Limits, seed: int, block: int) -> TreeBlock:
     """Draw block number `block` of `seed` and return its accepted trees."""
     levels = _draw_block(limits, np.random.PCG64(np.random.SeedSequence((seed, block))))
     sizes, values = _measure(levels)
-    trees = _placed_tokens(levels, sizes, values)
+    trees = _place_tokens(levels, sizes, values)
     flat, bounds = trees.tokens.tobytes(), trees.offsets.tolist()
     digests = [
         hashlib.blake2b(flat[start:end], digest_size=DIGEST_BYTES).digest()
@@ -120,23 +125,25 @@ def grow(limits: Limits, seed: int, block: int) -> TreeBlock:
 
 
 def _draw_block(limits: Limits, bits: np.random.PCG64) -> list[_Level]:
-    """Draw all levels of one block; return the nodes of the trees that keep the length bounds."""
+    """Draw all levels of one block, and return the nodes of the trees within the length limits.
+
+    `length` counts the tokens so far of each tree, and `pending` its nodes on the next level.
+    """
     tree = np.arange(BLOCK_TREES, dtype=np.int32)
     alive = np.ones(BLOCK_TREES, bool)
     length, pending = np.zeros(BLOCK_TREES, np.int64), np.ones(BLOCK_TREES, np.int64)
     levels = []
     for depth in range(1, limits.max_depth + 1):
-        words = _words(bits, len(tree))
+        words = _draw_words(bits, len(tree))
         length += pending
-        # Nodes of the last level are digits, whatever was drawn.
-        last = depth == limits.max_depth
+        last = depth == limits.max_depth  # on this level, all nodes are digits
         operators = np.flatnonzero(words < OPERATOR_BELOW) if not last else np.empty(0, np.int64)
         symbol = (((words & FRACTION) * np.uint32(10)) >> FRACTION_BITS).astype(np.uint8)
         symbol += np.uint8(FIRST_DIGIT)
-        chosen = words[operators]
-        symbol[operators] = FIRST_OPERATOR + (chosen >> FRACTION_BITS)
-        choices = np.uint64(limits.max_args - 1)
-        arity = 2 + ((chosen & FRACTION) * choices >> np.uint64(FRACTION_BITS)).astype(np.int32)
+        operator_words = words[operators]
+        symbol[operators] = FIRST_OPERATOR + (operator_words >> FRACTION_BITS)
+        scaled = (operator_words & FRACTION) * np.uint64(limits.max_args - 1)
+        arity = 2 + (scaled >> np.uint64(FRACTION_BITS)).astype(np.int32)
         owner = tree[operators]
         length += np.bincount(owner, minlength=BLOCK_TREES)
         pending = np.bincount(owner, weights=arity, minlength=BLOCK_TREES).astype(np.int64)
@@ -148,32 +155,32 @@ def _draw_block(limits: Limits, bits: np.random.PCG64) -> list[_Level]:
         tree = np.repeat(owner[grows], arity[grows])
         if not len(tree):
             break
-    return [_surviving(level, alive) for level in levels]
+    return [_drop_trees(level, alive) for level in levels]
 
 
-def _words(bits: np.random.PCG64, number: int) -> UInt32[np.ndarray, " n"]:
-    """Return uniform 32-bit words: the low, then the high half of each 64-bit word."""
+def _draw_words(bits: np.random.PCG64, number: int) -> UInt32[np.ndarray, " n"]:
+    """Return `number` random 32-bit words: first the low, then the high half of 64-bit words."""
     raw: np.ndarray = bits.random_raw((number + 1) // 2)
     return raw.astype("<u8", copy=False).view("<u4")[:number]
 
 
-def _surviving(level: _Level, alive: Bool[np.ndarray, " r"]) -> _Level:
-    """Drop the nodes of the trees that were refused."""
+def _drop_trees(level: _Level, alive: Bool[np.ndarray, " r"]) -> _Level:
+    """Return `level` without the nodes of the trees at which `alive` is False."""
     keep = alive[level.tree]
-    stay = keep[level.operators]
-    position = np.cumsum(keep) - 1
+    keep_operators = keep[level.operators]
+    new_number = np.cumsum(keep) - 1
     return _Level(
         level.tree[keep],
         level.symbol[keep],
-        position[level.operators[stay]],
-        level.arity[stay],
+        new_number[level.operators[keep_operators]],
+        level.arity[keep_operators],
     )
 
 
 def _measure(
     levels: list[_Level],
 ) -> tuple[list[Int[np.ndarray, " _"]], list[UInt8[np.ndarray, " _"]]]:
-    """Return by level the tokens and the value of every subtree, from the leaves up."""
+    """Return, by level, the number of tokens and the value of the subtree of each node."""
     sizes: list[np.ndarray] = []
     values: list[np.ndarray] = []
     for level in reversed(levels):
@@ -194,17 +201,18 @@ def evaluate(
     arity: Int[np.ndarray, " n"],
     arguments: UInt8[np.ndarray, " m"],
 ) -> UInt8[np.ndarray, " n"]:
-    """Apply each operator to its run of digits in `arguments`."""
+    """Return the value of each operator; `arity` consecutive digits of `arguments` belong to it."""
     result = np.empty(len(operator), np.uint8)
-    kind = np.repeat(operator, arity)
+    operator_of_argument = np.repeat(operator, arity)
     for symbol, combine in COMBINE.items():
-        mine = operator == symbol
-        if mine.any():
-            result[mine] = combine(arguments[kind == symbol], arity[mine])
+        same = operator == symbol
+        if same.any():
+            result[same] = combine(arguments[operator_of_argument == symbol], arity[same])
     return result
 
 
 def _starts(arity: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Return the position of each operator's first argument."""
     starts: np.ndarray = np.cumsum(arity) - arity
     return starts
 
@@ -212,7 +220,8 @@ def _starts(arity: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
 def _medians(
     arguments: UInt8[np.ndarray, " m"], arity: Int[np.ndarray, " n"]
 ) -> UInt8[np.ndarray, " n"]:
-    # Beyond its arguments a row holds 99, which sorts behind every digit.
+    """Return the median of each operator's arguments, truncated to a whole number."""
+    # A row of the table is one operator's arguments, padded with 99, which sorts after all digits.
     table = np.full((len(arity), int(arity.max())), 99, np.uint8)
     table[np.arange(table.shape[1]) < arity[:, None]] = arguments
     table.sort(axis=1)
@@ -227,38 +236,39 @@ COMBINE: dict[int, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     MED: _medians,
     SM: lambda arguments, arity: np.add.reduceat(arguments, _starts(arity), dtype=np.int32) % 10,
 }
-"""Digits of consecutive runs, and the runs' lengths, to one digit for each run."""
+"""Function of each operator: (arguments of all operators, arity of each) -> value of each."""
 
 
-def _placed_tokens(
+def _place_tokens(
     levels: list[_Level],
     sizes: list[Int[np.ndarray, " _"]],
     values: list[UInt8[np.ndarray, " _"]],
 ) -> RaggedRows:
-    """Place every token, from the roots down."""
+    """Write the tokens of all trees one after another; return them with the values of the roots."""
     offsets = np.concatenate(([0], np.cumsum(sizes[0], dtype=np.int64)))
     tokens = np.empty(int(offsets[-1]), np.uint8)
-    position = offsets[:-1]
+    position = offsets[:-1]  # of the first token of each node's subtree
     for depth, level in enumerate(levels):
         tokens[position] = level.symbol
         if not len(level.operators):
             break
-        inside = position[level.operators]
-        tokens[inside + sizes[depth][level.operators] - 1] = CLOSE
+        opening = position[level.operators]
+        tokens[opening + sizes[depth][level.operators] - 1] = CLOSE
+        # A child is placed after its parent's operator and the tokens of its earlier siblings.
         before = np.cumsum(sizes[depth + 1], dtype=np.int64) - sizes[depth + 1]
         first = before[_starts(level.arity)]
-        position = np.repeat(inside + 1 - first, level.arity) + before
+        position = np.repeat(opening + 1 - first, level.arity) + before
     return RaggedRows(tokens, offsets, values[0])
 
 
 def distinct_trees(limits: Limits, *, seed: int, number: int, processes: int) -> list[RaggedRows]:
-    """Return the first `number` distinct accepted trees, block by block, in order.
+    """Return the first `number` distinct trees within the limits, in the order of blocks.
 
     Raises:
-        ValueError: The limits leave fewer distinct trees than wanted, or almost none.
+        ValueError: `STALLED_BLOCKS` successive blocks gave no new tree.
     """
     distinct: list[RaggedRows] = []
-    seen: set[bytes] = set()
+    digests: set[bytes] = set()
     stalled = 0
     with (
         tqdm(desc="ListOps trees", total=number, unit="tree", disable=None) as bar,
@@ -268,19 +278,19 @@ def distinct_trees(limits: Limits, *, seed: int, number: int, processes: int) ->
             rows = []
             for row in range(len(block.trees.targets)):
                 digest = block.digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
-                if len(seen) < number and digest not in seen:
-                    seen.add(digest)
+                if len(digests) < number and digest not in digests:
+                    digests.add(digest)
                     rows.append(row)
             stalled = 0 if rows else stalled + 1
             if stalled == STALLED_BLOCKS:
                 raise ValueError(
-                    f"only {len(seen)} of {number} wanted distinct trees exist or are likely "
-                    f"enough under {limits}: {stalled * BLOCK_TREES} draws gave no new one; "
-                    "widen the limits or set fewer examples"
+                    f"found only {len(digests)} of {number} different trees: the last "
+                    f"{stalled * BLOCK_TREES} random trees gave no new one within {limits}; "
+                    "widen the limits, or ask for fewer examples"
                 )
             distinct.append(block.trees.take(np.array(rows, np.int64)))
             bar.update(len(rows))
-            if len(seen) == number:
+            if len(digests) == number:
                 break
     return distinct
 
@@ -288,10 +298,10 @@ def distinct_trees(limits: Limits, *, seed: int, number: int, processes: int) ->
 def _blocks(
     limits: Limits, seed: int, number: int, processes: int
 ) -> Generator[TreeBlock, None, None]:
-    """Yield blocks 0, 1, 2 … without end."""
-    began = perf_counter()
+    """Yield blocks 0, 1, 2 … without end; the time of block 0 decides whether one process does."""
+    start = perf_counter()
     first = grow(limits, seed, 0)
-    seconds = (perf_counter() - began) * number / max(1, len(first.trees.targets))
+    seconds = (perf_counter() - start) * number / max(1, len(first.trees.targets))
     yield first
     if seconds < SERIAL_S:
         processes = 1

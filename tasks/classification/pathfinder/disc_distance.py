@@ -1,8 +1,7 @@
-"""A baseline that sees nothing of Pathfinder's pictures but how far apart the two discs lie.
+"""A baseline for Pathfinder that reads only the distance between the two discs of a picture.
 
-The discs are found again in the pixels: where every pixel of a disc is at least as bright as a disc
-makes it. Distances are put into classes of equal frequency on train, and each class answers its
-more frequent label.
+It finds a disc where all pixels are at least as bright as a disc makes them. It sorts distances
+into classes that are equally frequent on train, and answers the more frequent label of the class.
 """
 
 import numpy as np
@@ -14,34 +13,33 @@ from lra.tasks.data.batching import Draw, permutation
 FIT_EXAMPLES = 20_000
 CLASSES = 16
 CORE = 128
-"""Level from which a disc's pixel is looked at."""
+"""Only pixels of a disc with at least this level are compared."""
 BLOCK = 256
-"""Pictures that are looked at in one go."""
+"""Number of pictures that are compared together."""
 
 
 def distance_answers(
     train: Pictures, data: Pictures, disc: UInt8[np.ndarray, "d d"]
 ) -> Bool[np.ndarray, " m"]:
-    """Fit on `train`; return for each picture of `data` whether the answer is right."""
+    """Fit on `train`; return for each picture of `data` whether the answer is correct."""
     chosen = np.sort(permutation(Draw.order, 0, len(train.targets))[:FIT_EXAMPLES])
     train_distances, labels = distances(train, chosen, disc), train.targets[chosen]
     edges = np.quantile(train_distances, np.arange(1, CLASSES) / CLASSES)
     classes = np.searchsorted(edges, train_distances, side="right")
     votes = np.bincount(classes, 2.0 * labels - 1, minlength=CLASSES)
     data_distances = distances(data, np.arange(len(data.targets)), disc)
-    guess = votes[np.searchsorted(edges, data_distances, side="right")] > 0
-    right: Bool[np.ndarray, " m"] = guess == data.targets.astype(bool)
-    return right
+    answers = votes[np.searchsorted(edges, data_distances, side="right")] > 0
+    correct: Bool[np.ndarray, " m"] = answers == data.targets.astype(bool)
+    return correct
 
 
 def distances(
     data: Pictures, examples: Int[np.ndarray, " n"], disc: UInt8[np.ndarray, "d d"]
 ) -> Float64[np.ndarray, " n"]:
-    """Return the distance of the discs of some pictures, in pixels."""
+    """Return the distance between the discs of each picture, in pixels."""
     blocks = np.split(examples, range(BLOCK, len(examples), BLOCK))
-    centres = np.concatenate([disc_positions(data.read(some), disc) for some in blocks]).astype(
-        np.float64
-    )
+    positions = [disc_positions(data.read(block), disc) for block in blocks]
+    centres = np.concatenate(positions).astype(np.float64)
     lengths: Float64[np.ndarray, " n"] = np.hypot(*(centres[:, 0] - centres[:, 1]).T)
     return lengths
 
@@ -49,17 +47,17 @@ def distances(
 def disc_positions(
     pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]
 ) -> Int[np.ndarray, "n 2 2"]:
-    """Return row and column of the two discs of each picture, the surer one first.
+    """Return row and column of the two discs of each picture, the brighter disc first.
 
     Args:
-        pictures: Levels.
-        disc: Levels of one disc; its position is the middle pixel.
+        pictures: Gray levels of the pictures.
+        disc: Gray levels of one disc; its position is the middle pixel.
     """
-    return np.stack(np.divmod(_best(_fit(pictures, disc)), pictures.shape[1]), axis=2)
+    return np.stack(np.divmod(_best_two(_match_disc(pictures, disc)), pictures.shape[1]), axis=2)
 
 
-def _fit(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -> np.ndarray:
-    """Return, at each pixel, the brightest disc that could lie there, as a share of the level."""
+def _match_disc(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -> np.ndarray:
+    """Return, for each pixel, the smallest ratio picture / disc if the disc were at this pixel."""
     half, side = len(disc) // 2, pictures.shape[1]
     padded = np.pad(pictures.astype(np.float32), ((0, 0), (half, half), (half, half)))
     brightness = np.full(pictures.shape, np.inf, np.float32)
@@ -69,8 +67,8 @@ def _fit(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -
     return brightness.reshape(len(pictures), -1)
 
 
-def _best(fits: np.ndarray) -> Int[np.ndarray, "n 2"]:
-    """Return the positions of the two largest values of each row."""
+def _best_two(fits: np.ndarray) -> Int[np.ndarray, "n 2"]:
+    """Return the positions of the two largest values of each row; overwrites the largest."""
     rows = np.arange(len(fits))
     first = fits.argmax(1)
     fits[rows, first] = -np.inf

@@ -1,13 +1,13 @@
-"""How the archive's pictures are divided into train, validation and test: it has one list of all.
+"""Division of the archive's pictures, which are one list, into train, validation and test.
 
-    seeded   by `data_seed`, 80 / 10 / 10 %
-    tfds     as the code of the Long Range Arena: 80 / 10 / 10 % of the order in which TFDS writes
-             its builder's examples, that of the MD5 hashes of the split's name and their keys
-    s4       as the S4 repository: `torch.utils.data.random_split`, seed 42, of the list in the
-             order of the metadata files' numbers
+    seeded   80 / 10 / 10 % in a random order, which `data_seed` decides
+    tfds     as in the code of the Long Range Arena: 80 / 10 / 10 % in the order of TFDS, which
+             sorts examples by the MD5 hash of the name of the set and their keys
+    s4       as in the S4 repository: `torch.utils.data.random_split` with seed 42, applied to the
+             list in the order of the metadata files' numbers
 
-Published scores were made on one of the last two; their test sets differ. Empty pictures leave a
-split of `tfds` after the cut, as there, and the list of `s4` before it.
+Published scores use `tfds` or `s4`, which have different test sets. As in the two codes, `tfds`
+removes empty pictures after the division, and `s4` before it.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from lra.tasks.tensors import torch
 
 S4_SEED = 42
 LEVELS = dict(zip(SETS.values(), ("easy", "intermediate", "hard"), strict=True))
-"""Folders of the archive, and what the released code calls them."""
+"""Name of each folder of the archive in the code of the Long Range Arena."""
 
 
 class Division(StrEnum):
@@ -36,33 +36,33 @@ class Division(StrEnum):
 def divide_pictures(
     listed: Sequence[ListedPicture], division: Division, *, folder: str, seed: int
 ) -> dict[str, list[ListedPicture]]:
-    """Return the pictures of each split, none of them empty.
+    """Return the pictures of each split, without pictures of 0 bytes.
 
     Args:
         listed: All pictures, in the order of the archive.
-        division: How they are divided.
-        folder: Name of the set, for `tfds`.
-        seed: For `seeded`.
+        division: How the pictures are divided.
+        folder: Name of the set's folder, for `tfds`.
+        seed: Seed of the order, for `seeded`.
 
     Raises:
-        BadData: They are too few, or `tfds` knows no such set.
+        BadData: There are too few pictures, or `tfds` has no set of this name.
     """
-    whole = [entry for entry in listed if not entry.empty]
+    nonempty = [entry for entry in listed if not entry.empty]
     if division is Division.tfds:
         if folder not in LEVELS:
             raise BadData(
-                f"task.split=tfds needs the published name of the set: got {folder}, wanted one "
-                f"of {', '.join(LEVELS)}; use the archive's names, or set task.split=seeded"
+                f"task.split=tfds needs a folder with a name of the archive: got {folder}; wanted "
+                f"one of {', '.join(LEVELS)}; rename the folder, or set task.split=seeded"
             )
         order = sorted(listed, key=lambda entry: _hash(LEVELS[folder], entry.key))
         first, second = round(0.8 * len(order)), round(0.9 * len(order))
     elif division is Division.s4:
         generator = torch.Generator().manual_seed(S4_SEED)
-        order = [whole[i] for i in torch.randperm(len(whole), generator=generator).tolist()]
-        held = int(0.1 * len(order))
-        first, second = len(order) - 2 * held, len(order) - held
+        order = [nonempty[i] for i in torch.randperm(len(nonempty), generator=generator).tolist()]
+        test_size = int(0.1 * len(order))
+        first, second = len(order) - 2 * test_size, len(order) - test_size
     else:
-        order = [whole[i] for i in permutation(Draw.split, seed, len(whole)).tolist()]
+        order = [nonempty[i] for i in permutation(Draw.split, seed, len(nonempty)).tolist()]
         first = round(0.8 * len(order))
         second = first + round(0.1 * len(order))
     cut = (order[:first], order[first:second], order[second:])
@@ -71,7 +71,7 @@ def divide_pictures(
         for split, part in zip(SPLITS, cut, strict=True)
     }
     if not all(splits.values()):
-        raise BadData(f"{folder}: {len(whole)} pictures are too few for three splits")
+        raise BadData(f"{folder}: {len(nonempty)} pictures are too few for three splits")
     return splits
 
 

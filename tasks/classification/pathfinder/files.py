@@ -3,8 +3,8 @@
     pathfinder32/curv_contour_length_14/imgs/3/sample_7.png     8-bit gray
     pathfinder32/curv_contour_length_14/metadata/3.npy          text: folder, file, number, label, …
 
-Pictures come in the order of the metadata files' numbers and of their lines. The files of metadata
-are plain text whatever their ending says. A picture of 0 bytes is left out (the archive has one).
+Pictures are in the order of the metadata files' numbers and of their lines. Metadata files are
+plain text, in spite of their ending. Pictures of 0 bytes are skipped; the archive has one.
 """
 
 import logging
@@ -24,41 +24,45 @@ from lra.tasks.errors import BadData, NotPrepared
 log = logging.getLogger(__name__)
 
 SETS = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}
-"""Folders of the archive by the dashes of a long snake."""
+"""Folder of the archive for each number of dashes of a long snake."""
 LABEL_COLUMN = 3
 PUBLISHED = 200_000
-"""Pictures of a set, empty ones among them."""
+"""Number of pictures in a set, including empty ones."""
 EMPTY = 1
-"""Pictures of 0 bytes that a published set has at most."""
-LICENCE = "licence: none stated; cite Linsley et al. 2018 and arXiv:2011.04006"
+"""Most pictures of 0 bytes in a published set."""
+LICENCE = (
+    "the publishers of Pathfinder state no licence; please cite Linsley et al. 2018 and "
+    "arXiv:2011.04006"
+)
 
 
 class ListedPicture(NamedTuple):
-    """One picture: its file, its label, and what the released code calls it."""
+    """One picture of a set: its file, its label, and its name in the released code."""
 
     file: Path
     label: int
     key: str
-    """Folder, file, and number in the list of metadata, from 1 on."""
+    """Name in the released code: folder, file, and line in the metadata, from 1."""
     empty: bool
+    """Whether the file has 0 bytes."""
 
 
 def holds_pictures(folder: Path) -> bool:
-    """Tell whether a folder is a set of pictures."""
+    """Return whether `folder` is a set of pictures."""
     return (folder / "metadata").is_dir()
 
 
 def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
-    """Return the pictures that the metadata of a set list, in order, those of 0 bytes marked.
+    """Return the pictures that the metadata of a set list, in order, including empty ones.
 
     Args:
-        folder: e.g. pathfinder32/curv_contour_length_14.
-        partial: Whether the user says that it is a part of a set.
+        folder: The set, for example pathfinder32/curv_contour_length_14.
+        partial: Whether the user says that this is a part of a set.
 
     Raises:
         NotPrepared: The folder has no metadata, or a picture is missing.
-        BadData: A line of metadata cannot be read, or other numbers of pictures are listed, or are
-            empty, than were published.
+        BadData: A line of metadata cannot be read, or the number of pictures, or of empty ones, is
+            not the published one.
     """
     lists = sorted(
         (path for path in (folder / "metadata").glob("*.npy") if path.stem.isdigit()),
@@ -66,9 +70,10 @@ def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
     )
     if not lists:
         raise NotPrepared(
-            f"{folder / 'metadata'} has no 0.npy, 1.npy …: task.path must name a set of pictures "
-            "such as pathfinder32/curv_contour_length_14, with the folders imgs and metadata, or "
-            f"the unpacked archive, from {arena.ABOUT}; or set task.source=generated; {LICENCE}"
+            f"{folder / 'metadata'} has no files 0.npy, 1.npy …; set task.path to a set of "
+            "pictures such as pathfinder32/curv_contour_length_14, with the folders imgs and "
+            f"metadata, or to the unpacked archive, from {arena.ABOUT}; or set "
+            f"task.source=generated; {LICENCE}"
         )
     listed: list[ListedPicture] = []
     for path in lists:
@@ -78,14 +83,14 @@ def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
         ]
     empty = [entry.file for entry in listed if entry.empty]
     if empty:
-        log.warning("skipped %d empty pictures, e.g. %s", len(empty), empty[0])
+        log.warning("lra skips %d empty pictures, for example %s", len(empty), empty[0])
     if len(empty) == len(listed):
-        raise BadData(f"{folder}: no picture with content; fetch the archive again")
+        raise BadData(f"{folder}: all pictures are empty files; fetch the archive again")
     if len(empty) > EMPTY and not partial:
         raise BadData(
-            f"{folder}: {len(empty):,} pictures are empty, wanted at most {EMPTY} as published, "
-            f"e.g. {empty[0]}: unpack the archive again, or, if you want a part of it, set "
-            "task.partial=true, which marks every row"
+            f"{folder}: {len(empty):,} pictures are empty files, for example {empty[0]}, but only "
+            f"{EMPTY} of the published ones is; unpack the archive again, or, to use a part of it, "
+            "set task.partial=true, which marks every row"
         )
     numbers, wanted = {"metadata": len(listed)}, {"metadata": PUBLISHED}
     check_whole(numbers, wanted, where=str(folder), of="pictures", partial=partial)
@@ -93,17 +98,22 @@ def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
 
 
 def _listed_picture(folder: Path, line: str, number: int, path: Path) -> ListedPicture:
+    """Return the picture of a line of the metadata file `path`, with this line number."""
     where, columns = f"{path}, line {number}", line.split()
     if len(columns) <= LABEL_COLUMN or columns[LABEL_COLUMN] not in {"0", "1", "0.0", "1.0"}:
         raise BadData(
-            f"{where}: {line[:60]!r}; wanted folder, file, number, label (0 or 1), …: the file is "
-            "damaged or of another version"
+            f"{where}: the line is {line[:60]!r}; wanted folder, file, number, label (0 or 1), …; "
+            "the file is damaged or of another version"
         )
     file = folder / columns[0] / columns[1]
     if not file.resolve().is_relative_to(folder.resolve()):
-        raise BadData(f"{where}: {columns[0]}/{columns[1]} lies outside {folder}; refused")
+        raise BadData(
+            f"{where}: {columns[0]}/{columns[1]} is outside {folder}; lra does not read this file"
+        )
     if not file.is_file():
-        raise NotPrepared(f"{file} is missing, though {where} lists it: unpack the archive again")
+        raise NotPrepared(
+            f"{file} is missing, although {where} lists this file; unpack the archive again"
+        )
     return ListedPicture(
         file=file,
         label=int(float(columns[LABEL_COLUMN])),
@@ -115,11 +125,11 @@ def _listed_picture(folder: Path, line: str, number: int, path: Path) -> ListedP
 UNREADABLE = (
     UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError,
 )  # fmt: skip
-"""What Pillow raises of a file that is no sound picture."""
+"""Errors of Pillow for a damaged picture."""
 
 
 def pictures(listed: list[ListedPicture], side: int) -> Iterator[UInt8[np.ndarray, "s s"]]:
-    """Yield the gray levels of each picture.
+    """Yield the gray levels of each listed picture, which must have `side` x `side` pixels.
 
     Raises:
         BadData: A picture is damaged or has another size.
@@ -127,14 +137,15 @@ def pictures(listed: list[ListedPicture], side: int) -> Iterator[UInt8[np.ndarra
     for entry in tqdm(listed, desc="pictures", unit="file", disable=None):
         try:
             with Image.open(entry.file) as opened:
-                if opened.size != (side, side):  # before anything is decoded
+                if opened.size != (side, side):  # check the size before decompressing
+                    width, height = opened.size
                     raise BadData(
-                        f"{entry.file}: {opened.size[0]:,} x {opened.size[1]:,} pixels, wanted "
+                        f"{entry.file}: the picture has {width:,} x {height:,} pixels; wanted "
                         f"{side} x {side}; set task.side to the size of these pictures"
                     )
                 levels = np.asarray(opened.convert("L"))
         except BadData:
             raise
         except UNREADABLE as error:
-            raise BadData(f"{entry.file} cannot be read as a picture: {error}") from error
+            raise BadData(f"lra cannot read {entry.file} as a picture: {error}") from error
         yield levels

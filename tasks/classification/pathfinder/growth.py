@@ -1,12 +1,14 @@
-"""How a snake of the published pictures grows: soft space around dashes, and the next direction.
+"""How a snake of the published pictures grows, dash by dash.
 
-The space that a dash takes is a level of each pixel from 0 to 255, faint at its rim. The next dash
-may end on the pixels of a circle around the pivot, with the weight cos²(continuity x turn) times
-the level that is free there, `margin` pixels around included. Where its own space and what is
-taken come to 1.8 of full levels in a pixel, another is drawn, three times in all.
+The space that a dash takes is a level from 0 to 255 for each pixel, smaller at its rim. The next
+dash ends on a pixel of a circle around the pivot. Such a pixel is drawn with the weight
+cos²(continuity x turn) times the level that is still free at this pixel and `margin` pixels around.
+If the space of the new dash and the taken space add up to 1.8 x 255 in a pixel, another end is
+drawn, at most three times.
 
-The last dash of a snake becomes taken when the next one is laid: it does not stand in the way of
-its own successor, and for one turn not in that of others. Snakes can therefore touch and cross.
+The space of a dash counts as taken only after the next dash of its snake is placed. So it does not
+obstruct its successor, nor a dash of the other snake meanwhile; therefore snakes can touch and
+cross.
 """
 
 import math
@@ -27,18 +29,18 @@ FULL = 255
 CLASH = 459
 """Sum of two levels from which two dashes cannot share a pixel: 1.8 x 255."""
 SEEDS_AVOID = 77
-"""Level from which the first dash of a short snake avoids a pixel: above 0.3 x 255."""
+"""Taken level (above 0.3 x 255) from which the first dash of a short snake avoids a pixel."""
 DRAWS = 3
-"""Directions that are drawn for a dash, until one fits."""
+"""Most directions that are drawn for a dash."""
 WEIGHT_ONE = 1 << 24
-"""Weights are whole numbers: the same on every machine."""
+"""Unit of weights, which are whole numbers so that all machines agree."""
 LEAST_TOTAL = WEIGHT_ONE * FULL // 10_000
-"""Sum of weights below which a snake has come to a dead end."""
+"""If the weights of all directions sum to less than this, a snake is at a dead end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashShape:
-    """What decides how dashes look, and how they follow each other."""
+    """Parameters of dashes; see `Style`."""
 
     side: int
     padding: int
@@ -47,26 +49,26 @@ class DashShape:
     margin: int
     continuity: float
     contrasts: tuple[float, float]
-    """Of long and of short snakes."""
+    """Brightness of long and of short snakes."""
 
     @property
     def radius(self) -> int:
-        """Pixels from a dash's first one that its space can reach."""
+        """Distance in pixels from the first pixel of a dash to the edge of its space, at most."""
         return self.dash + math.ceil(self.thickness) + self.margin
 
     @property
     def guard(self) -> int:
-        """Pixels around the picture on a board, so that no stamp leaves it."""
+        """Width in pixels of the border of a board around the picture, so that dashes fit."""
         return self.radius + self.margin + 2
 
     @property
     def width(self) -> int:
-        """Pixels of a row of a board."""
+        """Number of pixels in a row of a board."""
         return self.side + 2 * self.guard
 
 
 def kind(style: Style, margin: int) -> DashShape:
-    """Return the dashes of a style, with one of its margins."""
+    """Return the parameters of dashes of a style, with one of its margins."""
     return DashShape(
         side=style.side,
         padding=style.padding,
@@ -79,49 +81,51 @@ def kind(style: Style, margin: int) -> DashShape:
 
 
 class Way(NamedTuple):
-    """One direction of a dash, relative to a pixel; numbers count pixels of a board."""
+    """A dash of one direction, relative to its pivot; the first dash of a snake, to its tail.
+
+    Positions are differences of flat indices of a board.
+    """
 
     turn: float
-    """Radians, 0 to the right, then downwards."""
+    """Direction in radians, clockwise from the right."""
     pivot: int
-    """0; a snake's first dash is relative to its tail instead, and has its pivot here."""
     tail: int
-    """Where the dash begins."""
+    """Position of the first pixel of the dash."""
     head: int
-    """Where it ends."""
+    """Position of its last pixel."""
     step: tuple[float, float]
-    """Down and right to the next pivot."""
+    """Rows and columns from the pivot to the next pivot."""
     corner: int
-    """The first pixel of what follows."""
+    """Position of the upper left pixel of `ink` and `left`."""
     ink: tuple[Float32[np.ndarray, "n n"], Float32[np.ndarray, "n n"]]
     """Light of the dash in a long and in a short snake."""
     left: UInt8[np.ndarray, "2 n n"]
-    """Levels that it leaves free: for other dashes, and for their ends."""
+    """Levels that the dash leaves free for other dashes, and for the ends of other dashes."""
     core: list[tuple[int, int]]
-    """Pixels that may clash, each with the level that has to be free there."""
+    """Position of each pixel where dashes may clash, and the level that must be free there."""
 
 
 Followers: TypeAlias = list[tuple[int, int, Way]]
-"""Ways that may come next: where they end, with what weight."""
+"""Possible next dashes: position of the head, weight, and the dash."""
 
 
 class Ways(NamedTuple):
     """All directions of one kind of dash."""
 
     seeds: list[Way]
-    """By degree: the first dash of a snake. Its tail is at 0."""
+    """The first dash of a snake, by degree."""
     avoided: list[list[tuple[int, int]]]
-    """By degree: pixels around the tail that have to be free of other snakes. None: the authors'
-    generator never lays a first dash of this direction."""
+    """Pixels around the tail that must be free of other snakes, by degree. An empty list means that
+    the authors' generator never uses this direction for a first dash."""
     after_seed: list[Followers]
-    """By degree: which ways may follow."""
+    """Dashes that may follow a first dash, by its degree."""
     after: dict[float, Followers]
-    """By the turn of a way, the same."""
+    """Dashes that may follow any other dash, by its `turn`."""
 
 
 @cache
 def ways(kind: DashShape) -> Ways:
-    """Return the directions of a kind of dash."""
+    """Return the dashes of all directions: 360 for a first dash, and one for each later end."""
     turns = [math.radians(degree - DEGREES // 2) for degree in range(DEGREES)]
     reach = kind.dash + kind.margin
     heads = sorted(
@@ -130,9 +134,9 @@ def ways(kind: DashShape) -> Ways:
             for step in range(math.ceil(2 * math.pi * reach))
         }
     )
-    following = [_way(kind, head) for head in heads]
+    following = [_later_dash(kind, head) for head in heads]
     return Ways(
-        seeds=[_seed(kind, turn) for turn in turns],
+        seeds=[_first_dash(kind, turn) for turn in turns],
         avoided=[_avoided(kind, turn) for turn in turns],
         after_seed=[_followers(kind, turn, following) for turn in turns],
         after={way.turn: _followers(kind, way.turn, following) for way in following},
@@ -140,7 +144,7 @@ def ways(kind: DashShape) -> Ways:
 
 
 def move_pixel(pixel: tuple[int, int], turn: float, distance: int) -> tuple[int, int]:
-    """Return the pixel some way off; fractions are rounded up."""
+    """Return the pixel `distance` pixels from `pixel` in direction `turn`, rounded up."""
     return (
         pixel[0] + rounded_up(distance * math.sin(turn)),
         pixel[1] + rounded_up(distance * math.cos(turn)),
@@ -148,12 +152,13 @@ def move_pixel(pixel: tuple[int, int], turn: float, distance: int) -> tuple[int,
 
 
 def opposite(turn: float) -> float:
-    """Return the opposite direction."""
+    """Return the opposite direction of `turn`, in radians from -pi to pi."""
     return turn + math.pi if turn < 0 else turn - math.pi
 
 
 def _flat(kind: DashShape, pixel: tuple[int, int]) -> int:
-    return pixel[0] * kind.width + pixel[1]
+    row, column = pixel
+    return row * kind.width + column
 
 
 def _step(kind: DashShape, turn: float) -> tuple[float, float]:
@@ -161,7 +166,8 @@ def _step(kind: DashShape, turn: float) -> tuple[float, float]:
     return length * math.sin(turn), length * math.cos(turn)
 
 
-def _way(kind: DashShape, head: tuple[int, int]) -> Way:
+def _later_dash(kind: DashShape, head: tuple[int, int]) -> Way:
+    """Return a later dash of a snake, which ends at `head`, row and column from the pivot."""
     turn = math.atan2(*head)
     back = opposite(turn)
     corner, ink, space, left = _stamp(kind, back, head)
@@ -182,7 +188,8 @@ def _way(kind: DashShape, head: tuple[int, int]) -> Way:
     )
 
 
-def _seed(kind: DashShape, turn: float) -> Way:
+def _first_dash(kind: DashShape, turn: float) -> Way:
+    """Return the first dash of a snake, with the direction `turn` in radians."""
     head = move_pixel((0, 0), turn, kind.dash)
     pivot = move_pixel(head, opposite(turn), kind.dash + kind.margin)
     corner, ink, _, left = _stamp(kind, turn, (0, 0))
@@ -200,24 +207,25 @@ def _seed(kind: DashShape, turn: float) -> Way:
 
 
 def _stamp(
-    kind: DashShape, turn: float, begun: tuple[int, int]
+    kind: DashShape, turn: float, start: tuple[int, int]
 ) -> tuple[int, tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
-    """Return a dash drawn from a pixel: its corner, light, space, and what it leaves free."""
+    """Return `corner`, `ink`, space and `left` (see `Way`) of a dash that begins at `start`."""
     levels, space = (
-        np.pad(each, kind.margin) for each in dash(turn, kind.dash, kind.thickness, kind.margin)
+        np.pad(part, kind.margin) for part in dash(turn, kind.dash, kind.thickness, kind.margin)
     )
     half = len(space) // 2
-    corner = _flat(kind, (begun[0] - half, begun[1] - half))
+    row, column = start
+    corner = _flat(kind, (row - half, column - half))
     long, short = ((levels * (contrast / FULL)).astype(np.float32) for contrast in kind.contrasts)
     left = FULL - np.stack([space, grey_dilation(space, kind.margin)])
     return corner, (long, short), space, left
 
 
 def _avoided(kind: DashShape, turn: float) -> list[tuple[int, int]]:
-    """Return the pixels that a first dash fills, one row and one column too far on.
+    """Return the pixels around the tail that a first dash fills, shifted by one row and column.
 
-    They are compared with the picture around every pixel. At a corner all of them may lie outside;
-    the authors' generator then gives the direction up, for the whole picture.
+    The authors' generator has this shift. It also never uses a direction for which all pixels would
+    be outside the picture at one of its corners; the list is then empty.
     """
     _, space = dash(turn, kind.dash, kind.thickness, kind.margin)
     rows, columns = (axis - kind.radius + 1 for axis in np.nonzero(space == FULL))
@@ -233,6 +241,7 @@ def _avoided(kind: DashShape, turn: float) -> list[tuple[int, int]]:
 
 
 def _followers(kind: DashShape, last: float, following: list[Way]) -> Followers:
+    """Return the dashes of `following` that may come after a dash with direction `last`."""
     followers = []
     for way in following:
         turn = abs(math.remainder(way.turn - last, 2 * math.pi))
@@ -247,39 +256,39 @@ class GrowingSnake:
 
     def __init__(self, way: Way, index: int, pivot: int, follow: Followers) -> None:
         self.dashes = [(way, index)]
-        """Each with the pixel of the board that it is relative to."""
+        """Dashes so far, each with the flat index of the pixel that it is relative to."""
         self.pivot, self.follow = pivot, follow
-        """Where the next dash is laid from, and its ways."""
+        """Pivot of the next dash, and the dashes that are possible."""
 
 
 class GrowthBoard:
-    """What is free in a picture: of each pixel for a dash's space, and for its end."""
+    """The levels that are free in a picture, for the space of dashes and for their ends."""
 
     def __init__(self, kind: DashShape) -> None:
         self.kind, self.ways = kind, ways(kind)
         self.width, self.guard, self.far = kind.width, kind.guard, kind.width**2
         self.free = bytearray(empty_board(kind))
-        """Levels of all pixels, twice; the second half says where dashes may end."""
+        """Free levels of all pixels: first for the space of dashes, then for their ends."""
         self.view = np.frombuffer(self.free, np.uint8).reshape(2, self.width, self.width)
 
     def clear(self) -> None:
-        """Take everything away."""
+        """Remove all snakes."""
         self.free[:] = empty_board(self.kind)
 
     def index(self, y: int, x: int) -> int:
-        """Return the number of a picture's pixel on the board."""
+        """Return the flat index on the board of the picture's pixel (y, x)."""
         return (y + self.guard) * self.width + x + self.guard
 
     def pixel(self, index: int) -> tuple[int, int]:
-        """Return the row and the column of a pixel."""
+        """Return the row and column in the picture of the pixel with this flat index."""
         y, x = divmod(index, self.width)
         return y - self.guard, x - self.guard
 
     def onward(self, pivot: int, way: Way) -> int:
-        """Return the pivot after a dash.
+        """Return the pivot of the dash after `way` at `pivot`, as flat indices.
 
-        Sums are rounded up as they stand: straight up, down and to the left the sine or cosine is
-        not quite 0, and near the upper and the left border the next pivot lies a pixel further in.
+        As in the authors' generator, rounding errors of sine and cosine are rounded up, too, so
+        near the upper and the left border the pivot can be a pixel further inside.
         """
         y, x = self.pixel(pivot)
         return self.index(math.ceil(y + way.step[0]), math.ceil(x + way.step[1]))
@@ -296,7 +305,7 @@ class GrowthBoard:
         return GrowingSnake(way, index, pivot, self.ways.after_seed[degree])
 
     def grow(self, snake: GrowingSnake, words: RandomNumbers) -> bool:
-        """Lay the next dash of a snake; False at a dead end."""
+        """Add the next dash to a snake; return False, without a dash, at a dead end."""
         free, pivot = self.free, snake.pivot
         end = pivot + self.far
         sums = list(accumulate([free[end + head] * weight for head, weight, _ in snake.follow]))
@@ -316,7 +325,7 @@ class GrowthBoard:
         return False
 
     def occupy(self, snake: GrowingSnake) -> None:
-        """Take the space of a snake's last dash."""
+        """Mark the space of a snake's last dash as taken."""
         way, index = snake.dashes[-1]
         y, x = divmod(index + way.corner, self.width)
         window = self.view[:, y : y + len(way.left[0]), x : x + len(way.left[0])]
@@ -325,7 +334,10 @@ class GrowthBoard:
 
 @cache
 def empty_board(kind: DashShape) -> bytes:
-    """Return an empty board: the border is taken, and beyond it no dash may end."""
+    """Return the free levels of an empty board; the border of the picture is taken.
+
+    Outside the picture the space is free, but no dash may end there.
+    """
     taken = np.full((kind.side, kind.side), FULL, np.uint8)
     inside = slice(kind.padding, kind.side - kind.padding)
     taken[inside, inside] = 0

@@ -1,7 +1,7 @@
-"""Gray levels of the published pictures: drawn twice as fine, then resampled with Lanczos' window.
+"""Gray levels of the published pictures: drawn at double resolution, then resampled by Lanczos.
 
-Levels are bytes and the weights of the resampling whole numbers of 22 bits, as image libraries
-resample bytes: every machine finds the same levels.
+Levels are bytes, and the weights of the resampling are whole numbers in units of 2^-22, as in image
+libraries. So every machine computes the same levels.
 """
 
 import math
@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Bool, Int64, UInt8
 
 FINE = 2
-"""Points along each side of a pixel: a picture is drawn twice as fine, and then resampled. The
-published code calls it `antialias_scale`."""
+"""Number of points along each side of a pixel before the resampling; `antialias_scale` in the
+published code."""
 LOBES = 3
-"""Lobes of Lanczos' window on each side, so its reach in pixels."""
+"""Number of lobes of Lanczos' window on each side, which is its reach in pixels."""
 BITS = 22
-"""A weight is a whole number that counts in units of 2^-22."""
+"""A weight is a whole number in units of 2^-22."""
 
 
 @cache
@@ -34,8 +34,9 @@ def resampling_weights(points: int, pixels: int) -> Int64[np.ndarray, "pixels po
         middle = (pixel + 0.5) * step
         first = max(0, int(middle - LOBES * step + 0.5))
         last = min(points, int(middle + LOBES * step + 0.5))
-        at = (np.arange(first, last) + 0.5 - middle) / step
-        weights = np.where(np.abs(at) < LOBES, np.sinc(at) * np.sinc(at / LOBES), 0.0)
+        distance = (np.arange(first, last) + 0.5 - middle) / step  # in pixels
+        lanczos = np.sinc(distance) * np.sinc(distance / LOBES)
+        weights = np.where(np.abs(distance) < LOBES, lanczos, 0.0)
         scaled = weights / weights.sum() * (1 << BITS)
         matrix[pixel, first:last] = np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int64)
     return matrix
@@ -67,13 +68,13 @@ def _byte_levels(sums: Int64[np.ndarray, "r c"]) -> UInt8[np.ndarray, "r c"]:
 def dash(
     turn: float, length: int, thickness: float, margin: int
 ) -> tuple[UInt8[np.ndarray, "n n"], UInt8[np.ndarray, "n n"]]:
-    """Return two square pictures: a dash that begins at the middle pixel, and the space it takes.
+    """Return two square pictures: a dash from the middle pixel, and the space that it takes.
 
     Args:
-        turn: Direction in radians, 0 to the right, then downwards.
-        length: Of the dash, in pixels.
-        thickness: In pixels.
-        margin: Pixels of space around it.
+        turn: Direction in radians, clockwise from the right.
+        length: Length of the dash in pixels.
+        thickness: Thickness of the dash in pixels.
+        margin: Width in pixels of the space around the dash.
     """
     radius = length + math.ceil(thickness) + margin
     size = 2 * radius * FINE + 1
@@ -87,12 +88,15 @@ def dash(
 
 
 def rounded_up(value: float) -> int:
-    """Round up to a whole number; a value above one by only a rounding error becomes that one."""
+    """Round up to a whole number, but down if `value` exceeds one by a rounding error only."""
     return math.ceil(value - 1e-9)
 
 
 def stroke(end: tuple[int, int], width: int) -> Iterator[tuple[int, int]]:
-    """Yield the points of a straight stroke from (0, 0) to `end`, `width` points wide."""
+    """Yield the points of a straight stroke from (0, 0) to `end`, `width` points wide.
+
+    Rounds as the published code's image library does, pixel for pixel.
+    """
     down, right = end
     if width == 1:
         steps = max(abs(down), abs(right))
@@ -102,11 +106,11 @@ def stroke(end: tuple[int, int], width: int) -> Iterator[tuple[int, int]]:
     long, half = math.hypot(down, right), (width - 1) / 2
     narrow, wide = math.ceil(half - 0.5) / long, math.floor(half + 0.5) / long
     corners = [
-        (y + _away(wide * right) if side else y - _away(narrow * right),
-         x - _inward(narrow * down) if side else x + _inward(wide * down))
+        (y + _round_away(wide * right) if side else y - _round_away(narrow * right),
+         x - _round_inward(narrow * down) if side else x + _round_inward(wide * down))
         for (y, x), side in (((0, 0), 1), (end, 1), (end, 0), ((0, 0), 0))
     ]  # fmt: skip
-    yield from _filled(corners)
+    yield from _fill_polygon(corners)
 
 
 def _rounded_part(distance: int, step: int, steps: int) -> int:
@@ -115,18 +119,18 @@ def _rounded_part(distance: int, step: int, steps: int) -> int:
     return size if distance > 0 else -size
 
 
-def _away(value: float) -> int:
-    """Round, halves away from 0."""
+def _round_away(value: float) -> int:
+    """Round to the nearest whole number; round halves away from 0."""
     return int(math.copysign(math.floor(abs(value) + 0.5), value))
 
 
-def _inward(value: float) -> int:
-    """Round, halves towards 0."""
+def _round_inward(value: float) -> int:
+    """Round to the nearest whole number; round halves towards 0."""
     return int(math.copysign(math.ceil(abs(value) - 0.5), value))
 
 
-def _filled(corners: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the points (row, column) of a convex polygon, its edges included."""
+def _fill_polygon(corners: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the points (row, column) of a convex polygon, including its edges."""
     edges = list(zip(corners, corners[1:] + corners[:1], strict=True))
     rows = [y for y, _ in corners]
     for y in range(min(rows), max(rows) + 1):
@@ -145,13 +149,13 @@ def dilate(points: Bool[np.ndarray, "r c"], radius: int) -> Bool[np.ndarray, "r 
 
 def grey_dilation(points: np.ndarray, radius: int) -> np.ndarray:
     """Return, for each point, the largest value among the points at most `radius` away."""
-    size, other = points.shape
+    rows, columns = points.shape
     largest = np.zeros_like(points)
     for y in range(-radius, radius + 1):
         for x in range(-radius, radius + 1):
-            if y * y + x * x <= radius * radius:
-                to = slice(max(0, y), size + min(0, y)), slice(max(0, x), other + min(0, x))
-                of = slice(max(0, -y), size - max(0, y)), slice(max(0, -x), other - max(0, x))
+            if y * y + x * x <= radius * radius:  # compare with the points shifted by (y, x)
+                to = slice(max(0, y), rows + min(0, y)), slice(max(0, x), columns + min(0, x))
+                of = slice(max(0, -y), rows - max(0, y)), slice(max(0, -x), columns - max(0, x))
                 np.maximum(largest[to], points[of], out=largest[to])
     return largest
 
@@ -159,15 +163,15 @@ def grey_dilation(points: np.ndarray, radius: int) -> np.ndarray:
 def disc(
     centre: tuple[int, int], radius: float, side: int
 ) -> tuple[tuple[slice, slice], UInt8[np.ndarray, "r c"]]:
-    """Draw a white disc: return which rows and columns of the picture it touches, and its levels.
+    """Return the rows and columns of a picture that a white disc covers, and its levels there.
 
-    Its middle is the first point of the pixel `centre`, a quarter of a pixel up and left of the
-    middle of that pixel, as in the published pictures.
+    As in the published pictures, the middle of the disc is a quarter of a pixel up and left of the
+    middle of the pixel `centre`.
 
     Args:
         centre: Row and column of a pixel.
-        radius: In pixels.
-        side: Of the square picture, in pixels; the disc is cut off at its edges.
+        radius: Radius of the disc in pixels.
+        side: Side of the square picture in pixels; its edges cut the disc off.
     """
     whole = math.ceil(radius)
     reach = whole + LOBES + 1  # resampling spreads a disc over this many pixels on each side

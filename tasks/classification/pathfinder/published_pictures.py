@@ -1,15 +1,14 @@
-"""Pathfinder's pictures as the authors' generator draws them, with labels that can be proved.
+"""Pathfinder's pictures as the authors' generator draws them, with provable labels.
 
-Two snakes of `contour` dashes grow in turns from seeds that lie `seed_distance` apart, near the
-middle; where one comes to a dead end, both start again. Then short snakes are strewn in, as many of
-`distractors` as find space in five trials. Their dashes may be brighter. A disc marks the beginning
-of one long snake, another the end of the same (label 1) or of the other one (0).
+Two long snakes of `contour` dashes grow alternately, from points near the middle that are
+`seed_distance` apart. If one reaches a dead end, both start again. Then `distractors` short snakes
+are added, each at the first of five trials that finds space; their dashes may be brighter. One disc
+marks the beginning of a long snake, and another the end of the same (label 1) or of the other (0).
 
-After Linsley et al. 2018, arXiv:1805.08315, with the parameters that the Long Range Arena names for
-each side; the law of growth is the authors', trial for trial, in whole numbers: `pathfinder_growth`
-says how. Snakes may touch and cross, so the picture alone need not prove a label: the dashes do.
-A picture whose dashes can be followed in two ways is drawn again.
-Random numbers are whole numbers from a stream of each picture's own: the same on every machine.
+The method is that of Linsley et al. 2018, arXiv:1805.08315, with the Long Range Arena's parameters
+for each side. Snakes grow as in the authors' generator, but in whole numbers: see the module
+`growth`. Snakes may touch and cross, so the dashes, not the picture alone, prove a label.
+Each picture has a separate stream of random whole numbers, the same on every machine.
 """
 
 import math
@@ -34,33 +33,33 @@ from lra.tasks.classification.pathfinder.trace import Dash, TracedPicture, is_on
 
 PICTURE_TRIES = 50_000
 SNAKE_TRIES = 5
-"""Of a distractor; then it is left out."""
+"""Trials for a short snake before it is omitted."""
 SEED_TRIES = 3
-"""Of its first dash, where it would leave the picture."""
+"""Trials for the first dash of a short snake if it would leave the picture."""
 LEAST_FREE = 0.01
-"""Share of free pixels below which no distractor is tried."""
+"""Share of free pixels below which no further short snake is tried."""
 
 
 def draw(style: Style, seed: int, index: int) -> TracedPicture:
-    """Draw picture number `index` of a data set."""
+    """Return picture number `index` of the data set with this style and seed."""
     words = RandomNumbers(seed, index)
     label = words.below(2)
     margin = style.margins[words.below(len(style.margins))]
     board = GrowthBoard(kind(style, margin))
     for _ in range(PICTURE_TRIES):
         board.clear()
-        targets = _targets(board, style, words)
-        if targets is None:
+        long = _grow_long_snakes(board, style, words)
+        if long is None:
             continue
-        snakes = [_dashes(board, snake) for snake in targets]
+        snakes = [_dashes(board, snake) for snake in long]
         if snakes[0][-1].head == snakes[1][-1].head:
-            continue  # A disc there would mark an end of both.
-        short = _distractors(board, style, words)
+            continue  # a disc at this pixel would mark the ends of both snakes
+        short = _grow_short_snakes(board, style, words)
         first = words.below(2)
         last = first if label else 1 - first
         marks = snakes[first][0].tail, snakes[last][-1].head
         picture = TracedPicture(
-            pixels=_lit(board, targets, short, marks, style.marker_radius),
+            pixels=_draw_pixels(board, long, short, marks, style.marker_radius),
             label=label,
             snakes=(*snakes, *(_dashes(board, snake) for snake in short)),
             marks=marks,
@@ -68,16 +67,20 @@ def draw(style: Style, seed: int, index: int) -> TracedPicture:
             margin=margin,
         )
         if is_one_snake(picture) != bool(label):
-            raise AssertionError(f"picture {index} of seed {seed} contradicts its label {label}")
+            raise AssertionError(
+                f"the snakes of picture {index}, seed {seed}, contradict its label {label}"
+            )
         return picture
     raise ValueError(
-        f"two snakes of {style.contour} dashes of {style.dash} pixels found no room in "
-        f"{style.side} x {style.side} pixels after {PICTURE_TRIES} trials: lower task.contour"
+        f"in {PICTURE_TRIES} trials, two snakes of {style.contour} dashes of {style.dash} pixels "
+        f"did not fit into a picture of {style.side} x {style.side} pixels; lower task.contour"
     )
 
 
-def _targets(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[GrowingSnake] | None:
-    """Grow the two long snakes; None at a dead end."""
+def _grow_long_snakes(
+    board: GrowthBoard, style: Style, words: RandomNumbers
+) -> list[GrowingSnake] | None:
+    """Return the two long snakes; None if one reaches a dead end."""
     degree, rows, columns = (starts := _middle(board.kind, style))[words.below(len(starts))]
     y, x = (span.start + words.below(len(span)) for span in (rows, columns))
     snakes = [board.seed(degree, board.index(y, x))]
@@ -95,7 +98,10 @@ def _targets(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[Gro
 
 @cache
 def _middle(dashes: DashShape, style: Style) -> list[tuple[int, range, range]]:
-    """Return the degrees of a first dash that fits into the middle, with the rows and columns."""
+    """Return (degree, rows, columns) for each direction of a first dash near the middle.
+
+    `rows` and `columns` are the possible positions of the dash's tail.
+    """
     edge = 2 * style.seed_distance
     placements = []
     for degree, avoided in enumerate(ways(dashes).avoided):
@@ -110,15 +116,17 @@ def _middle(dashes: DashShape, style: Style) -> list[tuple[int, range, range]]:
     return placements
 
 
-def _distractors(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[GrowingSnake]:
-    """Strew in short snakes, fewer where they do not fit."""
+def _grow_short_snakes(
+    board: GrowthBoard, style: Style, words: RandomNumbers
+) -> list[GrowingSnake]:
+    """Return up to `style.distractors` short snakes: those that fit."""
     snakes = []
     for _ in range(style.distractors):
-        held = _held(board)
-        if held is None:
+        taken = _taken_pixels(board)
+        if taken is None:
             break
         for _ in range(SNAKE_TRIES):
-            snake = _first(board, held, words)
+            snake = _place_first_dash(board, taken, words)
             if snake is None:
                 continue
             before = bytes(board.free)
@@ -130,23 +138,23 @@ def _distractors(board: GrowthBoard, style: Style, words: RandomNumbers) -> list
     return snakes
 
 
-def _held(board: GrowthBoard) -> Bool[np.ndarray, "w w"] | None:
-    """Return which pixels first dashes of short snakes avoid; None where too few are free."""
+def _taken_pixels(board: GrowthBoard) -> Bool[np.ndarray, "w w"] | None:
+    """Return which pixels the first dash of a short snake must avoid; None if few are free."""
     side, inside = board.kind.side, slice(board.guard, board.width - board.guard)
-    held = np.zeros((board.width, board.width), bool)
-    picture = held[inside, inside]
+    taken = np.zeros((board.width, board.width), bool)
+    picture = taken[inside, inside]
     np.less_equal(board.view[0, inside, inside], FULL - SEEDS_AVOID, out=picture)
     if side * side - np.count_nonzero(picture) < LEAST_FREE * side * side:
         return None
     picture[[0, -1]] = True
     picture[:, [0, -1]] = True
-    return held
+    return taken
 
 
-def _first(
-    board: GrowthBoard, held: Bool[np.ndarray, "w w"], words: RandomNumbers
+def _place_first_dash(
+    board: GrowthBoard, taken: Bool[np.ndarray, "w w"], words: RandomNumbers
 ) -> GrowingSnake | None:
-    """Lay the first dash of a short snake; None where there is no space."""
+    """Return a short snake of one dash, at a random free place; None if there is none."""
     table, side, guard = board.ways, board.kind.side, board.guard
     for _ in range(SEED_TRIES):
         degree = words.below(DEGREES)
@@ -154,19 +162,20 @@ def _first(
             return None
         blocked = np.zeros((side, side), bool)
         for y, x in table.avoided[degree]:
-            blocked |= held[guard + y : guard + y + side, guard + x : guard + x + side]
+            blocked |= taken[guard + y : guard + y + side, guard + x : guard + x + side]
         free = np.flatnonzero(~blocked)
         if not len(free):
             return None
         index = board.index(*divmod(int(free[words.below(len(free))]), side))
         way = table.seeds[degree]
         ends = board.pixel(index + way.head), board.pixel(index + way.pivot)
-        if all(0 <= at < side for end in ends for at in end):
+        if all(0 <= coordinate < side for end in ends for coordinate in end):
             return board.seed(degree, index)
     return None
 
 
 def _dashes(board: GrowthBoard, snake: GrowingSnake) -> tuple[Dash, ...]:
+    """Return the dashes of a snake, with pixels as row and column of the picture."""
     return tuple(
         Dash(
             board.pixel(index + way.pivot),
@@ -178,21 +187,21 @@ def _dashes(board: GrowthBoard, snake: GrowingSnake) -> tuple[Dash, ...]:
     )
 
 
-def _lit(
+def _draw_pixels(
     board: GrowthBoard,
-    targets: list[GrowingSnake],
+    long: list[GrowingSnake],
     short: list[GrowingSnake],
     marks: tuple[tuple[int, int], tuple[int, int]],
     radius: float,
 ) -> UInt8[np.ndarray, "s s"]:
-    """Draw the dashes and the discs; the brightest pixel becomes 255."""
+    """Return the picture of dashes, and of discs at `marks`; its brightest pixel is 255."""
     guard, side = board.guard, board.kind.side
     canvas = np.zeros((board.width, board.width), np.float32)
-    for which, snakes in enumerate((targets, short)):
+    for is_short, snakes in enumerate((long, short)):
         for snake in snakes:
             for way, index in snake.dashes:
                 y, x = divmod(index + way.corner, board.width)
-                ink = way.ink[which]
+                ink = way.ink[is_short]
                 window = canvas[y : y + len(ink), x : x + len(ink)]
                 np.maximum(window, ink, out=window)
     picture = canvas[guard : guard + side, guard : guard + side]

@@ -1,4 +1,4 @@
-"""The published parameters of Pathfinder's pictures, and the random words that a picture draws."""
+"""The published parameters of Pathfinder's pictures, and the random numbers of a picture."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,21 +17,25 @@ class Style:
     side: int
     padding: int
     margins: tuple[int, ...]
-    """Space around a dash; one is drawn for each picture."""
+    """Possible widths of the space around a dash; one is drawn for each picture."""
     seed_distance: int
+    """Distance between the beginnings of the two long snakes."""
     marker_radius: float
     contour: int
-    """Dashes of a long snake."""
+    """Number of dashes of a long snake."""
     dash: int
+    """Length of a dash."""
     thickness: float
     continuity: float
+    """Factor of the turns between dashes: a larger one makes snakes straighter."""
     distractor: int
-    """Dashes of a short snake."""
+    """Number of dashes of a short snake."""
     distractors: int
+    """Number of short snakes."""
     contrast: float
-    """Of the dashes of long snakes; discs have 1, and the brightest pixel becomes 255."""
+    """Brightness of long snakes relative to the discs; the brightest pixel becomes 255."""
     distractor_contrast: float
-    """Of the dashes of short snakes."""
+    """Brightness of short snakes relative to the discs."""
 
 
 STYLES = {
@@ -56,11 +60,11 @@ STYLES = {
         distractor_contrast=1.0,
     ),
 }  # fmt: skip
-"""By side: the published parameters of the hard sets."""
+"""Published parameters of the hard set of each side."""
 
 
 class RandomNumbers:
-    """Whole numbers drawn one after another."""
+    """Random whole numbers for picture number `index` of a data set with this seed."""
 
     def __init__(self, seed: int, index: int) -> None:
         sequence = np.random.SeedSequence((int(Draw.pictures), seed, index))
@@ -68,10 +72,10 @@ class RandomNumbers:
         self.words = self.stream()
 
     def stream(self) -> Iterator[int]:
-        """Yield 64-bit words."""
+        """Yield random 64-bit words."""
         while True:
             yield from self.source.random_raw(WORDS_AT_ONCE).tolist()
 
     def below(self, bound: int) -> int:
-        """Return a number from 0 to bound - 1."""
+        """Return a random number from 0 to bound - 1."""
         return next(self.words) * bound >> 64

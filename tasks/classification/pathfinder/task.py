@@ -1,24 +1,21 @@
 """Pathfinder (arXiv:1805.08315, arXiv:2011.04006): do two discs lie on the same dashed path?
 
     picture [side, side]  ->  side² gray levels, row by row, as symbols or scalars (`GrayTask`)
-    target                    1: one snake joins the discs, 0: each marks another snake
+    target                    1: one snake joins the discs, 0: the discs are on different snakes
 
-Sides are 32 (`pathfinder`, 1,024 pixels), 64 (`pathfinder64`, 4,096), 128 (`pathx`, 16,384) and 256
-(`path256`, 65,536). Pictures are generated here with the published parameters (`source=generated`),
-each label checked on the drawn snakes, or read from the archive's files (`source=files`), 200,000
-in a set: another number is refused, unless `partial` says that it is a part. The sets are the
-archive's, by the dashes of a snake: 6 (curv_baseline), 9 and 14 (hard, the Long Range Arena's).
-Parameters are published for 14; with another `contour` the number of short snakes stays, and their
-length is a third.
+A snake is a path of dashes. Sides are 32 (`pathfinder`, 1,024 pixels), 64 (`pathfinder64`, 4,096),
+128 (`pathx`, 16,384) and 256 (`path256`, 65,536). `source=generated` draws pictures with the
+published parameters and checks each label on the drawn snakes. `source=files` reads a set of
+200,000 pictures from the archive; another number needs `partial`. The archive has sets with 6
+(curv_baseline), 9 and 14 dashes in a long snake; the Long Range Arena uses 14, the hardest.
+Parameters are published for 14. With another `contour`, the number of short snakes stays the same,
+and each has a third of the dashes. As in the authors' generator, dashes nearly touch, and snakes
+may cross.
 
-They are drawn by the law of the authors' generator: dashes nearly touch, snakes may cross.
-
-Length and difficulty are separate axes: `side` alone scales everything as published; `canvas` lays
-a picture into a larger black one, which adds length and nothing else; `contour` and `distractors`
-change the difficulty at the same length.
-
-With `black_is_padding`, the quirk of the Long Range Arena code, families that mask padding see the
-drawn pixels alone.
+`side` changes length and size as published. `canvas` adds a black border, so it changes only the
+length. `contour` and `distractors` change the difficulty at the same length. With
+`black_is_padding`, as in the Long Range Arena code, families that mask padding attend only to drawn
+pixels.
 """
 
 from collections.abc import Iterator
@@ -54,9 +51,9 @@ from lra.tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
 VERSION = 2
 NAMES = {32: "pathfinder", 64: "pathfinder64", 128: "pathx", 256: "path256"}
-"""Tasks by side: protocols have settings by these names."""
+"""Name of the task for each side; protocols use these names."""
 BLOCK = 500
-"""Pictures of one job."""
+"""Number of pictures that a process draws at a time."""
 SAMPLE_SIZES = (200, 50, 100)
 """Most pictures that options can ask for with `source=sample`."""
 
@@ -70,39 +67,43 @@ class PathfinderSource(StrEnum):
 
 
 class Drawing(StrEnum):
-    """How pictures are generated: the one law, which stored trainings name."""
+    """How pictures are generated; there is one way, which stored trainings name."""
 
     published = auto()
 
 
 class Pathfinder(GrayTask):
-    """The task; see the module's text.
+    """Does one dashed path join two discs in a picture? The model reads it pixel by pixel.
 
     Args:
         source: generated, files or sample (a few hundred generated pictures for trials).
-        path: files: a set of the archive, e.g. pathfinder32/curv_contour_length_14, or the
-            unpacked archive.
-        partial: Whether `path` holds a part of a set, or another one; every row then says so.
-        split: files: how pictures are divided: seeded, tfds (the released code) or s4.
+        path: With source=files, a set of the archive, for example
+            pathfinder32/curv_contour_length_14, or the unpacked archive.
+        partial: Whether `path` has only a part of a set, or another set; every row then says so.
+        split: How the pictures of files are divided: seeded, tfds (as the Long Range Arena code) or
+            s4 (as the S4 repository).
         drawing: How pictures are generated: published.
-        side: Pixels of a side: 32, 64, 128 or 256.
-        contour: Dashes of a long snake; 6, 9 and 14 are published.
-        distractor: Dashes of a short snake; null: a third of `contour`.
-        distractors: Short snakes; null: as published for this side.
-        canvas: Pixels of a side of the black picture around; null: none.
-        train_examples: Generated training pictures.
-        validation_examples: Generated validation pictures.
-        test_examples: Generated test pictures.
-        data_seed: Seed of the pictures, and of the split of the archive's.
-        processes: Processes that generate; 0 = every core. Cannot change the data.
+        side: Number of pixels of a side: 32, 64, 128 or 256.
+        contour: Number of dashes of a long snake; 6, 9 and 14 are published.
+        distractor: Number of dashes of a short snake; null: a third of `contour`.
+        distractors: Number of short snakes; null: as published for this side.
+        canvas: Number of pixels of a side after a black border is added; null: no border.
+        train_examples: Number of generated training pictures.
+        validation_examples: Number of generated validation pictures.
+        test_examples: Number of generated test pictures.
+        data_seed: Seed of the generated pictures, or of the division of files into splits.
+        processes: Number of processes that draw, without effect on the pictures; 0: one for each
+            core.
         encoding: symbols or scalars.
-        mean: Of the levels over 255, for scalars.
-        deviation: Of the levels over 255, for scalars.
-        black_is_padding: Levels without a shift, 0 being padding; for symbols.
-        objective: What a model answers: classify; or masked, causal, prefix, unilm or
+        mean: Subtracted from level / 255, for scalars.
+        deviation: Divides level / 255 - mean, for scalars.
+        black_is_padding: Whether black pixels have the padding id 0, as in the Long Range Arena
+            code; for symbols.
+        objective: What a model predicts: classify (a class), or masked, causal, prefix, unilm or
             permutation (tokens).
-        masked_share: Of the tokens, where some are asked for; null: 50 %.
-        masked_replacement: What stands in their place: mask, or bert (80/10/10).
+        masked_share: Fraction of tokens to predict, for masked, unilm and permutation; null: 50 %.
+        masked_replacement: What replaces a masked token: mask, or bert (80 % mask, 10 % a random
+            token, 10 % unchanged).
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "processes"})
@@ -137,22 +138,22 @@ class Pathfinder(GrayTask):
         self.source, self.drawing = source, drawing
         if (self.source is PathfinderSource.files) != (path is not None):
             raise ValueError(
-                "task.path names a set of pictures from the archive, for source=files: got "
-                f"source={source}, path={path!r}; set both or neither"
+                "task.path, a set of pictures from the archive, needs task.source=files, and the "
+                f"other way round: got source={source}, path={path!r}; set both or neither"
             )
         check_partial(partial, path is not None)
         if split is not Division.seeded and (path is None or data_seed):
             raise ValueError(
-                f"task.split={split} divides the archive's pictures, without a seed: got "
-                f"source={source}, data_seed={data_seed}; set source=files and data_seed=0, or "
-                "split=seeded"
+                f"task.split={split} needs task.source=files and task.data_seed=0: got "
+                f"source={source}, data_seed={data_seed}; set these two options, or "
+                "task.split=seeded"
             )
         if side not in STYLES:
             raise ValueError(f"task.side: got {side}; wanted one of {', '.join(map(str, STYLES))}")
         style = STYLES[side]
         self.canvas = side if canvas is None else canvas
         wrong = [
-            f"{name}={value} (wanted at least {least})"
+            f"{name} must be at least {least}: got {value}"
             for name, value, least in (
                 ("contour", contour, 2),
                 ("distractor", distractor, 1),
@@ -167,7 +168,7 @@ class Pathfinder(GrayTask):
             if value is not None and value < least
         ]
         if wrong:
-            raise ValueError(f"Pathfinder: got {', '.join(wrong)}")
+            raise ValueError(f"Pathfinder: {'; '.join(wrong)}")
         self.style = replace(
             style,
             contour=contour,
@@ -177,7 +178,7 @@ class Pathfinder(GrayTask):
         self.numbers: tuple[int, ...] = (train_examples, validation_examples, test_examples)
         if self.source is PathfinderSource.sample:
             self.numbers = tuple(map(min, self.numbers, SAMPLE_SIZES))
-        self.path = self._set(named_path(path)) if path is not None else None
+        self.path = self._find_set(named_path(path)) if path is not None else None
         self.division = split
         self.data_seed, self.processes, self.partial = data_seed, processes, partial
         self.encode(encoding, mean=mean, deviation=deviation, black_is_padding=black_is_padding)
@@ -186,7 +187,7 @@ class Pathfinder(GrayTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. With `source=files` the files must be there: they are the identity."""
+        """The facts about this task; with source=files, the data hash is a hash of the files."""
         spec = TaskSpec(
             name=NAMES[self.style.side],
             version=VERSION,
@@ -209,8 +210,8 @@ class Pathfinder(GrayTask):
             return f"files: {name}{MARK if self.partial else ''}"
         return self.source.value
 
-    def _set(self, path: Path) -> Path:
-        """Return the set that a path names, or the one of this side in an unpacked archive."""
+    def _find_set(self, path: Path) -> Path:
+        """Return the folder of the set of pictures: `path`, or a subfolder of the archive there."""
         name = pathfinder_files.SETS.get(self.style.contour)
         if name is None:
             return path
@@ -218,6 +219,7 @@ class Pathfinder(GrayTask):
         return arena.find_task_folder(path, folder, pathfinder_files.holds_pictures)
 
     def _identity(self) -> str:
+        """Return the hash of everything that decides the prepared data."""
         facts: dict[str, object] = {
             "version": VERSION,
             "seed": self.data_seed,
@@ -236,20 +238,20 @@ class Pathfinder(GrayTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie; `black_is_padding` shares them."""
+        """Folder of the prepared data, with or without `black_is_padding`."""
         return data_root() / f"pathfinder-{self.source}-{self.spec.data_hash}"
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the allowed share of pictures in both splits: nearly empty ones can be equal."""
+        """Return the share of pictures that two splits may have in common: nearly empty ones."""
         del first, second
         return 0.001
 
     def make(self) -> None:
-        """Draw or read the pictures and store their levels."""
+        """Draw or read the pictures and store their gray levels."""
         if self.path is None:
-            splits = {split: self._generated(split) for split in SPLITS}
+            splits = {split: self._draw(split) for split in SPLITS}
         else:
-            splits = self._from_files(self.path)
+            splits = self._read_files(self.path)
         self.write(
             splits,
             vocabulary=GRAY_LEVELS,
@@ -258,10 +260,11 @@ class Pathfinder(GrayTask):
         )
 
     def _first(self, split: str) -> int:
-        """Return the number of a generated split's first picture."""
+        """Return the number of the first generated picture of `split`."""
         return sum(self.numbers[: SPLITS.index(split)])
 
-    def _generated(self, split: str) -> Iterator[RaggedRows]:
+    def _draw(self, split: str) -> Iterator[RaggedRows]:
+        """Yield the generated pictures of `split`, `BLOCK` at a time."""
         first, number = self._first(split), self.numbers[SPLITS.index(split)]
         jobs = (
             (
@@ -273,24 +276,27 @@ class Pathfinder(GrayTask):
         )
         processes = self.processes if number > 4 * BLOCK else 1
         with tqdm(desc=f"{split} pictures", total=number, unit="picture", disable=None) as bar:
-            for pixels, labels in in_order(_draw_some, jobs, processes):
+            for pixels, labels in in_order(_draw_pictures, jobs, processes):
                 bar.update(len(labels))
-                yield self._block(pixels, labels)
+                yield self._add_border(pixels, labels)
 
-    def _from_files(self, path: Path) -> dict[str, Iterator[RaggedRows]]:
+    def _read_files(self, path: Path) -> dict[str, Iterator[RaggedRows]]:
+        """Return the pictures of a set of the archive by split."""
         listed = pathfinder_files.entries(path, partial=self.partial)
         parts = divide_pictures(listed, self.division, folder=path.name, seed=self.data_seed)
-        return {split: self._read(part) for split, part in parts.items()}
+        return {split: self._read_pictures(part) for split, part in parts.items()}
 
-    def _read(self, listed: list[pathfinder_files.ListedPicture]) -> Iterator[RaggedRows]:
+    def _read_pictures(self, listed: list[pathfinder_files.ListedPicture]) -> Iterator[RaggedRows]:
+        """Yield the listed pictures, `BLOCK` at a time."""
         levels = pathfinder_files.pictures(listed, self.style.side)
         for start in range(0, len(listed), BLOCK):
-            some = listed[start : start + BLOCK]
-            pixels = np.stack([next(levels) for _ in some])
-            yield self._block(pixels, np.array([entry.label for entry in some], np.uint8))
+            block = listed[start : start + BLOCK]
+            pixels = np.stack([next(levels) for _ in block])
+            labels = np.array([entry.label for entry in block], np.uint8)
+            yield self._add_border(pixels, labels)
 
-    def _block(self, pixels: np.ndarray, labels: np.ndarray) -> RaggedRows:
-        """Lay pictures into the middle of the canvas."""
+    def _add_border(self, pixels: np.ndarray, labels: np.ndarray) -> RaggedRows:
+        """Return pictures [n, side, side] as sequences, in the middle of a black canvas."""
         side, canvas = self.style.side, self.canvas
         if canvas > side:
             before = (canvas - side) // 2
@@ -299,15 +305,15 @@ class Pathfinder(GrayTask):
         return rows_of(pixels, labels)
 
     def picture(self, split: str, index: int) -> pathfinder_trace.TracedPicture:
-        """Draw a generated picture again, with what proves its label."""
+        """Draw a generated picture again; return it with the snakes that prove its label."""
         if self.path is not None:
             raise ValueError(
-                "pictures from files have no drawn paths that could prove their labels"
+                "lra knows the paths of generated pictures only: got task.source=files"
             )
         return pathfinder_published.draw(self.style, self.data_seed, self._first(split) + index)
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines; on generated pictures also the search along the snakes."""
+        """Compute the baselines; for generated pictures, also those that know the snakes."""
         results = super().baselines(split)
         if self.per_token:
             return results
@@ -316,48 +322,48 @@ class Pathfinder(GrayTask):
             baseline(
                 "disc_distance",
                 disc_distance.distance_answers(train, data, self._disc()),
-                "reads only the distance between the two discs: a model with this score may use "
-                "no path",
+                "This baseline reads only the distance between the two discs. A model with this "
+                "score may use no path.",
             )
         )
         if self.path is None:
-            results += self._searches(split, data.targets.astype(bool))
+            results += self._drawing_baselines(split, data.targets.astype(bool))
         return results
 
-    def _searches(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Baseline]:
+    def _drawing_baselines(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Baseline]:
         """Compute the baselines that know how each picture was drawn."""
         drawn = [self.picture(split, index) for index in range(len(targets))]
         return [
             baseline(
                 "path_search",
                 np.array([pathfinder_trace.is_one_snake(picture) for picture in drawn]) == targets,
-                "follows the drawn snakes from one disc: a score of 100 % shows that every label "
-                "is correct and the task has a solution",
+                "This baseline knows the drawn snakes, and follows them from one disc. A score of "
+                "100 % shows that all labels are correct.",
             ),
             baseline(
                 "straightest_dashes",
                 np.array([pathfinder_trace.straightest(picture) for picture in drawn]) == targets,
-                "knows the dashes but not which snake they belong to, and continues straight "
-                "on: where snakes cross, a viewer cannot always decide",
+                "This baseline knows the dashes but not their snakes, and continues straight on. "
+                "It errs at some crossings of two snakes, which show no other sign.",
             ),
         ]
 
     def _disc(self) -> UInt8[np.ndarray, "d d"]:
-        """Return the levels of one disc."""
+        """Return the gray levels of one disc."""
         radius, side = self.style.marker_radius, self.style.side
         return pathfinder_ink.disc((side // 2, side // 2), radius, side)[1]
 
     def levels(self, row: np.ndarray) -> np.ndarray:
-        """Return the picture that a stored row shows."""
+        """Return the square picture of a stored row of pixels."""
         return row.reshape(self.canvas, -1)
 
     def class_name(self, target: int) -> str:
-        """Return what a class means."""
+        """Return the name of the class `target`."""
         return "on one path" if target else "on two paths"
 
 
-def _draw_some(job: tuple[Style, int, range]) -> tuple[np.ndarray, np.ndarray]:
-    """Draw some pictures of a data set."""
+def _draw_pictures(job: tuple[Style, int, range]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pictures [n, s, s] and labels [n] of a job: style, seed, numbers of pictures."""
     style, seed, numbers = job
     drawn = [pathfinder_published.draw(style, seed, number) for number in numbers]
     labels = np.array([picture.label for picture in drawn], np.uint8)

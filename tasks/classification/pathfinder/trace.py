@@ -1,8 +1,8 @@
-"""The parts of a published picture, and the label that follows from them.
+"""The parts of a generated picture, and the label that follows from them.
 
-A snake is a chain of dashes. A dash lies on a line from its pivot, and the pivot of the next dash
-lies one dash and two margins further on that line. The rule is one of whole pixels, so that any
-snake can be checked and followed dash by dash.
+A snake is a chain of dashes. A dash is on a line from its pivot, and the pivot of the next dash is
+one dash and two margins further along this line. Positions are whole pixels, so code can follow
+any snake dash by dash.
 """
 
 import math
@@ -16,10 +16,10 @@ from lra.tasks.classification.pathfinder.styles import Style
 
 
 class Dash(NamedTuple):
-    """Where one dash lies; pixels are row and column."""
+    """The position of one dash; pixels are row and column."""
 
     pivot: tuple[int, int]
-    """The dash lies on a line from here, a margin away."""
+    """The dash begins one margin away from this pixel."""
     tail: tuple[int, int]
     head: tuple[int, int]
     turn: float
@@ -32,27 +32,27 @@ class TracedPicture(NamedTuple):
     pixels: UInt8[np.ndarray, "s s"]
     label: int
     snakes: tuple[tuple[Dash, ...], ...]
-    """The two long ones, then the short ones."""
+    """The dashes of each snake: first the two long snakes, then the short ones."""
     marks: tuple[tuple[int, int], tuple[int, int]]
-    """The marked pixels: where a long snake begins, and where one ends."""
+    """The pixels of the discs: the beginning of a long snake, and the end of one."""
     style: Style
     margin: int
 
 
 def is_one_snake(picture: TracedPicture) -> bool:
-    """Return whether one and the same snake joins the two marks: True is label 1, False label 0.
-
-    The list of dashes of each snake decides, and each is first checked to be an unbroken chain.
+    """Return whether the same snake begins at one mark and ends at the other (label 1).
 
     Raises:
-        ValueError: Two neighbouring dashes of a snake do not fit together, or no snake begins at
-            the first mark.
+        ValueError: A dash of a snake does not follow the one before it, or no snake begins at the
+            first mark.
     """
     begin, finish = picture.marks
     for snake in picture.snakes:
         for dash, after in pairwise(snake):
             if not follows(picture, dash, after):
-                raise ValueError(f"the dash at {after.head} does not follow the one at {dash.head}")
+                raise ValueError(
+                    f"the dash at {after.head} does not follow the dash at {dash.head}"
+                )
     marked_snakes = [snake for snake in picture.snakes if snake[0].tail == begin]
     if not marked_snakes:
         raise ValueError(f"no snake begins at the mark {begin}")
@@ -60,21 +60,21 @@ def is_one_snake(picture: TracedPicture) -> bool:
 
 
 def straightest(picture: TracedPicture) -> bool:
-    """Guess the label as a viewer does who always goes straight on: whether the marks are joined.
+    """Return whether a path from the first mark ends at the second, if it always goes straight on.
 
-    The viewer starts with a dash at the first mark and goes on to the dash that turns least of
-    those that may follow, for as many dashes as a long snake has. The guess can be wrong where
-    snakes cross and the other snake goes on straighter.
+    The path starts with a dash at the first mark. Of the dashes that may follow, it takes the one
+    with the smallest turn, until it has as many dashes as a long snake. The answer can be wrong at
+    a crossing where the other snake is straighter.
     """
     dashes = [dash for snake in picture.snakes for dash in snake]
     begin, finish = picture.marks
     path = [min(dash for dash in dashes if dash.tail == begin)]
     while len(path) < picture.style.contour:
         last = path[-1]
-        after = [d for d in dashes if d not in path and follows(picture, last, d)]
-        if not after:
+        candidates = [d for d in dashes if d not in path and follows(picture, last, d)]
+        if not candidates:
             return False
-        path.append(min(after, key=lambda d: (_bend(last, d), d)))
+        path.append(min(candidates, key=lambda d: (_bend(last, d), d)))
     return path[-1].head == finish
 
 
@@ -86,8 +86,8 @@ def _bend(dash: Dash, after: Dash) -> float:
 def follows(picture: TracedPicture, dash: Dash, after: Dash) -> bool:
     """Return whether the dash `after` may follow `dash` in a snake of this picture.
 
-    Its pivot has to be where `dash` leads, and the turn between them has to be below the style's
-    largest.
+    Its pivot must be the next pivot of `dash`, and the turn between the two dashes times the
+    style's `continuity` must be below pi / 2.
     """
     return (
         after.pivot == _next_pivot(picture, dash)
@@ -96,6 +96,7 @@ def follows(picture: TracedPicture, dash: Dash, after: Dash) -> bool:
 
 
 def _next_pivot(picture: TracedPicture, dash: Dash) -> tuple[int, int]:
+    """Return the pixel one dash and two margins further, rounded up, as the generator does."""
     reach = picture.style.dash + 2 * picture.margin
     return (
         math.ceil(dash.pivot[0] + reach * math.sin(dash.turn)),

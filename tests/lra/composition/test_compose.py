@@ -199,7 +199,7 @@ def test_task_yaml_lists_exactly_the_constructor(name: str) -> None:
     options = {k: v for k, v in node.items() if k not in {"name", "about", "class_path"}}
     assert set(options) == set(schema(locate(node["class_path"])))
     if name == "table":
-        with pytest.raises(ConfigError, match=r"name a table by task\.train"):
+        with pytest.raises(ConfigError, match=r"set either task\.train"):
             named_task(name)
     elif name == "text_pairs":
         with pytest.raises(ConfigError, match=r"name a file of pairs by task\.train"):

@@ -82,9 +82,9 @@ def test_pairs_and_numbers_as_labels(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "header", "message"),
     [
-        ([*ROWS, ("x", "eggs")], ("text", "label"), r"line 62: label 'eggs', wanted one of"),
+        ([*ROWS, ("x", "eggs")], ("text", "label"), r"line 62: the label is 'eggs'; wanted one of"),
         ([*ROWS, ("", "ham")], ("text", "label"), "line 62, text"),
-        (ROWS, ("message", "label"), "wanted text; name your columns by task.text"),
+        (ROWS, ("message", "label"), "without text; set task.text"),
         ([], ("text", "label"), "mine.csv"),
         (ROWS[:3], ("text", "label"), "too few|at least one for each split"),
     ],
@@ -98,16 +98,16 @@ def test_bad_tables(tmp_path, rows, header, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"name a table by task\.train"),
-        ({"train": "a.csv", "dataset": "b"}, r"name a table by task\.train"),
-        ({"dataset": "b", "test": "a.csv"}, "has splits already"),
-        ({"train": "a.csv", "labels": ["x"]}, "two at least"),
-        ({"train": "a.csv", "labels": ["x", "x"]}, "each label once"),
+        ({}, r"set either task\.train"),
+        ({"train": "a.csv", "dataset": "b"}, r"set either task\.train"),
+        ({"dataset": "b", "test": "a.csv"}, "because the splits come from task.dataset=b"),
+        ({"train": "a.csv", "labels": ["x"]}, "at least two labels"),
+        ({"train": "a.csv", "labels": ["x", "x"]}, "at least two labels, each once"),
         ({"train": "a.docx"}, r"ends in \.csv"),
         ({"train": "a.csv", "test_fraction": 0.5}, "must lie in \\(0, 0.5\\)"),
         ({"train": "a.csv", "max_length": 0}, "max_length=0"),
-        ({"train": "a.csv", "second_text": "text"}, "name each once"),
-        ({"train": "a.csv", "text": "label"}, "name each once"),
+        ({"train": "a.csv", "second_text": "text"}, "must be different columns"),
+        ({"train": "a.csv", "text": "label"}, "must be different columns"),
     ],
 )
 def test_bad_options(options, message):

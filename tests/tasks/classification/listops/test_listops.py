@@ -126,13 +126,15 @@ def test_trees_of_official_files_are_those_generated(tmp_path):
 
 
 def test_tsv_faults_name_the_file(tmp_path):
-    with pytest.raises(NotPrepared, match=r"basic_train.tsv is missing: .*listops-1000"):
+    with pytest.raises(NotPrepared, match=r"basic_train.tsv is missing; .*listops-1000"):
         ListOps(source=ListOpsSource.tsv, path=str(tmp_path)).prepare()
     for name in ("train", "val", "test"):
         (tmp_path / f"basic_{name}.tsv").write_text("Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t9\n")
     (tmp_path / "basic_val.tsv").write_text("Source\tTarget\n( ( [MAX 2\t9\n")
     task = ListOps(source=ListOpsSource.tsv, path=str(tmp_path))
-    with pytest.raises(BadData, match=r"basic_val.tsv, line 2: wanted exactly one closed tree"):
+    with pytest.raises(
+        BadData, match=r"basic_val.tsv, line 2: the tokens must be exactly one closed tree"
+    ):
         task.prepare()
     assert not task.folder.exists()
 
@@ -140,7 +142,7 @@ def test_tsv_faults_name_the_file(tmp_path):
 def test_longer_rows_than_allowed_are_never_cut(tmp_path):
     for name in ("train", "val", "test"):
         (tmp_path / f"basic_{name}.tsv").write_text("Source\tTarget\n[MAX 2 9 1 1 ]\t9\n")
-    wanted = r"6 tokens, more than max_length=5; set task.max_length"
+    wanted = r"6 tokens, more than task.max_length=5; set task.max_length"
     task = ListOps(
         source=ListOpsSource.tsv, path=str(tmp_path), partial=True, min_length=0, max_length=5
     )

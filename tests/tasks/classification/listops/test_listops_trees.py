@@ -111,7 +111,7 @@ def test_trees_are_distinct_and_exhaustion_is_an_error(monkeypatch):
     assert len(texts) == 400
     monkeypatch.setattr(listops_trees, "STALLED_BLOCKS", 2)
     with pytest.raises(
-        ValueError, match=r"only 400 of 401 wanted distinct trees .* fewer examples"
+        ValueError, match=r"found only 400 of 401 different trees: .* fewer examples"
     ):
         distinct_trees(few, seed=0, number=401, processes=1)
 
@@ -123,7 +123,7 @@ def test_trees_are_distinct_and_exhaustion_is_an_error(monkeypatch):
         ({"max_args": 1}, "max_args=1"),
         ({"min_length": -1}, "min_length=-1"),
         ({"max_length": 4}, "raise max_length"),
-        ({"min_length": 30}, "has 26 tokens, wanted more than min_length=30"),
+        ({"min_length": 30}, "has 26 tokens, which is not more than min_length=30"),
     ],
 )
 def test_impossible_limits_are_refused(change, wanted):

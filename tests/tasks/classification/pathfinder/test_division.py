@@ -75,10 +75,10 @@ def test_divisions_are_other_data_and_the_default_keeps_its_hash(tmp_path):
 
 
 def test_a_division_of_files_alone(tmp_path):
-    with pytest.raises(ValueError, match=r"task\.split=s4 divides the archive's pictures"):
+    with pytest.raises(ValueError, match=r"task\.split=s4 needs task\.source=files"):
         Pathfinder(split=Division.s4)
     folder = pictures(tmp_path / HARD)
-    with pytest.raises(ValueError, match="data_seed=1; set source=files and data_seed=0"):
+    with pytest.raises(ValueError, match="task.data_seed=0: got source=files, data_seed=1"):
         task(folder, split=Division.tfds, data_seed=1)
     other = task(pictures(tmp_path / "mine"), split=Division.tfds)
     with pytest.raises(BadData, match="got mine, wanted one of curv_baseline"):
@@ -99,7 +99,7 @@ def test_the_unpacked_archive_has_each_task_in_its_place(tmp_path):
     assert made.path == folder
     assert made.spec.source == f"files: pathfinder64/{HARD} (a part)"
     assert task(tmp_path, side=64).path == folder
-    with pytest.raises(NotPrepared, match="or the unpacked archive, from https"):
+    with pytest.raises(NotPrepared, match="or to the unpacked archive, from https"):
         task(root).prepare()  # it has no pictures of 32 pixels
     with pytest.raises(NotPrepared, match=r"new_aan_pairs\.train\.tsv is missing"):
         Retrieval(path=str(root)).prepare()

@@ -108,16 +108,16 @@ def test_an_empty_picture_is_left_out(archive, caplog):
     task = Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True)
     task.prepare()
     assert sum(len(task.split(s).targets) for s in ("train", "validation", "test")) == 19
-    assert "skipped 1 empty pictures" in caplog.text
+    assert "skips 1 empty pictures" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("name", "content", "error", "message"),
     [
-        ("imgs/2/sample_3.png", b"no png", BadData, "cannot be read as a picture"),
-        ("imgs/2/sample_3.png", None, NotPrepared, "is missing, though"),
+        ("imgs/2/sample_3.png", b"no png", BadData, "cannot read .* as a picture"),
+        ("imgs/2/sample_3.png", None, NotPrepared, "is missing, although"),
         ("metadata/2.npy", b"imgs/2 sample_0.png 0 7 x", BadData, "line 1"),
-        ("metadata/2.npy", b"../.. passwd 0 1 x", BadData, "lies outside"),
+        ("metadata/2.npy", b"../.. passwd 0 1 x", BadData, "is outside"),
         ("metadata/2.npy", b"\x93NUMPY binary", BadData, "damaged or of another version"),
     ],
 )
@@ -133,7 +133,7 @@ def test_damaged_archives(archive, name, content, error, message):
 
 def test_a_picture_of_another_size(archive):
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(archive / "imgs/2/sample_3.png")
-    with pytest.raises(BadData, match="64 x 64 pixels, wanted 32 x 32"):
+    with pytest.raises(BadData, match="64 x 64 pixels; wanted 32 x 32"):
         Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True).prepare()
 
 
@@ -145,6 +145,6 @@ def test_no_archive_says_what_to_fetch(tmp_path):
 def test_impossible_pictures_end_with_a_reason(monkeypatch):
     monkeypatch.setattr("lra.tasks.classification.pathfinder.published_pictures.PICTURE_TRIES", 3)
     with pytest.raises(
-        ValueError, match=r"two snakes of 200 dashes .* found no room.*task\.contour"
+        ValueError, match=r"two snakes of 200 dashes .* did not fit .*task\.contour"
     ):
         draw(replace(STYLES[32], contour=200), 0, 0)
