@@ -101,7 +101,7 @@ def test_reader_names_file_line_value_and_way_out(tmp_path, line, wanted):
 
 @pytest.mark.parametrize("line", [b"( ( [MAX 2 ) 9\t9", b"2 3\t3", b"[MAX ]\t3", b"\t3", b"]\t1"])
 def test_structure_is_checked_without_answers_too(tmp_path, line):
-    with pytest.raises(BadData, match="brackets of .* do not match"):
+    with pytest.raises(BadData, match=r"brackets of .* do not match"):
         list(read_tsv(write(tmp_path, line), max_length=10, check_answers=False))
 
 
