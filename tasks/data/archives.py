@@ -1,7 +1,7 @@
-"""Reads packed files as streams; explains damage, and refuses files made to fill the disk.
+"""Readers of compressed files as streams, which explain damage and refuse "zip bombs".
 
-The size that a file gives for itself is never trusted. Bytes are counted as they are unpacked and
-compared with the bounds below, so that memory and disk stay bounded whatever was packed.
+The readers distrust the size that a file states. They count bytes while they unpack, and compare
+them with the limits below, so that no file can fill memory or disk.
 """
 
 import bz2
@@ -22,34 +22,34 @@ from lra.tasks.data.sources import CHUNK_BYTES
 from lra.tasks.errors import BadData
 
 LARGEST_RATIO = 200
-"""Of unpacked to packed bytes; text shrinks to a fifth or a twentieth, pairs of papers, in which
-each text recurs, to a seventy-sixth."""
+"""Largest ratio of unpacked to packed bytes. Text has 5 to 20; pairs of papers, which repeat
+texts, have 76."""
 MOST_MEMBERS = 1_000_000
-"""Of one archive; that of IMDb has 100,000."""
+"""Most members of an archive; that of IMDb has 100,000."""
 LONGEST_HEADER = 1 << 14
-"""Bytes of a long name or of other facts about a member of a tar."""
+"""Most bytes of a long name, or of other facts about a member of a tar."""
 UNPACKING_BYTES = 1 << 28
-"""Memory that an .xz may ask for; its strongest setting takes 65 MiB."""
+"""Most bytes of memory for unpacking an .xz; its strongest setting needs 65 MiB."""
 PIECE_BYTES = 4096
-"""Packed bytes that LZMA in a zip is given at once: Python sets no bound to what they become."""
+"""Packed bytes of a zip that LZMA unpacks at a time, because Python does not limit the result."""
 ARCHIVE_ERRORS: tuple[type[Exception], ...] = (
     tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error, struct.error,
     ValueError, IndexError, KeyError, OverflowError, NotImplementedError, RuntimeError, MemoryError,
 )  # fmt: skip
-"""What the standard library raises on a damaged archive, besides an OSError without errno."""
+"""Errors of the standard library for a damaged archive, together with OSError without errno."""
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA)
-FETCH = "the archive is truncated, damaged or of an unknown kind: fetch it again"
+FETCH = "the archive is truncated, damaged or of an unknown kind; fetch it again"
 
 
 @contextmanager
 def damage_explained(path: Path) -> Iterator[None]:
-    """Turn what the standard library raises on a damaged archive into `BadData`."""
+    """Raise `BadData` for every error that a damaged archive causes in the standard library."""
     try:
         yield
     except BadData:
         raise
     except OSError as error:
-        # Else the machine's fault. An archive may ask for a position before its own beginning.
+        # EINVAL: a damaged archive names a position before its beginning. Others are system faults.
         if error.errno not in (None, errno.EINVAL):
             raise
         raise _damaged(path, error) from error
@@ -59,17 +59,17 @@ def damage_explained(path: Path) -> Iterator[None]:
 
 def _damaged(archive: Path, error: BaseException) -> BadData:
     return BadData(
-        f"{archive}: {type(error).__name__}: {error}; {FETCH} (wanted .tar, packed as .gz, .xz or "
-        ".bz2 or not, or .zip)"
+        f"lra cannot read {archive} ({type(error).__name__}: {error}): {FETCH}; lra reads .zip, "
+        "and .tar, also compressed as .gz, .xz or .bz2"
     )
 
 
 class Budget:
-    """How many bytes may come out of a packed file.
+    """Counts the unpacked bytes of a compressed file, up to a limit.
 
     Args:
-        path: The packed file.
-        most: Bytes that its reader needs at most; None: only the packed size is a limit.
+        path: The compressed file.
+        most: Most bytes that the reader needs; None: only `LARGEST_RATIO` limits them.
     """
 
     def __init__(self, path: Path, most: int | None = None) -> None:
@@ -77,18 +77,18 @@ class Budget:
         self.packed = path.stat().st_size
         self.limit = LARGEST_RATIO * self.packed + CHUNK_BYTES
         self.refusal = (
-            f"unpacking would give more than {LARGEST_RATIO} times its {self.packed:,} bytes; "
-            "refused, because data sets do not compress so well"
+            f"the unpacked file would have more than {LARGEST_RATIO} times its {self.packed:,} "
+            "bytes, but no data set compresses so well"
         )
         if most is not None and most < self.limit:
             self.limit = most
-            self.refusal = f"unpacking would give more than {most:,} bytes, wanted fewer"
+            self.refusal = f"the unpacked file would have more than the allowed {most:,} bytes"
 
     def spend(self, number: int) -> None:
-        """Count `number` unpacked bytes; raise BadData if they are too many in all."""
+        """Count `number` further bytes; raise BadData if the total exceeds the limit."""
         self.spent += number
         if self.spent > self.limit or number < 0:
-            raise BadData(f"{self.path}: {self.refusal}; fetch it again from its publisher")
+            raise BadData(f"{self.path}: {self.refusal}; fetch the file again from its publisher")
 
 
 # --- one stream ----------------------------------------------------------------------------------
@@ -119,6 +119,7 @@ class _Gunzip:
 class _Packing(NamedTuple):
     name: str
     magic: bytes
+    """First bytes of such a file."""
     decoder: Callable[[], Any]
 
 
@@ -134,7 +135,7 @@ PACKED = ("", *PACKINGS)
 
 
 class _Unpacked(RawIOBase):
-    """The unpacked content of a file that holds one packed stream, or several in a row."""
+    """The unpacked content of a file that consists of one or more compressed streams."""
 
     def __init__(self, path: Path, packing: _Packing, budget: Budget) -> None:
         super().__init__()
@@ -150,32 +151,32 @@ class _Unpacked(RawIOBase):
         super().close()
 
     def readinto(self, buffer: Any) -> int:
-        data = self._some(len(buffer))
+        data = self._read_some(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
-    def _some(self, most: int) -> bytes:
-        """Return at most so many bytes; none at the end."""
+    def _read_some(self, most: int) -> bytes:
+        """Return between 1 and `most` unpacked bytes, or none at the end of the file."""
         while True:
-            if self.decoder.eof and not self._another():
+            if self.decoder.eof and not self._start_next_stream():
                 return b""
-            given, self.waiting = self.waiting, b""
-            if not given and self.decoder.needs_input:
-                given = self.file.read(CHUNK_BYTES)
+            packed, self.waiting = self.waiting, b""
+            if not packed and self.decoder.needs_input:
+                packed = self.file.read(CHUNK_BYTES)
             try:
-                data: bytes = self.decoder.decompress(given, max(1, most))
+                data: bytes = self.decoder.decompress(packed, max(1, most))
             except (OSError, ValueError, EOFError, lzma.LZMAError, zlib.error) as error:
-                raise self._broken(f"{type(error).__name__}: {error}") from error
+                raise self._damage(f"{type(error).__name__}: {error}") from error
             except MemoryError as error:
-                raise self._broken("it needs more memory than this machine has") from error
+                raise self._damage("unpacking needs more memory than is free") from error
             if data:
                 self.budget.spend(len(data))
                 return data
-            if not given and not self.decoder.eof and self.decoder.needs_input:
-                raise self._broken("cut off")
+            if not packed and not self.decoder.eof and self.decoder.needs_input:
+                raise self._damage("the file ends too early")
 
-    def _another(self) -> bool:
-        """Begin the next stream of several; False where there is none."""
+    def _start_next_stream(self) -> bool:
+        """Start the next compressed stream of the file; return False at the end of the file."""
         rest = self.decoder.unused_data or self.file.read(CHUNK_BYTES)
         while rest and not rest.strip(b"\0"):  # padding
             rest = self.file.read(CHUNK_BYTES)
@@ -184,20 +185,21 @@ class _Unpacked(RawIOBase):
             self.decoder = self.packing.decoder()
         return bool(self.waiting)
 
-    def _broken(self, fault: str) -> BadData:
+    def _damage(self, fault: str) -> BadData:
+        """Return the error for a damaged stream, with the position of the damage."""
         self.broken = True
         return BadData(
-            f"{self.path}: the {self.packing.name} stream breaks within the first "
-            f"{self.file.tell():,} of {self.budget.packed:,} packed bytes, "
-            f"{self.budget.spent:,} bytes unpacked: {fault}; {FETCH}"
+            f"{self.path}: the {self.packing.name} stream is damaged within the first "
+            f"{self.file.tell():,} of {self.budget.packed:,} packed bytes, after "
+            f"{self.budget.spent:,} unpacked bytes ({fault}); {FETCH}"
         )
 
 
 class _Stream(BufferedReader):
-    """Unpacked bytes. If the reader refuses the content, damage of the packed file is reported.
+    """Unpacked bytes. If the content is wrong because the packed file is damaged, it says so.
 
-    A changed byte shows as strange content first, and as a wrong checksum at the end. So the rest
-    of the stream is read after a ValueError, and a wrong checksum there is raised in its place.
+    A changed byte first gives wrong content, and only at the end a wrong checksum. So after a
+    ValueError, the rest of the stream is read, and a wrong checksum is raised instead of it.
     """
 
     raw: _Unpacked
@@ -211,19 +213,22 @@ class _Stream(BufferedReader):
 
 
 def open_packed(path: Path, most: int | None = None) -> BufferedReader:
-    """Open a file for reading bytes, unpacking .gz, .xz and .bz2 on the way.
+    """Open a file for reading bytes; unpack .gz, .xz and .bz2 while reading.
 
     Args:
-        path: The file; its name says how it is packed.
-        most: Bytes that the reader needs at most; None: no limit but that of `Budget`.
+        path: The file; its ending names the compression.
+        most: Most bytes that the reader needs; None: only the limit of `Budget` applies.
 
     Raises:
-        BadData: From its reads: the file is damaged, or more comes out of it than should.
+        BadData: While reading: the file is damaged, or has more bytes than allowed.
     """
     if (ending := path.suffix.lower()) in PACKINGS:
         return _stream(path, PACKINGS[ending], Budget(path, most))
     if most is not None and (size := path.stat().st_size) > most:
-        raise BadData(f"{path} has {size:,} bytes, wanted at most {most:,}: is this another file?")
+        raise BadData(
+            f"{path} has {size:,} bytes, more than the allowed {most:,}; check whether this is the "
+            "right file"
+        )
     return path.open("rb")
 
 
@@ -235,31 +240,30 @@ def _stream(path: Path, packing: _Packing, budget: Budget) -> BufferedReader:
 
 
 class _Header(tarfile.TarInfo):
-    """A header of a tar, which may not be lacking, broken or very long.
+    """A header of a tar; a missing, damaged or very long header raises an error.
 
-    `tarfile` takes a file that breaks off between two members, or goes on with a broken header, for
-    one that ends there.
+    Without this class, `tarfile` would treat a missing or damaged header as the end of the archive.
     """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Header":
         if len(buf) != tarfile.BLOCKSIZE:
-            raise tarfile.ReadError("it ends before its end mark")
-        if not any(buf):  # the mark
+            raise tarfile.ReadError("the file ends before the end mark of the archive")
+        if not any(buf):  # the end mark
             return super().frombuf(buf, encoding, errors)
         try:
             header = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(str(error)) from error
         if header.size < 0 or (header.type in EXTENDED and header.size > LONGEST_HEADER):
-            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+            raise tarfile.ReadError(f"a header states a size of {header.size:,} bytes")
         return header
 
-    def _no_holes(self, *_: Any) -> NoReturn:
-        raise tarfile.ReadError("a sparse file: pack it without --sparse")
+    def _refuse_sparse(self, *_: Any) -> NoReturn:
+        raise tarfile.ReadError("the archive has a sparse file: pack it without --sparse")
 
-    # Their maps are read without bounds; zeros out of nothing would be, too.
-    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _no_holes
+    # `tarfile` does not limit the maps of sparse files, nor the zeros that they stand for.
+    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_sparse
 
 
 EXTENDED = frozenset(
@@ -269,7 +273,7 @@ EXTENDED = frozenset(
 
 
 def _walk_tar(archive: Path, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """Yield the members of a tar, files with their content, in its order and to its very end."""
+    """Yield the members of a tar in order, each file with its content; check the whole archive."""
     with archive.open("rb") as file:
         start = file.read(6)
     packing = next((p for p in PACKINGS.values() if start.startswith(p.magic)), None)
@@ -278,19 +282,19 @@ def _walk_tar(archive: Path, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, 
     with opened, tarfile.open(fileobj=opened, mode="r|", tarinfo=_Header) as tar:
         number = 0
         while (member := tar.next()) is not None:
-            tar.members = []  # type: ignore[attr-defined]  # else all are remembered
+            tar.members = []  # type: ignore[attr-defined]  # free the memory of earlier members
             number += 1
             if number > MOST_MEMBERS:
-                raise BadData(f"{archive} has more than {MOST_MEMBERS:,} members; refused")
-            if not 0 <= member.size <= longest:  # before anything seeks its end
+                raise BadData(f"{archive} has more than {MOST_MEMBERS:,} members, the most allowed")
+            if not 0 <= member.size <= longest:  # check before reading to the end of the member
                 budget.spend(member.size)
                 raise BadData(
-                    f"{archive}: {short_repr(member.name)} is larger than the whole archive; "
-                    f"{FETCH}"
+                    f"{archive}: the member {short_repr(member.name)} is larger than the whole "
+                    f"archive; {FETCH}"
                 )
             yield member, tar.extractfile(member) if member.isreg() else None
         rest: BinaryIO = tar.fileobj  # type: ignore[assignment]
-        while chunk := rest.read(CHUNK_BYTES):  # there, a checksum is compared
+        while chunk := rest.read(CHUNK_BYTES):  # the last read compares the checksum
             if any(chunk):
                 raise BadData(f"{archive}: there are bytes after the end of the archive; {FETCH}")
 
@@ -298,17 +302,17 @@ def _walk_tar(archive: Path, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, 
 def tar_members(
     archive: Path, wanted: Callable[[PurePosixPath], bool], *, most: int
 ) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Yield name and content of the wanted files of a tar, packed or not, in its order.
+    """Yield name and content of the wanted files of a tar, compressed or not, in order.
 
     Args:
         archive: The tar.
-        wanted: Says which files.
-        most: Bytes of all their contents.
+        wanted: Returns whether a file of this name is wanted.
+        most: Most bytes of all wanted files together.
 
     Raises:
-        BadData: The archive is damaged, anywhere up to its last byte, or a bomb.
+        BadData: The archive is damaged at any place, or unpacks to too many bytes.
     """
-    # Contents are read here: what a caller reads is outside the reach of this explanation.
+    # This function reads the contents, so that `damage_explained` covers errors of reading.
     budget = Budget(archive, most)
     with damage_explained(archive):
         for member, file in _walk_tar(archive, Budget(archive)):
@@ -322,7 +326,7 @@ def tar_members(
 
 
 class _Member(RawIOBase):
-    """A file of a zip."""
+    """A file of a zip, which is read at most `at_once` bytes at a time."""
 
     def __init__(self, file: BufferedIOBase | IO[bytes], at_once: int) -> None:
         super().__init__()
@@ -339,23 +343,24 @@ class _Member(RawIOBase):
 
 @contextmanager
 def opened_zip(archive: Path, most: int | None = None) -> Iterator[zipfile.ZipFile]:
-    """Open a zip whose members are, by what it says of them, no more than they should be.
+    """Open a zip, after checking that its members state no more than `most` bytes together.
 
-    What it says is no less than what `open_member` reads.
+    `open_member` reads no more of a member than it states.
 
     Raises:
-        BadData: It is damaged, encrypted, a bomb or packed in another way.
+        BadData: The zip is damaged, encrypted, too large, or uses another compression.
     """
     with damage_explained(archive), zipfile.ZipFile(archive) as packed:
         members, budget = packed.infolist(), Budget(archive, most)
         if len(members) > MOST_MEMBERS:
-            raise BadData(f"{archive} has more than {MOST_MEMBERS:,} members; refused")
+            raise BadData(f"{archive} has more than {MOST_MEMBERS:,} members, the most allowed")
         for member in members:
             budget.spend(member.file_size)
             if member.compress_type not in METHODS or member.flag_bits & 1:
                 raise BadData(
-                    f"{archive}: {short_repr(member.filename)} is encrypted or packed with "
-                    f"method {member.compress_type}, wanted deflate, LZMA or none: pack it again"
+                    f"{archive}: {short_repr(member.filename)} is encrypted, or compressed by "
+                    f"method {member.compress_type}; make the archive again, without a password, "
+                    "by deflate, LZMA or no compression"
                 )
         yield packed
 

@@ -1,13 +1,13 @@
-"""The archive of the Long Range Arena: where it holds a task's files.
+"""The archive of the Long Range Arena: the folders of each task's files.
 
 lra_release/listops-1000/                           ListOps
 lra_release/tsv_data/                               retrieval
-lra_release/pathfinder32/curv_contour_length_14/    Pathfinder, likewise 64, 128 and 256
-lra_release/lra_release/                            pictures once more, of 128 pixels other ones
+lra_release/pathfinder32/curv_contour_length_14/    Pathfinder; also with 64, 128 and 256 pixels
+lra_release/lra_release/                            the pictures again; those of 128 pixels differ
 
-Three files each divide ListOps and retrieval; pictures are divided by
-`lra.tasks.classification.pathfinder.division`. The released code drops what does not fill a last
-batch in evaluation; here every example is scored.
+ListOps and retrieval have one file for each split; the module
+`lra.tasks.classification.pathfinder.division` divides pictures. In evaluation, the released code
+drops an incomplete last batch; lra scores every example.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,14 @@ NAME = "lra_release"
 
 
 def find_task_folder(path: Path, folder: str, holds: Callable[[Path], bool]) -> Path:
-    """Return the folder of a task's files: `path` itself, or the one inside an unpacked archive.
+    """Return the folder of a task's files: `path`, or a subfolder of the unpacked archive there.
+
+    If no folder has such files, returns `path`, so that a message can name it.
 
     Args:
-        path: What the user named.
-        folder: Of the task, within the archive.
-        holds: Whether a folder has such files.
-
-    Returns:
-        `path` where there are none, for a message that says so.
+        path: The path that the user named.
+        folder: Name of the task's folder in the archive.
+        holds: Returns whether a folder has files of the task.
 
     Raises:
         BadData: The archive has the folder twice.
@@ -40,14 +39,14 @@ def find_task_folder(path: Path, folder: str, holds: Callable[[Path], bool]) -> 
     places = [place for place in within if holds(place)]
     if len(places) > 1:
         raise BadData(
-            f"{path} contains {folder} {len(places)} times: {' and '.join(map(str, places))}; "
-            "in the published archive the pictures of 128 pixels differ, and the S4 repository "
-            "reads the inner ones: name one folder by task.path"
+            f"{path} contains the folder {folder} {len(places)} times: "
+            f"{' and '.join(map(str, places))}; set task.path to one of these folders: their "
+            "pictures of 128 pixels differ, and the S4 repository reads the inner folder"
         )
     return places[0] if places else path
 
 
 def copy_of(path: Path) -> str:
-    """Return `lra_release/` where `path` lies in the archive's inner copy, else nothing."""
+    """Return `lra_release/` if `path` is in the inner copy of the archive, else ""."""
     parts = path.absolute().parts
     return f"{NAME}/" if parts.count(NAME) > 1 else ""

@@ -1,7 +1,7 @@
-"""Bars of progress: tqdm, with a lock of threads alone.
+"""Progress bars: tqdm, with a lock between threads only.
 
-Its own lock is a semaphore between processes as well, which a process that is killed leaves behind,
-with a warning; ours draw one bar each.
+By default, tqdm uses a semaphore between processes, and a killed process leaves it behind with a
+warning. Processes of lra do not share bars, so they need no such semaphore.
 """
 
 import threading

@@ -1,7 +1,7 @@
-"""From stored sequences to batches: order, length buckets, padding, ranks.
+"""From stored sequences to batches: order, sorting by length, padding, ranks.
 
-The order is drawn from raw 64-bit words, whose stream is the same on every platform. A whole epoch
-is planned before its first batch, which takes milliseconds: resuming is a slice of the plan.
+The order is drawn from raw 64-bit words, which are the same on every platform. A whole epoch is
+planned before its first batch, in milliseconds, so a resumed run takes the rest of the same plan.
 """
 
 from enum import IntEnum, StrEnum, auto
@@ -14,11 +14,11 @@ from lra.tasks.task import Batch
 from lra.tasks.tensors import torch
 
 LONGEST = 2**31
-"""No row is longer."""
+"""Most tokens of a row."""
 
 
 class Draw(IntEnum):
-    """What a stream of random words is for: streams of one seed do not overlap."""
+    """Purpose of random words; each purpose has a separate stream for the same seed."""
 
     order = 1
     buckets = 2
@@ -34,13 +34,14 @@ class Draw(IntEnum):
 
 
 class Piece(StrEnum):
-    """Which tokens are kept of a row that is too long."""
+    """Which tokens a model reads of a row that is too long."""
 
     first = auto()
+    """The first ones."""
     random_in_training = auto()
-    """As many in a row from a random place on, anew in each epoch; evaluation keeps the first."""
+    """In training, a random piece, drawn again in each epoch; in evaluation, the first ones."""
     random = auto()
-    """The same in evaluation, too, where the place is drawn once and for all."""
+    """A random piece in evaluation, too, drawn once."""
 
 
 def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]:
@@ -49,40 +50,41 @@ def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]
 
 
 def permutation(draw: Draw, seed: int, number: int) -> Int[np.ndarray, " n"]:
-    """Return a uniform order of 0 … number - 1."""
+    """Return a random order of 0 … number - 1 that depends on (draw, seed) alone."""
     return np.argsort(random_words(draw, seed, number), kind="stable")
 
 
 def training_plan(
     lengths: Int[np.ndarray, " n"], *, batch_size: int, seed: int, bucket_batches: int | None
 ) -> list[Int[np.ndarray, " b"]]:
-    """Return the rows of every batch of one epoch; an incomplete last batch is dropped.
+    """Return the rows of every batch of one epoch, without an incomplete last batch.
 
-    The shuffled split is cut into buckets of `bucket_batches` batches; inside a bucket batches
-    hold neighbours in length, and come in random order. None: batches are cut from the shuffled
-    split as it is.
+    The split is shuffled and cut into buckets of `bucket_batches` batches. Inside a bucket, rows
+    are sorted by length, so that a batch has rows of similar lengths, and the batches are shuffled.
+    If `bucket_batches` is None, the shuffled split is cut into batches without sorting.
     """
     order = permutation(Draw.order, seed, len(lengths))
     number = len(order) // batch_size
     if bucket_batches is None:
         return list(order[: number * batch_size].reshape(-1, batch_size))
-    turn = random_words(Draw.buckets, seed, number)
+    batch_order = random_words(Draw.buckets, seed, number)
     plan = []
     for first in range(0, number, bucket_batches):
         last = min(first + bucket_batches, number)
         bucket = order[first * batch_size : last * batch_size]
         by_length = bucket[np.argsort(lengths[bucket], kind="stable")]
         batches = by_length.reshape(-1, batch_size)
-        plan += list(batches[np.argsort(turn[first:last], kind="stable")])
+        plan += list(batches[np.argsort(batch_order[first:last], kind="stable")])
     return plan
 
 
 def evaluation_plan(
     lengths: Int[np.ndarray, " n"], *, batch_size: int, bucket_batches: int | None
 ) -> list[Int[np.ndarray, " b"]]:
-    """Return every row once, longest first (what does not fit in memory shows at once).
+    """Return the rows of every batch: each row once, the longest first.
 
-    Where `bucket_batches` is None, rows come in the split's own order.
+    So a batch that does not fit into memory comes at once. If `bucket_batches` is None, the rows
+    stay in the order of the split.
     """
     grouped = bucket_batches is not None
     order = np.argsort(-lengths, kind="stable") if grouped else np.arange(len(lengths))
@@ -90,10 +92,10 @@ def evaluation_plan(
 
 
 def check_ranks(*, batch_size: int, rank: int, ranks: int) -> None:
-    """Raise ValueError unless these can share an epoch."""
+    """Raise ValueError unless `batch_size` is 1 or more and `rank` is one of `ranks`."""
     if batch_size < 1 or not 0 <= rank < ranks:
         raise ValueError(
-            "batches need batch_size >= 1 and 0 <= rank < ranks: got "
+            "batch_size must be at least 1, and rank from 0 to ranks - 1: got "
             f"batch_size={batch_size}, rank={rank}, ranks={ranks}"
         )
 
@@ -108,24 +110,24 @@ def plan_epoch(
     rank: int,
     ranks: int,
 ) -> list[Int[np.ndarray, " b"]]:
-    """Return the rows of this rank's batches.
+    """Return the rows of each batch of this rank.
 
-    All ranks together do what one rank with `batch_size * ranks` would: rank r takes every
-    `ranks`-th row of that batch, so that the ranks' rows are about equally long.
+    All ranks together read the batches that one rank with `batch_size * ranks` rows would read.
+    Rank r takes rows r, r + ranks, … of such a batch, so that all ranks have similar lengths.
     """
     check_ranks(batch_size=batch_size, rank=rank, ranks=ranks)
     together = batch_size * ranks
     if train:
         if len(lengths) < together:
             raise ValueError(
-                f"batch_size={batch_size} on ranks={ranks} needs {together} training examples: the "
-                f"split has {len(lengths)}; lower the batch size"
+                f"batch_size={batch_size} on ranks={ranks} needs at least {together} training "
+                f"examples: the split has {len(lengths)}; lower the batch size"
             )
         plan = training_plan(lengths, batch_size=together, seed=seed, bucket_batches=bucket_batches)
     else:
         plan = evaluation_plan(lengths, batch_size=together, bucket_batches=bucket_batches)
-    mine = (rows[rank::ranks] for rows in plan)
-    return [rows for rows in mine if len(rows)]
+    of_rank = (rows[rank::ranks] for rows in plan)
+    return [rows for rows in of_rank if len(rows)]
 
 
 def check_lengths(
@@ -136,17 +138,20 @@ def check_lengths(
     padded_length: int | None = None,
     most: int = LONGEST,
 ) -> None:
-    """Raise ValueError unless a task of stored rows can have these."""
+    """Raise ValueError unless a task with stored rows can have these options.
+
+    `name` is the task's name in messages, and `most` the largest `max_length`.
+    """
     if not 1 <= max_length <= most or (bucket_batches is not None and bucket_batches < 1):
-        limit = "" if most == LONGEST else f" <= {most}"
+        limit = "at least 1" if most == LONGEST else f"from 1 to {most}"
         raise ValueError(
-            f"{name} needs 1 <= max_length{limit}, and bucket_batches >= 1 or null: got "
+            f"{name}: max_length must be {limit}, and bucket_batches at least 1, or null: got "
             f"max_length={max_length}, bucket_batches={bucket_batches}"
         )
     if padded_length is not None and padded_length < max_length:
         raise ValueError(
-            f"{name} pads rows of up to max_length={max_length} tokens: got "
-            f"padded_length={padded_length}; wanted {max_length} or more, or null for the "
+            f"{name}: padded_length must be at least max_length={max_length}: got "
+            f"padded_length={padded_length}; wanted {max_length} or more, or null to pad to the "
             "longest row of each batch"
         )
 
@@ -160,15 +165,16 @@ def collate(
     padded_length: int | None = None,
     words: UInt64[np.ndarray, " s"] | None = None,
 ) -> Batch:
-    """Return a batch padded with 0, of rows cut to `max_length`.
+    """Return a batch of some stored examples, cut to `max_length` tokens and padded with 0.
 
     Args:
         split: The stored examples.
-        rows: Which of them.
-        max_length: Longer rows keep `max_length` tokens.
-        shift: Added to every stored token (bytes become ids by 1).
-        padded_length: Tokens of every row of the batch, padding included; None = of its longest.
-        words: A random word for each sequence, by which a longer one begins; None = at its start.
+        rows: Numbers of the examples in the batch.
+        max_length: Most tokens of a row; longer sequences are cut.
+        shift: Added to every stored token; 1 turns bytes into ids.
+        padded_length: Number of tokens to which rows are padded; None: those of the longest row.
+        words: A random word for each sequence, which decides where the piece of a longer sequence
+            begins; None: at the start.
     """
     parts, sequences = split.parts, split.sequences(rows)
     flat, starts = split.tokens, split.offsets[sequences]
@@ -178,7 +184,7 @@ def collate(
         starts = starts + (words % (whole - lengths + 1).astype(np.uint64)).astype(starts.dtype)
     longest = padded_length or int(lengths.max())
     full = bool((lengths == longest).all())
-    # Copied as stored, widened at once: twice as fast as widening row by row.
+    # Copy rows in the stored type, and convert all at once: twice as fast as row by row.
     if full and len(flat) % longest == 0 and bool((starts == sequences * longest).all()):
         narrow = flat.reshape(-1, longest)[sequences]
     else:

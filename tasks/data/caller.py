@@ -1,4 +1,4 @@
-"""The program that starts processes, kept out of them."""
+"""Prevents child processes from importing the program that starts them."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,14 +8,11 @@ from types import ModuleType
 
 @contextmanager
 def caller_left_out(function: Callable[..., object]) -> Iterator[None]:
-    """Keep a process that starts meanwhile from importing the program that starts it.
+    """Prevent processes that start inside the block from importing the main program.
 
-    `multiprocessing` imports it in every child: a script without a guard would start again in each,
-    and one that came from stdin cannot be imported at all. Where the work itself stands in the
-    program, it has to be.
-
-    Args:
-        function: the work.
+    `multiprocessing` imports it in every child. A script without a guard would then start again in
+    each child, and a program from stdin cannot be imported at all. If `function`, the work of the
+    children, is defined in the main program, they must import it, so nothing changes.
     """
     program = sys.modules["__main__"]
     if getattr(function, "__module__", "") != "__main__":

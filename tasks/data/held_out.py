@@ -1,4 +1,4 @@
-"""A validation or test split held out of labelled texts: the same on every machine."""
+"""A validation or test split from labelled training texts: the same on every machine."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from lra.tasks.errors import BadData
 def held_out(
     texts: Sequence[tuple[bytes, int]], fraction: float, option: str = "task.validation_fraction"
 ) -> Bool[np.ndarray, " n"]:
-    """Return which texts are held out: `fraction` of each label, by text hash.
+    """Return True for the texts that leave train: `fraction` of each label, by the text's hash.
 
-    Copies of one text go to one side together.
+    Copies of a text stay in the same split. `texts` are (text, label); messages name `option`.
 
     Raises:
         BadData: A label has too few texts for both splits.
     """
-    held = np.zeros(len(texts), bool)
+    moved = np.zeros(len(texts), bool)
     for label in sorted({label for _, label in texts}):
         by_hash = sorted(
             (hashlib.sha256(text).digest(), index)
@@ -30,21 +30,21 @@ def held_out(
         wanted = round(len(by_hash) * fraction)
         if not 0 < wanted < len(by_hash):
             raise BadData(
-                f"{option.rpartition('.')[2]}={fraction:.4g} of {len(by_hash)} training texts "
-                f"of label {label} is {wanted}: wanted at least one for each split; change {option}"
+                f"{option}={fraction:.4g} would move {wanted} of {len(by_hash)} training texts of "
+                f"label {label}; wanted at least one text for each split; change {option}"
             )
-        left = wanted
+        remaining = wanted
         for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
             indices = [index for _, index in copies]
-            if len(indices) <= left:
-                held[indices] = True
-                left -= len(indices)
-        if left == wanted:
+            if len(indices) <= remaining:
+                moved[indices] = True
+                remaining -= len(indices)
+        if remaining == wanted:
             different = len({digest for digest, _ in by_hash})
             raise BadData(
-                f"none of {len(by_hash):,} training texts of label {label}, {different:,} "
-                "different, can go to another split: copies stay together, and each text has "
-                f"more than the {wanted:,} that {option.rpartition('.')[2]}={fraction:.4g} "
-                f"allows; add more different texts or a file for the split, or change {option}"
+                f"lra cannot split the {len(by_hash):,} training texts of label {label}, of which "
+                f"{different:,} are different: copies of a text stay together, and every text has "
+                f"more copies than the {wanted:,} texts that {option}={fraction:.4g} allows; add "
+                f"more different texts or a file for the split, or change {option}"
             )
-    return held
+    return moved

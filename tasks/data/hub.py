@@ -11,7 +11,7 @@ from lra.tasks.data.sources import CHUNK_BYTES, data_root, folder_identity
 from lra.tasks.errors import BadData, NotPrepared
 
 ROWS_AT_ONCE = 64
-"""Of a parquet file that is looked at: a row may be a whole book."""
+"""Rows of a parquet file that are checked together; a row may be a whole book."""
 
 
 def load(
@@ -24,20 +24,20 @@ def load(
     instructions: str,
     config: str | None = None,
 ) -> Any:
-    """Return a `DatasetDict` that has all splits, each with all columns.
+    """Return a data set as a `DatasetDict` with all `splits`, each with all `columns`.
 
     Args:
-        name: On the hub, read where `path` is None.
-        revision: Of the hub's repository: 40 hexadecimal digits.
-        path: A local folder of parquet, JSON or CSV files instead.
-        columns: What every split must have.
-        splits: What must be there.
-        instructions: What a person can do without a network; ends the message of a failure.
-        config: Which configuration of the data set on the hub.
+        name: Name of the data set on the hub, which is read if `path` is None.
+        revision: Commit of the data set on the hub: 40 hexadecimal digits.
+        path: A local folder of parquet, JSON or CSV files, instead of the hub.
+        columns: Names of the columns that every split must have.
+        splits: Names of the splits that the data set must have.
+        instructions: Advice for a user without a network; ends the message of a failure.
+        config: Name of the configuration of the data set on the hub; None: its only one.
 
     Raises:
         NotPrepared: Neither network nor cache has the data set, or the folder is missing.
-        BadData: It cannot be read, or a split or a column is missing.
+        BadData: The data set cannot be read, or lacks a split or a column.
     """
     import datasets
     import pyarrow
@@ -47,8 +47,8 @@ def load(
     if path is not None:
         if not path.is_dir():
             raise NotPrepared(
-                f"{path} is not a folder: task.path must name one that `datasets.load_dataset` "
-                f"reads, for example with {wanted} (columns {', '.join(columns)})"
+                f"{path} is no folder; set task.path to a folder that `datasets.load_dataset` "
+                f"reads, for example with {facts.removeprefix('files such as ')}"
             )
         check_folder(path)
     cache, origin = data_root() / "huggingface", str(path or name)
@@ -59,15 +59,15 @@ def load(
                     name, config, revision=revision, cache_dir=str(cache)
                 )
             else:
-                # The library knows local files by their dates, which stay when content is put in
-                # place.
+                # The library recognises files by their dates, so it would miss a new content.
                 cache_folder = cache / f"folder-{folder_identity(path)[:16]}"
                 loaded = datasets.load_dataset(str(path), cache_dir=str(cache_folder))
     except StorageFull:
         raise
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
-            f"{name} cannot be reached and is not in the cache ({reason(error)}); {instructions}"
+            f"lra cannot reach the data set {name} on the hub, and the cache does not have it "
+            f"({reason(error)}); {instructions}"
         ) from error
     except (
         datasets.exceptions.DatasetsError,
@@ -75,33 +75,34 @@ def load(
         pyarrow.ArrowException,
         ValueError,
     ) as error:
-        raise BadData(f"{origin} cannot be loaded: {reason(error)}; wanted {facts}") from error
-    except OSError as error:  # of the hub, or a file that broke off on its way
+        raise BadData(f"lra cannot load {origin}: {reason(error)}; wanted {facts}") from error
+    except OSError as error:  # an error of the hub, or an interrupted download
         if path is not None:
             raise
         raise NotPrepared(
-            f"the download of {name} broke off: {reason(error)}; {instructions}"
+            f"the download of {name} was interrupted: {reason(error)}; {instructions}"
         ) from error
     for split in splits:
         if split not in loaded:
             raise BadData(
-                f"{origin}: splits {short_repr(sorted(loaded))}, wanted {', '.join(splits)}"
+                f"{origin}: the data set has the splits {short_repr(sorted(loaded))}; wanted "
+                f"{', '.join(splits)}"
             )
         if set(columns) - set(loaded[split].column_names):
             raise BadData(
-                f"{origin}, {split}: columns {short_repr(loaded[split].column_names)}, wanted "
-                f"{' and '.join(columns)}"
+                f"{origin}, {split}: the columns are {short_repr(loaded[split].column_names)}; "
+                f"wanted {' and '.join(columns)}"
             )
     return loaded
 
 
 def check_folder(folder: Path) -> None:
-    """Read every packed file of a folder once, within the bounds of `lra.tasks.data.archives`.
+    """Read every compressed file of a folder once, with the limits of `lra.tasks.data.archives`.
 
-    The `datasets` library knows no bounds: what it unpacks fills memory and disk.
+    The `datasets` library has no such limits, so a file could fill memory and disk.
 
     Raises:
-        BadData: A file is damaged or a bomb, or an archive of several.
+        BadData: A file is damaged, unpacks to too many bytes, or is an archive of several files.
     """
     for file in sorted(folder.rglob("*")):
         if not file.is_file():
@@ -110,7 +111,7 @@ def check_folder(folder: Path) -> None:
         if ending == ".parquet":
             _check_parquet(file)
         elif ending in (".zip", ".tar", ".tgz", ".zst", ".lz4", ".7z", ".rar"):
-            raise BadData(f"{file}: unpack it first; `datasets` cannot read it packed")
+            raise BadData(f"{file} is an archive, which `datasets` does not read; unpack it first")
         elif ending in PACKINGS:
             with open_packed(file) as opened:
                 while opened.read(CHUNK_BYTES):
@@ -118,7 +119,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _decoded_bytes(column: Any) -> int:
-    """Return the bytes of a column; values of a dictionary count as often as they come."""
+    """Return the bytes of a column after decoding; a repeated dictionary value counts each time."""
     from pyarrow import compute, types
 
     if not types.is_dictionary(column.type):
@@ -131,7 +132,7 @@ def _decoded_bytes(column: Any) -> int:
 
 
 def _check_parquet(file: Path) -> None:
-    """Read a parquet file in small batches, and count what it becomes."""
+    """Read a parquet file in small batches; raise `BadData` if it has too many decoded bytes."""
     import pyarrow
     from pyarrow import parquet
 
@@ -141,7 +142,7 @@ def _check_parquet(file: Path) -> None:
             facts = opened.metadata
             for number in range(facts.num_row_groups):
                 group = facts.row_group(number)
-                for column in range(group.num_columns):  # as it says of itself
+                for column in range(group.num_columns):  # first check the sizes that it states
                     Budget(file).spend(group.column(column).total_uncompressed_size)
             for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE):
                 budget.spend(sum(_decoded_bytes(column) for column in batch.columns))
@@ -149,5 +150,5 @@ def _check_parquet(file: Path) -> None:
         if getattr(error, "errno", None) is not None:
             raise
         raise BadData(
-            f"{file} is not a complete parquet file: {reason(error)}; fetch it again"
+            f"{file} is no complete parquet file ({reason(error)}); fetch the file again"
         ) from error

@@ -1,7 +1,8 @@
-"""Temporary files and folders of the cache, and what killed writers left of them.
+"""Temporary files and folders of the cache, and the removal of those that killed processes left.
 
-Whoever writes under a temporary name holds a lock on it, which the kernel frees when he ends in any
-way, and so do the processes that he started. What nobody holds was left behind.
+A process that writes a temporary file holds a lock on it. The kernel frees the lock when this
+process, and every process that it started, has ended. A temporary file without a lock is a
+leftover.
 """
 
 import fcntl
@@ -21,82 +22,83 @@ log = logging.getLogger(__name__)
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}(\.tmp)?")
 PARTIAL = ".part"
 STALE_S = 7 * 24 * 3600.0
-"""After so long a download is no longer gone on with."""
+"""Age in seconds from which an incomplete download is not resumed."""
 
 
 @contextmanager
 def temporary_folder(near: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `near`, held; it is gone at the end unless it was renamed.
+    """Yield an empty, locked folder next to `near`; remove it at the end unless it was renamed.
 
-    Not by `tempfile`, which keeps everybody else out: the umask says who may read a shared cache.
+    Unlike folders of `tempfile`, it has the rights of the umask, so that users can share a cache.
     """
     near.parent.mkdir(parents=True, exist_ok=True)
-    held = None
-    while held is None:  # else somebody took it for a leftover before it was held
+    locked = None
+    while locked is None:  # try again if another process removed the folder before it was locked
         folder = near.parent / f".{near.name}.{uuid4().hex[:8]}"
         folder.mkdir()
-        held = hold(folder, os.O_RDONLY)
+        locked = hold(folder, os.O_RDONLY)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+        os.close(locked)
 
 
 @contextmanager
 def temporary_file(near: Path) -> Iterator[Path]:
-    """Yield an empty file beside `near`, held; it is gone at the end unless it was renamed."""
+    """Yield an empty, locked file next to `near`; remove it at the end unless it was renamed."""
     near.parent.mkdir(parents=True, exist_ok=True)
-    held = None
-    while held is None:
+    locked = None
+    while locked is None:
         file = near.with_name(f".{near.name}.{uuid4().hex[:8]}.tmp")
-        held = hold(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        locked = hold(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         yield file
     finally:
         file.unlink(missing_ok=True)
-        os.close(held)
+        os.close(locked)
 
 
 @contextmanager
 def open_to_append(file: Path) -> Iterator[BinaryIO]:
-    """Open a file for going on with it, held."""
-    held = None
-    while held is None:
-        held = hold(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, wait=True)
-    with os.fdopen(held, "ab") as opened:
+    """Open a file for appending, under its lock."""
+    locked = None
+    while locked is None:
+        locked = hold(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, wait=True)
+    with os.fdopen(locked, "ab") as opened:
         yield opened
 
 
 def hold(path: Path, flags: int, *, wait: bool = False, sure: bool = False) -> int | None:
-    """Return a descriptor with the lock of a file or folder.
+    """Open a file or folder with these `flags` of `os.open`, and lock it.
 
-    None where somebody else has it, where it is gone, and, if the lock has to be `sure`, where the
-    file system knows no such locks.
+    Returns its descriptor; None if another process has the lock (unless `wait`) or `path` is gone.
+    If the file system has no locks, returns the descriptor without a lock, or None if `sure`.
     """
     try:
-        held = os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags, 0o666)
     except FileNotFoundError:
         if flags & os.O_CREAT:
             raise
         return None
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
-        os.close(held)
+        os.close(descriptor)
         return None
     except OSError as error:
         if sure:
-            log.debug("%s cannot be locked and stays: %s", path, error)
-            os.close(held)
+            log.debug("lra cannot lock %s, so this file stays: %s", path, error)
+            os.close(descriptor)
             return None
-    if _is(path, held):
-        return held
-    os.close(held)
+    if _is_same_file(path, descriptor):
+        return descriptor
+    os.close(descriptor)
     return None
 
 
-def _is(path: Path, descriptor: int) -> bool:
+def _is_same_file(path: Path, descriptor: int) -> bool:
+    """Return whether `path` still names the open file, which another process may have renamed."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
@@ -104,13 +106,12 @@ def _is(path: Path, descriptor: int) -> bool:
 
 
 def sweep(root: Path) -> None:
-    """Remove what killed writers left in the cache, whatever they prepared.
+    """Remove the temporary files and folders that killed processes left in the cache.
 
-    What somebody still writes stays, as does a download that was broken off lately: the next one
-    goes on with it.
+    Files that a process still writes stay, and so do recent incomplete downloads, which can resume.
 
     Args:
-        root: The cache. Temporary names stand in it and in its folders, no deeper.
+        root: The cache folder. Temporary files are in it and in its subfolders, no deeper.
     """
     for folder in [root, *_folders(root)]:
         with suppress(OSError), os.scandir(folder) as entries:
@@ -134,9 +135,9 @@ def _folders(root: Path) -> list[Path]:
 
 
 def remove_left(left: Path) -> None:
-    """Remove a file or folder under a temporary name, where nobody holds it."""
-    held = hold(left, os.O_RDONLY, sure=True)
-    if held is None:
+    """Remove a temporary file or folder, unless a process has its lock or a download can resume."""
+    locked = hold(left, os.O_RDONLY, sure=True)
+    if locked is None:
         return
     try:
         if left.is_dir():
@@ -144,11 +145,12 @@ def remove_left(left: Path) -> None:
         elif not left.name.endswith(PARTIAL) or _is_stale(left):
             left.unlink(missing_ok=True)
         if not left.exists():
-            log.info("removed a file of a killed process: %s", left)
+            log.info("lra removed %s, which a killed process had left", left)
     finally:
-        os.close(held)
+        os.close(locked)
 
 
 def _is_stale(partial: Path) -> bool:
+    """Return whether an incomplete download is useless: complete meanwhile, or too old."""
     done = partial.with_name(partial.name.removesuffix(PARTIAL)).exists()
     return done or partial.stat().st_mtime < time.time() - STALE_S

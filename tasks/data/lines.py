@@ -1,7 +1,7 @@
-"""Text read line by line or as blocks of whole lines, so that no corpus is whole in memory.
+"""Readers of text by lines or by blocks of whole lines, so that a corpus need not fit into memory.
 
-What editors and spreadsheets put around a text is no part of it: a byte order mark, and carriage
-returns that end the lines alone, as on old Macs. UTF-16 is refused.
+They remove a byte order mark, and replace line ends that are a carriage return alone, as on old
+Macs, by line feeds. They refuse UTF-16 and UTF-32.
 """
 
 import codecs
@@ -14,29 +14,29 @@ from lra.tasks.errors import BadData
 
 BLOCK_BYTES = 1 << 22
 LONGEST_LINE = 1 << 26
-"""Characters; no corpus here has a line of a fortieth of that."""
+"""Most characters of a line; the known corpora stay below a fortieth of this."""
 OTHER_ENCODINGS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-"""By the marks that begin them; a longer mark comes before its beginning."""
+"""Name of the encoding for each byte order mark; a longer mark before one that begins it."""
 
 
 class LineBlock(NamedTuple):
     """Some whole lines of one text."""
 
     text: bytes
-    """UTF-8; ends with a line end, but for the last block of a book."""
+    """UTF-8; ends with a line end, except for the last block of a book."""
     where: str
-    """The file, or the split of a data set."""
+    """Name of the file, or of the split of a data set."""
     line: int
     """Number of the first line, from 1."""
 
 
 class _PlainText(RawIOBase):
-    """A text whose `start` was read; `alone`: carriage returns end its lines."""
+    """A text of which `start` is already read; if `alone`, carriage returns become line feeds."""
 
     def __init__(self, file: BufferedIOBase | IO[bytes], start: bytes, alone: bool) -> None:
         super().__init__()
@@ -52,12 +52,13 @@ class _PlainText(RawIOBase):
 
 
 def plain_text(file: BufferedIOBase | IO[bytes], where: str) -> BufferedReader:
-    """Return the bytes of a text without its byte order mark, its lines ended by line feeds.
+    """Return a reader of the text without byte order mark, and with line feeds as line ends.
 
-    Carriage returns are line ends where the text has no line feed (before `LONGEST_LINE`).
+    Carriage returns are line ends if the first `LONGEST_LINE` bytes have no line feed. `where`
+    names the text in messages.
 
     Raises:
-        BadData: It is UTF-16 or UTF-32.
+        BadData: The text is UTF-16 or UTF-32.
     """
     start = file.readline(LONGEST_LINE)
     check_encoding(start, where)
@@ -66,7 +67,7 @@ def plain_text(file: BufferedIOBase | IO[bytes], where: str) -> BufferedReader:
 
 
 def is_plain(file: BufferedIOBase | IO[bytes]) -> bool:
-    """Tell whether `plain_text` leaves a text as it is."""
+    """Return whether `plain_text` would leave this text unchanged."""
     start = file.readline(LONGEST_LINE)
     return without_byte_order_mark(start) == start and (b"\r" not in start or b"\n" in start)
 
@@ -77,17 +78,17 @@ def without_byte_order_mark(text: bytes) -> bytes:
 
 
 def check_encoding(start: bytes, where: str) -> None:
-    """Raise `BadData` where a text begins with the mark of UTF-16 or UTF-32."""
+    """Raise `BadData` if the beginning of a text is the byte order mark of UTF-16 or UTF-32."""
     for mark, name in OTHER_ENCODINGS.items():
         if start.startswith(mark):
-            raise BadData(f"{where} begins with the byte order mark of {name}: save it as UTF-8")
+            raise BadData(f"{where} has the byte order mark of {name}; save this file as UTF-8")
 
 
 def file_blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[LineBlock]:
-    """Yield the lines of a file; one that is not ended gets its line end.
+    """Yield the lines of a file in blocks; add a line end to the last line if it has none.
 
     Raises:
-        BadData: It is empty or no UTF-8.
+        BadData: The file is empty, no UTF-8, or has a too long line.
     """
     line, offset, file = 1, 0, plain_text(file, where)
     while text := file.read(BLOCK_BYTES):
@@ -101,18 +102,14 @@ def file_blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[LineBl
         yield LineBlock(text, where, line)
         line += text.count(b"\n")
     if not offset:
-        raise BadData(f"{where} is empty (0 bytes): fetch it again")
+        raise BadData(f"{where} is an empty file (0 bytes); fetch it again")
 
 
 def whole_lines(file: IO[Any] | IOBase, where: str) -> Iterator[Any]:
-    """Yield the lines of a file, text or bytes, none of which may fill the memory or be cut.
-
-    Args:
-        file: The file.
-        where: Names it.
+    """Yield the lines of a file of text or bytes; `where` names the file in messages.
 
     Raises:
-        BadData: One is longer than `LONGEST_LINE`, or the last one has no line end.
+        BadData: A line is longer than `LONGEST_LINE`, or the last one has no line end.
     """
     number = 0
     while line := file.readline(LONGEST_LINE):
@@ -122,22 +119,22 @@ def whole_lines(file: IO[Any] | IOBase, where: str) -> Iterator[Any]:
         if line[-1:] not in (b"\n", "\n"):
             raise BadData(
                 f"{where}, line {number}: the last line has no line end, so it may be "
-                "truncated: fetch the file again; or add a line end if the line is complete, "
-                "else remove its example"
+                "truncated; fetch the file again, or add a line end if the line is complete, "
+                "or remove the line"
             )
         yield line
 
 
 def too_long(where: str, number: int) -> BadData:
-    """Return the error for a line that goes on and on."""
+    """Return the error for a line longer than `LONGEST_LINE`."""
     return BadData(
-        f"{where}, line {number}: more than {LONGEST_LINE:,} characters in one line: is this "
-        "another file?"
+        f"{where}, line {number}: the line has more than {LONGEST_LINE:,} characters; check "
+        "whether this is the right file"
     )
 
 
 def text_blocks(text: bytes, where: str) -> Iterator[LineBlock]:
-    """Yield a text that is in memory as blocks of whole lines, unchanged."""
+    """Yield `text`, unchanged, in blocks of whole lines of at least `BLOCK_BYTES`."""
     line, first = 1, 0
     while first < len(text):
         last = text.find(b"\n", first + BLOCK_BYTES) + 1 or len(text)
@@ -147,18 +144,18 @@ def text_blocks(text: bytes, where: str) -> Iterator[LineBlock]:
 
 
 def check_utf8(text: bytes, where: str, offset: int = 0) -> None:
-    """Raise `BadData` unless the bytes are UTF-8.
+    """Raise `BadData` unless `text`, which ends with a whole character, is UTF-8.
 
     Args:
-        text: Whole characters.
-        where: Names the file.
-        offset: Of the text's first byte in the file.
+        text: The bytes.
+        where: Name of the file.
+        offset: Position of the first byte in the file.
     """
     try:
         text.decode()
     except UnicodeDecodeError as error:
         wrong = text[error.start : error.start + 4]
         raise BadData(
-            f"{where}: byte {offset + error.start:,} is not UTF-8 ({wrong!r}: {error.reason}): "
+            f"{where}: byte {offset + error.start:,} is not UTF-8 ({wrong!r}: {error.reason}); "
             "fetch the file again, or convert it to UTF-8"
         ) from error

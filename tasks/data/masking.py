@@ -1,8 +1,8 @@
-"""Which tokens a masked model has to answer: drawn for each row by itself.
+"""The random choice of the tokens that a masked model must predict.
 
-A row's draw depends on (seed, its index) alone: not on the batch it stands in, its padding, or the
-number of ranks. Words come from SplitMix64 (Steele, Lea, Flood 2014), a hash of a counter, started
-from the row.
+The choice for a row depends only on the seed and the row's index; the batch, the padding and the
+number of ranks do not change it. Random words are those of SplitMix64 (Steele, Lea, Flood 2014), a
+hash of a counter that starts from the row's index.
 """
 
 import numpy as np
@@ -17,15 +17,15 @@ LARGEST = np.uint64(2**64 - 1)
 def draw_tokens(
     there: Bool[np.ndarray, "b l"], index: Int[np.ndarray, " b"], *, seed: int, share: float
 ) -> Bool[np.ndarray, "b l"]:
-    """Return which tokens are drawn: each with probability `share`, and one of a row at least.
+    """Return True at the drawn tokens: each with probability `share`, but at least one of each row.
 
-    Where a row's draw leaves all out, the token that came nearest is taken.
+    If a row would have none, its token with the smallest random word is taken.
 
     Args:
-        there: Which tokens can be drawn; one of each row at least.
-        index: What tells the rows apart.
-        seed: Of all draws.
-        share: Between 0 and 1.
+        there: True at the tokens that can be drawn, at least one in each row.
+        index: Number of each row, which decides its draw.
+        seed: Seed of all draws.
+        share: Probability, between 0 and 1.
     """
     words = np.where(there, words_of(index, there.shape[1], seed=seed), LARGEST)
     drawn = words < np.uint64(round(share * 2**64))
@@ -36,13 +36,14 @@ def draw_tokens(
 def words_of(
     index: Int[np.ndarray, " b"], length: int, *, seed: int, draw: Draw = Draw.masks
 ) -> UInt64[np.ndarray, "b l"]:
-    """Return uniform words: the first `length` of each row's stream."""
+    """Return `length` random 64-bit words for each row, which depend on (draw, seed, index)."""
     first, second = random_words(draw, seed, 2)
-    starts = _mixed(first + index.astype(np.uint64) * STEP) ^ second
-    return _mixed(starts[:, None] + np.arange(1, length + 1, dtype=np.uint64) * STEP)
+    starts = _mix(first + index.astype(np.uint64) * STEP) ^ second
+    return _mix(starts[:, None] + np.arange(1, length + 1, dtype=np.uint64) * STEP)
 
 
-def _mixed(words: UInt64[np.ndarray, "..."]) -> UInt64[np.ndarray, "..."]:
+def _mix(words: UInt64[np.ndarray, "..."]) -> UInt64[np.ndarray, "..."]:
+    """Return a hash of each 64-bit word: the last step of SplitMix64."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: np.ndarray = words ^ (words >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""Published data or the user's own, whole or a part: no row may be silent about that."""
+"""Published data or the user's data, complete or a part: the source in every row says which."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,25 +8,28 @@ from lra.conf.short_values import short_repr
 from lra.tasks.errors import BadData
 
 MARK = " (a part)"
-"""What the source of every row made from a part ends with."""
+"""Ending of the source in rows of a part of the data."""
 SAMPLE = "sample"
-"""The source whose data are made here, for trials."""
+"""The source of small synthetic data, for trials."""
 
 
 def given_path(path: str | None, source: StrEnum) -> Path | None:
-    """Return the path that a user gave; ValueError where the source reads no files."""
+    """Return the path that a user gave, or None; raise ValueError if the source reads no files."""
     if source == SAMPLE and path is not None:
-        readers = " or ".join(other for other in type(source) if other != SAMPLE)
+        readers = " or ".join(f"task.source={other}" for other in type(source) if other != SAMPLE)
         raise ValueError(
-            f"source=sample reads no files: got path={short_repr(path)}; set source={readers}"
+            f"task.source=sample reads no files: got task.path={short_repr(path)}; set {readers}"
         )
     return named_path(path) if path is not None else None
 
 
 def named_path(path: str) -> Path:
-    """Return a path that a user gave, with a name that rows can state where it is `.`, too."""
+    """Return a path that a user gave; `.` and `..` become absolute, so that rows have a name."""
     if not path.strip():
-        raise ValueError(f"got the path {path!r}; wanted a file or folder (the current one is .)")
+        raise ValueError(
+            f"the path is empty: got {path!r}; wanted a file or a folder, for example . for the "
+            "current folder"
+        )
     given = Path(path).expanduser()
     return given if given.name not in {"", ".."} else given.resolve()
 
@@ -34,14 +37,14 @@ def named_path(path: str) -> Path:
 def source_name(
     source: StrEnum, path: Path | None, *, partial: bool, public: str | None = None, form: str = ""
 ) -> str:
-    """Return where data come from, as rows and tables print it.
+    """Return the source of data, as rows and tables print it.
 
     Args:
-        source: The option of this name.
-        path: Of the user's own files.
-        partial: Whether they are a part.
-        public: Name of the public data; None: that of the source.
-        form: Which form of the text, if it is not the usual one.
+        source: Value of the option `source`.
+        path: The user's files; None: public data.
+        partial: Whether the files are a part of the data.
+        public: Name of the public data; None: the name of the source.
+        form: Form of the text, if it is not the usual one.
     """
     if source == SAMPLE:
         return "sample (synthetic)"
@@ -58,36 +61,37 @@ def check_whole(
     partial: bool,
     at_least: bool = False,
 ) -> None:
-    """Raise `BadData` unless data are as many as published, or named a part.
+    """Raise `BadData` unless the data have the published numbers of examples, or are a part.
+
+    An empty split is refused even for a part.
 
     Args:
-        numbers: Numbers by split, or by split and class.
-        wanted: The published ones, by the same names.
-        where: The data come from.
-        of: What is counted, e.g. reviews.
-        partial: Whether the user says that they are a part.
-        at_least: Whether `wanted` is the least.
-
-    An empty split is refused, whatever the user says.
+        numbers: Number of examples by split, or by split and class.
+        wanted: Published numbers, by the same names.
+        where: Source of the data, for messages.
+        of: What is counted, for example reviews.
+        partial: Whether the user says that the data are a part.
+        at_least: Whether more examples than `wanted` are allowed.
     """
     for name, number in wanted.items():
-        there = numbers.get(name, 0)
-        if not there:
-            raise BadData(f"{where}: {name} contains none of {number:,} {of}: fetch it again")
-        enough = there >= number if at_least else there == number
+        actual = numbers.get(name, 0)
+        if not actual:
+            raise BadData(
+                f"{where}: {name} has 0 of the {number:,} published {of}; fetch the data again"
+            )
+        enough = actual >= number if at_least else actual == number
         if not (partial or enough):
             raise BadData(
-                f"{where}: {name} contains {there:,} {of}, wanted "
-                f"{'at least ' if at_least else ''}{number:,} as published: the data are "
-                "truncated or others; fetch them again, or, if you want a part of them, set "
-                "task.partial=true, which marks every row"
+                f"{where}: {name} has {actual:,} {of}; wanted {'at least ' if at_least else ''}"
+                f"{number:,} as published; fetch the data again, or, to use a part or other data, "
+                "set task.partial=true, which marks every row"
             )
 
 
 def check_partial(partial: bool, files: bool) -> None:
-    """Raise ValueError where `partial` is given for data that are not the user's own files."""
+    """Raise ValueError if `partial` is set for other data than the user's files."""
     if partial and not files:
         raise ValueError(
-            "task.partial=true is for your data alone: public, generated and sample data are "
-            "complete; name the part by task.path, or remove task.partial"
+            "task.partial=true needs task.path, because public, generated and sample data are "
+            "complete; set task.path to your part of the data, or remove task.partial"
         )

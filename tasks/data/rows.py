@@ -1,4 +1,4 @@
-"""Tasks whose examples are stored rows: planned, padded, and shown to the model."""
+"""The base of tasks with stored rows as examples: it makes batches of them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,24 +12,24 @@ from lra.tasks.task import Batch
 
 
 class RowsTask(StoredTask):
-    """One example, one or more stored sequences; a kind of task adds how answers are judged."""
+    """A task in which an example is one or more stored sequences; subclasses score the answers."""
 
     max_length: int
     bucket_batches: int | None = 1
-    """Training batches that are formed together by length; None: see `lra.tasks.data.batching`."""
+    """Number of training batches whose examples are sorted by length together; None: no sorting."""
     shift: int = 0
     """Added to every stored token."""
     padded_length: int | None = None
-    """Tokens of every row of a batch, padding included; None = of the batch's longest row."""
+    """Number of tokens to which rows are padded; None: those of the longest row of each batch."""
     cut: Piece = Piece.first
-    """Which tokens are kept of rows longer than `max_length`."""
+    """Which tokens a model reads of rows longer than `max_length`."""
 
     def examples(self, split: str) -> int:
         """Return the number of examples of a split."""
         return len(self.split(split).targets)
 
     def lengths(self, split: str) -> Int[np.ndarray, " n"]:
-        """Return the tokens of every example of a split, of its longest sequence."""
+        """Return the number of tokens in the longest sequence of every example of `split`."""
         sizes: np.ndarray = np.minimum(self.split(split).lengths, self.max_length)
         return sizes
 
@@ -45,8 +45,8 @@ class RowsTask(StoredTask):
     ) -> Iterator[Batch]:
         """Yield one epoch of `split`, from this rank's batch number `start` on.
 
-        `batch_size` is the rows of one rank: all ranks together yield what one rank with
-        `batch_size * ranks` yields.
+        `batch_size` is the number of rows of one rank. All ranks together yield the rows that one
+        rank with `batch_size * ranks` rows yields.
         """
         data = self.split(split)
         plan = plan_epoch(
@@ -58,19 +58,19 @@ class RowsTask(StoredTask):
             rank=rank,
             ranks=ranks,
         )
-        # What is drawn for evaluation is drawn once and for all.
+        # Evaluation always draws the same, so it uses a fixed seed.
         return self.read(split, plan[start:], seed if split == "train" else 0)
 
     def read(self, split: str, plan: Iterable[Int[np.ndarray, " _"]], seed: int) -> Iterator[Batch]:
-        """Yield a batch for each entry of a plan: what a model sees of these examples.
+        """Yield a batch, as a model reads it, of the example numbers in each entry of `plan`.
 
-        Baselines read here too, so that they see what a model sees, and no more.
+        Baselines use this function, too, so that they read the same. `seed` decides random pieces.
         """
         data = self.split(split)
-        drawn = self.cut is Piece.random or (self.cut is not Piece.first and split == "train")
+        random = self.cut is Piece.random or (self.cut is not Piece.first and split == "train")
         for rows in plan:
             words = None
-            if drawn:
+            if random:
                 (words,) = words_of(data.sequences(rows), 1, seed=seed, draw=Draw.offset).T
             batch = collate(
                 data,
@@ -83,11 +83,11 @@ class RowsTask(StoredTask):
             yield self.visible_batch(batch, seed)
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
-        """Return a batch of stored tokens as the model sees it.
+        """Return a batch of stored tokens as the model reads it; here unchanged.
 
         Args:
             batch: Padded rows.
-            seed: Of what a task draws for each row, with the row's index.
+            seed: Seed of what a subclass draws for each row, together with the row's index.
         """
         del seed
         return batch

@@ -1,4 +1,4 @@
-"""Signals by which somebody outside asks a program to stop, and processes that leave them to it."""
+"""Signals that ask a program to stop, and child processes that ignore these signals."""
 
 import signal
 import threading
@@ -11,12 +11,10 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class StopSignal(SystemExit):
-    """One of them came, other than SIGINT, while nothing ran that saves itself.
-
-    Its exit code is the one that a shell would say.
+    """A signal of `STOPS` other than SIGINT stopped the program; exits with the shell's code.
 
     Args:
-        number: of the signal.
+        number: Number of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -26,41 +24,41 @@ class StopSignal(SystemExit):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise `StopSignal` at such a signal, so that what was begun is cleared up; a second one ends.
+    """Raise `StopSignal` when such a signal arrives, so that the program can clean up.
 
-    What has an answer of its own, as a pool of cells, gives it while it runs. In other threads than
-    the main one nothing is listened to.
+    A second signal ends the program at once. Code inside the block may install other handlers, as
+    the pool of runs does. In threads other than the main one, this does nothing.
     """
-    wanted = [each for each in STOPS if each is not signal.SIGINT]
+    handled = [stop_signal for stop_signal in STOPS if stop_signal is not signal.SIGINT]
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        for each in wanted:
-            signal.signal(each, signal.SIG_DFL)
+        for stop_signal in handled:
+            signal.signal(stop_signal, signal.SIG_DFL)
         raise StopSignal(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {each: signal.signal(each, stop) for each in wanted}
+    before = {stop_signal: signal.signal(stop_signal, stop) for stop_signal in handled}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for stop_signal, handler in before.items():
+            signal.signal(stop_signal, handler)
 
 
 @contextmanager
 def left_to_parent() -> Iterator[None]:
-    """Have processes that start in the block wait with these signals, from their first line on.
+    """Block the signals of `STOPS` in processes that start inside; their parent handles them.
 
-    A signal often goes to a whole group. A process that still imports would answer with a
-    traceback, and the tracker of `multiprocessing` would end before what it keeps track of.
+    A signal often reaches a whole group of processes. A child that is still importing would print a
+    traceback, and the resource tracker of `multiprocessing` would end too early.
     """
     from multiprocessing import resource_tracker  # most commands start no process
 
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
-        resource_tracker.ensure_running()  # which lets SIGINT and SIGTERM through at its end
+        resource_tracker.ensure_running()  # this call unblocks SIGINT and SIGTERM at its end
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         yield
     finally:
@@ -68,5 +66,5 @@ def left_to_parent() -> Iterator[None]:
 
 
 def let_through() -> None:
-    """Let the signals through that `left_to_parent` keeps from this process."""
+    """Unblock, in a child process, the signals that `left_to_parent` blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)

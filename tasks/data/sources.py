@@ -1,7 +1,7 @@
-"""Where data come from: the cache root, locks, atomic placement, hashes, downloads.
+"""The cache of data: locks, complete files, hashes, downloads.
 
-Everything that lands in the cache is written under a temporary name and renamed when complete, so
-that a reader never meets half a file, however the writer ended.
+Every file of the cache is written under a temporary name and renamed when it is complete, so a
+reader never finds an incomplete file, even after a crash.
 """
 
 import hashlib
@@ -37,43 +37,43 @@ SETTLED_S = 2
 
 @contextmanager
 def lock(name: str) -> Iterator[None]:
-    """Hold the lock `name` of this cache; wait while another process has it.
+    """Hold the lock `name` of this cache inside the block; wait while another process has it.
 
-    The kernel frees the lock when its holder ends in any way, so none is ever stale. On a file
-    system without such locks it is a file that names its holder.
-
-    Temporary files and folders are held by themselves (`lra.tasks.data.leftovers`), not by a lock
-    beside
-    them: this is how what a killed writer left is told from what is still written.
+    The kernel frees the lock when the process ends in any way. On a file system without locks, a
+    file that names the process replaces the lock. Temporary files have locks of a different kind:
+    see `lra.tasks.data.leftovers`.
     """
     from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
     folder = data_root() / "locks"
     with full_disk_explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        held: BaseFileLock = FileLock(folder / f"{name}.lock")
+        file_lock: BaseFileLock = FileLock(folder / f"{name}.lock")
         try:
-            held.acquire(blocking=False)
+            file_lock.acquire(blocking=False)
         except Timeout:
-            log.info("waiting for another process that prepares %s", name)
-            held.acquire()
+            log.info("this process waits for another process, which prepares %s", name)
+            file_lock.acquire()
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            log.warning("%s has no locks (%s): a lock file is used instead", folder, error.strerror)
-            held = SoftFileLock(folder / f"{name}.held")
-            held.acquire()
+            log.warning(
+                "the file system of %s has no locks (%s), so lra uses a lock file", folder,
+                error.strerror,
+            )  # fmt: skip
+            file_lock = SoftFileLock(folder / f"{name}.held")
+            file_lock.acquire()
     try:
         yield
     finally:
-        held.release()
+        file_lock.release()
 
 
 @contextmanager
 def place_folder(final: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder that becomes `final` on success and vanishes on failure.
+    """Yield an empty temporary folder; rename it to `final` on success, or remove it on failure.
 
-    Call it under `lock`.
+    The caller must hold a `lock`.
     """
     with full_disk_explained(final.parent), temporary_folder(final) as temporary:
         yield temporary
@@ -83,7 +83,7 @@ def place_folder(final: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a small file whole, with the rights that the umask gives; the last writer stays."""
+    """Write `text` to `path` in one step, replacing an older file; the umask gives its rights."""
     with full_disk_explained(path.parent), temporary_file(path) as temporary:
         temporary.write_text(text)
         temporary.replace(path)
@@ -96,23 +96,26 @@ def sha256(path: Path) -> str:
 
 
 def remembered_sha256(path: Path) -> str:
-    """Return `sha256(path)`, remembered in the cache as long as the file stays as it is."""
+    """Return `sha256(path)`, from the cache if the file has not changed since it was computed."""
     return _remembered(path, lambda: [("", _state(path.stat()))], lambda: sha256(path))
 
 
 def path_identity(path: Path, instructions: str) -> str:
-    """Return the hash of a file or of a folder; `NotPrepared` where there is neither."""
+    """Return the hash of the file or folder `path`.
+
+    Raises `NotPrepared` if it is missing, with `instructions` for the user.
+    """
     if path.is_file():
         return remembered_sha256(path)
     if path.is_dir():
         return folder_identity(path)
-    raise NotPrepared(f"task.path={path} is missing: {instructions}")
+    raise NotPrepared(f"task.path={path} is missing; {instructions}")
 
 
 def folder_identity(folder: Path) -> str:
-    """Return a hash of the names and contents of all files below `folder`, remembered as one.
+    """Return a hash of the names and contents of all files below `folder`, cached.
 
-    Links are followed, folders that lie in themselves are entered once.
+    Links are followed; a folder inside itself is entered once.
     """
 
     def states() -> list[tuple[str, list[int]]]:
@@ -130,11 +133,11 @@ def folder_identity(folder: Path) -> str:
 
 
 def texts_identity(place: Path, files: Sequence[Path]) -> str:
-    """Return a hash of the contents of some files in their order, remembered as one.
+    """Return a hash of the contents of `files` in their order, cached.
 
     Args:
-        place: What names them: a file, a folder or a pattern.
-        files: All of them.
+        place: The file, folder or pattern that the user named.
+        files: The files that it names.
     """
 
     def states() -> list[tuple[str, list[int]]]:
@@ -171,7 +174,7 @@ def files_below(folder: Path) -> list[str]:
 
 
 def _state(status: os.stat_result) -> list[int]:
-    """Return size, times and inode of a file: one of them changes with every change of the file."""
+    """Return size, times, device and inode of a file, of which every change of it changes one."""
     return [
         status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino,
     ]  # fmt: skip
@@ -180,50 +183,51 @@ def _state(status: os.stat_result) -> list[int]:
 def _remembered(
     path: Path, states: Callable[[], list[tuple[str, list[int]]]], hashed: Callable[[], str]
 ) -> str:
-    """Return a hash from the cache, or compute it and store it there.
+    """Return a hash from the cache, or compute it and store it in the cache.
 
-    A file that changed less than `SETTLED_S` ago can change again without a new date, so that its
-    hash is not stored.
+    The hash of a file that changed less than `SETTLED_S` ago is not stored, because another change
+    could give the file the same date.
 
     Args:
         path: The file or folder, which has one entry in the cache.
-        states: Returns name and state of each file now; the entry counts while these are equal.
+        states: Returns the present name and state of each file; if they differ from those of the
+            cache entry, the hash is computed again.
         hashed: Computes the hash.
     """
-    seen = states()
-    state = hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+    before = states()
+    state = hashlib.sha256(json.dumps(before).encode()).hexdigest()
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
     note = data_root() / "hashes" / f"{name}.json"
-    # Not there, damaged, or in a cache of somebody who lets nobody read.
+    # Ignore an entry that is missing, damaged, or unreadable in another user's cache.
     with suppress(OSError, ValueError):
         remembered = typed_object(read_json(note), {"state": str, "sha256": str})
         if remembered["state"] == state:
             return str(remembered["sha256"])
     digest = hashed()
-    if states() != seen:
-        raise BadData(f"{path} changed while it was read; rerun the same command")
-    newest = max((state[2] for _, state in seen), default=0)
-    if time.time_ns() - newest > SETTLED_S * 1_000_000_000:
+    if states() != before:
+        raise BadData(f"{path} changed while lra was reading it; rerun the same command")
+    last_change_ns = max((changed_ns for _, (_, _, changed_ns, *_) in before), default=0)
+    if time.time_ns() - last_change_ns > SETTLED_S * 1_000_000_000:
         try:
             write_whole(note, json.dumps({"path": str(path), "state": state, "sha256": digest}))
         except OSError as error:
-            log.warning("the hash of %s cannot be stored: %s", path, error)
+            log.warning("lra cannot store the hash of %s: %s", path, error)
     return digest
 
 
 def check_file(path: Path, *, size: int, sha256: str) -> None:
-    """Raise `BadData` unless the file has this size and hash."""
+    """Raise `BadData` unless the file has this size in bytes and this hash."""
     actual_size = path.stat().st_size
     if actual_size != size:
         raise BadData(
-            f"{path}: {actual_size} bytes, wanted {size}: the file is truncated or another "
-            "file; delete it and prepare again"
+            f"{path}: the file has {actual_size} bytes; wanted {size} bytes; delete the file and "
+            "prepare again"
         )
     digest = remembered_sha256(path)
     if digest != sha256:
         raise BadData(
-            f"{path}: SHA-256 {digest}, wanted {sha256}: the file is damaged or another file; "
-            "delete it and prepare again, or name it as the task's path to use it unchanged"
+            f"{path}: the SHA-256 of the file is {digest}; wanted {sha256}; delete the file and "
+            "prepare again, or set task.path to this file to use it as it is"
         )
 
 
@@ -236,19 +240,19 @@ def download(
     instructions: str,
     mirrors: Sequence[str] = (),
 ) -> Path:
-    """Fetch `url` to `final`, resuming what an interrupted call left; check size and hash.
+    """Download `url` to `final` and return `final`; resume an interrupted download.
 
     Args:
-        url: Where the file lies.
-        final: Where it goes; present means complete.
-        size: Its bytes.
-        sha256: Its hash, 64 hexadecimal digits.
-        instructions: What a person can do instead; ends the message of a failure.
-        mirrors: Where the same file lies as well; asked in turn where `url` does not give it.
+        url: Address of the file.
+        final: Path for the complete file; if it exists, only its size and hash are checked.
+        size: Size of the file in bytes.
+        sha256: Hash of the file, 64 hexadecimal digits.
+        instructions: Another way to get the file; ends the message of a failure.
+        mirrors: Further addresses of the file, which are tried after `url`.
 
     Raises:
-        NotPrepared: The file cannot be fetched.
-        BadData: What came is not the file that was wanted.
+        NotPrepared: No address delivers the file.
+        BadData: The last address delivers another file.
     """
     for address, other in zip((url, *mirrors), mirrors, strict=False):
         try:
@@ -256,13 +260,13 @@ def download(
         except (NotPrepared, BadData) as error:
             if final.is_file():
                 raise
-            log.warning("%s; trying %s", error, other)
+            log.warning("%s; lra is trying %s", error, other)
     last = (url, *mirrors)[-1]
     return _download(last, final, size=size, sha256=sha256, instructions=instructions)
 
 
 def _download(url: str, final: Path, *, size: int, sha256: str, instructions: str) -> Path:
-    """Fetch from one address; see `download`."""
+    """Download from one address; see `download`."""
     with full_disk_explained(final.parent), lock(f"download-{final.name}"):
         if final.is_file():
             check_file(final, size=size, sha256=sha256)
@@ -275,74 +279,76 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
             except urllib.error.HTTPError as error:
                 raise NotPrepared(f"{url}: {error.code} {error.reason}; {instructions}") from error
             except (OSError, http.client.HTTPException) as error:
-                ours = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
-                if ours and getattr(error, "errno", None) in STORAGE_ALONE:
-                    raise
+                local = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
+                if local and getattr(error, "errno", None) in STORAGE_ALONE:
+                    raise  # a fault of the disk, not of the network
                 if isinstance(error, http.client.IncompleteRead):
                     file.write(error.partial)
-                message = _broken_off(url, partial, _length(file), size, error)
-                raise NotPrepared(f"{message}; {instructions}") from error
-            if (there := _length(file)) < size:
-                raise NotPrepared(f"{_broken_off(url, partial, there, size, None)}; {instructions}")
+                message = _interruption(url, partial, _length(file), size, error)
+                raise NotPrepared(f"{message} {instructions}") from error
+            if (length := _length(file)) < size:
+                message = _interruption(url, partial, length, size, None)
+                raise NotPrepared(f"{message} {instructions}")
         try:
             check_file(partial, size=size, sha256=sha256)
         except BadData as error:
             partial.unlink()
             raise BadData(
-                f"{url} did not deliver the wanted file ({error}); {instructions}"
+                f"{url} delivered another file than the wanted one ({error}); {instructions}"
             ) from None
         partial.replace(final)
     return final
 
 
-def _broken_off(url: str, partial: Path, there: int, size: int, error: Exception | None) -> str:
-    """Return what to say of a download that did not come to its end."""
+def _interruption(url: str, partial: Path, length: int, size: int, error: Exception | None) -> str:
+    """Return the message about a download that ended after `length` bytes, without remedies."""
     reason = "" if error is None else f" ({type(error).__name__}: {error})"
-    if not there and isinstance(error, urllib.error.URLError):
-        return f"{url} cannot be reached{reason}"
+    if not length and isinstance(error, urllib.error.URLError):
+        return f"lra cannot reach {url}{reason};"
     return (
-        f"{url}: the connection ended after {there} of {size} bytes{reason}; rerun the same "
+        f"{url}: the connection ended after {length} of {size} bytes{reason}; rerun the same "
         f"command to resume from {partial}, or"
     )
 
 
 def _length(file: BinaryIO) -> int:
+    """Return the number of bytes written to an open file so far."""
     file.flush()
     return os.fstat(file.fileno()).st_size
 
 
 def _fetch(url: str, file: BinaryIO, size: int, name: str, instructions: str) -> None:
-    """Append to `file` what is missing of `url`, and not much more.
+    """Append the missing bytes of `url` to `file`; stop soon after `size` bytes.
 
     Raises:
         BadData: The server offers a file of another size.
     """
-    have = _length(file)
-    if have >= size:
+    length = _length(file)
+    if length >= size:
         return
-    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    request = urllib.request.Request(url, headers={"Range": f"bytes={length}-"} if length else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-        resumed = answer.status == 206
-        if have and not resumed:
+        resumed = answer.status == 206  # HTTP: partial content
+        if length and not resumed:
             file.truncate(0)
-            have = 0
+            length = 0
         announced = answer.headers.get("Content-Length", "")
-        if announced.isdecimal() and have + int(announced) != size:
+        if announced.isdecimal() and length + int(announced) != size:
             raise BadData(
-                f"{url} offers {have + int(announced)} bytes, wanted {size}: the file there has "
-                f"changed; {instructions}"
+                f"{url} offers {length + int(announced)} bytes; wanted {size} bytes; the file at "
+                f"this address has changed; {instructions}"
             )
         with tqdm(
-            desc=name, total=size, initial=have, unit="B", unit_scale=True, disable=None
+            desc=name, total=size, initial=length, unit="B", unit_scale=True, disable=None
         ) as bar:
-            while have <= size and (chunk := answer.read(CHUNK_BYTES)):
+            while length <= size and (chunk := answer.read(CHUNK_BYTES)):
                 file.write(chunk)
-                have += len(chunk)
+                length += len(chunk)
                 bar.update(len(chunk))
 
 
 def open_binary(path: Path) -> BinaryIO:
-    """Open a file for reading bytes; `NotPrepared` where it is missing."""
+    """Open a file for reading bytes; raise `NotPrepared` if it is missing."""
     try:
         return path.open("rb")
     except (FileNotFoundError, NotADirectoryError) as error:

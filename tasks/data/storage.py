@@ -1,8 +1,8 @@
-"""Sequences of unequal length on disk: one flat array of tokens, offsets and targets, mapped.
+"""Sequences of different lengths on disk: flat arrays of tokens, offsets and targets.
 
-A store is a folder with three `.npy` files for each split and `manifest.json`, which is part of
-the same atomic placement: a folder that exists is complete. A split is written whole, or block by
-block where it does not fit into memory; blocks of several splits may come in turn.
+A store is a folder with three `.npy` files for each split and a `manifest.json`. All appear in one
+step, so a folder that exists is complete. A split is written at once, or block by block if it does
+not fit into memory; blocks of several splits may alternate.
 """
 
 import json
@@ -27,7 +27,7 @@ PARTS = ("tokens", "offsets", "targets")
 class RaggedRows(NamedTuple):
     """Sequence i is `tokens[offsets[i]:offsets[i + 1]]`; example i has the class `targets[i]`.
 
-    An example has p sequences, one after another: one, or two where they are pairs.
+    An example has p successive sequences: one, or two if examples are pairs.
     """
 
     tokens: Shaped[np.ndarray, " t"]
@@ -36,23 +36,23 @@ class RaggedRows(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """Sequences of one example."""
+        """Number of sequences in an example."""
         return max(1, (len(self.offsets) - 1) // max(1, len(self.targets)))
 
     @property
     def lengths(self) -> Int[np.ndarray, " n"]:
-        """Tokens of every example's longest sequence."""
+        """Number of tokens in the longest sequence of every example."""
         lengths = np.diff(self.offsets)
         return lengths if self.parts == 1 else lengths.reshape(-1, self.parts).max(1)
 
     def sequences(self, examples: Int[np.ndarray, " m"]) -> Int[np.ndarray, " _"]:
-        """Return the numbers of the sequences of some examples."""
+        """Return the numbers of the sequences of `examples`."""
         if self.parts == 1:
             return examples
         return (examples[:, None] * self.parts + np.arange(self.parts)).ravel()
 
     def rows(self, order: Int[np.ndarray, " m"]) -> list[Shaped[np.ndarray, " _"]]:
-        """Return views of the sequences of some examples."""
+        """Return views of the sequences of the examples in `order`."""
         order = self.sequences(order)
         starts, ends = self.offsets[order].tolist(), self.offsets[order + 1].tolist()
         return [self.tokens[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -67,7 +67,7 @@ def from_rows(
     targets: Shaped[np.ndarray, " n"],
     dtype: Any = np.uint8,
 ) -> RaggedRows:
-    """Join sequences; as many as targets, or p times as many."""
+    """Return sequences joined, with one target for every p of them; `dtype` is for no rows."""
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     tokens = np.concatenate(rows) if rows else np.empty(0, dtype)
@@ -76,7 +76,7 @@ def from_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedStore:
-    """A folder of splits, opened for reading."""
+    """A folder of prepared splits, opened for reading."""
 
     folder: Path
     splits: Mapping[str, RaggedRows]
@@ -90,14 +90,14 @@ def write_store(
     about: Mapping[str, Any],
     found: Callable[[Mapping[str, RaggedRows]], Mapping[str, Any]] = lambda _: {},
 ) -> None:
-    """Write the splits and the manifest; they appear at `final` together or not at all.
+    """Write the splits and the manifest; the folder `final` appears when all are complete.
 
     Args:
-        final: Where they go.
-        splits: By name, whole or block by block, so that none is in memory as a whole; or the
-            blocks of all splits in any order, each with the name of its split.
-        about: What the manifest says besides.
-        found: Returns what else it says, from the splits as they were written.
+        final: Folder of the store.
+        splits: By name, a whole split or its blocks; or the blocks of all splits in any order, each
+            with the name of its split. Blocks need not fit into memory together.
+        about: Further facts for the manifest.
+        found: Returns facts for the manifest from the written splits.
     """
     with place_folder(final) as folder:
         files: dict[str, dict[str, Any]] = {}
@@ -126,7 +126,7 @@ def write_store(
 
 
 class _Growing:
-    """A split whose size is known at its end alone."""
+    """A split that is written block by block, and whose size is unknown until its end."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.split, self.total = folder, split, 0
@@ -153,7 +153,10 @@ class _Growing:
 def _write_blocks(
     folder: Path, blocks: Iterable[tuple[str, RaggedRows]], names: Iterable[str] = ()
 ) -> list[str]:
-    """Write blocks to their splits, and those in `names` at least; return the splits' names."""
+    """Write blocks to their splits; return the names of all splits.
+
+    Splits of `names` are written even if they have no block.
+    """
     with ExitStack() as files:
         splits: dict[str, _Growing] = {}
 
@@ -173,20 +176,25 @@ def _write_blocks(
 
 
 def _save(path: Path, array: Shaped[np.ndarray, " n"]) -> None:
-    """Write what `np.save` would, whose errors on a full disk do not say that it is full."""
+    """Write the file that `np.save` would; unlike it, raise a clear error on a full disk."""
     with path.open("wb") as file:
         _write_header(file, array.dtype, len(array))
         file.write(np.ascontiguousarray(array).data)
 
 
 def _write_header(file: BinaryIO, dtype: np.dtype[Any], number: int) -> None:
-    """Write the head of a .npy file; as long for any number, for numpy leaves room to grow."""
+    """Write the header of a .npy file; it has the same size for any `number` of items."""
     header = {"descr": dtype.str, "fortran_order": False, "shape": (number,)}
     np.lib.format.write_array_header_1_0(file, header)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest; `NotPrepared` where the store does not exist."""
+    """Return the manifest of a store.
+
+    Raises:
+        NotPrepared: The store does not exist.
+        BadData: The manifest is damaged.
+    """
     path = folder / "manifest.json"
     try:
         manifest = typed_object(read_json(path), {"format": int})
@@ -196,65 +204,67 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 typed_object(facts, {"bytes": int, "sha256": str})
             names = {f"{split}.{part}.npy" for split in manifest["splits"] for part in PARTS}
             if not names <= manifest["files"].keys():
-                raise NoJson(f"splits are {manifest['splits']!r:.60}; wanted those of its files")
+                raise NoJson(f"the splits {manifest['splits']!r:.60} are not those of the files")
     except (FileNotFoundError, NotADirectoryError):
         raise NotPrepared(
-            f"{folder} is missing: the data are not prepared on this machine; run "
+            f"{folder} is missing, because the data are not prepared on this machine; run "
             "`lra data prepare TASK`, or call the task's prepare()"
         ) from None
     except NoJson as error:
-        raise _broken(folder, f"manifest.json cannot be read ({error})") from error
+        raise _damage(folder, f"lra cannot read manifest.json ({error})") from error
     except NoFile as error:
-        raise _broken(folder, f"manifest.json is {error.strerror}") from error
+        raise _damage(folder, f"manifest.json is {error.strerror}") from error
     if manifest["format"] != FORMAT:
-        raise _broken(folder, f"format {manifest['format']}, wanted {FORMAT}")
+        raise _damage(folder, f"its format is {manifest['format']}; wanted {FORMAT}")
     return manifest
 
 
 def open_store(folder: Path) -> PreparedStore:
-    """Map a store into memory; checks sizes, not contents.
+    """Map a store into memory; check the sizes of its files, but not their contents.
 
     Raises:
-        NotPrepared: It does not exist.
-        BadData: A file is missing or has another size than the manifest says.
+        NotPrepared: The store does not exist.
+        BadData: A file is missing, or its size differs from the manifest.
     """
     manifest = read_manifest(folder)
     for name, facts in manifest["files"].items():
         path = folder / name
         size = persistent(path.stat).st_size if is_file(path) else 0
         if size != facts["bytes"]:
-            raise _broken(folder, f"{name} has {size} bytes, wanted {facts['bytes']}")
+            raise _damage(folder, f"{name} has {size} bytes; wanted {facts['bytes']}")
     try:
         splits = _mapped(folder, manifest["splits"])
     except (ValueError, EOFError, SyntaxError, TypeError, FileNotFoundError) as error:
-        # what numpy says of the head of a file that is none of its own, of the right size
-        raise _broken(folder, f"{error}") from error
+        # NumPy raises these errors for a file of the right size with a damaged header.
+        raise _damage(folder, f"{error}") from error
     return PreparedStore(folder=folder, splits=splits, about=manifest["about"])
 
 
 def verify_store(folder: Path) -> None:
-    """Compare every file with the hash in the manifest; `BadData` where one differs."""
+    """Compare every file with its hash in the manifest; raise `BadData` if one differs."""
     manifest = read_manifest(folder)
     for name, facts in manifest["files"].items():
         path = folder / name
         digest = persistent(sha256, path) if is_file(path) else "missing"
         if digest != facts["sha256"]:
-            raise _broken(folder, f"{name}: SHA-256 {digest}, wanted {facts['sha256']}")
+            raise _damage(folder, f"the SHA-256 of {name} is {digest}; wanted {facts['sha256']}")
 
 
 def _mapped(folder: Path, splits: Iterable[str]) -> dict[str, RaggedRows]:
+    """Return the arrays of each split in a folder."""
     return {
-        split: RaggedRows(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
+        split: RaggedRows(*(_load(folder / f"{split}.{part}.npy", part) for part in PARTS))
         for split in splits
     }
 
 
-def _map(path: Path, part: str) -> np.ndarray:
-    # Offsets and targets are small and touched at every batch: plain memory is faster.
+def _load(path: Path, part: str) -> np.ndarray:
+    """Return an array from a file: tokens as a memory map, offsets and targets in memory."""
+    # Every batch reads the small offsets and targets, so plain memory is faster for them.
     mapped: Literal["r"] | None = "r" if part == "tokens" else None
     loaded: np.ndarray = persistent(lambda: np.load(path, mmap_mode=mapped, allow_pickle=False))
     return loaded.view(np.ndarray)
 
 
-def _broken(folder: Path, fault: str) -> BadData:
+def _damage(folder: Path, fault: str) -> BadData:
     return BadData(f"{folder} is damaged: {fault}; delete this folder and prepare again")

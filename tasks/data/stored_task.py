@@ -1,4 +1,4 @@
-"""What all tasks with prepared data share: a folder, made once under a lock, mapped into memory."""
+"""The base of tasks with prepared data: a folder, made once under a lock, mapped into memory."""
 
 import hashlib
 import json
@@ -24,40 +24,40 @@ from lra.tasks.data.storage import PreparedStore, RaggedRows, open_store, verify
 from lra.tasks.errors import BadData, NotPrepared
 from lra.tasks.task import SPLITS, TaskSpec
 
-BYTES = "byte + 1, 0 pads"
-GRAY_LEVELS = "gray levels 0 … 255"
+BYTES = "a token is a byte + 1, or 0 for padding"
+GRAY_LEVELS = "a token is a gray level from 0 to 255"
 GENERATED = "generated here"
+"""Descriptions of vocabularies, and the licence of generated data, in manifests."""
 WITHOUT_FILES = ("generated", "sample")
-"""Beginnings of sources that are made wherever they are needed."""
-"""What manifests say of vocabularies and licences."""
+"""Beginnings of the names of sources that need no files."""
 MISSING = "missing"
-"""In place of a hash of data that are not there."""
+"""Replaces the hash of missing data."""
 
 log = logging.getLogger(__name__)
 
 
 def identity_of(facts: Mapping[str, object]) -> str:
-    """Return a short hash of what decides the content of prepared data."""
+    """Return a short hash of `facts`, which decide the content of prepared data."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class StoredTask(ByName, ABC):
-    """A task adds what it is, and how its data are made."""
+    """A base class; a subclass defines `spec` and `folder`, and makes the data in `make`."""
 
     incidental: ClassVar[frozenset[str]] = frozenset()
-    """As in `lra.tasks.task.Task`."""
+    """Options that change no number; see `lra.tasks.task.Task`."""
 
     holds_text: bool = False
-    """Whether a stored token is a byte of a text: splits are then searched for text they share."""
+    """Whether stored tokens are bytes of a text; `write` then searches splits for common text."""
 
     _store: PreparedStore | None = None
     lacking: NotPrepared | BadData | None = None
-    """Why the data cannot be had, once `spec` has looked for them; `prepare` raises it."""
+    """The error about missing data that `spec` found, if any; `prepare` raises it."""
 
     def content_hash(self, identity: Callable[[], str]) -> str:
-        """Return the hash of what decides the data, or `MISSING` where files of them lack.
+        """Return `identity()`, or `MISSING` if it finds no data; then `lacking` has the reason.
 
-        So a sweep can name the cells of a task without data, and do the others.
+        So a sweep can report the runs without data, and do the others.
         """
         try:
             return identity()
@@ -68,16 +68,16 @@ class StoredTask(ByName, ABC):
     @property
     @abstractmethod
     def spec(self) -> TaskSpec:
-        """The facts; same before and after `prepare`."""
+        """The facts about this task; the same before and after `prepare`."""
 
     @property
     @abstractmethod
     def folder(self) -> Path:
-        """Where the prepared data lie; named by what decides their content."""
+        """Folder of the prepared data; its name has a hash of what decides their content."""
 
     @abstractmethod
     def make(self) -> None:
-        """Write the store at `folder`; called under the lock, only when it is missing."""
+        """Get the data and write the store at `folder`; `prepare` calls this if it is missing."""
 
     @abstractmethod
     def examples(self, split: str) -> int:
@@ -85,14 +85,14 @@ class StoredTask(ByName, ABC):
 
     @abstractmethod
     def lengths(self, split: str) -> Int[np.ndarray, " n"]:
-        """Return the tokens of every sequence or window of a prepared split."""
+        """Return the number of tokens in every sequence or window of a prepared split."""
 
     def write(
         self,
         splits: Mapping[str, RaggedRows | Iterable[RaggedRows]] | Iterable[tuple[str, RaggedRows]],
         **about: Any,
     ) -> None:
-        """Write the store, from `make`; `about` is what its manifest says besides the task."""
+        """Write the store of these splits; `make` calls this. `about` is added to the manifest."""
         spec = self.spec
         facts = {
             "task": spec.name,
@@ -105,22 +105,18 @@ class StoredTask(ByName, ABC):
     def _overlap_facts(
         self, about: Mapping[str, Any], splits: Mapping[str, RaggedRows]
     ) -> dict[str, Any]:
-        """Return what a manifest says of text that stands in two splits."""
-        if not (found := self.overlaps(splits)):
+        """Return facts for the manifest about text that is in two splits."""
+        if not (shares := self.overlaps(splits)):
             return {}
         remarks = dict(about.get("remarks", {}))
-        for split, remark in overlap.overlap_remarks(found).items():
+        for split, remark in overlap.overlap_remarks(shares).items():
             remarks[split] = "; ".join(filter(None, (remarks.get(split), remark)))
-        return {"overlap": overlap.overlap_sentence(found), "remarks": remarks}
+        return {"overlap": overlap.overlap_sentence(shares), "remarks": remarks}
 
     def overlaps(self, splits: Mapping[str, RaggedRows]) -> dict[tuple[str, str], float]:
-        """Return which share of a split's text stands in each split before it, at any place.
+        """Return, by (split, earlier split), the share (0 to 1) of text that both have.
 
-        Args:
-            splits: What is stored of each.
-
-        Returns:
-            By (split, earlier split), from 0 to 1; nothing where data are no text.
+        {} if the data are no text. `splits` are the stored rows of each split.
         """
         if not (run := self.run_tokens(splits)):
             return {}
@@ -129,20 +125,20 @@ class StoredTask(ByName, ABC):
         )
 
     def overlap_sentence(self) -> str:
-        """Say which share of a split's text stands in another; nothing where there is none."""
+        """Return a sentence with the share of each split's text in other splits; "" for none."""
         return overlap.overlap_sentence(self.overlaps(self.store().splits))
 
     def run_tokens(self, splits: Mapping[str, RaggedRows]) -> int:
-        """Return the tokens of some 50 bytes of text; 0 where data are no text."""
+        """Return the number of tokens of about 50 bytes of text; 0 if the data are no text."""
         del splits
         return overlap.RUN_BYTES if self.holds_text else 0
 
     def text_sequences(self, data: RaggedRows) -> Sequences:
-        """Return what is stored of a split as sequences whose ends no run of text passes."""
+        """Return the stored sequences of a split; compared pieces of text are inside of one."""
         return Sequences(data.tokens, data.offsets)
 
     def prepare(self) -> None:
-        """Make the data ready on this machine: idempotent, safe with several processes."""
+        """Prepare the data on this machine, once; several processes may call this together."""
         if self.spec.data_hash == MISSING and self.lacking is not None:
             raise self.lacking
         if not self._complete():
@@ -157,27 +153,27 @@ class StoredTask(ByName, ABC):
         return is_file(self.folder / "manifest.json")
 
     def wants_files(self) -> bool:
-        """Tell whether files are to be fetched or converted first: what is generated needs none."""
+        """Return whether `prepare` must still fetch or convert files; generated data need none."""
         return not self.spec.source.startswith(WITHOUT_FILES) and not self._complete()
 
     def verify(self) -> None:
-        """Compare the prepared files with their hashes; `BadData` where one differs."""
+        """Compare the prepared files with their hashes; raise `BadData` if one differs."""
         verify_store(self.folder)
 
     def store(self) -> PreparedStore:
-        """Return the opened data; `NotPrepared` where `prepare` has not run."""
+        """Return the opened data; raise `NotPrepared` before `prepare`."""
         if self._store is None:
             self._store = open_store(self.folder)
         return self._store
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What `make` found odd, as in `lra.tasks.task.RemarkedData`."""
+        """Remarks on the data that `make` stored; see `lra.tasks.task.RemarkedData`."""
         stored: Mapping[str, str] = self.store().about.get("remarks", {})
         return stored
 
     def split(self, name: str) -> RaggedRows:
-        """Return what is stored of a split; ValueError for an unknown one."""
+        """Return the stored rows of a split; raise ValueError for an unknown name."""
         if name not in SPLITS:
-            raise ValueError(f"unknown split {short_repr(name)}: wanted one of {', '.join(SPLITS)}")
+            raise ValueError(f"split: got {short_repr(name)}; wanted one of {', '.join(SPLITS)}")
         return self.store().splits[name]

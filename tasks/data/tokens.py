@@ -1,4 +1,4 @@
-"""Answers at every position: sums of losses and hits, by position and by size classes."""
+"""Sums of losses and hits over predicted tokens, in total and by groups such as positions."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from lra.tasks.task import Baseline, Batch, Tally
 from lra.tasks.tensors import Tensor, torch
 
 LARGEST = 1 << 48
-"""No position and no count of tokens comes near."""
+"""A bound that no position and no count of tokens reaches."""
 
 
 def tally(
@@ -19,21 +19,21 @@ def tally(
     batch: Batch,
     numbers: Mapping[str, tuple[Int[Tensor, "b l"], int]],
 ) -> Tally:
-    """Sum losses in nats and hits over the tokens that count; an example is a row.
+    """Return sums over the tokens of a batch, weighted by `batch.weight`; an example is a row.
 
     Args:
-        nll: Loss of each answer.
-        hit: Whether it is right.
-        batch: What was to be answered; `weight` says which positions count.
-        numbers: By kind, a number that each answer has, and the base of the size classes that
-            losses are summed by. The position in the row, by base 2, is always among them.
+        nll: Loss of each token in nats.
+        hit: Whether each token is predicted correctly.
+        batch: The batch with the targets.
+        numbers: Further kinds of groups: for each kind, a number for each token, and the base b of
+            the groups b^e … b^(e+1) - 1. The position, with base 2, is always a kind.
     """
     nll, hit = nll.detach().double().cpu(), hit.detach().cpu()
     weight = torch.ones_like(nll) if batch.weight is None else batch.weight.double().cpu()
     count = weight.sum(1)
-    there = count > 0
-    means = (nll * weight).sum(1)[there] / count[there]
-    shares = (hit * weight).sum(1)[there] / count[there]
+    counts = count > 0
+    means = (nll * weight).sum(1)[counts] / count[counts]
+    shares = (hit * weight).sum(1)[counts] / count[counts]
     position = torch.arange(1, weight.shape[1] + 1).expand(weight.shape)
     parts: dict[tuple[str, str], tuple[float, float]] = {}
     for kind, (sizes, base) in {"position": (position, 2), **numbers}.items():
@@ -42,7 +42,7 @@ def tally(
         nll_sum=float((nll * weight).sum()),
         hits=float((hit * weight).sum()),
         count=float(weight.sum()),
-        index=batch.index[there],
+        index=batch.index[counts],
         nll=means.float(),
         hit=shares.float(),
         parts=parts,
@@ -50,7 +50,7 @@ def tally(
 
 
 def size_class(base: int, exponent: int) -> str:
-    """Return the name of the numbers from `base` ** `exponent` on, below the next; -1: 0 alone."""
+    """Return the name of the group `base`^`exponent` … `base`^(`exponent` + 1) - 1; -1: only 0."""
     if exponent < 0:
         return "0"
     first, last = base**exponent, base ** (exponent + 1) - 1
@@ -65,7 +65,10 @@ def by_size(
     *,
     base: int,
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Sum losses by the size of a number that each prediction has."""
+    """Return, by (kind, group), the weighted losses and the weights of the tokens in a group.
+
+    A token is in the group of its number in `numbers`: base^e … base^(e+1) - 1, or 0.
+    """
     powers = int(math.log(LARGEST, base)) + 1
     edges = torch.tensor([base**power for power in range(powers)])
     exponent = torch.bucketize(numbers.contiguous(), edges, right=True) - 1
@@ -85,12 +88,12 @@ def unigram_baseline(
     seen: Int[np.ndarray, " v"],
     derived: Callable[[float], Mapping[str, float]],
 ) -> Baseline:
-    """Return the baseline of an answer that is always the same: token frequencies, no context.
+    """Return the baseline that predicts tokens by their frequency, without context.
 
     Args:
-        frequencies: How often each token occurs in train; each count is taken plus 1.
-        seen: How often each token is the right answer in the split that is judged.
-        derived: Gives other metrics from the mean loss in nats.
+        frequencies: How often each token occurs in train; 1 is added to each.
+        seen: How often each token is a target in the evaluated split.
+        derived: Returns further metrics from the mean loss in nats.
     """
     counts = 1 + frequencies
     surprise = -np.log(counts / counts.sum())
@@ -99,6 +102,9 @@ def unigram_baseline(
         name="unigram",
         accuracy=float(seen[int(counts.argmax())] / seen.sum()),
         outcomes=None,
-        sentence="predicts each token by its frequency in the training split, without context",
+        sentence=(
+            "This baseline predicts each token by its frequency in the training split. A model "
+            "with this score uses no context."
+        ),
         measures={"loss": loss, **derived(loss)},
     )

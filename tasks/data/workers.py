@@ -1,4 +1,4 @@
-"""Work spread over processes, whose results come in order: their number cannot change the data."""
+"""Parallel work with results in order, so that the number of processes cannot change the data."""
 
 import multiprocessing
 import os
@@ -18,10 +18,10 @@ R = TypeVar("R")
 def in_order(
     function: Callable[[T], R], jobs: Iterator[T], processes: int
 ) -> Generator[R, None, None]:
-    """Yield `function(job)` for each job, in order, computed by `processes` (0 = every core)."""
+    """Yield `function(job)` for each job, in order, computed by `processes` (0: one per core)."""
     workers = processes or processors()
     if workers == 1 or multiprocessing.current_process().daemon:
-        # A daemonic process may not have children.
+        # Python forbids children of a daemonic process.
         yield from map(function, jobs)
         return
     context = multiprocessing.get_context("spawn")
@@ -40,7 +40,7 @@ def in_order(
 
 
 def _end_with_parent() -> None:
-    """Leave no worker behind when the parent is killed."""
+    """End this worker process when its parent ends, even if the parent is killed."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

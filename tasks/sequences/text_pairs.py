@@ -1,14 +1,14 @@
-"""Your own pairs of texts: the second is answered from the first, by configuration alone.
+"""Your pairs of texts: a model writes the second text from the first, by configuration alone.
 
     lra run task=text_pairs task.train=mine.jsonl task.source_text=article task.target_text=summary
 
-A CSV, TSV, JSON Lines or parquet file with a column of sources and one of targets: articles and
-their summaries, questions and answers, a sentence in two languages. Both become UTF-8 bytes, id =
-byte + 2; 0 pads, 1 begins an answer and ends it. Sources are cut to `source_length` bytes and
-targets to `target_length`; the end of a target that was cut is not asked for. Where no validation
-or test file is given, a share of train is held out, chosen by the hash of the pair: the same on
-every machine, and copies stay together. Values are read as they stand in a file: see
-`lra.tasks.classification.table_files`.
+A CSV, TSV, JSON Lines or parquet file has a column of sources and one of targets, for example
+articles and their summaries, questions and answers, or a sentence in two languages. Texts become
+UTF-8 bytes, id = byte + 2; id 0 is padding, and id 1 begins and ends a target. Sources are cut to
+`source_length` bytes and targets to `target_length`; a target that was cut has no end to predict.
+Without a validation or test file, a share of train becomes this split. The hash of a pair decides,
+so the split is the same on every machine, and copies of a pair stay together. Values are read
+unchanged: see `lra.tasks.classification.table_files`.
 """
 
 import math
@@ -39,26 +39,26 @@ VOCABULARY = 256 + 2
 
 
 class TextPairs(RowsTask):
-    """The task; see the module's text.
+    """Sequence to sequence on pairs of your texts. The model reads and writes bytes.
 
     Args:
         train: File of the training pairs.
-        validation: File to validate on; null: `validation_fraction` of train is held out.
-        test: File to test on; null: `test_fraction` of train is held out.
+        validation: File to validate on; null: `validation_fraction` of train.
+        test: File to test on; null: `test_fraction` of train.
         source_text: Name of the column of sources.
         target_text: Name of the column of targets.
-        source_length: Bytes kept of each source.
-        target_length: Bytes kept of each target.
-        validation_fraction: Share of train.
-        test_fraction: Share of train.
-        bucket_batches: Training batches that are formed together by length; None groups nothing:
-            batches are cut from the shuffled split, and evaluation keeps the split's order.
+        source_length: Number of bytes that a model reads of each source.
+        target_length: Number of bytes that a model predicts of each target.
+        validation_fraction: Share of train that becomes the validation split.
+        test_fraction: Share of train that becomes the test split.
+        bucket_batches: Number of training batches whose examples are sorted by length together, so
+            that batches need less padding; null: no sorting.
     """
 
     shift = 1
     holds_text = True
     incidental: ClassVar[frozenset[str]] = frozenset({"train", "validation", "test"})
-    """Options that change no number: not part of a result's identity (their content is)."""
+    """Options that are no part of a result's identity; the content of the files is."""
 
     def __init__(
         self,
@@ -75,13 +75,13 @@ class TextPairs(RowsTask):
         bucket_batches: int | None = 16,
     ) -> None:
         if train is None:
-            raise ValueError("name a file of pairs by task.train: got null")
+            raise ValueError("task.train must be a file of pairs of texts: got null")
         lengths = {"source_length": source_length, "target_length": target_length}
         check_least(1, **lengths, bucket_batches=bucket_batches)
         if source_text == target_text:
             raise ValueError(
                 f"task.source_text={short(source_text)} and "
-                f"task.target_text={short(target_text)} must be different columns: name each once"
+                f"task.target_text={short(target_text)} must be different columns; change one name"
             )
         self.files = SplitFiles.resolve(
             {"train": train, "validation": validation, "test": test},
@@ -93,7 +93,7 @@ class TextPairs(RowsTask):
 
     @cached_property
     def spec(self) -> TaskSpec:
-        """The facts. The files must be there: their hashes are the identity."""
+        """The facts about this task; the data hash is a hash of the files."""
         source, target = self.cuts
         return TaskSpec(
             name="text_pairs",
@@ -123,26 +123,27 @@ class TextPairs(RowsTask):
 
     @property
     def folder(self) -> Path:
-        """Where the prepared data lie."""
+        """Folder of the prepared data."""
         return data_root() / f"text_pairs-{self.spec.data_hash}"
 
     def copies_allowed(self, first: str, second: str) -> float:
-        """Return the share of pairs in both splits: it is your data."""
+        """Return 1: your splits may have any number of pairs in common."""
         del first, second
         return 1.0
 
     def make(self) -> None:
-        """Read the files and store the bytes of their texts."""
-        pairs = {split: list(self._read(split)) for split in self.files.paths}
+        """Read the files, make missing splits, and store the bytes of the texts."""
+        pairs = {split: list(self._read_pairs(split)) for split in self.files.paths}
         self.files.hold_out(pairs, lambda pair: (b"\0".join(pair), 0))
         self.write(
             {split: self._stored(pairs[split]) for split in SPLITS},
             remarks=self.files.repeated(pairs, b"\0".join),
-            vocabulary="byte + 2, 0 pads, 1 begins an answer and ends it",
+            vocabulary="a token is a byte + 2, 0 for padding, or 1, which begins and ends a target",
             columns=self.columns,
         )
 
-    def _read(self, split: str) -> Iterator[tuple[bytes, bytes]]:
+    def _read_pairs(self, split: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the source and the target of each row of the file of `split`."""
         path, empty = self.files.paths[split], True
         for where, values in table_records(path, self.columns):
             empty = False
@@ -152,20 +153,24 @@ class TextPairs(RowsTask):
             )
             yield source, target
         if empty:
-            raise BadData(f"{path}: {split} contains no row")
+            raise BadData(f"{path}: the {split} file has no rows")
 
     def _stored(self, pairs: list[tuple[bytes, bytes]]) -> RaggedRows:
-        """Return both texts of each pair as ids less 1; a target that is whole ends with 0."""
+        """Return both texts of each pair, cut, as ids - 1; a target that is not cut ends with 0."""
+        source_length, target_length = self.cuts
         rows: list[np.ndarray] = []
         for pair in pairs:
             source, target = (np.frombuffer(text, np.uint8).astype(np.uint16) + 1 for text in pair)
-            whole = len(target) <= self.cuts[1]
-            ended = np.append(target, np.uint16(BOUNDARY - 1)) if whole else target[: self.cuts[1]]
-            rows += [source[: self.cuts[0]], ended.astype(np.uint16)]
+            whole = len(target) <= target_length
+            ended = np.append(target, np.uint16(BOUNDARY - 1)) if whole else target[:target_length]
+            rows += [source[:source_length], ended.astype(np.uint16)]
         return from_rows(rows, np.zeros(len(pairs), np.uint8), np.uint16)
 
     def visible_batch(self, batch: Batch, seed: int) -> Batch:
-        """Return each source, the boundary and its target behind one another."""
+        """Return rows of a source, the boundary token and the target, padded at the end.
+
+        `batch.tokens` [b, 2, l] are the sources and targets. Weights are 1 at tokens of targets.
+        """
         del seed
         keep = batch.keep
         if keep is None:
@@ -174,44 +179,45 @@ class TextPairs(RowsTask):
         length = max(map(sum, zip(sources, targets, strict=True)))
         tokens = torch.zeros(len(sources), length, dtype=torch.long)
         target = torch.zeros_like(tokens)
-        for row, (first, asked) in enumerate(zip(sources, targets, strict=True)):
-            tokens[row, :first] = batch.tokens[row, 0, :first]
-            answer = batch.tokens[row, 1, :asked]
-            tokens[row, first] = BOUNDARY
-            tokens[row, first + 1 : first + asked] = answer[:-1]
-            target[row, first : first + asked] = answer
+        for row, (start, size) in enumerate(zip(sources, targets, strict=True)):
+            tokens[row, :start] = batch.tokens[row, 0, :start]
+            answer = batch.tokens[row, 1, :size]
+            tokens[row, start] = BOUNDARY
+            tokens[row, start + 1 : start + size] = answer[:-1]
+            target[row, start : start + size] = answer
         prefix, ends = torch.tensor(sources), torch.tensor([sources, targets]).sum(0)
-        place = torch.arange(length)
-        asked_there = (place >= prefix[:, None]) & (place < ends[:, None])
+        position = torch.arange(length)
+        in_target = (position >= prefix[:, None]) & (position < ends[:, None])
         return batch._replace(
             tokens=tokens[:, None],
             target=target,
-            keep=(place < ends[:, None])[:, None],
-            weight=asked_there.float(),
+            keep=(position < ends[:, None])[:, None],
+            weight=in_target.float(),
             prefix=prefix,
         )
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
-        """Sum losses in nats and hits over the tokens of targets; an example is a pair."""
+        """Sum the losses and hits over the tokens of targets; an example is a pair."""
         return tally(nll, hit, batch, {})
 
     def derived_metrics(self, split: str, loss: float) -> dict[str, float]:
-        """Return what follows from the mean loss in nats per token."""
+        """Return further metrics from `loss`, the mean in nats per token."""
         del split
         return {"perplexity": math.exp(loss), "bits_per_token": loss / math.log(2)}
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the unigram baseline: frequencies of the targets' tokens in train."""
-        frequencies, right = self._targets("train"), self._targets(split)
-        return [unigram_baseline(frequencies, right, partial(self.derived_metrics, split))]
+        frequencies, targets = self._count_targets("train"), self._count_targets(split)
+        return [unigram_baseline(frequencies, targets, partial(self.derived_metrics, split))]
 
-    def _targets(self, split: str) -> Int[np.ndarray, " v"]:
+    def _count_targets(self, split: str) -> Int[np.ndarray, " v"]:
+        """Return how often each token occurs in the targets of `split`."""
         data = self.split(split)
         rows = data.rows(np.arange(len(data.targets)))[1::2]
         return np.bincount(np.concatenate(rows).astype(np.int64) + 1, minlength=VOCABULARY)
 
     def describe(self, split: str, index: int) -> str:
-        """Return a source and its target."""
+        """Return an example as text: a source and its target."""
         texts = self.split(split).rows(np.array([index]))
         decoded = [
             (row[row > 0] - 1).astype(np.uint8).tobytes().decode(errors="replace") for row in texts

@@ -49,7 +49,7 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of trees: min_length < tokens < max_length; operators on fewer than max_depth levels."""
+    """Limits of trees: min_length < tokens < max_length; on level max_depth are digits only."""
 
     min_length: int
     max_length: int

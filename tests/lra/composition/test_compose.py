@@ -202,7 +202,7 @@ def test_task_yaml_lists_exactly_the_constructor(name: str) -> None:
         with pytest.raises(ConfigError, match=r"set either task\.train"):
             named_task(name)
     elif name == "text_pairs":
-        with pytest.raises(ConfigError, match=r"name a file of pairs by task\.train"):
+        with pytest.raises(ConfigError, match=r"must be a file of pairs by task\.train"):
             named_task(name)
     elif name == "corpus":
         with pytest.raises(ConfigError, match=r"your text is missing: got task\.train=null"):

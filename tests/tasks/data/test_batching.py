@@ -78,7 +78,7 @@ def test_ranks_do_the_work_of_one():
     [
         ({"batch_size": 0}, "batch_size=0"),
         ({"rank": 2, "ranks": 2}, "rank=2, ranks=2"),
-        ({"batch_size": 1001}, "needs 1001 training examples: the split has 1000"),
+        ({"batch_size": 1001}, "needs at least 1001 training examples: the split has 1000"),
     ],
 )
 def test_impossible_batches_are_refused(change, wanted):

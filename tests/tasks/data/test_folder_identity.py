@@ -100,7 +100,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(sources, "sha256", slow)
-    with pytest.raises(BadData, match="changed while it was read; rerun the same command"):
+    with pytest.raises(BadData, match="changed while lra was reading it; rerun the same command"):
         remembered_sha256(path)
 
 

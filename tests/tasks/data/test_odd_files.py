@@ -62,7 +62,7 @@ def test_marks_and_carriage_returns_are_no_part_of_a_text(name, tmp_path):
         assert reader(path) == plain
     for encoding in ("utf-16", "utf-32"):
         path.write_bytes(text.encode(encoding))
-        with pytest.raises(BadData, match=r"byte order mark of UTF-\d\d: save it as UTF-8"):
+        with pytest.raises(BadData, match=r"byte order mark of UTF-\d\d; save this file as UTF-8"):
             reader(path)
 
 
@@ -84,7 +84,7 @@ def test_listops_with_the_label_first(text, tmp_path):
 
 def test_ids_of_pairs_are_no_pairs(tmp_path):
     (tmp_path / "a").write_text("1\tP1\tP2\n")
-    with pytest.raises(BadData, match="by its ids, without the texts; wanted label, id1"):
+    with pytest.raises(BadData, match="has the ids of two texts, but not the texts"):
         list(read_pairs(tmp_path / "a", longest=9))
 
 
@@ -96,7 +96,7 @@ def prepared(path, rows, **options):
 
 
 def test_copies_that_cannot_be_held_out(tmp_path):
-    with pytest.raises(BadData, match="30 training texts of label 0, 1 different"):
+    with pytest.raises(BadData, match="30 training texts of label 0, of which 1 are different"):
         prepared(tmp_path / "a.csv", [("a", "x"), ("b", "y")] * 30)
 
 
@@ -104,7 +104,7 @@ def test_shared_examples_and_labels_without_rows_are_said(tmp_path):
     rows = [(f"text {i}", "x") for i in range(100)]
     path = tmp_path / "a.csv"
     task = prepared(path, rows, test=str(path))
-    assert "90 of 100 examples of test (90.00%)" in task.remarks["test"]
+    assert "90 of 100 test examples (90.00%)" in task.remarks["test"]
     assert "has the label 'y'" in task.remarks["labels"]
     assert "90.00% of test also in train" in check_disjoint(task).detail
 
@@ -124,7 +124,7 @@ def test_a_missing_number_is_no_label(tmp_path):
     path = tmp_path / "a.parquet"
     columns = {"text": ["a", "b", "c"], "label": [1.0, 0.0, math.nan]}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    with pytest.raises(BadData, match="row 2: label nan"):
+    with pytest.raises(BadData, match="row 2: the label is nan"):
         TableTask(train=str(path), labels=["0.0", "1.0", "nan"]).prepare()
 
 

@@ -103,7 +103,7 @@ def test_copies_in_one_text_are_found_in_train(as_folder, tmp_path):
     task = prepared(Corpus(train=str(train), length=64))
     for split in ("validation", "test"):
         assert f"100.00% of the text of {split} is in train" in task.remarks[split]
-    assert "100.00% of test is in train" in check_disjoint(task).detail
+    assert "100.00% of the text of test is in train" in check_disjoint(task).detail
 
 
 def test_texts_of_a_table_that_differ_in_their_beginning_are_found(tmp_path):

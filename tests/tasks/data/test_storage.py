@@ -41,7 +41,7 @@ def test_absent_store_says_what_to_run(tmp_path):
 def test_truncated_file_is_found_on_opening(folder):
     path = folder / "train.tokens.npy"
     path.write_bytes(path.read_bytes()[:-2])
-    with pytest.raises(BadData, match=r"train.tokens.npy has 137 bytes, wanted 139.*prepare again"):
+    with pytest.raises(BadData, match=r"train.tokens.npy has 137 bytes; wanted 139.*prepare again"):
         open_store(folder)
     path.unlink()
     with pytest.raises(BadData, match=r"has 0 bytes"):
@@ -54,7 +54,7 @@ def test_changed_byte_is_found_by_verify(folder):
     content[-1] ^= 1
     path.write_bytes(bytes(content))
     open_store(folder)
-    with pytest.raises(BadData, match=r"train.targets.npy: SHA-256 \w{64}, wanted \w{64}"):
+    with pytest.raises(BadData, match=r"SHA-256 of train.targets.npy is \w{64}; wanted \w{64}"):
         verify_store(folder)
 
 

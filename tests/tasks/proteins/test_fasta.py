@@ -52,7 +52,7 @@ def test_a_changed_byte_of_a_packed_file_is_damage_and_no_strange_residue(tmp_pa
         spoilt = bytearray(whole)
         spoilt[drawn.randrange(20, len(whole) - 8)] ^= 1 << drawn.randrange(8)
         path.write_bytes(spoilt)
-        with pytest.raises(BadData, match="the gzip stream breaks within"):
+        with pytest.raises(BadData, match="the gzip stream is damaged within"):
             list(read_fasta(path))
     path.write_bytes(gzip.compress(b">a\nMK1\n"))
     with pytest.raises(BadData, match="'1' at residue 3"):  # sound, and no protein

@@ -52,7 +52,7 @@ def test_a_stretched_task_has_sources_as_many_times_as_long():
     task = ordering(length=4)
     assert task.stretched(2.5) == {"test_length": 10, "train_examples": 1, "validation_examples": 1}
     assert task.stretched(1.0) == {}
-    with pytest.raises(ValueError, match=r"task.length=0: wanted a source of at least 1"):
+    with pytest.raises(ValueError, match=r"task.length must be at least 1"):
         Ordering(length=0)
 
 
@@ -89,11 +89,11 @@ def test_pairs_of_texts_are_joined_by_a_boundary_and_padded_behind(tmp_path):
 
 
 def test_bad_pairs_are_named(tmp_path):
-    with pytest.raises(ValueError, match="name a file of pairs"):
+    with pytest.raises(ValueError, match="must be a file of pairs"):
         TextPairs()
     with pytest.raises(ValueError, match="must be different columns"):
         TextPairs(train="x.csv", source_text="a", target_text="a")
-    with pytest.raises(NotPrepared, match="is missing: name a file that exists"):
+    with pytest.raises(NotPrepared, match="is missing; set task.train to an existing file"):
         TextPairs(train=str(tmp_path / "none.csv")).prepare()
     with pytest.raises(BadData, match=r"line 2, b is empty"):
         pairs(tmp_path, rows=[("a", "b"), ("a", "")]).prepare()
